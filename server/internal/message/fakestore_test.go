@@ -1,0 +1,167 @@
+package message
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// fakeStore is a store in memory for scripted faults: its hooks may fail a call before or after it did its work.
+// The real stores are tested by storetest, and together with the writer by the tests of the whole server.
+type fakeStore struct {
+	mu   sync.Mutex
+	logs map[string][]Entry
+
+	// beforeInsert may change what an insert does; it runs without the lock.
+	beforeInsert func(entries []Entry) error
+	// afterInsert may turn a done insert's answer into an error: a lost reply.
+	afterInsert func(entries []Entry) error
+	// visible hides entries from reads while it returns false; may be nil.
+	visible func(e *Entry) bool
+	applies int
+}
+
+func newFakeStore() *fakeStore { return &fakeStore{logs: make(map[string][]Entry)} }
+
+func (f *fakeStore) Insert(_ context.Context, _ int, entries []Entry) (int, error) {
+	if f.beforeInsert != nil {
+		if err := f.beforeInsert(entries); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.insert(entries)
+	if f.afterInsert != nil && err == nil {
+		if err := f.afterInsert(entries); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+// insert is the unique indexes' work: it takes any free place, as Mongo does.
+func (f *fakeStore) insert(entries []Entry) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, e := range entries {
+		for _, o := range f.logs[e.ChannelID] {
+			if o.Seq == e.Seq || o.FromID == e.FromID && o.ClientMsgID == e.ClientMsgID {
+				return i, &ConflictError{ChannelID: e.ChannelID}
+			}
+		}
+		f.logs[e.ChannelID] = append(f.logs[e.ChannelID], e)
+	}
+	return len(entries), nil
+}
+
+func (f *fakeStore) read(channelID string) []Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []Entry
+	for _, e := range f.logs[channelID] {
+		if f.visible == nil || f.visible(&e) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return int(a.Seq - b.Seq) })
+	return out
+}
+
+func (f *fakeStore) Head(_ context.Context, channelID string) (Head, error) {
+	log := f.read(channelID)
+	if len(log) == 0 {
+		return Head{}, nil
+	}
+	e := log[len(log)-1]
+	return Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime}, nil
+}
+
+func (f *fakeStore) ByClientKeys(_ context.Context, channelID string, keys []ClientKey) (map[ClientKey]Entry, error) {
+	out := make(map[ClientKey]Entry)
+	for _, e := range f.read(channelID) {
+		if k := (ClientKey{e.FromID, e.ClientMsgID}); slices.Contains(keys, k) {
+			out[k] = e
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeStore) Target(_ context.Context, channelID, msgID string) (Entry, bool, error) {
+	log := f.read(channelID)
+	Fold(log)
+	for _, e := range log {
+		if e.Kind == KindSend && e.MsgID == msgID {
+			return e, true, nil
+		}
+	}
+	return Entry{}, false, nil
+}
+
+func (f *fakeStore) Apply(_ context.Context, change *Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applies++
+	log := f.logs[change.ChannelID]
+	for i := range log {
+		if log[i].Kind == KindSend && log[i].Seq == change.TargetSeq {
+			log[i].apply(change)
+		}
+	}
+	return nil
+}
+
+func (f *fakeStore) Entries(_ context.Context, channelID string, r Range) ([]Entry, error) {
+	log := f.read(channelID)
+	if r.Desc {
+		slices.Reverse(log)
+	}
+	var out []Entry
+	for _, e := range log {
+		if e.Seq > r.After && (r.Before == 0 || e.Seq < r.Before) && len(out) < r.Limit {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeStore) Messages(_ context.Context, channelID string, seqs []int64) ([]Entry, error) {
+	var out []Entry
+	for _, e := range f.read(channelID) {
+		if e.Kind == KindSend && slices.Contains(seqs, e.Seq) {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeStore) Message(_ context.Context, channelID, msgID string) (Entry, bool, error) {
+	for _, e := range f.read(channelID) {
+		if e.Kind == KindSend && e.MsgID == msgID {
+			return e, true, nil
+		}
+	}
+	return Entry{}, false, nil
+}
+
+var (
+	_ LogWriter = (*fakeStore)(nil)
+	_ LogReader = (*fakeStore)(nil)
+)
+
+// clock is a settable clock.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = t
+}

@@ -1,0 +1,450 @@
+package message
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// maxHeads bounds the heads that a lane remembers; a forgotten one costs one read of the store.
+const maxHeads = 65_536
+
+// lane is the writer of one bucket: a queue per channel, and a loop that joins what is ready into one insert.
+//
+// A channel whose head is not known, whose next item must be checked against the log, or whose last insert failed is
+// resolved by a goroutine of its own (resolve.go), and is left out of inserts meanwhile; the others go on.
+type lane struct {
+	ctx       context.Context //nolint:containedctx // the lane's own life, not a caller's
+	store     LogWriter
+	bucket    int
+	cfg       *WriterConfig
+	resolvers chan struct{} // shared by all lanes: bounds the channels that are resolved at once
+	side      sync.WaitGroup
+
+	mu       sync.Mutex
+	wake     *sync.Cond // work is ready, or the lane has become idle, or it is closed
+	channels map[string]*channel
+	ready    []*channel // have items and are not blocked, in order of arrival
+	queued   int        // items that are not settled
+	closed   bool       // refuses new requests
+	aborted  bool       // the loop ends
+}
+
+// channel is a log as the lane knows it. The lane's lock guards it.
+type channel struct {
+	id    string
+	queue []*request
+	// head is the log's end, or nil if that is not known for certain.
+	head *Head
+	// targets are the messages that checked items change, as of head; nil for one that is not there.
+	targets map[string]*Entry
+	// blocked is true while the channel is being resolved; queued while it is in ready.
+	blocked, queued bool
+}
+
+func newLane(ctx context.Context, store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
+	l := &lane{
+		ctx: ctx, store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel),
+	}
+	l.wake = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *lane) enqueue(r *request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		r.fail(errStopping, true)
+		return
+	}
+	if l.queued+len(r.items) > l.cfg.MaxQueue {
+		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many writes are waiting; nothing was stored")
+		err.RetryAfter = 100 * time.Millisecond
+		r.settle(r.items[0], Outcome{Err: err})
+		r.fail(err, false)
+		return
+	}
+	l.queued += len(r.items)
+	c := l.channels[r.channelID]
+	if c == nil {
+		l.shrink()
+		c = &channel{id: r.channelID}
+		l.channels[r.channelID] = c
+	}
+	c.queue = append(c.queue, r)
+	l.makeReady(c)
+}
+
+// shrink forgets idle channels once there are too many.
+func (l *lane) shrink() {
+	if len(l.channels) < maxHeads {
+		return
+	}
+	drop := maxHeads / 4
+	for id, c := range l.channels {
+		if len(c.queue) == 0 && !c.blocked {
+			delete(l.channels, id)
+			if drop--; drop == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (l *lane) makeReady(c *channel) {
+	if !c.blocked && !c.queued && len(c.queue) > 0 {
+		c.queued = true
+		l.ready = append(l.ready, c)
+	}
+	l.wake.Broadcast()
+}
+
+// abandon ends a request whose caller waits no longer.
+func (l *lane) abandon(r *request, cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.failed {
+		return
+	}
+	l.queued -= len(r.items) - r.countSettled()
+	r.fail(cause, false)
+	l.wake.Broadcast()
+}
+
+func (r *request) countSettled() int {
+	n := 0
+	for _, it := range r.items {
+		if it.settled {
+			n++
+		}
+	}
+	return n
+}
+
+// settle is request.settle with the lane's count kept.
+func (l *lane) settle(r *request, it *item, out Outcome) {
+	if it.settled {
+		return
+	}
+	r.settle(it, out)
+	if l.queued--; l.queued == 0 {
+		l.wake.Broadcast()
+	}
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.wake.Broadcast()
+	l.mu.Unlock()
+}
+
+func (l *lane) waitIdle() {
+	l.mu.Lock()
+	for l.queued > 0 && !l.aborted {
+		l.wake.Wait()
+	}
+	l.mu.Unlock()
+}
+
+// abort fails what is queued and ends the loop.
+func (l *lane) abort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.aborted = true
+	for _, c := range l.channels {
+		for _, r := range c.queue {
+			if !r.failed {
+				l.queued -= len(r.items) - r.countSettled()
+				r.fail(errStopping, true)
+			}
+		}
+	}
+	l.wake.Broadcast()
+}
+
+// run is the lane's loop.
+func (l *lane) run() {
+	for {
+		b := l.take()
+		if b == nil {
+			return
+		}
+		if len(b.entries) == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
+		start := time.Now()
+		n, err := l.store.Insert(ctx, l.bucket, b.entries)
+		cancel()
+		l.cfg.OnInsert(len(b.entries), time.Since(start), err)
+		l.finish(b, n, err)
+	}
+}
+
+// batch is one insert.
+type batch struct {
+	entries []Entry
+	places  []place
+	bytes   int
+	keys    map[batchKey]struct{}
+}
+
+type batchKey struct {
+	channelID string
+	ClientKey
+}
+
+// place is where an entry of a batch comes from, and the log's end once it is stored.
+type place struct {
+	channel *channel
+	request *request
+	item    *item
+	head    Head
+}
+
+// take waits for work and makes an insert of it; nil ends the loop.
+func (l *lane) take() *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.ready) == 0 && !l.aborted {
+		l.wake.Wait()
+	}
+	if l.aborted {
+		return nil
+	}
+	b := &batch{keys: make(map[batchKey]struct{})}
+	for n := len(l.ready); n > 0 && len(b.entries) < l.cfg.MaxBatch && b.bytes < l.cfg.MaxBatchBytes; n-- {
+		c := l.ready[0]
+		l.ready = l.ready[1:]
+		c.queued = false
+		if c.head == nil {
+			l.startResolve(c, clash{})
+			continue
+		}
+		l.number(c, b)
+	}
+	return b
+}
+
+// number gives the channel's items their places, up to the batch's bounds or the first that must be checked first.
+func (l *lane) number(c *channel, b *batch) {
+	c.dropDone()
+	head := *c.head
+	touched := make(map[*Entry]bool)
+	taken := 0
+	for _, r := range c.queue {
+		for _, it := range r.items {
+			if it.settled || it.stored || r.failed {
+				continue
+			}
+			if len(b.entries) >= l.cfg.MaxBatch || b.bytes >= l.cfg.MaxBatchBytes {
+				return
+			}
+			key := batchKey{c.id, it.key()}
+			if _, repeated := b.keys[key]; repeated {
+				return // wait for the first one's outcome
+			}
+			if it.Kind != KindSend && !it.checked {
+				if taken == 0 {
+					l.startResolve(c, clash{})
+				}
+				return
+			}
+			e := it.entry(c, &head, l.cfg.Now())
+			if it.Kind != KindSend {
+				t := c.targets[it.MsgID]
+				if t != nil && touched[t] && t.Status == StatusRecalled {
+					return // the recall in this very batch must be stored before anything is answered from it
+				}
+				if out, refused := judge(it, t); refused {
+					l.settle(r, it, out)
+					continue
+				}
+				e.TargetSeq = t.Seq
+				t.apply(&e)
+				touched[t] = true
+			}
+			head = Head{Seq: e.Seq, Count: e.Count, MsgTime: e.MsgTime}
+			b.keys[key] = struct{}{}
+			b.entries = append(b.entries, e)
+			b.places = append(b.places, place{c, r, it, head})
+			b.bytes += len(e.Content)
+			r.inFlight = true
+			taken++
+		}
+	}
+	c.dropDone()
+}
+
+// dropDone removes requests that need nothing more from the front of the queue.
+func (c *channel) dropDone() {
+	n := 0
+	for _, r := range c.queue {
+		if !r.idle() {
+			c.queue[n] = r
+			n++
+		}
+	}
+	clear(c.queue[n:])
+	c.queue = c.queue[:n]
+	if n == 0 {
+		c.targets = nil
+	}
+}
+
+// uncheck forgets what the channel's items were checked against.
+func (c *channel) uncheck() {
+	c.targets = nil
+	for _, r := range c.queue {
+		for _, it := range r.items {
+			it.checked = false
+		}
+	}
+}
+
+// idle tells whether the request has no item left to insert.
+func (r *request) idle() bool {
+	if r.failed {
+		return true
+	}
+	for _, it := range r.items {
+		if !it.settled && !it.stored {
+			return false
+		}
+	}
+	return true
+}
+
+// entry makes the item's entry at the place after head.
+func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
+	at := now.UTC().Truncate(time.Millisecond)
+	if at.Before(head.MsgTime) { // a clock that went back must not show within a channel
+		at = head.MsgTime
+	}
+	e := Entry{
+		Kind: it.Kind, Digest: digestOf(it.Kind, it.targetID(), it.MsgType, it.Content, it.Metadata),
+		Traceparent: it.Traceparent,
+		Message: Message{
+			MsgID: it.MsgID, ChannelID: c.id, Seq: head.Seq + 1, Count: head.Count, FromID: it.FromID, MsgType: it.MsgType,
+			Content: it.Content, Metadata: it.Metadata, ClientMsgID: it.ClientMsgID, MsgTime: at, ChangedSeq: head.Seq + 1,
+		},
+	}
+	if it.Kind == KindSend {
+		e.Count++
+	}
+	return e
+}
+
+// targetID is the id that belongs to a change's payload; a send's own id is minted anew for every try.
+func (it *item) targetID() string {
+	if it.Kind == KindSend {
+		return ""
+	}
+	return it.MsgID
+}
+
+// judge decides on an edit or a recall of target, which is nil if there is none. refused is false if it may be stored.
+func judge(it *item, target *Entry) (out Outcome, refused bool) {
+	switch {
+	case target == nil:
+		err := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
+		err.Field = "msg_id"
+		return Outcome{Err: err}, true
+	case target.FromID != it.FromID && !it.AnySender:
+		return Outcome{Err: fault.New(fault.PermissionDenied, fault.NotSender, "the message is another sender's")}, true
+	case target.Status == StatusRecalled && it.Kind == KindRecall:
+		return Outcome{MsgID: it.MsgID, ClientMsgID: it.ClientMsgID, Seq: target.ChangedSeq, Duplicate: true}, true
+	case target.Status == StatusRecalled:
+		return Outcome{
+			Err: fault.New(fault.FailedPrecondition, fault.MessageRecalled, "the message has been recalled"),
+		}, true
+	}
+	return Outcome{}, false
+}
+
+// repeat is the outcome of an item whose client key is taken by e.
+func repeat(it *item, e *Entry) Outcome {
+	if it.Kind == KindSend && e.MsgID == it.MsgID {
+		return e.outcome(false) // our own, of an insert whose reply was lost
+	}
+	digest := digestOf(it.Kind, it.targetID(), it.MsgType, it.Content, it.Metadata)
+	// A recall takes the digest too; then only the kind and the target can be compared.
+	if e.Kind != it.Kind || it.Kind != KindSend && e.MsgID != it.MsgID ||
+		len(e.Digest) > 0 && !bytes.Equal(e.Digest, digest) {
+		err := fault.New(fault.AlreadyExists, fault.ClientMsgIDReused,
+			"client_msg_id was used before by this sender, with another payload")
+		err.Field = "client_msg_id"
+		return Outcome{Err: err}
+	}
+	return e.outcome(true)
+}
+
+// finish takes an insert's answer: n entries are stored.
+func (l *lane) finish(b *batch, n int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range b.places {
+		b.places[i].request.inFlight = false
+	}
+	for i := range b.places[:n] {
+		p := &b.places[i]
+		head := p.head
+		p.channel.head = &head
+		if p.item.Kind == KindSend {
+			l.settle(p.request, p.item, b.entries[i].outcome(false))
+			continue
+		}
+		p.item.stored = true
+		l.side.Go(func() { l.applyAndSettle(p.request, p.item, &b.entries[i], false) })
+	}
+	clashes := make(map[*channel]clash)
+	l.judgeRest(b, n, err, clashes)
+	for i := range b.places {
+		c := b.places[i].channel
+		c.dropDone()
+		if cl, ok := clashes[c]; ok {
+			delete(clashes, c)
+			c.head = nil
+			c.uncheck()
+			l.startResolve(c, cl)
+		}
+		l.makeReady(c)
+	}
+	l.wake.Broadcast()
+}
+
+// judgeRest tells which channels must be resolved after an insert that did not store everything.
+func (l *lane) judgeRest(b *batch, n int, err error, clashes map[*channel]clash) {
+	if err == nil {
+		return
+	}
+	var conflict *ConflictError
+	isConflict := errors.As(err, &conflict) && n < len(b.places)
+	notStored := isConflict || errors.Is(err, ErrNotStored)
+	if !isConflict {
+		l.cfg.Logger.WarnContext(l.ctx, "insert failed", "bucket", l.bucket, "entries", len(b.entries), "stored", n, "err", err)
+	}
+	for i := n; i < len(b.places); i++ {
+		p := &b.places[i]
+		switch {
+		case isConflict && p.channel == b.places[n].channel:
+			p.item.tried = true // for the lookup: this one or a later one is there already
+			if _, ok := clashes[p.channel]; !ok {
+				clashes[p.channel] = clash{seq: b.entries[i].Seq}
+			}
+		case isConflict:
+			p.channel.uncheck() // the targets were changed by entries that are not stored
+		default:
+			p.item.tried = true
+			if !notStored {
+				p.request.tried = true
+			}
+			clashes[p.channel] = clash{pause: true}
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// ReaderConfig sets a reader's limits; zero values mean the defaults.
+type ReaderConfig struct {
+	// MaxAge is how old the knowledge of a log's end may be when a page is judged by it: 1 s. It is the promise that a
+	// list is never further behind what was acknowledged.
+	MaxAge time.Duration
+	// MaxPageBytes ends a page with the message that takes its content past it: 1 MiB.
+	MaxPageBytes int
+	// Patience bounds how long a read waits for a store that is behind: 3 s.
+	Patience time.Duration
+	// CacheTimeout bounds a look into the cache: 250 ms. A slow cache is no cache.
+	CacheTimeout time.Duration
+	// OnList is told of every page, for metrics; may be nil.
+	OnList func(fromCache bool)
+	Logger *slog.Logger
+}
+
+// Reader reads logs: from the cache where a page is provably there and fresh, else from the store. An old cache costs
+// speed, never a message. Safe for concurrent use.
+type Reader struct {
+	log   LogReader
+	cache Cache
+	epoch string
+	cfg   ReaderConfig
+	heads heads
+}
+
+// NewReader makes a reader of logs of this epoch.
+func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Reader {
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = time.Second
+	}
+	if cfg.MaxPageBytes == 0 {
+		cfg.MaxPageBytes = 1 << 20
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 3 * time.Second
+	}
+	if cfg.CacheTimeout == 0 {
+		cfg.CacheTimeout = 250 * time.Millisecond
+	}
+	if cfg.OnList == nil {
+		cfg.OnList = func(bool) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Reader{log: log, cache: cache, epoch: epoch, cfg: cfg, heads: heads{log: log}}
+}
+
+// Epoch is that of every log.
+func (r *Reader) Epoch() string { return r.epoch }
+
+// Saw tells the reader that the channel's log reaches at least seq: nothing that it answers from now on ends before.
+func (r *Reader) Saw(channelID string, seq int64) { r.heads.saw(channelID, seq) }
+
+// State tells where a log stands: no older than what was acknowledged when the call began.
+func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
+	h, err := r.heads.get(ctx, channelID, 0)
+	if err != nil {
+		return State{}, unavailable(err)
+	}
+	s := State{Epoch: r.epoch, Head: h.Seq, Count: h.Count}
+	if h.Seq > 0 {
+		s.Oldest = 1 // nothing is ever trimmed
+	}
+	return s, nil
+}
+
+// unavailable is the fault of a store that does not answer a read.
+func unavailable(err error) error {
+	if _, ok := fault.As(err); ok {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fault.Wrap(err, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed")
+	}
+	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
+}
+
+// pageRange asks for a page of messages; before 0 is no bound.
+type pageRange struct {
+	channelID     string
+	after, before int64
+	desc          bool
+	minSeq        int64
+	size          int
+}
+
+// pageResult is a page; last is the seq of its last message, more whether there are messages beyond.
+type pageResult struct {
+	messages  []Message
+	last      int64
+	more      bool
+	head      int64
+	fromCache bool
+}
+
+func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
+	head, err := r.headFor(ctx, q.channelID, q.minSeq, q.after)
+	if err != nil {
+		return pageResult{}, err
+	}
+	walk := func(read readFunc) (pageResult, error) {
+		res, err := r.walk(ctx, q, head, read)
+		res.head = head
+		return res, err
+	}
+	res, err := walk(r.readCache)
+	res.fromCache = err == nil
+	if errors.Is(err, errNotCached) {
+		res, err = walk(r.readStore)
+	}
+	if err == nil {
+		r.cfg.OnList(res.fromCache)
+	}
+	return res, err
+}
+
+// headFor gives a log's end as it is at most MaxAge ago, not below what this node has seen. Positions beyond it are
+// looked at again, and are out of range if the log truly ends before them.
+func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after int64) (int64, error) {
+	h, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
+	if err == nil && max(minSeq, after) > h.Seq {
+		h, err = r.heads.get(ctx, channelID, 0)
+	}
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	for _, p := range [...]struct {
+		field string
+		seq   int64
+	}{{"min_seq", minSeq}, {"after_seq", after}} {
+		if p.seq > h.Seq {
+			e := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "%s is beyond the log's end, which is %d", p.field, h.Seq)
+			e.Field, e.Limit = p.field, h.Seq
+			return 0, e
+		}
+	}
+	return h.Seq, nil
+}
+
+// readFunc reads entries of a range, dense from its near end, reaching at least to reach or to the range's limit.
+type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error)
+
+var errNotCached = errors.New("the cache does not hold the page")
+
+// walk reads entries until it has a page of messages: edits and recalls lie between them.
+func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (pageResult, error) {
+	var res pageResult
+	rg := Range{After: q.after, Before: q.before, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes}
+	if q.before > head+1 {
+		rg.Before = head + 1 // what lies beyond the head that was read belongs to a later page
+	}
+	if rg.Before == 0 {
+		rg.Before = head + 1
+	}
+	bytes := 0
+	for rg.After+1 < rg.Before {
+		rg.Limit = min(q.size-len(res.messages)+1, 1000)
+		entries, err := read(ctx, q.channelID, rg, head)
+		if err != nil {
+			return res, err
+		}
+		for i := range entries {
+			e := &entries[i]
+			if e.Kind == KindSend {
+				if len(res.messages) == q.size || len(res.messages) > 0 && bytes+len(e.Content) > r.cfg.MaxPageBytes {
+					res.more = true
+					return res, nil
+				}
+				bytes += len(e.Content)
+				res.messages = append(res.messages, e.Message)
+				res.last = e.Seq
+			}
+			if rg.Desc {
+				rg.Before = e.Seq
+			} else {
+				rg.After = e.Seq
+			}
+		}
+	}
+	return res, nil
+}
+
+// readCache reads entries from the cache, or fails with errNotCached.
+func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
+	if r.cache == nil {
+		return nil, errNotCached
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CacheTimeout)
+	defer cancel()
+	p, err := r.cache.Page(ctx, channelID, rg)
+	switch {
+	case err != nil:
+		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel", channelID, "err", err)
+		return nil, errNotCached
+	case p.Epoch != r.epoch || p.Newest < head:
+		return nil, errNotCached
+	}
+	entries := make([]Entry, len(p.Entries))
+	for i := range p.Entries {
+		c := &p.Entries[i]
+		entries[i] = Entry{Kind: c.Kind, TargetSeq: c.TargetSeq, Message: c.Message}
+		entries[i].ChannelID, entries[i].Seq, entries[i].Count = channelID, c.Seq, c.Count
+	}
+	if !dense(entries, rg, head) {
+		return nil, errNotCached
+	}
+	return entries, nil
+}
+
+// readStore reads entries from the store, again and again while it does not reach as far as is known.
+func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
+	defer cancel()
+	return backoff.Retry(ctx, func() ([]Entry, error) {
+		entries, err := r.log.Entries(ctx, channelID, rg)
+		if err != nil {
+			return nil, backoff.Permanent(unavailable(err))
+		}
+		if !dense(entries, rg, head) {
+			return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; try again")
+		}
+		Fold(entries)
+		return entries, nil
+	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
+		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
+	}), backoff.WithMaxElapsedTime(r.cfg.Patience))
+}
+
+// dense tells whether entries are the range's, from its near end on without a hole, as far as the limits or the head
+// let them reach. The range's Before is at most head+1.
+func dense(entries []Entry, rg Range, head int64) bool {
+	last := min(rg.Before-1, head)
+	if rg.Before == 0 {
+		last = head
+	}
+	if rg.After >= last {
+		return true
+	}
+	next, step := rg.After+1, int64(1)
+	if rg.Desc {
+		next, step = last, -1
+	}
+	bytes := 0
+	for i := range entries {
+		if entries[i].Seq != next {
+			return false
+		}
+		bytes += len(entries[i].Content)
+		next += step
+	}
+	ended := next == rg.After && rg.Desc || next == last+1 && !rg.Desc
+	return ended || len(entries) > 0 && (len(entries) == rg.Limit || rg.MaxBytes > 0 && bytes >= rg.MaxBytes)
+}
+
+// message finds one message by its id.
+func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message, error) {
+	for last := false; ; last = true {
+		e, ok, err := r.log.Message(ctx, channelID, msgID)
+		if err != nil {
+			return Message{}, unavailable(err)
+		}
+		if ok {
+			return e.Message, nil
+		}
+		if last {
+			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
+			f.Field = "msg_id"
+			return Message{}, f
+		}
+		// A read may be behind; one after a linearizable read of the head is not.
+		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
+			return Message{}, unavailable(err)
+		}
+	}
+}
+
+// Replay returns the events after a place, dense from after+1 and each with its message as it now is: up to limit of
+// them or about maxBytes of content, at least one if the log holds one up to atLeast. It takes them from the cache
+// where that reaches atLeast.
+func (r *Reader) Replay(ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int) ([]Event, error) {
+	if after >= atLeast {
+		return nil, nil
+	}
+	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
+	entries, err := r.readCache(ctx, channelID, rg, atLeast)
+	if errors.Is(err, errNotCached) {
+		entries, err = r.readStore(ctx, channelID, rg, atLeast)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.events(ctx, channelID, entries, maxBytes)
+}
+
+// events makes events of entries: those of edits and recalls carry their targets.
+func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, maxBytes int) ([]Event, error) {
+	sends := make(map[int64]*Entry, len(entries))
+	var missing []int64
+	for i := range entries {
+		if entries[i].Kind == KindSend {
+			sends[entries[i].Seq] = &entries[i]
+		}
+	}
+	for i := range entries {
+		if e := &entries[i]; e.Kind != KindSend && sends[e.TargetSeq] == nil {
+			missing = append(missing, e.TargetSeq)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		targets, err := r.log.Messages(ctx, channelID, slices.Compact(missing))
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for i := range targets {
+			sends[targets[i].Seq] = &targets[i]
+		}
+	}
+	events := make([]Event, 0, len(entries))
+	bytes := 0
+	for i := range entries {
+		e := &entries[i]
+		m := e
+		if e.Kind != KindSend {
+			if m = sends[e.TargetSeq]; m == nil {
+				return nil, fmt.Errorf("channel %s: entry %d changes %d, which is not there", channelID, e.Seq, e.TargetSeq)
+			}
+		}
+		if bytes += len(m.Content); maxBytes > 0 && bytes > maxBytes && len(events) > 0 {
+			break
+		}
+		events = append(events, Event{
+			Kind: e.Kind, Epoch: r.epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime, Message: m.Message,
+			Traceparent: e.Traceparent,
+		})
+	}
+	return events, nil
+}

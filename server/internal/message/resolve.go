@@ -1,0 +1,196 @@
+package message
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// clash says why a channel is resolved.
+type clash struct {
+	// seq is the place that an insert found taken, or whose client key it found taken; 0 if there was no conflict.
+	seq int64
+	// pause is true after an error: the store is not asked again at once.
+	pause bool
+}
+
+// startResolve blocks the channel until its head, and what its items must be checked against, is known. The lane's lock
+// is held.
+func (l *lane) startResolve(c *channel, cl clash) {
+	if c.blocked {
+		return
+	}
+	c.blocked = true
+	l.side.Go(func() { l.resolve(c, cl) })
+}
+
+// findings is what the store told of a channel.
+type findings struct {
+	head    Head
+	repeats map[ClientKey]Entry
+	targets map[string]*Entry
+}
+
+// resolve asks the store until it knows, or until nobody waits for the channel any more.
+func (l *lane) resolve(c *channel, cl clash) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
+	for pause := cl.pause; ; pause = true {
+		if pause && !l.sleep(wait.NextBackOff()) {
+			break
+		}
+		items := l.toCheck(c)
+		if items == nil {
+			break
+		}
+		f, err := l.look(c, items)
+		if err != nil {
+			if l.ctx.Err() == nil {
+				l.cfg.Logger.WarnContext(l.ctx, "reading a channel's head failed", "channel", c.id, "err", err)
+			}
+			continue
+		}
+		// The entry that is in the way is not visible yet: wait for it, never number past it.
+		if cl.seq > f.head.Seq && len(f.repeats) == 0 {
+			continue
+		}
+		l.resolved(c, items, f)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.blocked = false
+	c.dropDone()
+	l.makeReady(c)
+}
+
+func (l *lane) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// toCheck gives the channel's open items up to one batch; nil if there are none. An item that must be checked and is
+// beyond the batch is checked when its turn comes.
+func (l *lane) toCheck(c *channel) []*item {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.dropDone()
+	var items []*item
+	for _, r := range c.queue {
+		for _, it := range r.items {
+			if !it.settled && !it.stored && len(items) < l.cfg.MaxBatch {
+				items = append(items, it)
+			}
+		}
+	}
+	return items
+}
+
+// look reads the head first: what it read after is no older.
+func (l *lane) look(c *channel, items []*item) (findings, error) {
+	select {
+	case l.resolvers <- struct{}{}:
+		defer func() { <-l.resolvers }()
+	case <-l.ctx.Done():
+		return findings{}, context.Cause(l.ctx)
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
+	defer cancel()
+	f := findings{targets: make(map[string]*Entry)}
+	var err error
+	if f.head, err = l.store.Head(ctx, c.id); err != nil {
+		return f, err
+	}
+	var keys []ClientKey
+	for _, it := range items {
+		if it.tried || it.Kind != KindSend {
+			keys = append(keys, it.key())
+		}
+	}
+	if len(keys) > 0 {
+		if f.repeats, err = l.store.ByClientKeys(ctx, c.id, keys); err != nil {
+			return f, err
+		}
+	}
+	for _, it := range items {
+		if it.Kind == KindSend {
+			continue
+		}
+		if _, done := f.targets[it.MsgID]; done {
+			continue
+		}
+		e, ok, err := l.store.Target(ctx, c.id, it.MsgID)
+		if err != nil {
+			return f, err
+		}
+		f.targets[it.MsgID] = nil
+		if ok {
+			f.targets[it.MsgID] = &e
+		}
+	}
+	return f, nil
+}
+
+// resolved takes what was found: repeats are answered, the others go on from the head.
+func (l *lane) resolved(c *channel, items []*item, f findings) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	checked := make(map[*item]bool, len(items))
+	for _, it := range items {
+		checked[it] = true
+	}
+	for _, r := range c.queue {
+		for _, it := range r.items {
+			if !checked[it] || it.settled || it.stored {
+				continue
+			}
+			it.checked = true
+			e, found := f.repeats[it.key()]
+			if !found || !it.tried && it.Kind == KindSend {
+				continue
+			}
+			out := repeat(it, &e)
+			if it.Kind == KindSend || out.Err != nil {
+				l.settle(r, it, out)
+				continue
+			}
+			it.stored = true
+			duplicate := !it.tried // one that was tried is most likely there by that try
+			l.side.Go(func() { l.applyAndSettle(r, it, &e, duplicate) })
+		}
+		// What was tried and is not there was not stored, as far as anyone can see; it is tried again.
+	}
+	head := f.head
+	c.head, c.targets, c.blocked = &head, f.targets, false
+	c.dropDone()
+	l.makeReady(c)
+}
+
+// applyAndSettle changes the target of a stored edit or recall, however long that takes, and then answers.
+func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
+	for {
+		ctx, cancel := context.WithTimeout(l.ctx, l.cfg.CallTimeout)
+		err := l.store.Apply(ctx, e)
+		cancel()
+		if err == nil {
+			break
+		}
+		if !l.sleep(wait.NextBackOff()) {
+			return // abort has answered, or will: the outcome is unknown; the feed applies the change
+		}
+		l.cfg.Logger.WarnContext(l.ctx, "changing a message failed", "channel", e.ChannelID, "seq", e.Seq, "err", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settle(r, it, e.outcome(duplicate))
+	l.wake.Broadcast()
+}
