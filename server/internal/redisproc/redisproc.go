@@ -1,0 +1,269 @@
+// Package redisproc runs a redis-server as a child process for `parleyd dev`: on a unix socket in the data directory,
+// with an append-only file beside it. It takes over from an orphan that a killed parleyd left behind, and starts the
+// server again when it dies.
+package redisproc
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/go-redis/v9"
+)
+
+// maxSocketPath is what a unix socket's address holds on Linux and the BSDs, with room to spare.
+const maxSocketPath = 100
+
+// Config says where and with what.
+type Config struct {
+	// Dir is the server's own directory; it is made if it is not there. Whoever starts a Process must hold a lock that
+	// keeps others from the same directory.
+	Dir string
+	// Binary is the redis-server; empty means the one on PATH.
+	Binary string
+	Logger *slog.Logger
+}
+
+// Process is a redis-server that is kept running. Safe for concurrent use.
+type Process struct {
+	cfg    Config
+	socket string
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+}
+
+// Find gives the path of the redis-server on PATH, or an error that wraps exec.ErrNotFound.
+func Find() (string, error) { return exec.LookPath("redis-server") }
+
+// Start ends an orphan on the same directory, starts a server, and returns once it answers.
+func Start(ctx context.Context, cfg Config) (*Process, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Binary == "" {
+		bin, err := Find()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Binary = bin
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make redis directory: %w", err)
+	}
+	socket, err := socketPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cfg: cfg, socket: socket, done: make(chan struct{})}
+	if err := p.endOrphan(ctx); err != nil {
+		return nil, fmt.Errorf("end the redis-server of an earlier run: %w", err)
+	}
+	exited, err := p.launch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel = cancel
+	go p.supervise(life, exited)
+	return p, nil
+}
+
+// socketPath is in the directory itself, or under the system's temporary directory where that path is too long.
+func socketPath(dir string) (string, error) {
+	if s := filepath.Join(dir, "redis.sock"); len(s) <= maxSocketPath {
+		return s, nil
+	}
+	sum := sha256.Sum256([]byte(dir))
+	short := filepath.Join(os.TempDir(), "parley-"+hex.EncodeToString(sum[:8]))
+	if err := os.MkdirAll(short, 0o700); err != nil {
+		return "", fmt.Errorf("make socket directory: %w", err)
+	}
+	return filepath.Join(short, "redis.sock"), nil
+}
+
+// Socket is the unix socket that the server listens on.
+func (p *Process) Socket() string { return p.socket }
+
+// Stop ends the server, which writes its append-only file first, and waits for that until ctx ends.
+func (p *Process) Stop(ctx context.Context) error {
+	p.cancel()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		p.signal(syscall.SIGKILL)
+		return context.Cause(ctx)
+	}
+}
+
+func (p *Process) signal(s os.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Signal(s) // an error says that it has ended
+	}
+}
+
+// launch starts the child and waits until it answers.
+func (p *Process) launch(ctx context.Context) (<-chan error, error) {
+	//nolint:gosec // the binary is the operator's choice
+	cmd := exec.Command(p.cfg.Binary,
+		"--port", "0", "--unixsocket", p.socket, "--unixsocketperm", "700", "--dir", p.cfg.Dir,
+		"--pidfile", p.pidFile(), "--logfile", filepath.Join(p.cfg.Dir, "redis.log"),
+		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
+	// A Ctrl-C in the terminal is for parleyd, which ends Redis last.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start redis-server: %w", err)
+	}
+	p.mu.Lock()
+	p.cmd = cmd
+	p.mu.Unlock()
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	if err := p.await(ctx, exited); err != nil {
+		p.signal(syscall.SIGTERM)
+		<-exited
+		return nil, err
+	}
+	return exited, nil
+}
+
+// await writes the pid file and waits until the server answers.
+func (p *Process) await(ctx context.Context, exited chan error) error {
+	if err := os.WriteFile(p.pidFile(), []byte(strconv.Itoa(p.pid())), 0o600); err != nil {
+		return fmt.Errorf("write pid file: %w", err)
+	}
+	client := p.client()
+	defer client.Close()
+	_, err := backoff.Retry(ctx, func() (string, error) {
+		select {
+		case err := <-exited:
+			exited <- err
+			return "", backoff.Permanent(fmt.Errorf("redis-server ended at once (see redis.log in %s): %w", p.cfg.Dir, err))
+		default:
+			return client.Ping(ctx).Result()
+		}
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(10*time.Millisecond)), backoff.WithMaxElapsedTime(30*time.Second))
+	if err != nil {
+		return fmt.Errorf("wait for redis-server: %w", err)
+	}
+	return nil
+}
+
+func (p *Process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// supervise starts the server again whenever it dies, until the process is stopped.
+func (p *Process) supervise(ctx context.Context, exited <-chan error) {
+	defer close(p.done)
+	wait := backoff.NewExponentialBackOff()
+	for {
+		select {
+		case <-ctx.Done():
+			p.signal(syscall.SIGTERM)
+			<-exited
+			return
+		case err := <-exited:
+			p.cfg.Logger.WarnContext(ctx, "redis-server ended; starting it again", "err", err)
+		}
+		for {
+			next, err := p.launch(ctx)
+			if err == nil {
+				exited = next
+				wait.Reset()
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			p.cfg.Logger.ErrorContext(ctx, "redis-server does not start", "err", err)
+			select {
+			case <-time.After(wait.NextBackOff()):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (p *Process) pidFile() string { return filepath.Join(p.cfg.Dir, "redis.pid") }
+
+func (p *Process) client() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Network: "unix", Addr: p.socket, MaxRetries: -1, PoolSize: 1,
+		DialTimeout: time.Second, ReadTimeout: 2 * time.Second, WriteTimeout: time.Second,
+	})
+}
+
+// endOrphan shuts down the server that a killed parent left on this directory: two on one append-only file would ruin
+// it. One that does not answer is killed, if its command line shows that it is ours.
+func (p *Process) endOrphan(ctx context.Context) error {
+	pid := p.orphan()
+	if pid == 0 {
+		_ = os.Remove(p.socket) // a dead server's socket; if it can't be removed redis-server will say why
+		return nil
+	}
+	p.cfg.Logger.InfoContext(ctx, "ending the redis-server of an earlier run", "pid", pid)
+	client := p.client()
+	defer client.Close()
+	_ = client.ShutdownSave(ctx).Err() // the reply to success is a closed connection
+	gone := func() (struct{}, error) {
+		if p.orphan() == pid {
+			return struct{}{}, errors.New("it is still running")
+		}
+		return struct{}{}, nil
+	}
+	wait := func(d time.Duration) error {
+		_, err := backoff.Retry(ctx, gone, backoff.WithBackOff(backoff.NewConstantBackOff(10*time.Millisecond)),
+			backoff.WithMaxElapsedTime(d))
+		return err
+	}
+	if wait(5*time.Second) == nil {
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("kill %d: %w", pid, err)
+	}
+	return wait(5 * time.Second)
+}
+
+// orphan gives the pid of a running server of this directory, or 0. The pid file alone proves nothing: a pid may have
+// been given to another process.
+func (p *Process) orphan() int {
+	data, err := os.ReadFile(p.pidFile())
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	if !runs(pid, p.socket) {
+		return 0
+	}
+	return pid
+}
