@@ -1,0 +1,108 @@
+# Everything here needs Go and a POSIX shell. What else a target needs it fetches through apt-get, pip and the Go module
+# proxy, as they are set up on the machine.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+# Flags for `parleyd dev`, as in: make dev ARGS='--listen 127.0.0.1:9000'
+ARGS ?=
+# What `make test` and `make quick` run, and what they add to `go test`.
+PKG ?= ./...
+TESTFLAGS ?=
+# Each test package may hold a mongod or three, so few run at once; the slowest takes minutes on two cores.
+TEST_PARALLEL ?= 2
+TEST_TIMEOUT ?= 15m
+# What `make bench` and `make fuzz` run, and how long each fuzz target runs.
+BENCH ?= .
+COUNT ?= 1
+FUZZ ?= .
+FUZZTIME ?= 60s
+# What `buf breaking` compares with; empty picks the main branch.
+AGAINST ?=
+
+# buf's module cache, filled by hack/seed-buf-cache.sh instead of from the network.
+export BUF_CACHE_DIR := $(CURDIR)/.cache/buf
+
+BUF := $(GO) tool -modfile=tools/go.mod buf
+GOLANGCI := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
+
+.PHONY: dev
+dev: build ## Build, then run a whole server with nothing else installed (ARGS='--listen ...')
+	@exec bin/parleyd dev $(ARGS)
+
+.PHONY: build
+build: ## Build bin/parleyd and bin/parley
+	$(GO) build -o bin/ ./server/cmd/parleyd ./clients/cli/parley
+
+.PHONY: test
+test: test-deps ## Run every test, with a real Redis, NATS and MongoDB and the race detector
+	$(GO) test -race -shuffle=on -timeout=$(TEST_TIMEOUT) -p=$(TEST_PARALLEL) $(TESTFLAGS) $(PKG)
+
+.PHONY: test-deps
+test-deps: ## Set up what the tests need: a C compiler, redis-server, mongod
+	@hack/test-deps.sh
+
+.PHONY: quick
+quick: ## Run the short tests, for use while working
+	$(GO) test -short -timeout=5m $(TESTFLAGS) $(PKG)
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp COUNT=n)
+	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(TESTFLAGS) $(PKG)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
+	@hack/fuzz.sh '$(FUZZ)' '$(FUZZTIME)'
+
+.PHONY: generate
+generate: buf-cache ## Format the protos and generate gen/ from them
+	$(BUF) format -w
+	$(BUF) generate
+
+.PHONY: check
+check: check-tidy check-generate check-proto check-vet lint ## Check all that needs no running server
+
+.PHONY: lint
+lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
+	$(GOLANGCI) run $(PKG)
+
+.PHONY: format
+format: ## Format the Go code and the protos
+	$(GOLANGCI) fmt
+	$(BUF) format -w
+
+.PHONY: check-vet
+check-vet: # go vet; also compiles every package and test
+	$(GO) vet $(PKG)
+
+.PHONY: check-tidy
+check-tidy: # go.mod and go.sum say what the code imports
+	$(GO) mod tidy -diff
+
+.PHONY: check-generate
+check-generate: buf-cache # gen/ is what buf makes of proto/
+	@hack/check-generate.sh $(BUF)
+
+.PHONY: check-proto
+check-proto: buf-cache # the protos are formatted, lint clean, and break no client of the main branch's
+	$(BUF) format --diff --exit-code
+	$(BUF) lint
+	@hack/check-breaking.sh '$(AGAINST)' $(BUF)
+
+.PHONY: buf-cache
+buf-cache:
+	@hack/seed-buf-cache.sh
+
+.PHONY: tools
+tools: ## Build bin/buf and bin/grpcurl
+	$(GO) build -modfile=tools/go.mod -o bin/ github.com/bufbuild/buf/cmd/buf github.com/fullstorydev/grpcurl/cmd/grpcurl
+
+.PHONY: clean
+clean: ## Remove what was built and fetched; the data directory stays
+	rm -rf bin .cache

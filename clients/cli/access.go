@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The files that `parleyd dev` writes into its data directory.
+const (
+	devAddrFile   = "dev-addr"
+	devTokenFile  = "dev-token"
+	devSecretFile = "dev-secret"
+	defaultAddr   = "http://127.0.0.1:8080"
+)
+
+// access is where the server is and how to get in.
+type access struct{ addr, token string }
+
+// access takes each of the two from its flag, else from the environment, else from the files of a local server. That
+// server's token is shown to no other: only to the address which the file beside it names, and to this machine.
+func (s *session) access() (access, error) {
+	local := s.devFile(devAddrFile)
+	a := access{addr: s.flags.Addr, token: s.flags.Token}
+	if a.addr == "" {
+		a.addr = s.getenv("PARLEY_ADDR")
+	}
+	if a.addr == "" {
+		a.addr = local
+	}
+	if a.addr == "" {
+		a.addr = defaultAddr
+	}
+	if a.token == "" {
+		a.token = s.getenv("PARLEY_TOKEN")
+	}
+	if a.token == "" && (a.addr == local || isLoopback(a.addr)) {
+		a.token = s.devFile(devTokenFile)
+	}
+	if a.token == "" {
+		return access{}, usagef("no token for %s: give --token or PARLEY_TOKEN, or the --data-dir of a local 'parleyd dev'", a.addr)
+	}
+	return a, nil
+}
+
+// devFile gives a file's content without white space around it; empty if there is none.
+func (s *session) devFile(name string) string {
+	data, err := os.ReadFile(filepath.Join(s.flags.DataDir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func isLoopback(addr string) bool {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+}

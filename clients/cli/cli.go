@@ -1,0 +1,111 @@
+// Package cli is the command line of Parley: send, follow, read and import messages, and mint tokens for development.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// commands are the flags and commands; kong makes the parser from it.
+type commands struct {
+	Addr    string `help:"Server: host:port or URL. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." placeholder:"ADDR"`
+	Token   string `help:"Bearer token. Default: $PARLEY_TOKEN, else the token that a local 'parleyd dev' wrote." placeholder:"TOKEN"`
+	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
+	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
+
+	Send    sendCommand    `cmd:"" help:"Send a message."`
+	Tail    tailCommand    `cmd:"" help:"Follow channels live, one line per message."`
+	History historyCommand `cmd:"" help:"Read a channel's messages."`
+	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
+	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
+}
+
+// session is what a command runs with.
+type session struct {
+	ctx            context.Context //nolint:containedctx // kong calls commands with one bound value
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	flags          *commands
+}
+
+// usageError is a mistake in how the command was called.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Run runs the command line with the arguments after the program's name, and gives the exit code: 0 for success, 1 for
+// an error, 2 for a mistake in the arguments. The end of ctx interrupts it.
+func Run(
+	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string,
+) int {
+	var flags commands
+	finished := false
+	parser, err := kong.New(&flags,
+		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server."),
+		kong.Writers(stdout, stderr),
+		// kong ends the program after --help. Here only main may, so parsing goes on and its outcome is passed over.
+		kong.Exit(func(int) { finished = true }),
+	)
+	if err != nil {
+		return fail(stderr, err)
+	}
+	parsed, err := parser.Parse(args)
+	switch {
+	case finished:
+		return exitOK
+	case err != nil:
+		return fail(stderr, usageError{err})
+	}
+	s := &session{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, flags: &flags}
+	if err := parsed.Run(s); err != nil {
+		return fail(stderr, err)
+	}
+	return exitOK
+}
+
+func fail(stderr io.Writer, err error) int {
+	_, _ = fmt.Fprintf(stderr, "parley: %s\n", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		_, _ = fmt.Fprintln(stderr, "parley --help says more.")
+		return exitUsage
+	}
+	return exitError
+}
+
+// patience bounds how long a command keeps trying.
+type patience struct {
+	Timeout time.Duration `help:"How long to keep trying." default:"10s"`
+}
+
+func (p patience) context(s *session) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.ctx, p.Timeout)
+}
+
+// client connects with the address and the token that flags, environment and files give.
+func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
+	access, err := s.access()
+	if err != nil {
+		return nil, err
+	}
+	client, err := parley.New(access.addr, append(opts, parley.WithToken(access.token))...)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return client, nil
+}

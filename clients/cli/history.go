@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+type historyCommand struct {
+	patience
+	Channel string `arg:"" help:"Channel to read."`
+	After   *int64 `help:"Only what comes after this place in the log." placeholder:"SEQ"`
+	Before  int64  `help:"Only what comes before this place in the log." placeholder:"SEQ"`
+	Limit   int    `help:"How many messages at most: the newest ones, or with --after the oldest." default:"50"`
+	All     bool   `help:"Everything in the range, without a limit."`
+}
+
+// Run writes messages, oldest first.
+func (c *historyCommand) Run(s *session) error {
+	if c.Limit < 1 || c.Before < 0 || (c.After != nil && *c.After < 0) {
+		return usagef("--limit must be positive, --after and --before not negative")
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var opts []parley.HistoryOption
+	if c.Before > 0 {
+		opts = append(opts, parley.BeforeSeq(c.Before))
+	}
+	ascending := c.After != nil || c.All
+	switch {
+	case c.After != nil:
+		opts = append(opts, parley.AfterSeq(*c.After))
+	case c.All:
+		opts = append(opts, parley.AfterSeq(0))
+	}
+	if c.All {
+		opts = append(opts, parley.PageSize(1000))
+	} else {
+		opts = append(opts, parley.Limit(c.Limit))
+	}
+	out := bufio.NewWriter(s.stdout)
+	p := printer{w: out, json: s.flags.JSON}
+	if err := c.write(s, client, p, ascending, opts); err != nil {
+		_ = out.Flush()
+		return err
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+func (c *historyCommand) write(
+	s *session, client *parley.Client, p printer, ascending bool, opts []parley.HistoryOption,
+) error {
+	// The time that a command keeps trying counts anew with each message, so that a long history is no failure.
+	ctx, progress, cancel := withIdleTimeout(s.ctx, c.Timeout)
+	defer cancel()
+	var newestFirst []*parley.Message
+	for m, err := range client.History(ctx, c.Channel, opts...) {
+		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			return fmt.Errorf("history: gave up after %s: %w", c.Timeout, err)
+		}
+		if err != nil {
+			return explain("history", err)
+		}
+		progress()
+		if !ascending {
+			newestFirst = append(newestFirst, m)
+			continue
+		}
+		if err := p.message(m); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	for _, m := range slices.Backward(newestFirst) {
+		if err := p.message(m); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/parleyhq/parley/clients/cli/irclog"
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+const (
+	// importBatch is how many messages go in one request.
+	importBatch = 500
+	// maxContent and maxID are the server's limits, in bytes. They are checked before anything is sent, so that a log which
+	// can't be imported whole is not imported in part.
+	maxContent = 64 << 10
+	maxID      = 128
+	// maxComplaints is how many lines that can't be imported are named.
+	maxComplaints = 10
+)
+
+type importCommand struct {
+	Dir      string        `arg:"" help:"Directory of *.raw.txt logs, or one log file."`
+	Channel  string        `help:"Channel to import into." required:""`
+	RetryFor time.Duration `help:"How long to keep trying when the server is away." default:"2m"`
+}
+
+// importCount is what an import did; for programs as it stands.
+type importCount struct {
+	Event        string `json:"event"`
+	ChannelID    string `json:"channel_id"`
+	Files        int    `json:"files"`
+	Total        int    `json:"total"`
+	Text         int    `json:"text"`
+	Action       int    `json:"action"`
+	Sent         int    `json:"sent"`
+	AlreadyThere int    `json:"already_there"`
+	Notices      int    `json:"notices"`
+	Unknown      int    `json:"unknown_lines"`
+	Repaired     int    `json:"repaired_lines"`
+}
+
+// Run imports. What was imported before is found there by its client_msg_id, so an import that was interrupted is gone on
+// with by running it again.
+func (c *importCommand) Run(s *session) error {
+	files, err := irclog.Files(c.Dir)
+	if err != nil {
+		return err
+	}
+	count := importCount{Event: "imported", ChannelID: c.Channel, Files: len(files)}
+	if err := c.survey(s, files, &count); err != nil {
+		return err
+	}
+	terminal := isTerminal(s.stderr)
+	client, err := s.client(parley.WithLogger(slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{
+		Level: slog.LevelWarn, ReplaceAttr: withoutTime,
+	}))))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	bar := progressbar.NewOptions(count.Total,
+		progressbar.OptionSetWriter(s.stderr), progressbar.OptionSetVisibility(terminal),
+		progressbar.OptionSetDescription("importing"), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
+		progressbar.OptionSetItsString("messages"), progressbar.OptionThrottle(100*time.Millisecond),
+	)
+	err = c.importFiles(s.ctx, client, files, &count, func(n int) { _ = bar.Add(n) })
+	if terminal {
+		_, _ = fmt.Fprintln(s.stderr)
+	}
+	if err != nil {
+		done := count.Sent + count.AlreadyThere
+		return fmt.Errorf("%w\n%d of %d messages are in %s (%d sent now); run the same command again to go on",
+			explain("import", err), done, count.Total, c.Channel, count.Sent)
+	}
+	return s.printer().print(count, fmt.Sprintf("%s: %d sent, %d already there, %d total (%d text, %d action; %d notices skipped)",
+		c.Channel, count.Sent, count.AlreadyThere, count.Total, count.Text, count.Action, count.Notices))
+}
+
+// survey counts what is to be imported, and refuses what can't be before anything is sent.
+func (c *importCommand) survey(s *session, files []string, count *importCount) error {
+	var complaints []error
+	var strange string
+	for _, path := range files {
+		lines, err := irclog.Read(path)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			switch l.Kind {
+			case irclog.Text:
+				count.Text++
+			case irclog.Action:
+				count.Action++
+			case irclog.Notice:
+				count.Notices++
+			case irclog.Unknown:
+				if count.Unknown++; strange == "" {
+					strange = lineName(path, l)
+				}
+			case irclog.Blank:
+			}
+			if l.Repaired {
+				count.Repaired++
+			}
+			if err := refuse(path, l); err != nil && len(complaints) < maxComplaints {
+				complaints = append(complaints, err)
+			}
+		}
+	}
+	count.Total = count.Text + count.Action
+	if count.Unknown > 0 {
+		_, _ = fmt.Fprintf(s.stderr, "parley: %d lines are of no known form and are left out; the first is %s\n", count.Unknown, strange)
+	}
+	if count.Repaired > 0 {
+		_, _ = fmt.Fprintf(s.stderr, "parley: %d lines hold NUL or bytes that are not UTF-8; U+FFFD stands for each such byte\n", count.Repaired)
+	}
+	if len(complaints) > 0 {
+		return fmt.Errorf("nothing was imported: %w", errors.Join(complaints...))
+	}
+	return nil
+}
+
+// refuse says what a server would not take.
+func refuse(path string, l irclog.Line) error {
+	switch {
+	case !l.IsMessage():
+		return nil
+	case len(l.Content) > maxContent:
+		return fmt.Errorf("%s: the text has %d bytes, a message at most %d", lineName(path, l), len(l.Content), maxContent)
+	case len(l.Sender) > maxID:
+		return fmt.Errorf("%s: the nick, as an id, has %d bytes, an id at most %d", lineName(path, l), len(l.Sender), maxID)
+	case len(clientMsgID(path, l)) > maxID:
+		return fmt.Errorf("%s: file and line, as an id, have more than %d bytes", lineName(path, l), maxID)
+	default:
+		return nil
+	}
+}
+
+func lineName(path string, l irclog.Line) string {
+	return filepath.Base(path) + ":" + strconv.Itoa(l.Number)
+}
+
+// clientMsgID is file and line.
+func clientMsgID(path string, l irclog.Line) string { return irclog.EncodeID(lineName(path, l)) }
+
+// importFiles sends batch after batch, in order: the next one goes when all of the last is stored.
+func (c *importCommand) importFiles(
+	ctx context.Context, client *parley.Client, files []string, count *importCount, progress func(int),
+) error {
+	batch := make([]parley.Outgoing, 0, importBatch)
+	flush := func() error {
+		err := c.sendBatch(ctx, client, batch, count)
+		progress(len(batch))
+		batch = batch[:0]
+		return err
+	}
+	for _, path := range files {
+		lines, err := irclog.Read(path)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			if !l.IsMessage() {
+				continue
+			}
+			batch = append(batch, c.outgoing(path, l))
+			if len(batch) == importBatch {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return flush()
+}
+
+func (c *importCommand) outgoing(path string, l irclog.Line) parley.Outgoing {
+	msgType := "text"
+	if l.Kind == irclog.Action {
+		msgType = "action"
+	}
+	return parley.Outgoing{
+		ChannelID: c.Channel, Content: l.Content, ClientMsgID: clientMsgID(path, l), Type: msgType, Sender: l.Sender,
+	}
+}
+
+// sendBatch stores a batch, however often the server goes away meanwhile, within the time that the user gave.
+func (c *importCommand) sendBatch(ctx context.Context, client *parley.Client, batch []parley.Outgoing, count *importCount) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.RetryFor)
+	defer cancel()
+	results, err := client.SendBatch(ctx, batch)
+	var refused error
+	for i, r := range results {
+		switch {
+		case r.Err != nil:
+			if refused == nil {
+				refused = fmt.Errorf("%s: %w", batch[i].ClientMsgID, r.Err)
+			}
+		case r.Receipt.Duplicate:
+			count.AlreadyThere++
+		default:
+			count.Sent++
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// isTerminal reports whether a person looks at w.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// printer writes lines for people or JSON for programs.
+type printer struct {
+	w    io.Writer
+	json bool
+}
+
+func (s *session) printer() printer { return printer{w: s.stdout, json: s.flags.JSON} }
+
+// print writes value as JSON, or text, as the user asked.
+func (p printer) print(value any, text string) error {
+	if !p.json {
+		_, err := io.WriteString(p.w, text+"\n")
+		return err
+	}
+	encoder := json.NewEncoder(p.w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// messageJSON is a message for programs.
+type messageJSON struct {
+	Event       string            `json:"event,omitempty"`
+	ChannelID   string            `json:"channel_id"`
+	EventSeq    int64             `json:"event_seq,omitempty"`
+	Seq         int64             `json:"seq"`
+	Count       int64             `json:"count"`
+	MsgID       string            `json:"msg_id"`
+	FromID      string            `json:"from_id"`
+	MsgType     string            `json:"msg_type"`
+	Content     string            `json:"content"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	ClientMsgID string            `json:"client_msg_id"`
+	MsgTime     time.Time         `json:"msg_time"`
+	Status      string            `json:"status"`
+	ChangedSeq  int64             `json:"changed_seq"`
+}
+
+func toJSON(m *parley.Message) messageJSON {
+	return messageJSON{
+		ChannelID: m.GetChannelId(), Seq: m.GetSeq(), Count: m.GetCount(), MsgID: m.GetMsgId(), FromID: m.GetFromId(),
+		MsgType: m.GetMsgType(), Content: m.GetContent(), Metadata: m.GetMetadata(), ClientMsgID: m.GetClientMsgId(),
+		MsgTime: m.GetMsgTime().AsTime(), Status: lowerName(m.GetStatus().String(), "MESSAGE_STATUS_"),
+		ChangedSeq: m.GetChangedSeq(),
+	}
+}
+
+func lowerName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+
+// message writes a message as it is now.
+func (p printer) message(m *parley.Message) error {
+	return p.print(toJSON(m), line(m, m.GetSeq(), said(m)))
+}
+
+// event writes what a subscription told. States are not for the output.
+func (p printer) event(e parley.Event) error {
+	switch e.Kind {
+	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
+	case parley.EventGap:
+		return p.gap(e)
+	case parley.EventChannelState:
+		return nil
+	default:
+		return nil
+	}
+	value := toJSON(e.Message)
+	value.Event, value.EventSeq = e.Kind.String(), e.Seq
+	text := said(e.Message)
+	if e.Kind != parley.EventSent {
+		text = fmt.Sprintf("(%s %d) %s", e.Kind, e.Message.GetSeq(), text)
+	}
+	return p.print(value, line(e.Message, e.Seq, text))
+}
+
+// gapJSON is a gap for programs.
+type gapJSON struct {
+	Event     string `json:"event"`
+	ChannelID string `json:"channel_id"`
+	FromSeq   int64  `json:"from_seq"`
+	ToSeq     int64  `json:"to_seq"`
+	Reason    string `json:"reason"`
+	Epoch     string `json:"epoch"`
+}
+
+func (p printer) gap(e parley.Event) error {
+	reason := lowerName(e.Gap.GetReason().String(), "GAP_REASON_")
+	text := fmt.Sprintf("-- %s: what came after %d can't be had (%s); going on after %d",
+		e.ChannelID, e.Gap.GetFromSeq(), strings.ReplaceAll(reason, "_", " "), e.Gap.GetToSeq())
+	return p.print(gapJSON{
+		Event: "gap", ChannelID: e.ChannelID, FromSeq: e.Gap.GetFromSeq(), ToSeq: e.Gap.GetToSeq(), Reason: reason,
+		Epoch: e.Gap.GetEpoch(),
+	}, text)
+}
+
+// line is `2026-01-31 12:34:56 general 42 <ann> hello`.
+func line(m *parley.Message, seq int64, text string) string {
+	at := m.GetMsgTime().AsTime().Local().Format(time.DateTime)
+	return fmt.Sprintf("%s %s %d %s", at, m.GetChannelId(), seq, text)
+}
+
+// said is who said what.
+func said(m *parley.Message) string {
+	from := oneLine(m.GetFromId())
+	switch {
+	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:
+		return fmt.Sprintf("<%s> (recalled)", from)
+	case m.GetMsgType() == "action":
+		return fmt.Sprintf("* %s %s", from, oneLine(m.GetContent()))
+	default:
+		return fmt.Sprintf("<%s> %s", from, oneLine(m.GetContent()))
+	}
+}
+
+// oneLine escapes what would break the line or command the terminal.
+func oneLine(s string) string {
+	if strings.IndexFunc(s, unsafeRune) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unsafeRune(r) {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func unsafeRune(r rune) bool { return !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r) }

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// maxStdin is a little more than the longest message that a server takes, so that a longer one is refused by it.
+const maxStdin = 128 << 10
+
+type sendCommand struct {
+	patience
+	Channel string            `arg:"" help:"Channel to send to."`
+	Text    []string          `arg:"" optional:"" help:"The message. Without it, standard input is the message."`
+	Lines   bool              `help:"Send each line of standard input as a message."`
+	ID      string            `name:"id" help:"The message's client_msg_id: sending again with it stores nothing twice."`
+	Type    string            `help:"The message's type. Default: text."`
+	From    string            `help:"Send as another than the token's subject; wants the capability send_as."`
+	Meta    map[string]string `help:"Metadata, as key=value." mapsep:"none"`
+}
+
+// receiptJSON is a receipt for programs.
+type receiptJSON struct {
+	ChannelID   string `json:"channel_id"`
+	MsgID       string `json:"msg_id"`
+	Seq         int64  `json:"seq"`
+	Count       int64  `json:"count"`
+	MsgTime     string `json:"msg_time"`
+	ClientMsgID string `json:"client_msg_id"`
+	Epoch       string `json:"epoch"`
+	Duplicate   bool   `json:"duplicate"`
+}
+
+// Run sends.
+func (c *sendCommand) Run(s *session) error {
+	switch {
+	case c.Lines && len(c.Text) > 0:
+		return usagef("--lines reads standard input: give no text")
+	case c.Lines && c.ID != "":
+		return usagef("--id names one message, --lines sends many")
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if c.Lines {
+		return c.sendLines(s, client)
+	}
+	content := strings.Join(c.Text, " ")
+	if len(c.Text) == 0 {
+		data, err := io.ReadAll(io.LimitReader(s.stdin, maxStdin))
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		content = strings.TrimSuffix(string(data), "\n")
+	}
+	ctx, cancel := c.patience.context(s)
+	defer cancel()
+	return c.send(ctx, s, client, content)
+}
+
+func (c *sendCommand) sendLines(s *session, client *parley.Client) error {
+	lines := bufio.NewScanner(s.stdin)
+	lines.Buffer(nil, maxStdin)
+	for lines.Scan() {
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		ctx, cancel := c.patience.context(s)
+		err := c.send(ctx, s, client, lines.Text())
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read standard input: %w", err)
+	}
+	return nil
+}
+
+func (c *sendCommand) send(ctx context.Context, s *session, client *parley.Client, content string) error {
+	opts := []parley.SendOption{parley.WithClientMsgID(c.ID), parley.WithType(c.Type), parley.WithSender(c.From)}
+	if len(c.Meta) > 0 {
+		opts = append(opts, parley.WithMetadata(c.Meta))
+	}
+	r, err := client.Send(ctx, c.Channel, content, opts...)
+	if err != nil {
+		return explain("send", err)
+	}
+	text := fmt.Sprintf("sent to %s: seq %d, id %s", r.ChannelID, r.Seq, r.MsgID)
+	if r.Duplicate {
+		text += " (was there already)"
+	}
+	return s.printer().print(receiptJSON{
+		ChannelID: r.ChannelID, MsgID: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: r.Time.Format(timeFormat),
+		ClientMsgID: r.ClientMsgID, Epoch: r.Epoch, Duplicate: r.Duplicate,
+	}, text)
+}
+
+// timeFormat is RFC 3339 with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// explain says what a call was for, and what to do about the common failures.
+func explain(what string, err error) error {
+	switch {
+	case errors.Is(err, parley.ErrTokenInvalid), errors.Is(err, parley.ErrTokenExpired):
+		return fmt.Errorf("%s: %w (is the token meant for this server, and still good?)", what, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: gave up: %w", what, err)
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}

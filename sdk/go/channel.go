@@ -1,0 +1,140 @@
+package parley
+
+import (
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// holesBeforeGap is how often the server may skip the same entries before the subscription takes them for lost.
+const holesBeforeGap = 3
+
+// verdict is what is to be done with an event that arrived.
+type verdict int
+
+const (
+	// pass hands the event to the program.
+	pass verdict = iota
+	// drop forgets it: a repeat, or one of a channel that is no longer wanted.
+	drop
+	// broken means that entries before it are missing: the stream is not to be trusted, and begun anew.
+	broken
+)
+
+// channel is a subscription's view of one channel. It is guarded by the subscription's lock.
+type channel struct {
+	id string
+	// placed is false as long as the channel is to start live and has not.
+	placed bool
+	// seq and epoch are the position up to which events have arrived: where the next stream resumes.
+	seq   int64
+	epoch string
+	// begun is true once the current stream has told the channel's state. Events before that belong to an earlier life of
+	// the channel on the stream.
+	begun bool
+	// onStream is true if the current stream was asked for the channel.
+	onStream bool
+	// tentative is true while the server has not yet agreed to the channel: a new stream must not stand or fall with it.
+	tentative bool
+	// holes counts how often entries after seq were skipped.
+	holes int
+
+	// handed is the position up to which the program has taken events.
+	handed    Position
+	hasHanded bool
+}
+
+func newChannel(s Start) *channel {
+	ch := &channel{id: s.position.ChannelID}
+	if !s.live {
+		ch.placed, ch.seq, ch.epoch = true, s.position.Seq, s.position.Epoch
+		ch.handed, ch.hasHanded = s.position, true
+	}
+	return ch
+}
+
+// request is how a stream is asked for the channel from where it is.
+func (ch *channel) request() *parleyv1.ChannelPosition {
+	p := &parleyv1.ChannelPosition{ChannelId: ch.id}
+	if ch.placed {
+		p.AfterSeq, p.Epoch = new(ch.seq), ch.epoch
+	}
+	return p
+}
+
+// accept judges an event that arrived and moves the position. The event returned is for the program where the verdict
+// is pass; for a server that keeps skipping, it is the gap, and the event itself is to be judged again.
+func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
+	switch kind := ev.GetEvent().(type) {
+	case *parleyv1.ChannelEvent_State:
+		return ch.acceptState(ev, kind.State), pass
+	case *parleyv1.ChannelEvent_Gap:
+		if !ch.begun {
+			return Event{}, drop
+		}
+		ch.placed, ch.seq, ch.holes = true, ev.GetSeq(), 0
+		if epoch := kind.Gap.GetEpoch(); epoch != "" {
+			ch.epoch = epoch
+		}
+		return ch.event(EventGap, ev.GetSeq(), nil, func(e *Event) { e.Gap = kind.Gap }), pass
+	case *parleyv1.ChannelEvent_Sent:
+		return ch.acceptEntry(ev, EventSent, kind.Sent)
+	case *parleyv1.ChannelEvent_Edited:
+		return ch.acceptEntry(ev, EventEdited, kind.Edited)
+	case *parleyv1.ChannelEvent_Recalled:
+		return ch.acceptEntry(ev, EventRecalled, kind.Recalled)
+	default:
+		// A kind of event that this version does not know. If it has a place in the log, that is behind us now.
+		if ch.begun && ev.GetSeq() == ch.seq+1 {
+			ch.seq = ev.GetSeq()
+		}
+		return Event{}, drop
+	}
+}
+
+func (ch *channel) acceptState(ev *parleyv1.ChannelEvent, state *parleyv1.ChannelState) Event {
+	ch.begun = true
+	switch {
+	case !ch.placed:
+		ch.placed, ch.seq, ch.epoch = true, ev.GetSeq(), state.GetEpoch()
+	case ch.epoch == "" || state.GetRecovered():
+		ch.epoch = state.GetEpoch()
+	}
+	e := ch.event(EventChannelState, ev.GetSeq(), nil, func(e *Event) { e.Channel = state })
+	e.Epoch = state.GetEpoch()
+	return e
+}
+
+func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Message) (Event, verdict) {
+	switch {
+	case !ch.begun || ev.GetSeq() <= ch.seq:
+		return Event{}, drop
+	case ev.GetSeq() == ch.seq+1:
+		ch.seq, ch.holes = ev.GetSeq(), 0
+		return ch.event(kind, ev.GetSeq(), m, nil), pass
+	}
+	if ch.holes++; ch.holes < holesBeforeGap {
+		return Event{}, broken
+	}
+	gap := &parleyv1.ChannelGap{FromSeq: ch.seq, ToSeq: ev.GetSeq() - 1, Epoch: ch.epoch}
+	ch.seq, ch.holes = gap.GetToSeq(), 0
+	return ch.event(EventGap, gap.GetToSeq(), nil, func(e *Event) { e.Gap = gap }), pass
+}
+
+func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event)) Event {
+	e := Event{Kind: kind, ChannelID: ch.id, Seq: seq, Epoch: ch.epoch, Message: m}
+	if fill != nil {
+		fill(&e)
+	}
+	return e
+}
+
+// hand records that the program takes the event. A state moves nothing but a channel that starts live; what follows a
+// position that was lost comes with a gap.
+func (ch *channel) hand(e Event) {
+	if e.Kind == EventChannelState && ch.hasHanded {
+		if ch.handed.Epoch == "" {
+			ch.handed.Epoch = e.Epoch
+		}
+		return
+	}
+	ch.handed, ch.hasHanded = Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch}, true
+}

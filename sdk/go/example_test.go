@@ -1,0 +1,133 @@
+package parley_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+// Connect and send. A Send that failed on the way is repeated with the same id, so the message is stored once.
+func Example_send() {
+	ctx := context.Background()
+	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	receipt, err := client.Send(ctx, "general", "Hello!")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("stored at", receipt.Seq)
+}
+
+// Read a channel from its start.
+func Example_history() {
+	ctx := context.Background()
+	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	for message, err := range client.History(ctx, "general", parley.AfterSeq(0)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%d %s: %s\n", message.GetSeq(), message.GetFromId(), message.GetContent())
+	}
+}
+
+// Follow channels, through reconnects, and keep the place for the next start of the program.
+func Example_subscribe() {
+	ctx := context.Background()
+	client, err := parley.New("https://parley.example.com", parley.WithTokenSource(
+		func(ctx context.Context) (string, error) { return "a new token", nil },
+	))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	stored := parley.Position{ChannelID: "general", Seq: 42}
+	sub := client.Subscribe(ctx, parley.After(stored), parley.Live("alerts"))
+	defer sub.Close()
+	for event, err := range sub.Events() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch event.Kind {
+		case parley.EventSent, parley.EventEdited, parley.EventRecalled:
+			fmt.Println(event.ChannelID, event.Message.GetContent())
+		case parley.EventGap:
+			fmt.Println("load anew:", event.ChannelID)
+		}
+		stored, _ = sub.Position(event.ChannelID)
+	}
+}
+
+// Switch on what went wrong.
+func Example_errors() {
+	ctx := context.Background()
+	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	_, err = client.Edit(ctx, "general", "the message's id", "better")
+	var failure *parley.Error
+	switch {
+	case errors.Is(err, parley.ErrRecalled):
+		fmt.Println("it was taken back")
+	case errors.Is(err, parley.ErrNotFound):
+		fmt.Println("there is no such message")
+	case errors.As(err, &failure):
+		fmt.Println(failure.Code, failure.Reason, failure.RequestID)
+	}
+}
+
+// ExampleClient_SendBatch sends many messages and looks at each one's result.
+func ExampleClient_SendBatch() {
+	server := parleytest.Start(exampleTB{})
+	defer server.Kill()
+	ctx := context.Background()
+	client, err := parley.New(server.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	results, err := client.SendBatch(ctx, []parley.Outgoing{
+		{ChannelID: "general", Content: "one"},
+		{ChannelID: "general", Content: ""},
+		{ChannelID: "general", Content: "two"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			fmt.Println(i, "refused:", errors.Is(r.Err, parley.ErrInvalidField))
+			continue
+		}
+		fmt.Println(i, "stored at", r.Receipt.Seq)
+	}
+	// Output:
+	// 0 stored at 1
+	// 1 refused: true
+	// 2 stored at 2
+}
+
+// exampleTB is what an example has in place of a test.
+type exampleTB struct{ testing.TB }
+
+func (exampleTB) Helper()                   {}
+func (exampleTB) Cleanup(func())            {}
+func (exampleTB) Fatalf(f string, a ...any) { log.Fatalf(f, a...) }

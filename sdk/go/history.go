@@ -1,0 +1,107 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// HistoryOption says which messages History gives.
+type HistoryOption func(*historyQuery)
+
+type historyQuery struct {
+	after, before *int64
+	pageSize      int32
+	limit         int
+}
+
+// AfterSeq gives the messages after seq, oldest first. 0 begins at the log's start.
+func AfterSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.after = &seq } }
+
+// BeforeSeq gives the messages before seq; newest first, unless AfterSeq is given too.
+func BeforeSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.before = &seq } }
+
+// PageSize sets how many messages one request asks for, up to 1000. The default is the server's.
+func PageSize(n int) HistoryOption {
+	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) } //nolint:gosec // within bounds
+}
+
+// Limit ends the iteration after n messages. 0 means no limit.
+func Limit(n int) HistoryOption { return func(q *historyQuery) { q.limit = n } }
+
+// History iterates over a channel's messages, each as it is now; a recalled one is a tombstone without content. Without
+// options it goes from the newest to the oldest. What it gives is at least as new as everything that this client was
+// told of the channel before.
+//
+// Pages are loaded as the loop needs them, and failures that may pass are tried again until ctx ends. An error is the
+// last thing it yields. ErrResync says that the log's epoch changed between two pages: list anew.
+func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryOption) iter.Seq2[*Message, error] {
+	var q historyQuery
+	for _, opt := range opts {
+		opt(&q)
+	}
+	return func(yield func(*Message, error) bool) {
+		if err := checkText("channel_id", channelID); err != nil {
+			yield(nil, err)
+			return
+		}
+		req := &parleyv1.ListMessagesRequest{
+			ChannelId: channelID, AfterSeq: q.after, BeforeSeq: q.before, PageSize: q.pageSize,
+			MinSeq: c.heads.get(channelID).Seq,
+		}
+		if q.limit > 0 && q.pageSize == 0 {
+			req.PageSize = int32(min(q.limit, 1000)) //nolint:gosec // within bounds
+		}
+		for n := 0; ; {
+			page, err := c.page(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, m := range page.GetMessages() {
+				if !yield(m, nil) {
+					return
+				}
+				if n++; n == q.limit {
+					return
+				}
+			}
+			if page.GetNextPageToken() == "" {
+				return
+			}
+			req.PageToken = page.GetNextPageToken()
+		}
+	}
+}
+
+// page loads one page. Where the log now ends before min_seq it has been restored: what this client was told of it then
+// counts no more, if the epoch confirms that.
+func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
+	res, err := c.list(ctx, req)
+	if errors.Is(err, ErrOutOfRange) && req.GetMinSeq() > 0 && req.GetPageToken() == "" {
+		known, minSeq := c.heads.get(req.GetChannelId()), req.GetMinSeq()
+		req.MinSeq = 0
+		again, againErr := c.list(ctx, req)
+		if againErr == nil && again.GetEpoch() != known.Epoch {
+			return again, nil
+		}
+		req.MinSeq = minSeq
+	}
+	return res, err
+}
+
+func (c *Client) list(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
+	var res *parleyv1.ListMessagesResponse
+	err := c.retry(ctx, "ListMessages", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
+		res, err = rpc.ListMessages(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.heads.note(req.GetChannelId(), res.GetEpoch(), res.GetHeadSeq())
+	return res, nil
+}

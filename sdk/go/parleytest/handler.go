@@ -1,0 +1,206 @@
+package parleytest
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// handler is the service. The interceptor has recorded the call and failed it where the test asks for that.
+type handler struct{ s *Server }
+
+// interceptor gives the token to the handler.
+func (s *Server) interceptor() connect.Interceptor { return tokenInterceptor{} }
+
+type tokenInterceptor struct{}
+
+func withToken(ctx context.Context, header http.Header) context.Context {
+	return context.WithValue(ctx, tokenKey{}, strings.TrimPrefix(header.Get("Authorization"), "Bearer "))
+}
+
+// WrapUnary implements connect.Interceptor.
+func (tokenInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		return next(withToken(ctx, req.Header()), req)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (tokenInterceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (tokenInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return next(withToken(ctx, conn.RequestHeader()), conn)
+	}
+}
+
+// do runs a unary call with the fault that the test asks for.
+func do[Req proto.Message, Res any](ctx context.Context, s *Server, method string, req Req, work func() (Res, error)) (Res, error) {
+	var none Res
+	fault, err := s.begin(method, tokenOf(ctx), req)
+	if err != nil {
+		return none, err
+	}
+	if fault != nil && !fault.Applied {
+		return none, fault.happen()
+	}
+	s.mu.Lock()
+	res, err := work()
+	s.mu.Unlock()
+	if fault != nil {
+		return none, fault.happen()
+	}
+	return res, err
+}
+
+func (f *Fault) happen() error {
+	if f.Drop {
+		panic(http.ErrAbortHandler)
+	}
+	return f.Err
+}
+
+// SendMessage implements the service.
+func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+	return do(ctx, h.s, "SendMessage", req, func() (*parleyv1.SendMessageResponse, error) { return h.s.sendLocked(req) })
+}
+
+// SendMessages implements the service. A fault may name single items: `SendMessages/<client_msg_id>` is asked about for
+// each, and its error becomes the item's; the channel's later items are then aborted.
+func (h handler) SendMessages(ctx context.Context, req *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
+	return do(ctx, h.s, "SendMessages", req, func() (*parleyv1.SendMessagesResponse, error) {
+		res := new(parleyv1.SendMessagesResponse)
+		stopped := make(map[string]bool)
+		for _, item := range req.GetMessages() {
+			res.Results = append(res.Results, h.item(item, stopped))
+		}
+		return res, nil
+	})
+}
+
+func (h handler) item(item *parleyv1.SendMessageRequest, stopped map[string]bool) *parleyv1.SendResult {
+	if stopped[item.GetChannelId()] {
+		return itemResult(Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED))
+	}
+	if h.s.fault != nil {
+		if fault := h.s.fault("SendMessages/"+item.GetClientMsgId(), item); fault != nil {
+			if fault.Applied {
+				_, _ = h.s.sendLocked(item)
+			}
+			result := itemResult(fault.Err)
+			stopped[item.GetChannelId()] = result.GetError().GetDetail().GetRetryable()
+			return result
+		}
+	}
+	sent, err := h.s.sendLocked(item)
+	if err != nil {
+		return itemResult(err)
+	}
+	return &parleyv1.SendResult{Result: &parleyv1.SendResult_Sent{Sent: sent}}
+}
+
+func itemResult(err error) *parleyv1.SendResult {
+	item := &parleyv1.ItemError{Code: connect.CodeOf(err).String(), Message: err.Error()}
+	if ce := new(connect.Error); asConnect(err, &ce) {
+		for _, d := range ce.Details() {
+			if value, verr := d.Value(); verr == nil {
+				item.Detail, _ = value.(*parleyv1.ErrorDetail)
+			}
+		}
+	}
+	return &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: item}}
+}
+
+// GetMessage implements the service.
+func (h handler) GetMessage(ctx context.Context, req *parleyv1.GetMessageRequest) (*parleyv1.GetMessageResponse, error) {
+	return do(ctx, h.s, "GetMessage", req, func() (*parleyv1.GetMessageResponse, error) {
+		m := h.s.logLocked(req.GetChannelId()).messages[req.GetMsgId()]
+		if m == nil {
+			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+		}
+		return &parleyv1.GetMessageResponse{Message: proto.CloneOf(m)}, nil
+	})
+}
+
+// EditMessage implements the service.
+func (h handler) EditMessage(ctx context.Context, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
+	return do(ctx, h.s, "EditMessage", req, func() (*parleyv1.EditMessageResponse, error) {
+		l := h.s.logLocked(req.GetChannelId())
+		m := l.messages[req.GetMsgId()]
+		switch {
+		case m == nil:
+			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+		case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
+		}
+		seq, duplicate := h.s.appendLocked(l, "edit "+req.GetClientMsgId(), "edited", m)
+		m.Content, m.Status = req.GetContent(), parleyv1.MessageStatus_MESSAGE_STATUS_EDITED
+		return &parleyv1.EditMessageResponse{Seq: seq, MsgTime: m.GetMsgTime(), Duplicate: duplicate, Epoch: l.epoch}, nil
+	})
+}
+
+// RecallMessage implements the service.
+func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
+	return do(ctx, h.s, "RecallMessage", req, func() (*parleyv1.RecallMessageResponse, error) {
+		l := h.s.logLocked(req.GetChannelId())
+		m := l.messages[req.GetMsgId()]
+		if m == nil {
+			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+		}
+		seq, duplicate := h.s.appendLocked(l, "recall "+req.GetMsgId(), "recalled", m)
+		m.Content, m.Metadata, m.Status = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
+		return &parleyv1.RecallMessageResponse{Seq: seq, MsgTime: m.GetMsgTime(), Duplicate: duplicate, Epoch: l.epoch}, nil
+	})
+}
+
+// ListMessages implements the service. A page token is the seq where the next page begins.
+func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
+	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) {
+		l := h.s.logLocked(req.GetChannelId())
+		if max(req.GetMinSeq(), req.GetAfterSeq()) > l.head() {
+			return nil, Error(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
+		}
+		return l.page(req), nil
+	})
+}
+
+func (l *log) page(req *parleyv1.ListMessagesRequest) *parleyv1.ListMessagesResponse {
+	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch}
+	size := int(req.GetPageSize())
+	if size == 0 {
+		size = 50
+	}
+	first, last := req.GetAfterSeq()+1, l.head()
+	if req.BeforeSeq != nil {
+		last = min(last, req.GetBeforeSeq()-1)
+	}
+	ascending := req.AfterSeq != nil
+	seq, step := last, int64(-1)
+	if ascending {
+		seq, step = first, 1
+	}
+	if token := req.GetPageToken(); token != "" {
+		seq, _ = strconv.ParseInt(token, 10, 64)
+	}
+	for ; seq >= first && seq <= last; seq += step {
+		e := l.entries[seq-1]
+		if e.kind != "sent" {
+			continue
+		}
+		if len(res.GetMessages()) == size {
+			res.NextPageToken = strconv.FormatInt(seq, 10)
+			break
+		}
+		res.Messages = append(res.Messages, proto.CloneOf(l.messages[e.msgID]))
+	}
+	return res
+}

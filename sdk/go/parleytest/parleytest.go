@@ -1,0 +1,281 @@
+// Package parleytest has a Parley server in memory, for tests of programs that use the SDK and of the SDK itself. It
+// keeps to the contract of parley.v1.MessageService (dense logs, idempotent sends, replay, positions) and fails on
+// request: calls that are refused or whose answers are lost, streams that break, fall silent, repeat or skip frames,
+// tokens that expire, a server that is killed and comes back.
+//
+// It is no server for use: nothing is durable, nothing is validated beyond what tests need, and any token will do unless
+// the test says which.
+package parleytest
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// Fault is what becomes of a call.
+type Fault struct {
+	// Err is what the client gets instead of the answer.
+	Err error
+	// Drop breaks the connection's stream instead of answering.
+	Drop bool
+	// Applied lets the call do its work first: the answer is what gets lost.
+	Applied bool
+}
+
+// Server is a Parley server in memory. All methods are safe for concurrent use.
+type Server struct {
+	tb   testing.TB
+	addr string
+
+	mu       sync.Mutex // guards what follows
+	http     *http.Server
+	served   chan struct{}
+	channels map[string]*log
+	sessions map[string]*session
+	tokens   map[string]bool
+	fault    func(method string, req proto.Message) *Fault
+	requests []proto.Message
+	auths    []string
+	changed  chan struct{}
+
+	heartbeat time.Duration
+	silent    bool
+	repeat    bool
+	perFrame  int
+	minted    int
+	conns     int
+}
+
+// Start starts a server on a free port of the loopback interface. It ends with the test.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	s := &Server{
+		tb: tb, channels: make(map[string]*log), sessions: make(map[string]*session), changed: make(chan struct{}),
+		heartbeat: 15 * time.Second, perFrame: 3,
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("listen: %v", err)
+	}
+	s.addr = listener.Addr().String()
+	s.serve(listener)
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// Addr is the server's host and port. It stays the same through Kill and Restart.
+func (s *Server) Addr() string { return s.addr }
+
+func (s *Server) serve(listener net.Listener) {
+	mux := http.NewServeMux()
+	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s}, connect.WithInterceptors(s.interceptor())))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second}
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.conns++
+		}
+	}
+	served := make(chan struct{})
+	s.mu.Lock()
+	s.http, s.served = server, served
+	s.mu.Unlock()
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+}
+
+// Kill cuts all connections and stops listening. What was acknowledged is kept.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	server, served := s.http, s.served
+	s.sessions = make(map[string]*session)
+	s.mu.Unlock()
+	_ = server.Close()
+	<-served
+}
+
+// Restart makes a killed server listen again, on the same port.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	var listener net.Listener
+	var err error
+	for range 50 {
+		if listener, err = net.Listen("tcp", s.addr); err == nil {
+			s.serve(listener)
+			return
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	s.tb.Fatalf("listen again: %v", err)
+}
+
+// Fault sets what decides each call's fate; nil, and a function that gives nil, let calls pass. The method is the bare
+// name, as SendMessage; for each item of a batch the function is asked again, with SendMessages/<client_msg_id>. It must
+// not call the server.
+func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+// FaultTimes makes the next n calls of a method fail.
+func (s *Server) FaultTimes(n int, method string, fault Fault) {
+	var mu sync.Mutex
+	s.Fault(func(m string, _ proto.Message) *Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if m != method || n == 0 {
+			return nil
+		}
+		n--
+		return &fault
+	})
+}
+
+// SetTokens sets which tokens are good; others are refused as expired. Live streams of others end. None means that all
+// are good.
+func (s *Server) SetTokens(tokens ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens = nil
+	if len(tokens) > 0 {
+		s.tokens = make(map[string]bool)
+	}
+	for _, t := range tokens {
+		s.tokens[t] = true
+	}
+	for _, one := range s.sessions {
+		if s.tokens != nil && !s.tokens[one.token] {
+			one.end = &end{err: Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)}
+		}
+	}
+	s.wakeLocked()
+}
+
+// SetHeartbeat sets the interval that streams begun from now on are told.
+func (s *Server) SetHeartbeat(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heartbeat = d
+}
+
+// SetSilent makes streams send nothing more, heartbeats included, without ending.
+func (s *Server) SetSilent(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = on
+	s.wakeLocked()
+}
+
+// SetRepeat makes streams send each frame twice.
+func (s *Server) SetRepeat(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.repeat = on
+}
+
+// EndStreams ends all live streams: with err, or broken off where that is nil.
+func (s *Server) EndStreams(err error) {
+	s.endStreams(end{err: err, drop: err == nil})
+}
+
+// Advise ends all live streams with the advice to reconnect.
+func (s *Server) Advise(within time.Duration) {
+	s.endStreams(end{advice: &parleyv1.Reconnect{Within: durationpb.New(within)}})
+}
+
+func (s *Server) endStreams(e end) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.sessions {
+		one.end = &e
+	}
+	s.wakeLocked()
+}
+
+// Streams is how many streams are live.
+func (s *Server) Streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
+}
+
+// Connections is how many connections were ever made.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
+// Requests gives a copy of all requests that have come in, in order.
+func (s *Server) Requests() []proto.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]proto.Message(nil), s.requests...)
+}
+
+// Tokens gives the token of each request, in the order of Requests.
+func (s *Server) Tokens() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.auths...)
+}
+
+// wakeLocked tells all streams to look again.
+func (s *Server) wakeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// begin records a call and decides its fate.
+func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, proto.Clone(req))
+	s.auths = append(s.auths, token)
+	if s.tokens != nil && !s.tokens[token] {
+		return nil, Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)
+	}
+	if s.fault == nil {
+		return nil, nil
+	}
+	return s.fault(method, req), nil
+}
+
+// Error makes an error as Parley's: with a detail that holds the reason.
+func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
+	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: "test-request"})
+}
+
+// ErrorDetail makes an error with a detail.
+func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error {
+	err := connect.NewError(code, nil)
+	if d, derr := connect.NewErrorDetail(detail); derr == nil {
+		err.AddDetail(d)
+	}
+	return err
+}
+
+type tokenKey struct{}
+
+func tokenOf(ctx context.Context) string {
+	token, _ := ctx.Value(tokenKey{}).(string)
+	return token
+}

@@ -1,0 +1,257 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// Start names a channel and the place in its log from which a subscription begins. It is a SubscribeOption.
+type Start struct {
+	position Position
+	live     bool
+}
+
+// Live begins with what is sent from now on.
+func Live(channelID string) Start { return Start{position: Position{ChannelID: channelID}, live: true} }
+
+// FromStart begins with the log's first entry.
+func FromStart(channelID string) Start { return Start{position: Position{ChannelID: channelID}} }
+
+// After begins after a position that was stored, with all that has come since.
+func After(p Position) Start { return Start{position: p} }
+
+// SubscribeOption is a Start, or changes how a Subscription works.
+type SubscribeOption interface{ applyTo(cfg *subscribeConfig) }
+
+type subscribeConfig struct {
+	starts  []Start
+	onState func(StateChange)
+}
+
+func (s Start) applyTo(cfg *subscribeConfig) { cfg.starts = append(cfg.starts, s) }
+
+type subscribeFunc func(cfg *subscribeConfig)
+
+func (f subscribeFunc) applyTo(cfg *subscribeConfig) { f(cfg) }
+
+// OnState sets a function that is told of each new state, in order. It must not block, and must not call Close.
+func OnState(f func(StateChange)) SubscribeOption {
+	return subscribeFunc(func(cfg *subscribeConfig) { cfg.onState = f })
+}
+
+// queuedFrames is how many frames may wait for the program. A program that is slower than its channels fills them, then
+// the connection's window, and is cut by the server; the subscription then resumes.
+const queuedFrames = 4
+
+// Subscription is a stream of many channels' events that survives its connections: it reconnects, resumes each channel
+// from where it was, and drops what it has seen.
+//
+// Next and Events are for one goroutine; all else is safe for concurrent use. Close it when done.
+type Subscription struct {
+	client  *Client
+	cancel  context.CancelFunc
+	onState func(StateChange)
+	queue   chan []queued
+	done    chan struct{}
+	// turn is held while the stream is asked to change, so that changes reach the server in order.
+	turn chan struct{}
+	work sync.WaitGroup
+
+	// taken is what Next has from the queue and has not given yet.
+	taken []queued
+
+	mu       sync.Mutex // guards what follows
+	channels map[string]*channel
+	order    []string
+	stream   *stream
+	state    State
+	closed   bool
+	err      error
+}
+
+// queued is an event with the channel that it was accepted for, by which events of a channel that was removed since are
+// told.
+type queued struct {
+	Event
+	channel *channel
+}
+
+// Subscribe follows channels: Subscribe(ctx, Live("a"), FromStart("b"), After(stored)). It returns at once, and
+// connects in the background; ctx bounds the subscription's life. One stream carries up to 500 channels.
+//
+// Failures that may pass lead to a new stream after a wait; any other ends the subscription, and is what Next gives.
+func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscription {
+	var cfg subscribeConfig
+	for _, opt := range opts {
+		opt.applyTo(&cfg)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Subscription{
+		client: c, cancel: cancel, onState: cfg.onState,
+		queue: make(chan []queued, queuedFrames), done: make(chan struct{}), turn: make(chan struct{}, 1),
+		channels: make(map[string]*channel),
+	}
+	var err error
+	for _, start := range cfg.starts {
+		err = errors.Join(err, checkText("channels", start.position.ChannelID, "channels", start.position.Epoch))
+		s.insert(start)
+	}
+	go s.run(ctx, err)
+	return s
+}
+
+// insert adds a channel that is not there yet, and reports whether it did.
+func (s *Subscription) insert(start Start) bool {
+	id := start.position.ChannelID
+	if s.channels[id] != nil {
+		return false
+	}
+	s.channels[id] = newChannel(start)
+	s.order = append(s.order, id)
+	return true
+}
+
+func (s *Subscription) delete(id string) {
+	delete(s.channels, id)
+	s.order = slices.DeleteFunc(s.order, func(other string) bool { return other == id })
+}
+
+// Next waits for the next event. Its error is that of ctx, after which the subscription goes on, or the end: ErrClosed,
+// the error of the context that the subscription was made with, or the *Error that ended it.
+func (s *Subscription) Next(ctx context.Context) (Event, error) { return s.next(ctx.Done(), ctx.Err) }
+
+// Events iterates over the events until the subscription ends. Where it was not closed by its own side, the error that
+// ended it comes last. Leaving the loop does not close the subscription.
+func (s *Subscription) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			e, err := s.next(nil, nil)
+			if errors.Is(err, ErrClosed) {
+				return
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *Subscription) next(cancelled <-chan struct{}, cause func() error) (Event, error) {
+	for {
+		for len(s.taken) > 0 {
+			q := s.taken[0]
+			s.taken = s.taken[1:]
+			if ok, err := s.hand(q); ok || err != nil {
+				return q.Event, err
+			}
+		}
+		select {
+		case <-cancelled:
+			return Event{}, cause()
+		case frame, ok := <-s.queue:
+			if !ok {
+				return Event{}, s.Err()
+			}
+			s.taken = frame
+		}
+	}
+}
+
+// hand records that the program takes an event, unless its channel was removed since.
+func (s *Subscription) hand(q queued) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, ErrClosed
+	}
+	if s.channels[q.ChannelID] != q.channel {
+		return false, nil
+	}
+	q.channel.hand(q.Event)
+	return true, nil
+}
+
+// Position gives the place in a channel's log up to which Next and Events have given events: what to store, and to pass
+// to After later. It is false for a channel that is not subscribed to, and for one that is to start live and has not.
+func (s *Subscription) Position(channelID string) (Position, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := s.channels[channelID]
+	if ch == nil {
+		return Position{}, false
+	}
+	return ch.handed, ch.hasHanded
+}
+
+// State gives what the subscription is doing.
+func (s *Subscription) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Err gives what ended the subscription, or nil while it lives.
+func (s *Subscription) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return s.err
+}
+
+// Close ends the subscription and waits until nothing of it runs. It may be called more than once.
+func (s *Subscription) Close() {
+	s.mu.Lock()
+	if s.state != StateEnded {
+		s.closed = true
+	}
+	s.mu.Unlock()
+	s.cancel()
+	<-s.done
+}
+
+// setState notes a new state and tells the program.
+func (s *Subscription) setState(change StateChange) {
+	s.mu.Lock()
+	s.state = change.State
+	s.mu.Unlock()
+	if s.onState != nil {
+		s.onState(change)
+	}
+}
+
+// take accepts a frame's events. It is false for stream if one of them shows that entries are missing.
+func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, sound bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := 0; i < len(events); i++ {
+		ch := s.channels[events[i].GetChannelId()]
+		if ch == nil {
+			continue
+		}
+		e, verdict := ch.accept(events[i])
+		switch verdict {
+		case broken:
+			s.client.log.Warn("stream skipped entries", "channel", ch.id, "after_seq", ch.seq, "got_seq", events[i].GetSeq())
+			return frame, false
+		case pass:
+			frame = append(frame, queued{Event: e, channel: ch})
+			if e.Gap.GetReason() == parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG {
+				s.client.heads.reset(Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch})
+			} else {
+				s.client.heads.note(ch.id, e.Epoch, max(e.Seq, e.Channel.GetHeadSeq()))
+			}
+			if e.Kind == EventGap && events[i].GetGap() == nil {
+				i-- // The gap stands for what was skipped; the event itself now follows on.
+			}
+		case drop:
+		}
+	}
+	return frame, true
+}

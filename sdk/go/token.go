@@ -1,0 +1,79 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// tokens holds the client's token and gets a new one when it was refused.
+type tokens struct {
+	source TokenSource
+	fixed  string
+	limit  time.Duration
+
+	flight singleflight.Group
+	mu     sync.Mutex // guards current
+	// current is the token in use, empty if the next caller must get one.
+	current string
+}
+
+// refreshable reports whether a refused token can be replaced.
+func (t *tokens) refreshable() bool { return t.source != nil }
+
+// get gives the token in use. Concurrent callers share one call of the source, which outlives the caller that began it.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	if t.source == nil {
+		return t.fixed, nil
+	}
+	t.mu.Lock()
+	current := t.current
+	t.mu.Unlock()
+	if current != "" {
+		return current, nil
+	}
+	answer := t.flight.DoChan("token", func() (any, error) { return t.fetch(context.WithoutCancel(ctx)) })
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r := <-answer:
+		if r.Err != nil {
+			return "", r.Err
+		}
+		return r.Val.(string), nil //nolint:forcetypeassert // fetch gives a string
+	}
+}
+
+func (t *tokens) fetch(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	token, err := t.source(ctx)
+	if err == nil && token == "" {
+		err = errors.New("the source gave an empty token")
+	}
+	if err != nil {
+		return "", tokenError(fmt.Errorf("get token: %w", err))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current = token
+	return token, nil
+}
+
+// refuse forgets the token that the server refused, unless another caller has replaced it already. It reports whether a
+// new one can be had.
+func (t *tokens) refuse(token string) bool {
+	if t.source == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current == token {
+		t.current = ""
+	}
+	return true
+}

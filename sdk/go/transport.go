@@ -1,0 +1,60 @@
+package parley
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// parseAddr takes `host:port` or an http or https URL.
+func parseAddr(addr string) (*url.URL, error) {
+	if addr == "" {
+		return nil, errors.New("address is empty")
+	}
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil {
+		return nil, fmt.Errorf("address: %w", err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("address %q: want host:port or an http or https URL", addr)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("address %q: has no host", addr)
+	case u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return nil, fmt.Errorf("address %q: a query, a fragment and a user have no meaning here", u.Redacted())
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+// newHTTPClient makes the client's own HTTP client. It has no overall timeout: that would cut streams.
+func newHTTPClient(scheme string) *http.Client {
+	protocols := new(http.Protocols)
+	if scheme == "http" {
+		// Without HTTP/1 among them, plain http means HTTP/2: many streams on one connection.
+		protocols.SetUnencryptedHTTP2(true)
+	} else {
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(true)
+	}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 5 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		Protocols:           protocols,
+		// A connection whose peer has silently gone is found by a ping, so that the calls after it get a new one.
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  15 * time.Second,
+			PingTimeout:      5 * time.Second,
+			WriteByteTimeout: 10 * time.Second,
+		},
+	}}
+}

@@ -1,0 +1,160 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// Add follows more channels, on the same stream. One that is followed already stays as it is: Remove it first to begin
+// it anew.
+//
+// An error that is final, as ErrCapabilityMissing, leaves the subscription as it was. Where the request may or may not
+// have arrived there is no error: the subscription then reconnects, with all channels. Between two streams Add returns
+// at once; the next stream begins with all channels, and a refusal of one of them then ends the subscription.
+func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
+	for _, start := range starts {
+		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {
+			return err
+		}
+	}
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.endTurn()
+	s.mu.Lock()
+	var added []*channel
+	for _, start := range starts {
+		if s.insert(start) {
+			added = append(added, s.channels[start.position.ChannelID])
+		}
+	}
+	current := s.stream
+	req := changeRequest(current, added, nil)
+	for _, ch := range added {
+		ch.tentative = req != nil
+	}
+	s.mu.Unlock()
+	err := s.update(ctx, current, req)
+	s.settle(current, added, err)
+	return err
+}
+
+// settle makes channels that were added definite, or takes them back.
+func (s *Subscription) settle(current *stream, added []*channel, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ch := range added {
+		if err != nil {
+			s.delete(ch.id)
+			continue
+		}
+		ch.tentative = false
+		if !ch.onStream && s.stream != nil && s.stream != current && s.stream.session != "" {
+			// The stream that took the channel has gone, and the one after it began without.
+			s.stream.cancel(errResubscribe)
+		}
+	}
+}
+
+// Remove follows channels no longer. Events of theirs that have arrived and were not taken yet are dropped. Channels
+// that are not followed are passed over.
+func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.endTurn()
+	s.mu.Lock()
+	var removed []string
+	for _, id := range channelIDs {
+		ch := s.channels[id]
+		if ch == nil {
+			continue
+		}
+		if ch.onStream {
+			removed = append(removed, id)
+		}
+		s.delete(id)
+	}
+	current := s.stream
+	req := changeRequest(current, nil, removed)
+	if req == nil && current != nil {
+		current.removed = append(current.removed, removed...)
+	}
+	s.mu.Unlock()
+	return s.update(ctx, current, req)
+}
+
+// catchUp asks for what was changed while the stream was being made.
+func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.endTurn()
+	s.mu.Lock()
+	var late []*channel
+	for _, id := range s.order {
+		if ch := s.channels[id]; !ch.onStream && !ch.tentative {
+			late = append(late, ch)
+		}
+	}
+	// A channel that was removed and added again is only added: that begins it anew.
+	removed := slices.DeleteFunc(current.removed, func(id string) bool { return s.channels[id] != nil })
+	req := changeRequest(current, late, removed)
+	current.removed = nil
+	s.mu.Unlock()
+	return s.update(ctx, current, req)
+}
+
+// changeRequest makes the request that changes the live stream, or none if there is no live stream or nothing to
+// change. The caller holds the lock.
+func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.UpdateSubscriptionRequest {
+	if current == nil || current.session == "" || len(add)+len(remove) == 0 {
+		return nil
+	}
+	req := &parleyv1.UpdateSubscriptionRequest{SessionId: current.session, Remove: remove}
+	for _, ch := range add {
+		ch.onStream, ch.begun = true, false
+		req.Add = append(req.Add, ch.request())
+	}
+	return req
+}
+
+// update makes the request. It is tried once: where it is not known to have arrived, or the stream is no more, a new
+// stream with all channels is what makes it sure.
+func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv1.UpdateSubscriptionRequest) error {
+	if req == nil {
+		return nil
+	}
+	err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
+		_, err := rpc.UpdateSubscription(ctx, req)
+		return err
+	})
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e) && !e.Retryable && e.Reason != parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND:
+		return err
+	default:
+		current.cancel(errResubscribe)
+		return nil
+	}
+}
+
+// takeTurn waits until no other change is under way. Its error is that of ctx, or the subscription's end.
+func (s *Subscription) takeTurn(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.done:
+		return s.Err()
+	case s.turn <- struct{}{}:
+		return nil
+	}
+}
+
+func (s *Subscription) endTurn() { <-s.turn }

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/natsbus"
+	"github.com/parleyhq/parley/server/internal/redisproc"
+	"github.com/parleyhq/parley/server/internal/store/embedded"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/store/redisstore"
+)
+
+// backends are the three engines below the pipeline.
+type backends struct {
+	store message.Store
+	redis redis.UniversalClient
+	bus   *natsbus.Bus
+	// failed is closed when the store has failed for good and the process must end; nil if it never does.
+	failed <-chan struct{}
+	// notes tell the user of `parleyd dev` what runs, and what a restart loses.
+	notes []string
+}
+
+// openDev opens the engines that need nothing installed: the embedded store, NATS in this process, and a redis-server
+// from PATH or else one in memory. The store comes first, for its lock guards the whole data directory.
+func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+	dir := cfg.DataDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	b := &backends{}
+	store, err := embedded.Open(filepath.Join(dir, "store"), embedded.Config{Buckets: cfg.Buckets, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
+	}
+	done.push("store", store.Close)
+	b.store, b.failed = store, store.Failed()
+	b.notes = append(b.notes, "messages: embedded store in "+filepath.Join(dir, "store")+", every acknowledged message is on disk")
+
+	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
+		return nil, err
+	}
+
+	nats, err := natsbus.EmbeddedServer(filepath.Join(dir, "nats"), log)
+	if err != nil {
+		return nil, err
+	}
+	done.push("NATS server", func(context.Context) error { nats.Shutdown(); return nil })
+	return b, b.connectNATS(ctx, natsbus.Config{
+		Server: nats, Buckets: store.Identity().Buckets, Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
+	}, done)
+}
+
+func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *closers) error {
+	bus, err := natsbus.Connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	done.push("NATS connection", func(context.Context) error { return bus.Close() })
+	b.bus = bus
+	return nil
+}
+
+func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *closers) error {
+	var addr string
+	proc, err := redisproc.Start(ctx, redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
+	switch {
+	case err == nil:
+		done.push("redis-server", proc.Stop)
+		addr = proc.Socket()
+		b.notes = append(b.notes, "cache: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
+	case errors.Is(err, exec.ErrNotFound):
+		mini := miniredis.NewMiniRedis()
+		if err := mini.Start(); err != nil {
+			return fmt.Errorf("start the in-process Redis: %w", err)
+		}
+		done.push("in-process Redis", func(context.Context) error { mini.Close(); return nil })
+		stopClock := tick(mini)
+		done.push("in-process Redis clock", func(context.Context) error { stopClock(); return nil })
+		addr = mini.Addr()
+		b.notes = append(b.notes, "cache: in-process Redis, for no redis-server is on PATH; a restart empties the cache and "+
+			"loses no message")
+	default:
+		return err
+	}
+	return b.connectRedis(redisstore.ClientConfig{
+		Addrs: []string{addr}, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+	}, done)
+}
+
+func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *closers) error {
+	client, err := redisstore.NewClient(cfg)
+	if err != nil {
+		return err
+	}
+	done.push("Redis client", func(context.Context) error { return client.Close() })
+	b.redis = client
+	return nil
+}
+
+// tick lets time pass for an in-process Redis, which does not expire keys by itself.
+func tick(mini *miniredis.Miniredis) (stop func()) {
+	const step = 100 * time.Millisecond
+	ticker := time.NewTicker(step)
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				mini.FastForward(step)
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { ticker.Stop(); close(quit); <-ended }
+}
+
+// openServe connects to MongoDB, Redis and NATS by URL, and refuses what is unsafe.
+func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+	b := &backends{}
+	store, err := mongostore.Open(ctx, mongostore.Config{
+		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the message store: %w", err)
+	}
+	done.push("store", store.Close)
+	b.store = store
+
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	if err := b.connectRedis(redisstore.ClientConfig{
+		Addrs: []string{cfg.Redis.Addr}, Password: cfg.Redis.Password.Reveal(), DB: cfg.Redis.DB,
+		PoolSize: cfg.Redis.PoolSize, MinIdleConns: cfg.Redis.MinIdleConns, DialTimeout: ms(cfg.Redis.DialTimeoutMS),
+		ReadTimeout: ms(cfg.Redis.ReadTimeoutMS), WriteTimeout: ms(cfg.Redis.WriteTimeoutMS),
+	}, done); err != nil {
+		return nil, err
+	}
+	if err := redisstore.CheckSafe(ctx, b.redis, cfg.Redis.AllowVolatile); err != nil {
+		return nil, fmt.Errorf("refusing this Redis: %w", err)
+	}
+	return b, b.connectNATS(ctx, natsbus.Config{
+		URL: cfg.NATS.URL.Reveal(), Buckets: store.Identity().Buckets, Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge,
+		Logger: log,
+	}, done)
+}

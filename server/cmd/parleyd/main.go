@@ -1,0 +1,45 @@
+// Command parleyd is the Parley server.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is set by the linker in releases.
+var version = "dev"
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run parses, executes and reports; exit codes are 0 for success, 1 for a failure and 2 for a usage error. The first
+// signal drains, a second one ends the process at once.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from here on the default action of a signal is back
+
+	var cmds commands
+	parser, err := kong.New(&cmds, kong.Name("parleyd"), kong.Description("The Parley server."), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Vars{"version": version})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parleyd:", err)
+		return 1
+	}
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parleyd:", err)
+		return 2
+	}
+	if err := kctx.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "parleyd:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,187 @@
+// Package config is the server's whole configuration: one YAML file, overridden by environment variables.
+//
+// Every key of the file has a variable: its path in upper case, with `_` for the dots, behind `PARLEY_`. So
+// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. A list is written with commas. Unknown keys and unknown PARLEY_
+// variables are errors, and all errors are told at once.
+package config
+
+import (
+	_ "embed"
+	"time"
+)
+
+// Config is everything that an operator may set. Sizes are bytes unless the name says otherwise.
+type Config struct {
+	// Listen is the address of the API: Connect, gRPC and gRPC-Web on one port.
+	Listen string `yaml:"listen"`
+	// OpsListen is the address of health, metrics and pprof. It belongs on loopback or a private network.
+	OpsListen string `yaml:"ops_listen"`
+	// DataDir is where `parleyd dev` keeps its stores.
+	DataDir string `yaml:"data_dir"`
+	// Buckets is the number of message collections and change feeds. It is fixed when a store is made.
+	Buckets   int       `yaml:"buckets"`
+	Mongo     Mongo     `yaml:"mongo"`
+	Redis     Redis     `yaml:"redis"`
+	NATS      NATS      `yaml:"nats"`
+	Auth      Auth      `yaml:"auth"`
+	HTTP      HTTP      `yaml:"http"`
+	Limits    Limits    `yaml:"limits"`
+	Telemetry Telemetry `yaml:"telemetry"`
+	Log       Log       `yaml:"log"`
+	TLS       TLS       `yaml:"tls"`
+}
+
+// Mongo is the message store of record.
+type Mongo struct {
+	// URI names a replica set.
+	URI SecretURL `yaml:"uri"`
+	// Database holds all of Parley's collections.
+	Database string `yaml:"database"`
+}
+
+// Redis holds the message cache.
+type Redis struct {
+	// Addr is host:port, or the path of a unix socket.
+	Addr     string `yaml:"addr"`
+	Password Secret `yaml:"password"`
+	DB       int    `yaml:"db"`
+	// PoolSize is the most connections of the command pool.
+	PoolSize       int `yaml:"pool_size"`
+	MinIdleConns   int `yaml:"min_idle_conns"`
+	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
+	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
+	WriteTimeoutMS int `yaml:"write_timeout_ms"`
+	// MessageCacheMaxLen is the most messages that a session chat's hot list holds.
+	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
+	// FailOpen lets tokens in while the list of revoked ones can't be reached.
+	FailOpen bool `yaml:"fail_open"`
+	// KeyPrefix stands in front of every key, for a Redis that others use too.
+	KeyPrefix string `yaml:"key_prefix"`
+	// AllowVolatile accepts a Redis without persistence.
+	AllowVolatile bool `yaml:"allow_volatile"`
+}
+
+// NATS carries the change events.
+type NATS struct {
+	// URL is one server or several, with commas between them.
+	URL SecretURL `yaml:"url"`
+	// CredentialsFile is a NATS credentials file; empty for none.
+	CredentialsFile string `yaml:"credentials_file"`
+	// Replicas is how many servers keep each event: 1, 3 or 5.
+	Replicas int `yaml:"replicas"`
+	// MaxAge is how long the event stream keeps an event; at most 24 h, so that recalled text is gone after that.
+	MaxAge time.Duration `yaml:"max_age"`
+}
+
+// Auth says which tokens hold. One source of keys at least must be set to serve.
+type Auth struct {
+	// HS256Secret signs and checks HS256 tokens; at least 32 bytes.
+	HS256Secret Secret `yaml:"hs256_secret"`
+	// PublicKeys are PEM files with RSA, P-256 or Ed25519 public keys.
+	PublicKeys []string `yaml:"public_keys"`
+	// JWKSURL serves public keys that rotate.
+	JWKSURL string `yaml:"jwks_url"`
+	// Issuer is what `iss` must be; empty accepts any.
+	Issuer string `yaml:"issuer"`
+	// Audience is what `aud` must hold; empty accepts any.
+	Audience string `yaml:"audience"`
+}
+
+// HTTP is about who may call from a browser.
+type HTTP struct {
+	// CORSOrigins are the origins that may call from a browser, `*` for all; none by default.
+	CORSOrigins []string `yaml:"cors_origins"`
+}
+
+// Limits are about abuse. `parleyd dev` raises the rates.
+type Limits struct {
+	// RequestsPerSecond and RequestBurst bound the calls of one subject on one node; a message of a batch costs as much
+	// as a call.
+	RequestsPerSecond float64 `yaml:"requests_per_second"`
+	RequestBurst      int     `yaml:"request_burst"`
+	// StreamsPerSubject and Streams bound the live Subscribe streams of one subject, and of the node.
+	StreamsPerSubject int `yaml:"streams_per_subject"`
+	Streams           int `yaml:"streams"`
+	// ChannelsPerStream bounds the channels of one Subscribe stream.
+	ChannelsPerStream int `yaml:"channels_per_stream"`
+	// QueueBytes and QueueEvents bound what waits for one subscriber, which is cut beyond them.
+	QueueBytes  int `yaml:"queue_bytes"`
+	QueueEvents int `yaml:"queue_events"`
+	// FrameBytes is where a frame of events is cut.
+	FrameBytes int `yaml:"frame_bytes"`
+	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request's size after decompression: SendMessage and
+	// EditMessage; SendMessages, Subscribe and UpdateSubscription; all others.
+	SendReadBytes  int `yaml:"send_read_bytes"`
+	BatchReadBytes int `yaml:"batch_read_bytes"`
+	OtherReadBytes int `yaml:"other_read_bytes"`
+	HeaderBytes    int `yaml:"header_bytes"`
+	// ConnectionStreams bounds the concurrent calls of one HTTP/2 connection.
+	ConnectionStreams int `yaml:"connection_streams"`
+	// UnaryTimeout bounds a call whatever deadline it asks for; BodyTimeout the reading of its body; FrameTimeout the
+	// writing of one frame to a subscriber.
+	UnaryTimeout time.Duration `yaml:"unary_timeout"`
+	BodyTimeout  time.Duration `yaml:"body_timeout"`
+	FrameTimeout time.Duration `yaml:"frame_timeout"`
+	// HeartbeatInterval is how often a stream says that it lives when it has nothing else to say.
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
+	// DrainTimeout bounds a graceful shutdown.
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
+}
+
+// Telemetry is where traces go. Metrics are always served on the ops address.
+type Telemetry struct {
+	// OTLPEndpoint is a collector's base URL for OTLP over HTTP; empty sends nothing.
+	OTLPEndpoint string `yaml:"otlp_endpoint"`
+	// TraceRatio is the share of requests that are traced, 0 to 1.
+	TraceRatio float64 `yaml:"trace_ratio"`
+}
+
+// Log is the server's own log, on standard error.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string `yaml:"level"`
+	// Format is json or text.
+	Format string `yaml:"format"`
+}
+
+// TLS serves the API over TLS where both files are set; else in the clear, for a proxy that ends TLS.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+//go:embed config.example.yaml
+var example []byte
+
+// Example gives a commented configuration file that holds every key with its default.
+func Example() []byte { return append([]byte(nil), example...) }
+
+// Default gives the configuration of an empty file. It lacks a key for tokens, without which `parleyd serve` does not
+// start.
+func Default() Config {
+	return Config{
+		Listen:    "127.0.0.1:8080",
+		OpsListen: "127.0.0.1:8081",
+		DataDir:   "parley-data",
+		Buckets:   16,
+		Mongo:     Mongo{URI: "mongodb://127.0.0.1:27017/?replicaSet=rs0", Database: "parley"},
+		Redis: Redis{
+			Addr: "127.0.0.1:6379", PoolSize: 50, MinIdleConns: 5, DialTimeoutMS: 2000, ReadTimeoutMS: 1000,
+			WriteTimeoutMS: 1000, MessageCacheMaxLen: 200,
+		},
+		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour},
+		Auth: Auth{PublicKeys: []string{}},
+		HTTP: HTTP{CORSOrigins: []string{}},
+		Limits: Limits{
+			RequestsPerSecond: 200, RequestBurst: 1000,
+			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,
+			QueueBytes: 1 << 20, QueueEvents: 1024, FrameBytes: 1 << 20,
+			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
+			HeaderBytes: 16 << 10, ConnectionStreams: 250,
+			UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
+			HeartbeatInterval: 15 * time.Second, DrainTimeout: 10 * time.Second,
+		},
+		Telemetry: Telemetry{TraceRatio: 0.01},
+		Log:       Log{Level: "info", Format: "json"},
+	}
+}

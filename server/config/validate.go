@@ -1,0 +1,125 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// checker gathers what is wrong.
+type checker struct{ errs []error }
+
+func (c *checker) check(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+}
+
+func (c *checker) between(key string, v, low, high int) {
+	c.check(v >= low && v <= high, key, "is %d, must be %d to %d", v, low, high)
+}
+
+func (c *checker) lasts(key string, v, low, high time.Duration) {
+	c.check(v >= low && v <= high, key, "is %v, must be %v to %v", v, low, high)
+}
+
+func (c *checker) address(key, v string) {
+	_, _, err := net.SplitHostPort(v)
+	c.check(err == nil, key, "is no host:port")
+}
+
+func (c *checker) httpURL(key, v string) {
+	u, err := url.Parse(v)
+	c.check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
+}
+
+// Validate tells everything that is wrong for any server, with the keys' paths.
+func (c *Config) Validate() error {
+	var k checker
+	k.address("listen", c.Listen)
+	k.address("ops_listen", c.OpsListen)
+	k.between("buckets", c.Buckets, 1, 256)
+	c.Redis.validate(&k)
+	c.Auth.validate(&k)
+	c.Limits.validate(&k)
+	k.check(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
+		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
+	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
+	for i, origin := range c.HTTP.CORSOrigins {
+		k.check(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),
+			fmt.Sprintf("http.cors_origins[%d]", i), "is neither * nor an http or https origin")
+	}
+	if c.Telemetry.OTLPEndpoint != "" {
+		k.httpURL("telemetry.otlp_endpoint", c.Telemetry.OTLPEndpoint)
+	}
+	k.check(c.Telemetry.TraceRatio >= 0 && c.Telemetry.TraceRatio <= 1, "telemetry.trace_ratio",
+		"is %v, must be 0 to 1", c.Telemetry.TraceRatio)
+	switch c.Log.Level {
+	case "debug", "info", "warn", "error":
+	default:
+		k.check(false, "log.level", "is %q, must be debug, info, warn or error", c.Log.Level)
+	}
+	k.check(c.Log.Format == "json" || c.Log.Format == "text", "log.format", "is %q, must be json or text", c.Log.Format)
+	k.check((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls", "cert and key go together")
+	return errors.Join(k.errs...)
+}
+
+func (r *Redis) validate(k *checker) {
+	k.between("redis.db", r.DB, 0, 1023)
+	k.between("redis.pool_size", r.PoolSize, 1, 10_000)
+	k.between("redis.min_idle_conns", r.MinIdleConns, 0, r.PoolSize)
+	k.between("redis.dial_timeout_ms", r.DialTimeoutMS, 1, 60_000)
+	k.between("redis.read_timeout_ms", r.ReadTimeoutMS, 1, 60_000)
+	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)
+	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 100_000)
+	k.check(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "holds a brace, a star or a space")
+}
+
+func (a *Auth) validate(k *checker) {
+	k.check(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "is shorter than 32 bytes")
+	if a.JWKSURL != "" {
+		k.httpURL("auth.jwks_url", a.JWKSURL)
+	}
+}
+
+func (l *Limits) validate(k *checker) {
+	k.check(l.RequestsPerSecond > 0, "limits.requests_per_second", "is %v, must be above 0", l.RequestsPerSecond)
+	k.between("limits.request_burst", l.RequestBurst, 1, 1<<30)
+	k.between("limits.streams_per_subject", l.StreamsPerSubject, 1, 1<<30)
+	k.between("limits.streams", l.Streams, 1, 1<<30)
+	k.between("limits.channels_per_stream", l.ChannelsPerStream, 1, 100_000)
+	// A subscriber's queue and a frame must hold the largest event: 64 KiB of text and what goes with it.
+	k.between("limits.queue_bytes", l.QueueBytes, 128<<10, 1<<30)
+	k.between("limits.queue_events", l.QueueEvents, 1, 1<<20)
+	k.between("limits.frame_bytes", l.FrameBytes, 128<<10, 4<<20)
+	// The largest content, every byte of it escaped in JSON, must pass.
+	k.between("limits.send_read_bytes", l.SendReadBytes, 128<<10, 16<<20)
+	k.between("limits.batch_read_bytes", l.BatchReadBytes, 128<<10, 64<<20)
+	k.between("limits.other_read_bytes", l.OtherReadBytes, 4<<10, 16<<20)
+	k.between("limits.header_bytes", l.HeaderBytes, 4<<10, 1<<20)
+	k.between("limits.connection_streams", l.ConnectionStreams, 1, 1<<20)
+	k.lasts("limits.unary_timeout", l.UnaryTimeout, time.Second, 10*time.Minute)
+	k.lasts("limits.body_timeout", l.BodyTimeout, 100*time.Millisecond, 10*time.Minute)
+	// A frame's deadline is set with the frame before it, so it must outlast a few heartbeats.
+	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
+	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)
+	k.lasts("limits.drain_timeout", l.DrainTimeout, 0, 10*time.Minute)
+}
+
+// ValidateServe tells what is missing for `parleyd serve` besides what Validate tells.
+func (c *Config) ValidateServe() error {
+	var k checker
+	u := c.Mongo.URI.Reveal()
+	k.check(strings.HasPrefix(u, "mongodb://") || strings.HasPrefix(u, "mongodb+srv://"), "mongo.uri",
+		"is no mongodb URL")
+	k.check(c.Mongo.Database != "" && !strings.ContainsAny(c.Mongo.Database, "/\\. \"$*<>:|?\x00"), "mongo.database",
+		"is no database's name")
+	k.check(c.Redis.Addr != "", "redis.addr", "is empty")
+	k.check(c.NATS.URL != "", "nats.url", "is empty")
+	k.check(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
+		"one of hs256_secret, public_keys and jwks_url must be set")
+	return errors.Join(k.errs...)
+}

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+)
+
+// The files that `parleyd dev` writes into its data directory, and that the parley command line reads.
+const (
+	devSecretFile = "dev-secret"
+	devTokenFile  = "dev-token"
+	devAddrFile   = "dev-addr"
+)
+
+const (
+	devSubject  = "dev"
+	devTokenTTL = 30 * 24 * time.Hour
+)
+
+// DevConfig gives the configuration of `parleyd dev`: the defaults, with the limits that are about abuse raised.
+func DevConfig() config.Config {
+	cfg := config.Default()
+	cfg.DataDir = "data"
+	cfg.Buckets = 4
+	cfg.Limits.RequestsPerSecond = 1e6
+	cfg.Limits.RequestBurst = 1e6
+	cfg.Limits.StreamsPerSubject = 100_000
+	cfg.Limits.Streams = 100_000
+	cfg.HTTP.CORSOrigins = []string{"*"}
+	cfg.Log.Format = "text"
+	cfg.Log.Level = "warn"
+	return cfg
+}
+
+// devSecret gives the data directory's secret for tokens, and makes it at the first start.
+func devSecret(dir string) ([]byte, error) {
+	path := filepath.Join(dir, devSecretFile)
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(strings.TrimSpace(string(data))) >= 32:
+		return []byte(strings.TrimSpace(string(data))), nil
+	case err == nil:
+		return nil, fmt.Errorf("%s is damaged: remove it to have a new one made", path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read %s: %w", devSecretFile, err)
+	}
+	var raw [32]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	secret := hex.EncodeToString(raw[:])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write %s: %w", devSecretFile, err)
+	}
+	return []byte(secret), nil
+}
+
+// devToken mints a token that may do everything with messages.
+func devToken(secret []byte) (string, error) {
+	return authn.Mint(secret, devSubject, devTokenTTL, []ident.Capability{{
+		Pattern: "*",
+		Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs},
+	}})
+}
+
+// writeDevFiles tells local tools where the server is and how to get in.
+func writeDevFiles(dir, addr, token string) error {
+	for name, content := range map[string]string{devTokenFile: token, devAddrFile: addr} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Banner writes what a developer needs for the first message: the address, the token, and three lines to paste.
+func (s *Server) Banner(w io.Writer) error {
+	host := strings.TrimPrefix(strings.TrimPrefix(s.URL(), "http://"), "https://")
+	dir, err := filepath.Abs(s.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	tokenFile := shellQuote(filepath.Join(dir, devTokenFile))
+	parley := "parley"
+	if exe, err := os.Executable(); err == nil {
+		if beside := filepath.Join(filepath.Dir(exe), "parley"); isFile(beside) {
+			parley = shellQuote(beside)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "parleyd dev is ready on %s (health and metrics on %s)\n\n", s.URL(), s.OpsURL())
+	for _, n := range s.notes {
+		fmt.Fprintf(&b, "  %s\n", n)
+	}
+	fmt.Fprintf(&b, "\nA token that may do everything, also in %s:\n\n  %s\n\nYour first message:\n\n", filepath.Join(dir, devTokenFile), s.devToken)
+	fmt.Fprintf(&b, "  curl -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '{\"channel_id\":\"general\",\"content\":\"hello\"}' %s/parley.v1.MessageService/SendMessage\n\n", tokenFile, s.URL())
+	fmt.Fprintf(&b, "  grpcurl -plaintext -H \"Authorization: Bearer $(cat %s)\" -d '{\"channel_id\":\"general\"}' %s parley.v1.MessageService/ListMessages\n\n", tokenFile, host)
+	fmt.Fprintf(&b, "  %s --addr %s --data-dir %s tail general\n\n", parley, s.URL(), shellQuote(dir))
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// shellQuote leaves a plain path as it is, and quotes any other for a POSIX shell.
+func shellQuote(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%", r)
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

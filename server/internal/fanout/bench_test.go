@@ -1,0 +1,199 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// plainEncoder gives ready bytes, so that a benchmark shows the hub and not the encoder.
+type plainEncoder struct{ data []byte }
+
+func (p plainEncoder) Event(*message.Event) []byte { return p.data }
+
+func (p plainEncoder) State(string, int64, message.State, bool) []byte { return p.data }
+
+func (p plainEncoder) Gap(string, int64, int64, string, GapReason) []byte { return p.data }
+
+// fleet opens n sessions on one channel, all live.
+func fleet(b *testing.B, h *Hub, n int) []*Session {
+	b.Helper()
+	sessions := make([]*Session, n)
+	for i := range sessions {
+		s, err := h.Open(fmt.Sprintf("user %d", i), time.Now().Add(time.Hour))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Add(b.Context(), []Position{live("c")}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Next(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		sessions[i] = s
+	}
+	return sessions
+}
+
+// BenchmarkFanout publishes to 1000 sessions that read as fast as they can: "saturated" publishes whatever the readers
+// can bear, "paced" waits until every session has the event.
+func BenchmarkFanout(b *testing.B) {
+	for _, paced := range []bool{false, true} {
+		b.Run(map[bool]string{false: "saturated", true: "paced"}[paced], func(b *testing.B) {
+			const n = 1000
+			log, bus := newLog(), newBus()
+			h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+			defer h.Close()
+			sessions := fleet(b, h, n)
+			ctx, cancel := context.WithCancel(context.Background())
+			var readers sync.WaitGroup
+			var got, bytes atomic.Int64
+			for _, s := range sessions {
+				readers.Go(func() {
+					defer s.Close()
+					buffer := make([]byte, 0, 4096)
+					for {
+						f, err := s.Next(ctx)
+						if err != nil {
+							if ctx.Err() == nil {
+								b.Error(err)
+							}
+							return
+						}
+						buffer = buffer[:0] // what a codec does
+						for _, p := range f.Pieces {
+							buffer = append(buffer, p...)
+						}
+						bytes.Add(int64(len(buffer)))
+						got.Add(int64(f.Events))
+					}
+				})
+			}
+			event := message.Event{Epoch: "e1", Time: time.Now(), Message: message.Message{ChannelID: "c"}}
+			const window = 1000
+			b.ReportAllocs()
+			for b.Loop() {
+				event.Seq++
+				bus.publish(event)
+				for behind := int64(window); got.Load() < (event.Seq-behind)*n || paced && got.Load() < event.Seq*n; {
+					runtime.Gosched()
+				}
+			}
+			for got.Load() < event.Seq*n && !b.Failed() {
+				runtime.Gosched()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(got.Load()), "ns/delivery")
+			b.ReportMetric(float64(got.Load())/float64(h.stats.frames.Load()), "events/frame")
+			cancel()
+			readers.Wait()
+		})
+	}
+}
+
+// BenchmarkPush is the hub's part alone: one event queued to 1000 sessions, and taken from their queues.
+func BenchmarkPush(b *testing.B) {
+	const n, batch = 1000, 100
+	log, bus := newLog(), newBus()
+	h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+	defer h.Close()
+	sessions := fleet(b, h, n)
+	event := message.Event{Epoch: "e1", Time: time.Now(), Message: message.Message{ChannelID: "c"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		for range batch {
+			event.Seq++
+			bus.publish(event)
+		}
+		for _, s := range sessions {
+			if f, err := s.Next(b.Context()); err != nil || f.Events != batch {
+				b.Fatal(f.Events, err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n*batch), "ns/delivery")
+	for _, s := range sessions {
+		s.Close()
+	}
+}
+
+// BenchmarkFrame compares what a codec does with a frame of pieces (one copy, into its own buffer) with what it would
+// do if the hub joined them first (two copies and a buffer).
+func BenchmarkFrame(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		pieces := make([][]byte, n)
+		for i := range pieces {
+			pieces[i] = make([]byte, 200)
+		}
+		for _, joined := range []bool{false, true} {
+			b.Run(fmt.Sprintf("events=%d/joined=%t", n, joined), func(b *testing.B) {
+				b.ReportAllocs()
+				out := make([]byte, 0, 200*n)
+				for b.Loop() {
+					from := pieces
+					if joined {
+						all := make([]byte, 0, 200*n)
+						for _, p := range pieces {
+							all = append(all, p...)
+						}
+						from = [][]byte{all}
+					}
+					out = out[:0]
+					for _, p := range from {
+						out = append(out, p...)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkIdleSession reports the memory of a session with one live channel whose Next waits in a goroutine, and what
+// of it is not that goroutine's stack.
+func BenchmarkIdleSession(b *testing.B) {
+	for b.Loop() {
+		const n = 10_000
+		log, bus := newLog(), newBus()
+		h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+		before := memory()
+		sessions := fleet(b, h, n)
+		ctx, cancel := context.WithCancel(context.Background())
+		var readers sync.WaitGroup
+		for _, s := range sessions {
+			readers.Go(func() {
+				if _, err := s.Next(ctx); ctx.Err() == nil {
+					b.Error(err)
+				}
+			})
+		}
+		for _, s := range sessions {
+			for waiting := false; !waiting; runtime.Gosched() {
+				s.mu.Lock()
+				waiting = s.waiting && s.timer != nil
+				s.mu.Unlock()
+			}
+		}
+		now := memory()
+		b.ReportMetric(float64(now.HeapAlloc-before.HeapAlloc)/n, "heap-B/session")
+		b.ReportMetric(float64(now.StackInuse-before.StackInuse)/n, "stack-B/session")
+		cancel()
+		readers.Wait()
+		for _, s := range sessions {
+			s.Close()
+		}
+		h.Close()
+	}
+}
+
+func memory() runtime.MemStats {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m
+}

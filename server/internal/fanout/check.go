@@ -1,0 +1,136 @@
+package fanout
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// askEvery is the least time between two checks that stray events or failed fills ask for.
+const askEvery = 250 * time.Millisecond
+
+// checks is where a topic is in its series of position checks. Guarded by topic.mu.
+type checks struct {
+	// since is when the series began, step the next of Config.CheckAfter.
+	since time.Time
+	step  int
+	// asked is the time for which a check out of turn last was asked for.
+	asked time.Time
+	// suspect is a head that the log told and the tail has not reached; 0 for none. suspectTail was the tail then, and
+	// suspectAt is when to look again.
+	suspect, suspectTail int64
+	suspectAt            time.Time
+	// fails counts checks that failed in a row.
+	fails int
+}
+
+// restartChecks begins the series anew from a time.
+func (t *topic) restartChecks(from time.Time) {
+	if t.closed {
+		return
+	}
+	t.checks.since, t.checks.step = from, 0
+	t.scheduleCheck()
+}
+
+// scheduleCheck sets the time of the next check.
+func (t *topic) scheduleCheck() {
+	cfg := &t.hub.cfg
+	now := time.Now()
+	at := now.Add(cfg.CheckEvery - rand.N(max(cfg.CheckEvery/4, 1)))
+	switch c := &t.checks; {
+	case c.fails > 0:
+		at = now.Add(cfg.backoff(c.fails))
+	case c.suspect > 0:
+		at = c.suspectAt
+	case c.step < len(cfg.CheckAfter):
+		at = c.since.Add(cfg.CheckAfter[c.step])
+	}
+	if asked := t.checks.asked; asked.After(now) && asked.Before(at) {
+		at = asked
+	}
+	t.hub.schedule.set(t, at)
+}
+
+// checkSoon asks for a check out of turn.
+func (t *topic) checkSoon() {
+	now := time.Now()
+	if t.checks.asked.After(now) {
+		return
+	}
+	at := t.checks.asked.Add(askEvery)
+	if at.Before(now) {
+		at = now
+	}
+	t.checks.asked = at
+	t.hub.schedule.set(t, at)
+}
+
+// due is called when the schedule wakes the topic, which then is off the schedule.
+func (t *topic) due() {
+	if t.hub.retire(t) {
+		t.close()
+		return
+	}
+	t.mu.Lock()
+	idle := t.closed || t.refs == 0 || t.cancel == nil
+	if idle && !t.closed && t.refs == 0 {
+		t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))
+	}
+	confirm := t.checks.suspect > 0 && !time.Now().Before(t.checks.suspectAt)
+	if !idle && confirm {
+		t.confirm()
+		t.scheduleCheck()
+	}
+	t.mu.Unlock()
+	if idle || confirm {
+		return
+	}
+	err := t.readState(t.compare)
+	t.mu.Lock()
+	if err == nil {
+		t.checks.fails = 0
+	} else {
+		t.checks.fails++
+	}
+	for t.checks.step < len(t.hub.cfg.CheckAfter) &&
+		!t.checks.since.Add(t.hub.cfg.CheckAfter[t.checks.step]).After(time.Now()) {
+		t.checks.step++
+	}
+	if !t.closed {
+		t.scheduleCheck()
+	}
+	t.mu.Unlock()
+	if err != nil {
+		t.hub.trouble(t.channelID, fmt.Errorf("check position: %w", err))
+	}
+}
+
+// compare holds the tail against the log's state. A tail that is behind may only be waiting for an event on its way.
+func (t *topic) compare(st message.State) {
+	if len(t.live) == 0 || st.Head <= t.seen {
+		return
+	}
+	t.suspectBehind(st.Head)
+}
+
+func (t *topic) suspectBehind(head int64) {
+	t.checks.suspect, t.checks.suspectTail = head, t.tail
+	t.checks.suspectAt = time.Now().Add(t.hub.cfg.CheckGrace)
+}
+
+// confirm looks again at a tail that was behind: if it stood still, the events were lost.
+func (t *topic) confirm() {
+	head, tail := t.checks.suspect, t.checks.suspectTail
+	t.checks.suspect = 0
+	switch {
+	case t.tail >= head || len(t.live) == 0:
+	case t.tail != tail:
+		t.suspectBehind(head)
+	default:
+		t.seen = max(t.seen, head)
+		t.fill()
+	}
+}

@@ -1,0 +1,347 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeEncoder writes one line per piece, so that pieces can be joined and read back.
+type fakeEncoder struct {
+	mu     sync.Mutex
+	events int
+}
+
+func (f *fakeEncoder) Event(e *message.Event) []byte {
+	f.mu.Lock()
+	f.events++
+	f.mu.Unlock()
+	return fmt.Appendf(nil, "event %s %s %d %s\n", e.Message.ChannelID, e.Epoch, e.Seq, e.Message.Content)
+}
+
+func (f *fakeEncoder) State(channelID string, seq int64, s message.State, recovered bool) []byte {
+	return fmt.Appendf(nil, "state %s %s %d head=%d,recovered=%t\n", channelID, s.Epoch, seq, s.Head, recovered)
+}
+
+func (f *fakeEncoder) Gap(channelID string, from, to int64, epoch string, reason GapReason) []byte {
+	return fmt.Appendf(nil, "gap %s %s %d from=%d,reason=%d\n", channelID, epoch, to, from, reason)
+}
+
+// line is what fakeEncoder wrote.
+type line struct {
+	kind, channel, epoch string
+	seq                  int64
+	rest                 string
+}
+
+func decode(tb testing.TB, f Frame) []line {
+	tb.Helper()
+	var lines []line
+	for _, p := range f.Pieces {
+		for text := range strings.Lines(string(p)) {
+			w := strings.Fields(text)
+			if len(w) != 5 {
+				tb.Fatalf("piece %q", text)
+			}
+			seq, err := strconv.ParseInt(w[3], 10, 64)
+			if err != nil {
+				tb.Fatalf("piece %q: %v", text, err)
+			}
+			lines = append(lines, line{kind: w[0], channel: w[1], epoch: w[2], seq: seq, rest: w[4]})
+		}
+	}
+	return lines
+}
+
+func (l line) String() string {
+	switch l.kind {
+	case "event":
+		return fmt.Sprintf("%s/%d", l.epoch, l.seq)
+	default:
+		return fmt.Sprintf("%s(%s/%d,%s)", l.kind, l.epoch, l.seq, l.rest)
+	}
+}
+
+// hook is called by a fakeLog at one of these points.
+type hook func(ctx context.Context, channelID string) error
+
+const (
+	beforeState = iota
+	afterState
+	beforeReplay
+	afterReplay
+)
+
+// fakeLog is a log in memory. Its hooks run without its lock.
+type fakeLog struct {
+	mu sync.Mutex
+	// hooks run around the look at the state and around a replay. An error ends the call.
+	hooks    [4]hook
+	channels map[string]*fakeChannel
+	// stingy has Replay return no more than it must.
+	stingy  bool
+	states  int
+	replays int
+}
+
+type fakeChannel struct {
+	epoch  string
+	oldest int64
+	events []message.Event // from seq 1, whatever oldest is
+}
+
+func newLog() *fakeLog { return &fakeLog{channels: map[string]*fakeChannel{}} }
+
+func (f *fakeLog) channel(id string) *fakeChannel {
+	c := f.channels[id]
+	if c == nil {
+		c = &fakeChannel{epoch: "e1"}
+		f.channels[id] = c
+	}
+	return c
+}
+
+// add appends an entry and returns its event.
+func (f *fakeLog) add(id string) message.Event { return f.addSized(id, 1) }
+
+func (f *fakeLog) addSized(id string, size int) message.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.channel(id)
+	seq := int64(len(c.events)) + 1
+	e := message.Event{Epoch: c.epoch, Seq: seq, Count: seq, Time: time.Now(), Message: message.Message{
+		ChannelID: id, Seq: seq, Count: seq, ChangedSeq: seq, Content: strings.Repeat("x", size),
+	}}
+	c.events = append(c.events, e)
+	return e
+}
+
+func (f *fakeLog) addMany(id string, n int) {
+	for range n {
+		f.add(id)
+	}
+}
+
+// restore replaces the epoch and keeps only the first entries, as a restore from a backup does.
+func (f *fakeLog) restore(id, epoch string, keep int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.channel(id)
+	c.epoch = epoch
+	c.events = c.events[:keep:keep]
+	for i := range c.events {
+		c.events[i].Epoch = epoch
+	}
+}
+
+func (f *fakeLog) head(id string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(len(f.channel(id).events))
+}
+
+func (f *fakeLog) on(point int, h hook) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooks[point] = h
+}
+
+func (f *fakeLog) call(ctx context.Context, point int, id string) error {
+	f.mu.Lock()
+	h := f.hooks[point]
+	f.mu.Unlock()
+	if h == nil {
+		return ctx.Err()
+	}
+	return h(ctx, id)
+}
+
+func (f *fakeLog) State(ctx context.Context, id string) (message.State, error) {
+	if err := f.call(ctx, beforeState, id); err != nil {
+		return message.State{}, err
+	}
+	f.mu.Lock()
+	f.states++
+	c := f.channel(id)
+	st := message.State{Epoch: c.epoch, Oldest: c.oldest, Head: int64(len(c.events)), Count: int64(len(c.events))}
+	if st.Oldest == 0 && st.Head > 0 {
+		st.Oldest = 1
+	}
+	f.mu.Unlock()
+	return st, f.call(ctx, afterState, id)
+}
+
+func (f *fakeLog) Replay(
+	ctx context.Context, id string, after, atLeast int64, limit, maxBytes int,
+) ([]message.Event, error) {
+	if err := f.call(ctx, beforeReplay, id); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.replays++
+	c := f.channel(id)
+	var events []message.Event
+	end := int64(len(c.events))
+	if f.stingy {
+		end = min(end, atLeast)
+	}
+	for bytes := 0; after < end && after >= c.oldest-1 && len(events) < limit && bytes < maxBytes; after++ {
+		events = append(events, c.events[after])
+		bytes += len(c.events[after].Message.Content)
+	}
+	f.mu.Unlock()
+	return events, f.call(ctx, afterReplay, id)
+}
+
+// fakeBus hands events to subscribers at once; what loses, repeats, delays or reorders them is up to the test.
+type fakeBus struct {
+	// fail is what Subscribe returns, by channel.
+	fail func(channelID string) error
+
+	mu          sync.Mutex
+	subs        map[string][]*fakeSub
+	subscribed  int
+	reconnected []func()
+}
+
+type fakeSub struct {
+	mu sync.Mutex // one event at a time
+	fn func(message.Event)
+}
+
+func newBus() *fakeBus { return &fakeBus{subs: map[string][]*fakeSub{}} }
+
+func (f *fakeBus) Subscribe(id string, fn func(message.Event)) (func(), error) {
+	if f.fail != nil {
+		if err := f.fail(id); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := &fakeSub{fn: fn}
+	f.subs[id] = append(f.subs[id], s)
+	f.subscribed++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		var rest []*fakeSub
+		for _, other := range f.subs[id] {
+			if other != s {
+				rest = append(rest, other)
+			}
+		}
+		f.subs[id] = rest
+	}, nil
+}
+
+func (f *fakeBus) OnReconnect(fn func()) { f.reconnected = append(f.reconnected, fn) }
+
+func (f *fakeBus) reconnect() {
+	for _, fn := range f.reconnected {
+		fn()
+	}
+}
+
+func (f *fakeBus) publish(e message.Event) {
+	f.mu.Lock()
+	subs := f.subs[e.Message.ChannelID]
+	f.mu.Unlock()
+	for _, s := range subs {
+		s.mu.Lock()
+		s.fn(e)
+		s.mu.Unlock()
+	}
+}
+
+func (f *fakeBus) listeners(id string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.subs[id])
+}
+
+// rig is a hub with everything around it faked.
+type rig struct {
+	tb  testing.TB
+	hub *Hub
+	bus *fakeBus
+	log *fakeLog
+	enc *fakeEncoder
+}
+
+// setup makes a hub. Inside a synctest bubble its clock is the bubble's.
+func setup(tb testing.TB, cfg Config) *rig {
+	tb.Helper()
+	r := &rig{tb: tb, bus: newBus(), log: newLog(), enc: &fakeEncoder{}}
+	r.hub = New(cfg, r.bus, r.log, r.enc)
+	tb.Cleanup(r.hub.Close)
+	return r
+}
+
+// noChecks turns position checks off, so that a test shows what works without them.
+func noChecks() Config {
+	return Config{CheckAfter: []time.Duration{1000 * time.Hour}, CheckEvery: 1000 * time.Hour}
+}
+
+// send appends an entry and publishes it.
+func (r *rig) send(id string) { r.bus.publish(r.log.add(id)) }
+
+func (r *rig) open(positions ...Position) *Session {
+	r.tb.Helper()
+	s, err := r.hub.Open("ann", time.Time{})
+	if err != nil {
+		r.tb.Fatalf("open: %v", err)
+	}
+	r.tb.Cleanup(s.Close)
+	if err := s.Add(r.tb.Context(), positions); err != nil {
+		r.tb.Fatalf("add: %v", err)
+	}
+	return s
+}
+
+func after(id string, seq int64) Position { return Position{ChannelID: id, After: &seq} }
+
+func live(id string) Position { return Position{ChannelID: id} }
+
+// read calls Next until nothing but heartbeats has come for a while, and returns what came of each channel.
+func (r *rig) read(s *Session) map[string]string {
+	r.tb.Helper()
+	got, err := r.drainFrames(s)
+	if err != nil {
+		r.tb.Fatalf("next: %v", err)
+	}
+	return got
+}
+
+// drainFrames is read that gives the session's end as an error.
+func (r *rig) drainFrames(s *Session) (map[string]string, error) {
+	r.tb.Helper()
+	got := map[string]string{}
+	for {
+		ctx, cancel := context.WithTimeout(r.tb.Context(), 10*time.Millisecond)
+		f, err := s.Next(ctx)
+		cancel()
+		if err != nil {
+			if ctx.Err() != nil && r.tb.Context().Err() == nil && err == ctx.Err() {
+				return got, nil
+			}
+			return got, err
+		}
+		for _, l := range decode(r.tb, f) {
+			if got[l.channel] != "" {
+				got[l.channel] += " "
+			}
+			got[l.channel] += l.String()
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// Package fanout joins subscribers to channels on one node. A Hub holds the sessions (one per stream) and, for each
+// channel with a local subscriber, one topic, which alone listens to the Bus.
+//
+// # Order
+//
+// The bus is a hint: it may lose, repeat, reorder and delay. A topic orders by seq. Its tail is the last entry that it
+// passed on; an event at or below the tail is dropped, the next one is encoded once and pushed to every live
+// subscription, and one further on is parked while the topic fills the hole from the Log. Because a lost last event
+// leaves no hole to see, every topic's tail is compared with the log on a schedule.
+//
+// A subscription moves through three stages:
+//
+//	begin  --State-->  replay  --level with the tail, under the topic's lock-->  live
+//	  ^                  |  ^                                                     |
+//	  +---epoch changed--+  +----------a hole too large to push unasked-----------+
+//
+// Only a live one is pushed to. To one in replay the tail is a mark to reach, so however far it is behind, it holds no
+// memory but the page that its reader asked for. Pages and live events go through one queue per session, and the step
+// to live and the push of the last page are one critical section: so order needs no further care.
+//
+// # Goroutines
+//
+// A session has none: the stream's handler calls Next. Reads of the log run in pools of bounded size whose goroutines
+// end when they have nothing to do, and one goroutine keeps the schedule of all topics.
+//
+// # Locks
+//
+// In this order, and never held over I/O or a blocking channel operation:
+//
+//	Session.edit  (one Add, Remove or Close of a session at a time)
+//	Hub.mu        (sessions, topics)
+//	topic.mu      (one channel)
+//	Session.mu    (queue, stage of the stream)
+//	schedule.mu
+//	pool.mu
+package fanout
+
+import (
+	"context"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// Bus is where live events come from. It may lose, repeat, reorder and delay them.
+type Bus interface {
+	// Subscribe calls fn with the channel's events, one at a time, until cancel. It returns promptly. A channel may be
+	// subscribed to twice for a moment; fn may still be called once while cancel runs.
+	Subscribe(channelID string, fn func(message.Event)) (cancel func(), err error)
+	// OnReconnect calls fn whenever events may have been lost because the connection was. fn returns promptly.
+	OnReconnect(fn func())
+}
+
+// Log is the log behind the bus, and the truth. Its methods may be called concurrently.
+type Log interface {
+	// State tells where the log stands, no older than what was acknowledged when the call began.
+	State(ctx context.Context, channelID string) (message.State, error)
+	// Replay returns the events with Seq > after in order, dense from after+1, each with its message as it now is: up to
+	// limit events or about maxBytes of content, and at least one if the log holds any of those up to atLeast.
+	Replay(ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int) ([]message.Event, error)
+}
+
+// Encoder turns what a subscriber learns into pieces that are ready for the wire. The pieces of one frame are
+// concatenated. Its methods may be called concurrently, do no I/O, and give slices that nobody changes afterwards.
+type Encoder interface {
+	// Event encodes a log entry.
+	Event(e *message.Event) []byte
+	// State encodes where a channel stands; seq is the position from which the channel goes on.
+	State(channelID string, seq int64, s message.State, recovered bool) []byte
+	// Gap encodes a hole from the subscriber's position to the one after which its events go on.
+	Gap(channelID string, from, to int64, epoch string, reason GapReason) []byte
+}
+
+// GapReason says why entries can't be had.
+type GapReason int8
+
+// The reasons of a gap.
+const (
+	// GapEpochChanged: the position belongs to another epoch of the log.
+	GapEpochChanged GapReason = iota + 1
+	// GapHistoryGone: the log no longer holds the entry after the position.
+	GapHistoryGone
+	// GapAheadOfLog: the position lies beyond the log's end.
+	GapAheadOfLog
+)

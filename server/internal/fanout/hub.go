@@ -1,0 +1,267 @@
+package fanout
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"maps"
+	randv2 "math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// Hub joins the sessions of one node to its channels. Safe for concurrent use.
+type Hub struct {
+	cfg   Config
+	bus   Bus
+	log   Log
+	enc   Encoder
+	stats stats
+	lag   metric.Float64Histogram
+	// unobserve ends the observation of stats.
+	unobserve func()
+	// troubled is when trouble was last logged, in Unix nanoseconds.
+	troubled atomic.Int64
+
+	// ctx ends with Close, and with it every read of the log.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	replays  pool
+	reads    pool
+	schedule schedule
+	running  sync.WaitGroup
+
+	// mu guards what follows.
+	mu       sync.Mutex
+	sessions map[string]*Session
+	subjects map[string]int
+	topics   map[string]*topic
+	// refusing is set by Drain and Close. empty is made then, and closed once there is no session.
+	refusing bool
+	empty    chan struct{}
+	closed   bool
+}
+
+// New starts a hub, which Close ends. The bus, the log and the encoder stay the caller's.
+func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
+	h := &Hub{
+		cfg: cfg.withDefaults(), bus: bus, log: log, enc: enc,
+		sessions: map[string]*Session{}, subjects: map[string]int{}, topics: map[string]*topic{},
+		schedule: schedule{wake: make(chan struct{}, 1)},
+	}
+	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	unobserve, err := h.instruments(h.cfg.Meter)
+	if err != nil {
+		h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
+		h.lag, unobserve = noop.Float64Histogram{}, func() {}
+	}
+	h.unobserve = unobserve
+	h.running.Go(func() {
+		h.schedule.run(h.ctx, func(t *topic) { h.reads.submit(t.due) })
+	})
+	bus.OnReconnect(h.reconnected)
+	return h
+}
+
+// Open makes a session for subject, which ends at expires; the zero time is never. It refuses with LIMIT_EXCEEDED over
+// a limit, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
+func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
+	s := &Session{
+		id: rand.Text(), subject: subject, expires: expires, hub: h, wake: make(chan struct{}, 1),
+		lastFrame: time.Now(),
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refusing {
+		return nil, shuttingDown()
+	}
+	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
+		return nil, overLimit(limit, "this server takes at most %d streams")
+	}
+	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[subject] >= limit {
+		return nil, overLimit(limit, "a subject may have at most %d streams")
+	}
+	h.sessions[s.id] = s
+	h.subjects[subject]++
+	h.stats.sessions.Add(1)
+	return s, nil
+}
+
+// Session finds a live session of subject's. An unknown id, another's and an ended one's all get the same
+// SESSION_NOT_FOUND.
+func (h *Hub) Session(id, subject string) (*Session, error) {
+	h.mu.Lock()
+	s := h.sessions[id]
+	h.mu.Unlock()
+	if s == nil || s.subject != subject || s.ended() {
+		return nil, notFound()
+	}
+	return s, nil
+}
+
+// Drain refuses new sessions, and ends those there are: each hands over what is queued, then the advice to reconnect
+// within a time, then SHUTTING_DOWN. It waits until all are closed or ctx ends, and returns ctx's error then.
+func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
+	empty, sessions := h.refuse()
+	for _, s := range sessions {
+		s.drain(max(within, time.Millisecond))
+	}
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// refuse lets no new session in and tells those there are.
+func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.refusing {
+		h.refusing = true
+		h.empty = make(chan struct{})
+		if len(h.sessions) == 0 {
+			close(h.empty)
+		}
+	}
+	return h.empty, slices.Collect(maps.Values(h.sessions))
+}
+
+// Close ends every session with SHUTTING_DOWN at once, stops all background work and waits for it. Safe twice.
+func (h *Hub) Close() {
+	_, sessions := h.refuse()
+	for _, s := range sessions {
+		s.end(shuttingDown())
+	}
+	h.cancel()
+	h.running.Wait()
+	h.replays.close()
+	h.reads.close()
+	h.mu.Lock()
+	topics := h.topics
+	h.topics = map[string]*topic{}
+	first := !h.closed
+	h.closed = true
+	h.mu.Unlock()
+	for _, t := range topics {
+		t.close()
+	}
+	if first {
+		h.unobserve()
+	}
+}
+
+// forget takes a closed session off the books.
+func (h *Hub) forget(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[s.id] != s {
+		return
+	}
+	delete(h.sessions, s.id)
+	if h.subjects[s.subject]--; h.subjects[s.subject] == 0 {
+		delete(h.subjects, s.subject)
+	}
+	h.stats.sessions.Add(-1)
+	if h.refusing && len(h.sessions) == 0 {
+		close(h.empty)
+	}
+}
+
+// attach joins a new subscription to its channel's topic, making that if need be.
+func (h *Hub) attach(u *subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.topics[u.want.ChannelID]
+	if t == nil {
+		t = &topic{hub: h, channelID: u.want.ChannelID, connecting: make(chan struct{}, 1)}
+		h.topics[t.channelID] = t
+		h.stats.topics.Add(1)
+	}
+	u.topic = t
+	t.mu.Lock()
+	t.refs++
+	t.mu.Unlock()
+	h.stats.subscribers.Add(1)
+}
+
+// retire removes a topic that nobody has wanted for a while, and reports whether it did.
+func (h *Hub) retire(t *topic) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.refs > 0 || time.Since(t.emptyAt) < h.cfg.Linger {
+		return false
+	}
+	t.closed = true
+	delete(h.topics, t.channelID)
+	return true
+}
+
+// reconnected starts every topic's checks anew, spread over a while.
+func (h *Hub) reconnected() {
+	h.mu.Lock()
+	topics := slices.Collect(maps.Values(h.topics))
+	h.mu.Unlock()
+	for _, t := range topics {
+		t.mu.Lock()
+		t.restartChecks(time.Now().Add(randv2.N(h.cfg.ReconnectSpread)))
+		t.mu.Unlock()
+	}
+}
+
+// state and replay read the log, each within the time that one read may take.
+func (h *Hub) state(channelID string) (message.State, error) {
+	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
+	defer cancel()
+	return h.log.State(ctx, channelID)
+}
+
+func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int) ([]message.Event, error) {
+	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
+	defer cancel()
+	events, err := h.log.Replay(ctx, channelID, after, atLeast, limit, maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return events, dense(events, after)
+}
+
+// trouble counts a failure, and logs one a second: a log that is away fails for every channel.
+func (h *Hub) trouble(channelID string, err error) {
+	if h.ctx.Err() != nil {
+		return
+	}
+	h.stats.readErrors.Add(1)
+	now := time.Now().UnixNano()
+	last := h.troubled.Load()
+	if now-last < int64(time.Second) || !h.troubled.CompareAndSwap(last, now) {
+		return
+	}
+	h.cfg.Logger.Warn("fan-out retries", slog.String("channel_id", channelID), slog.Any("error", err))
+}
+
+func shuttingDown() *fault.Error {
+	return fault.New(fault.Unavailable, fault.ShuttingDown, "the server is shutting down")
+}
+
+func notFound() *fault.Error {
+	return fault.New(fault.NotFound, fault.SessionNotFound, "no such live stream")
+}
+
+func overLimit(limit int, format string) *fault.Error {
+	e := fault.New(fault.ResourceExhausted, fault.LimitExceeded, format, limit)
+	e.Limit = int64(limit)
+	return e
+}

@@ -1,0 +1,334 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+var (
+	modelSeed = flag.Uint64("model.seed", 0, "seed of the model test; 0 takes random ones")
+	modelRuns = flag.Int("model.runs", 6, "how many runs of the model test")
+)
+
+// TestModel has many clients follow many channels through a bus that loses, repeats, delays and reorders, a log that is
+// slow and fails, restores, cuts and reconnects, and holds every client's view against the log: in order, nothing
+// twice, no hole, and at the end everything.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for run := range *modelRuns {
+		seed := *modelSeed
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		t.Run(fmt.Sprintf("run %d", run), func(t *testing.T) {
+			t.Parallel()
+			t.Logf("-model.seed=%d", seed)
+			synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
+		})
+	}
+}
+
+// model is one run.
+type model struct {
+	*rig
+	mu       sync.Mutex
+	rng      *rand.Rand
+	channels []string
+	restores int
+	// lossy is how many of a hundred events the bus loses.
+	lossy int
+	// calm is set when faults and writes are over.
+	calm bool
+}
+
+func (m *model) n(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rng.IntN(n)
+}
+
+func (m *model) chance(percent int) bool { return m.n(100) < percent }
+
+func (m *model) isCalm() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calm
+}
+
+func runModel(t *testing.T, seed uint64) {
+	cfg := Config{QueueEvents: 40, QueueBytes: 3000, ReplayFrameBytes: 300, FrameBytes: 2000, MaxSessionsPerSubject: 1000}
+	m := &model{rig: setup(t, cfg), rng: rand.New(rand.NewPCG(seed, 1))}
+	m.lossy = m.n(4)
+	for i := range 8 {
+		id := fmt.Sprintf("c%d", i)
+		m.channels = append(m.channels, id)
+		m.log.addMany(id, m.n(200))
+	}
+	trouble := func(ctx context.Context, _ string) error {
+		if m.isCalm() {
+			return nil
+		}
+		switch m.n(20) {
+		case 0:
+			return errors.New("away")
+		case 1:
+			time.Sleep(time.Duration(m.n(3000)) * time.Millisecond)
+		case 2, 3, 4, 5:
+			time.Sleep(time.Duration(m.n(30)) * time.Millisecond)
+		}
+		return ctx.Err()
+	}
+	for _, point := range []int{beforeState, afterState, beforeReplay, afterReplay} {
+		m.log.on(point, trouble)
+	}
+	var clients, writers sync.WaitGroup
+	stop := make(chan struct{})
+	all := make([]*client, 0, 30)
+	for i := range 30 {
+		c := &client{model: m, name: fmt.Sprintf("client %d", i), views: map[string]*view{}}
+		all = append(all, c)
+		clients.Go(func() { c.run(stop) })
+	}
+	for _, id := range m.channels {
+		writers.Go(func() { m.write(id) })
+	}
+	writers.Wait()
+	m.mu.Lock()
+	m.calm = true
+	m.mu.Unlock()
+	time.Sleep(2 * time.Minute) // the checks find what was lost last
+	close(stop)
+	clients.Wait()
+	events := 0
+	for _, c := range all {
+		c.atEnd(t)
+		events += c.events
+	}
+	st := &m.hub.stats
+	t.Logf("%d events seen, %d cuts, %d fills, %d demotions, %d restores, %d failed reads", events, st.cuts.Load(),
+		st.fills.Load(), st.demoted.Load(), m.restores, st.readErrors.Load())
+}
+
+// write appends to a channel for two minutes or so, in bursts and pauses, through a bad bus.
+func (m *model) write(id string) {
+	for range 150 {
+		switch m.n(10) {
+		case 0:
+			time.Sleep(time.Duration(m.n(5000)) * time.Millisecond)
+		case 1, 2, 3:
+			time.Sleep(time.Duration(m.n(1000)) * time.Millisecond)
+		}
+		switch k := m.n(300); {
+		case k == 0:
+			m.mu.Lock()
+			m.restores++
+			epoch := fmt.Sprintf("r%d", m.restores)
+			m.mu.Unlock()
+			m.log.restore(id, epoch, m.n(int(m.log.head(id))+1))
+		case k < 6:
+			m.bus.reconnect()
+		case k < 10:
+			m.log.addMany(id, m.n(100)) // all lost
+		}
+		for range 1 + m.n(6) {
+			m.badly(m.log.addSized(id, 1+m.n(40)))
+		}
+	}
+}
+
+// badly publishes as a bad bus does.
+func (m *model) badly(e message.Event) {
+	if m.chance(m.lossy) {
+		return
+	}
+	times := 1
+	if m.chance(10) {
+		times = 2
+	}
+	for range times {
+		if m.chance(60) {
+			m.bus.publish(e)
+			continue
+		}
+		time.AfterFunc(time.Duration(m.n(400))*time.Millisecond, func() { m.bus.publish(e) })
+	}
+}
+
+// client follows channels as an SDK would, and checks all it is told.
+type client struct {
+	*model
+	name    string
+	session *Session
+	views   map[string]*view
+	events  int
+}
+
+// view is what a client knows of one channel.
+type view struct {
+	pos     int64
+	epoch   string
+	waiting bool // for the State of the last Add
+	gap     bool // a gap must follow the State
+	live    bool // added without a position
+}
+
+func (c *client) fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(c.name+": "+format, args...))
+}
+
+func (c *client) run(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(c.tb.Context())
+	defer cancel()
+	go func() { <-stop; cancel() }()
+	c.connect()
+	defer func() { c.session.Close() }()
+	for {
+		if !c.isCalm() {
+			c.change()
+		}
+		f, err := c.session.Next(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			c.cut(err)
+			continue
+		}
+		for _, l := range decode(c.tb, f) {
+			c.take(l)
+		}
+		if !c.isCalm() && c.chance(10) {
+			time.Sleep(time.Duration(c.n(6000)) * time.Millisecond) // a slow reader
+		}
+	}
+}
+
+// connect opens a session and subscribes from where the client was.
+func (c *client) connect() {
+	s, err := c.hub.Open("ann", time.Time{})
+	if err != nil {
+		c.fatalf("open: %v", err)
+	}
+	c.session = s
+	var at []Position
+	for id, v := range c.views {
+		at = append(at, v.resume(id))
+	}
+	if err := s.Add(c.tb.Context(), at); err != nil {
+		c.fatalf("add: %v", err)
+	}
+}
+
+func (v *view) resume(id string) Position {
+	if v.epoch == "" && v.live {
+		return Position{ChannelID: id}
+	}
+	v.waiting, v.gap, v.live = true, false, false
+	pos := v.pos
+	return Position{ChannelID: id, After: &pos, Epoch: v.epoch}
+}
+
+// cut checks the positions that a cut session is told, and connects anew.
+func (c *client) cut(err error) {
+	e, ok := fault.As(err)
+	if !ok || e.Reason != fault.SlowConsumer {
+		c.fatalf("next: %v", err)
+	}
+	for id, v := range c.views {
+		want := fault.Position{ChannelID: id, Seq: v.pos, Epoch: v.epoch}
+		if !slices.Contains(e.Positions, want) && (!v.live || v.epoch != "") {
+			c.fatalf("cut at %v, but it was at %v", e.Positions, want)
+		}
+	}
+	c.session.Close()
+	c.connect()
+}
+
+// change adds, adds again or removes a channel now and then.
+func (c *client) change() {
+	if !c.chance(10) && len(c.views) > 0 {
+		return
+	}
+	id := c.channels[c.n(len(c.channels))]
+	v := c.views[id]
+	if v != nil && c.chance(50) {
+		c.session.Remove([]string{id})
+		delete(c.views, id)
+		return
+	}
+	v = &view{waiting: true}
+	at := Position{ChannelID: id}
+	if v.live = c.chance(50); !v.live {
+		v.pos = int64(c.n(int(c.log.head(id)) + 1))
+		at = after(id, v.pos)
+	}
+	err := c.session.Add(c.tb.Context(), []Position{at})
+	switch {
+	case err == nil:
+		c.views[id] = v
+	case !fault.Is(err, fault.SessionNotFound): // that is a session which was cut just now
+		c.fatalf("add: %v", err)
+	}
+}
+
+// take checks one line.
+func (c *client) take(l line) {
+	v := c.views[l.channel]
+	if v == nil {
+		c.fatalf("%v of %s, which was removed", l, l.channel)
+	}
+	switch l.kind {
+	case "state":
+		if !v.waiting {
+			c.fatalf("%s: a second %v", l.channel, l)
+		}
+		recovered := strings.HasSuffix(l.rest, "true")
+		v.waiting, v.gap = false, !recovered && !v.live
+		if recovered && l.seq != v.pos {
+			c.fatalf("%s: %v after %d", l.channel, l, v.pos)
+		}
+	case "gap":
+		if v.waiting {
+			c.fatalf("%s: %v before its state", l.channel, l)
+		}
+		if !v.gap && l.epoch == v.epoch {
+			c.fatalf("%s: %v in the same epoch", l.channel, l)
+		}
+		if !v.gap && !strings.HasPrefix(l.rest, fmt.Sprintf("from=%d,", v.pos)) {
+			c.fatalf("%s: %v after %d", l.channel, l, v.pos)
+		}
+		v.gap = false
+	case "event":
+		c.events++
+		if v.waiting || v.gap || l.epoch != v.epoch || l.seq != v.pos+1 {
+			c.fatalf("%s: %v after %s/%d (%+v)", l.channel, l, v.epoch, v.pos, v)
+		}
+	}
+	v.pos, v.epoch = l.seq, l.epoch
+}
+
+// atEnd checks that the client has everything.
+func (c *client) atEnd(t *testing.T) {
+	t.Helper()
+	for id, v := range c.views {
+		c.log.mu.Lock()
+		ch := c.log.channel(id)
+		head, epoch := int64(len(ch.events)), ch.epoch
+		c.log.mu.Unlock()
+		if v.pos != head || v.epoch != epoch || v.waiting {
+			t.Errorf("%s: %s ends at %s/%d of %s/%d (%+v)", c.name, id, v.epoch, v.pos, epoch, head, v)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package fanout
+
+import (
+	"context"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// Frame is what a stream sends next. Exactly one of its parts is set.
+type Frame struct {
+	// Pieces are the Encoder's, to be concatenated in order. They may be read until the next call of Next.
+	Pieces [][]byte
+	// Events is how many log entries Pieces hold; states and gaps are not counted.
+	Events int
+	// Heartbeat says that there was nothing to send for a while.
+	Heartbeat bool
+	// Reconnect is the advice to subscribe again after a random time of up to this; the stream ends after it.
+	Reconnect time.Duration
+}
+
+// A burst must not leave its memory with every session for ever: slices longer than small are dropped after patience
+// frames in a row that took less than 1/slack of them.
+const slack, small, patience = 8, 64, 32
+
+// Next waits for the next frame and returns everything that is queued, up to Config.FrameBytes. The session's end is a
+// fault with the positions of what was sent: SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or SESSION_NOT_FOUND after
+// Close. It returns ctx's error when that ends, and may be called again then. Only one goroutine may call it.
+func (s *Session) Next(ctx context.Context) (Frame, error) {
+	clear(s.pieces)
+	s.pieces = s.pieces[:0]
+	for {
+		s.mu.Lock()
+		now := time.Now()
+		f, done, err := s.take(now)
+		if done {
+			s.lastFrame = now
+			s.mu.Unlock()
+			s.hub.stats.frames.Add(1)
+			s.hub.stats.deliveries.Add(int64(f.Events))
+			return f, nil
+		}
+		if err == nil {
+			s.arm(now)
+			s.waiting = true
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return Frame{}, err
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return Frame{}, ctx.Err()
+		}
+	}
+}
+
+// take gives the next frame if there is one now.
+func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
+	if !s.expires.IsZero() && !now.Before(s.expires) {
+		s.fail(fault.New(fault.Unauthenticated, fault.TokenExpired, "the token's life has ended"))
+	}
+	if s.failure != nil {
+		return f, false, s.told()
+	}
+	if len(s.queue) > 0 {
+		f = s.join()
+		s.read()
+		return f, true, nil
+	}
+	if s.within > 0 {
+		if s.advised {
+			s.fail(shuttingDown())
+			return f, false, s.told()
+		}
+		s.advised = true
+		return Frame{Reconnect: s.within}, true, nil
+	}
+	s.read()
+	if now.Sub(s.lastFrame) >= s.hub.cfg.HeartbeatInterval {
+		s.queue, s.pieces = nil, nil
+		return Frame{Heartbeat: true}, true, nil
+	}
+	return f, false, nil
+}
+
+// join makes a frame from the front of the queue.
+func (s *Session) join() Frame {
+	var (
+		f             Frame
+		n, all, asked int
+		cfg           = &s.hub.cfg
+	)
+	for n < len(s.queue) {
+		q := s.queue[n]
+		size := len(q.data)
+		if n > 0 && all+size > cfg.FrameBytes {
+			break
+		}
+		if q.asked {
+			if asked > 0 && asked+size > cfg.ReplayFrameBytes {
+				break
+			}
+			asked += size
+		}
+		all += size
+		n++
+		s.uncount(q.piece)
+		q.sub.started, q.sub.sent, q.sub.sentEpoch = true, q.seq, q.epoch
+		f.Events += q.entries
+		s.pieces = append(s.pieces, q.data)
+	}
+	rest := copy(s.queue, s.queue[n:])
+	clear(s.queue[rest:])
+	s.queue = s.queue[:rest]
+	f.Pieces = s.pieces
+	if room := max(cap(s.queue), cap(s.pieces)); rest > 0 || room <= small || n >= room/slack {
+		s.roomy = 0
+	} else if s.roomy++; s.roomy >= patience {
+		s.roomy, s.queue, s.pieces = 0, nil, nil
+	}
+	return f
+}
+
+// read starts reads for subscriptions that are behind, once the reader has taken all there was.
+func (s *Session) read() {
+	if s.within > 0 {
+		return
+	}
+	for len(s.queue) == 0 && len(s.behind) > 0 && s.reading < s.hub.cfg.SessionReads {
+		u := s.behind[0]
+		s.behind[0] = nil
+		if s.behind = s.behind[1:]; len(s.behind) == 0 {
+			s.behind = nil
+		}
+		s.reading++
+		s.hub.replays.submit(u.advance)
+	}
+}
+
+// arm sets the timer for the next heartbeat or the end of the token. A timer that goes off too soon does no harm, so
+// one that is set is not moved back for every frame.
+func (s *Session) arm(now time.Time) {
+	at := s.lastFrame.Add(s.hub.cfg.HeartbeatInterval)
+	if !s.expires.IsZero() && s.expires.Before(at) {
+		at = s.expires
+	}
+	if !s.armed.IsZero() && !at.Before(s.armed) {
+		return
+	}
+	s.armed = at
+	if s.timer == nil {
+		s.timer = time.AfterFunc(at.Sub(now), s.ring)
+		return
+	}
+	s.timer.Reset(at.Sub(now))
+}
+
+func (s *Session) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = time.Time{}
+	s.poke()
+}

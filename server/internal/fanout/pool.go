@@ -1,0 +1,68 @@
+package fanout
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// pool runs jobs, in the order in which they came, on at most max goroutines, which end when there is nothing to do.
+type pool struct {
+	max int
+
+	mu      sync.Mutex
+	jobs    []func()
+	running int
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// submit queues a job and never blocks. A closed pool drops it.
+func (p *pool) submit(job func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.jobs = append(p.jobs, job)
+	if p.running < p.max {
+		p.running++
+		p.workers.Go(p.work)
+	}
+}
+
+func (p *pool) work() {
+	for {
+		p.mu.Lock()
+		if len(p.jobs) == 0 {
+			p.jobs = nil
+			p.running--
+			p.mu.Unlock()
+			return
+		}
+		job := p.jobs[0]
+		p.jobs[0] = nil
+		p.jobs = p.jobs[1:]
+		p.mu.Unlock()
+		job()
+	}
+}
+
+// close drops what waits and waits for what runs.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.jobs = nil
+	p.mu.Unlock()
+	p.workers.Wait()
+}
+
+// backoff is how long to wait after this many failures in a row: the cap first, then jitter over all of it, so that
+// the waits of many do not fall together.
+func (c *Config) backoff(fails int) time.Duration {
+	limit := c.RetryMax
+	if shift := min(fails-1, 20); shift >= 0 && c.RetryMin<<shift < limit {
+		limit = c.RetryMin << shift
+	}
+	return rand.N(limit) + 1
+}

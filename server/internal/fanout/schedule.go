@@ -1,0 +1,93 @@
+package fanout
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// schedule wakes topics: one goroutine and one timer for all of them. A topic that was woken is off the schedule until
+// it is set again.
+type schedule struct {
+	// wake holds a token when the earliest time has changed.
+	wake chan struct{}
+
+	mu   sync.Mutex
+	heap topicHeap
+}
+
+// set has t woken at this time, or sooner if it already was to be.
+func (s *schedule) set(t *topic, at time.Time) {
+	s.mu.Lock()
+	switch {
+	case t.slot == 0:
+		t.dueAt = at
+		heap.Push(&s.heap, t)
+	case at.Before(t.dueAt):
+		t.dueAt = at
+		heap.Fix(&s.heap, t.slot-1)
+	}
+	first := t.slot == 1
+	s.mu.Unlock()
+	if first {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run calls fire for each topic that is due, until ctx ends. fire must not block.
+func (s *schedule) run(ctx context.Context, fire func(*topic)) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(s.fire(fire))
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fire calls fire for each topic that is due and returns how long to wait for the next.
+func (s *schedule) fire(fire func(*topic)) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.heap) > 0 {
+		if wait := time.Until(s.heap[0].dueAt); wait > 0 {
+			return wait
+		}
+		fire(heap.Pop(&s.heap).(*topic)) //nolint:forcetypeassert // it holds nothing else
+	}
+	return time.Hour
+}
+
+// topicHeap is ordered by dueAt; a topic's slot is its index plus one.
+type topicHeap []*topic
+
+func (h topicHeap) Len() int           { return len(h) }
+func (h topicHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
+
+func (h topicHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].slot, h[j].slot = i+1, j+1
+}
+
+func (h *topicHeap) Push(x any) {
+	t := x.(*topic) //nolint:forcetypeassert // it holds nothing else
+	*h = append(*h, t)
+	t.slot = len(*h)
+}
+
+func (h *topicHeap) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	t.slot = 0
+	return t
+}

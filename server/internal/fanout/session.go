@@ -1,0 +1,310 @@
+package fanout
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// Position asks for a channel from a place in its log.
+type Position struct {
+	ChannelID string
+	// After is exclusive: nil asks for live events only, 0 for everything.
+	After *int64
+	// Epoch is that which After belongs to; empty is not compared.
+	Epoch string
+}
+
+// Session is one stream's place in the hub. Next belongs to one goroutine; the other methods may be called by any.
+type Session struct {
+	id, subject string
+	expires     time.Time
+	hub         *Hub
+	// wake holds a token when Next may have something to do.
+	wake chan struct{}
+
+	// edit is held by one Add, Remove or Close at a time.
+	edit sync.Mutex
+
+	// pieces is the frame in the handler's hands, roomy how many frames in a row needed far less than its memory and the
+	// queue's. They belong to Next.
+	pieces [][]byte
+	roomy  int
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// failure ends the session; positions are added when Next tells it.
+	failure *fault.Error
+	// within is the reconnect advice once the session drains; advised is set once that was told.
+	within  time.Duration
+	advised bool
+	closed  bool
+	// subs are the channels, by id.
+	subs []*subscription
+	// queue is what waits for the reader. Of it, liveEvents and liveBytes count what was pushed, not asked for.
+	queue                 []queued
+	liveEvents, liveBytes int
+	// behind are the subscriptions that wait for a turn to read the log; reading counts those that have it.
+	behind  []*subscription
+	reading int
+	// waiting is set while Next waits. timer wakes it at armed; zero while it is not set.
+	waiting   bool
+	timer     *time.Timer
+	armed     time.Time
+	lastFrame time.Time
+}
+
+// piece is something encoded, which many queues may share. It is not changed once it is queued.
+type piece struct {
+	data []byte
+	// seq and epoch are the position that a subscriber has with it; entries is how many log entries it holds.
+	seq     int64
+	epoch   string
+	entries int
+	// asked is set for what a replay read: it does not count against the bounds.
+	asked bool
+}
+
+type queued struct {
+	sub *subscription
+	*piece
+}
+
+// ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits.
+func (s *Session) ID() string { return s.id }
+
+// Add subscribes the session to channels, each from its position; one that it has already starts again from there, and
+// of a channel that is named twice the last counts. It takes all or none: over the limit it is LIMIT_EXCEEDED, on a
+// session that has ended SESSION_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel
+// arrives by Next.
+func (s *Session) Add(_ context.Context, positions []Position) error {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	added := make([]*subscription, 0, len(positions))
+	seen := make(map[string]struct{}, len(positions))
+	for _, p := range slices.Backward(positions) {
+		if _, ok := seen[p.ChannelID]; !ok {
+			seen[p.ChannelID] = struct{}{}
+			added = append(added, &subscription{session: s, want: p})
+		}
+	}
+	slices.Reverse(added)
+	if err := s.admit(added); err != nil {
+		return err
+	}
+	s.drop(func(id string) bool { _, ok := seen[id]; return ok })
+	for _, u := range added {
+		s.hub.attach(u)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range added {
+		at, _ := slices.BinarySearchFunc(s.subs, u.want.ChannelID, compareChannel)
+		s.subs = slices.Insert(s.subs, at, u)
+	}
+	s.behind = append(s.behind, added...)
+	s.poke()
+	return nil
+}
+
+// admit checks whether the session may have these channels as well.
+func (s *Session) admit(added []*subscription) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed || s.failure != nil:
+		return notFound()
+	case s.within > 0:
+		return shuttingDown()
+	}
+	n := len(s.subs)
+	for _, u := range added {
+		if _, ok := slices.BinarySearchFunc(s.subs, u.want.ChannelID, compareChannel); !ok {
+			n++
+		}
+	}
+	if limit := s.hub.cfg.MaxChannelsPerSession; n > limit {
+		return overLimit(limit, "a stream may have at most %d channels")
+	}
+	return nil
+}
+
+// Remove ends the subscription to channels; those that the session has not are passed over. Nothing of them is in any
+// frame that Next returns afterwards.
+func (s *Session) Remove(channelIDs []string) {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	s.drop(func(id string) bool { return slices.Contains(channelIDs, id) })
+}
+
+// Close ends the session and frees everything it has. Next returns at once. Safe twice.
+func (s *Session) Close() {
+	s.edit.Lock()
+	defer s.edit.Unlock()
+	s.end(notFound())
+	s.mu.Lock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.drop(func(string) bool { return true })
+	s.hub.forget(s)
+}
+
+// drop takes the chosen channels off the session. The caller holds edit.
+func (s *Session) drop(chosen func(channelID string) bool) {
+	s.mu.Lock()
+	var dropped []*subscription
+	s.subs = slices.DeleteFunc(s.subs, func(u *subscription) bool {
+		if !chosen(u.want.ChannelID) {
+			return false
+		}
+		dropped = append(dropped, u)
+		return true
+	})
+	s.mu.Unlock()
+	if len(dropped) == 0 {
+		return
+	}
+	for _, u := range dropped {
+		u.topic.detach(u)
+	}
+	// From here on nothing of them can be queued any more.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range dropped {
+		u.left = true
+	}
+	s.behind = slices.DeleteFunc(s.behind, func(u *subscription) bool { return u.left })
+	s.queue = slices.DeleteFunc(s.queue, func(q queued) bool {
+		if q.sub.left {
+			s.uncount(q.piece)
+		}
+		return q.sub.left
+	})
+}
+
+// push queues a live event. It reports false if the session takes no more: it has ended, or just was cut.
+func (s *Session) push(u *subscription, p *piece) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil || s.within > 0 {
+		return false
+	}
+	cfg := &s.hub.cfg
+	if s.liveEvents > 0 && (s.liveEvents >= cfg.QueueEvents || s.liveBytes+len(p.data) > cfg.QueueBytes) {
+		s.fail(fault.New(fault.ResourceExhausted, fault.SlowConsumer, "the stream was read too slowly"))
+		s.hub.stats.cuts.Add(1)
+		return false
+	}
+	s.queue = append(s.queue, queued{u, p})
+	s.liveEvents++
+	s.liveBytes += len(p.data)
+	s.poke()
+	return true
+}
+
+func (s *Session) uncount(p *piece) {
+	if !p.asked {
+		s.liveEvents--
+		s.liveBytes -= len(p.data)
+	}
+}
+
+// catchUp puts a subscription in line for a turn to read the log.
+func (s *Session) catchUp(u *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil || u.left {
+		return
+	}
+	s.behind = append(s.behind, u)
+	s.poke()
+}
+
+// replayed ends a subscription's turn: it queues what was read, and puts it in line again if it is to go on at once.
+func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading--
+	s.poke()
+	if s.failure != nil || s.within > 0 || u.left {
+		return
+	}
+	for _, p := range pieces {
+		s.queue = append(s.queue, queued{u, p})
+	}
+	if again {
+		s.behind = append(s.behind, u)
+	}
+}
+
+// end ends the session with a failure, unless it has ended already.
+func (s *Session) end(failure *fault.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail(failure)
+}
+
+func (s *Session) fail(failure *fault.Error) {
+	if s.failure == nil {
+		s.failure = failure
+	}
+	s.queue, s.behind = nil, nil
+	s.liveEvents, s.liveBytes = 0, 0
+	s.poke()
+}
+
+// ended reports whether the session is over, as its reader is about to learn.
+func (s *Session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure != nil
+}
+
+// drain has the session hand over what is queued, tell the advice and end.
+func (s *Session) drain(within time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.within == 0 {
+		s.within = within
+		s.behind = nil
+		s.poke()
+	}
+}
+
+// poke wakes Next if it waits.
+func (s *Session) poke() {
+	if !s.waiting {
+		return
+	}
+	s.waiting = false
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// told gives the session's failure with where the stream stood.
+func (s *Session) told() error {
+	e := *s.failure
+	for _, u := range s.subs {
+		switch {
+		case u.started:
+			e.Positions = append(e.Positions, fault.Position{ChannelID: u.want.ChannelID, Seq: u.sent, Epoch: u.sentEpoch})
+		case u.want.After != nil:
+			e.Positions = append(e.Positions,
+				fault.Position{ChannelID: u.want.ChannelID, Seq: *u.want.After, Epoch: u.want.Epoch})
+		}
+	}
+	return &e
+}
+
+func compareChannel(u *subscription, channelID string) int {
+	return strings.Compare(u.want.ChannelID, channelID)
+}

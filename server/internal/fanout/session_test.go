@@ -1,0 +1,518 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// failure asserts a fault's kind and reason.
+func failure(t *testing.T, err error, kind fault.Kind, reason fault.Reason) *fault.Error {
+	t.Helper()
+	e, ok := fault.As(err)
+	if !ok || e.Kind != kind || e.Reason != reason {
+		t.Fatalf("got %v, want kind %d and reason %s", err, kind, reason)
+	}
+	return e
+}
+
+// TestSlowConsumer cuts the one session that does not read, tells it where it stood, and frees its queue at once.
+func TestSlowConsumer(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		size int
+	}{
+		"events": {Config{QueueEvents: 100}, 1},
+		"bytes":  {Config{QueueBytes: 100_000}, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, tc.cfg)
+				r.log.addMany("c", 5)
+				slow, quick := r.open(after("c", 3), live("d"), live("quiet"), after("later", 0)), r.open(live("c"))
+				r.read(slow)
+				r.read(quick)
+				r.send("c")
+				r.send("d")
+				r.send("d")
+				f, err := slow.Next(t.Context()) // the frame in hand
+				if err != nil || f.Events != 3 {
+					t.Fatalf("frame %+v: %v", f, err)
+				}
+				for seq := int64(7); seq < 207; seq++ {
+					r.bus.publish(r.log.addSized("c", tc.size))
+					equal(t, r.read(quick)["c"] != "", true)
+				}
+				equal(t, r.hub.stats.cuts.Load(), int64(1))
+				equal(t, cap(slow.queue), 0)
+				_, err = slow.Next(t.Context())
+				e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
+				equal(t, e.Positions, []fault.Position{
+					{ChannelID: "c", Seq: 6, Epoch: "e1"}, {ChannelID: "d", Seq: 2, Epoch: "e1"},
+					{ChannelID: "later", Seq: 0, Epoch: "e1"}, {ChannelID: "quiet", Seq: 0, Epoch: "e1"},
+				})
+				if err := slow.Add(t.Context(), []Position{live("x")}); err == nil {
+					t.Fatal("a cut session took a channel")
+				}
+				_, err = r.hub.Session(slow.ID(), "ann")
+				failure(t, err, fault.NotFound, fault.SessionNotFound)
+				r.send("c")
+				equal(t, r.read(quick)["c"], want("", 207, 207))
+			})
+		})
+	}
+}
+
+// TestBoundIsExact keeps a queue that is exactly full, and lets one event in however large.
+func TestBoundIsExact(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{QueueEvents: 10, QueueBytes: 1000})
+		s := r.open(live("c"))
+		r.read(s)
+		for range 10 {
+			r.send("c")
+		}
+		equal(t, r.read(s)["c"], want("", 1, 10))
+		r.bus.publish(r.log.addSized("c", 5000))
+		equal(t, r.read(s)["c"], want("", 11, 11))
+		for range 11 {
+			r.send("c")
+		}
+		_, err := s.Next(t.Context())
+		e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
+		equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: 11, Epoch: "e1"}})
+	})
+}
+
+// TestFramesAreCut joins no more into a frame than it may hold.
+func TestFramesAreCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.FrameBytes = 1000
+		r := setup(t, cfg)
+		s := r.open(live("c"))
+		r.read(s)
+		for range 100 {
+			r.bus.publish(r.log.addSized("c", 100))
+		}
+		for seq := int64(0); seq < 100; {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for _, p := range f.Pieces {
+				size += len(p)
+			}
+			if size > 1000 || f.Events < 5 && seq < 95 {
+				t.Fatalf("%d events of %d bytes", f.Events, size)
+			}
+			for _, l := range decode(t, f) {
+				if seq++; l.seq != seq {
+					t.Fatalf("%d where %d should be", l.seq, seq)
+				}
+			}
+		}
+	})
+}
+
+// TestSlowReplay replays 100,000 entries to a reader that takes its time, with live events all along, and bounds far
+// below that: a replay is paced by its reader.
+func TestSlowReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{QueueEvents: 64, QueueBytes: 16 << 10})
+		r.log.addMany("c", 100_000)
+		s := r.open(after("c", 0), live("d"))
+		pos, last := int64(0), int64(0)
+		for n := 0; pos < 100_000 || pos < r.log.head("c"); n++ {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatalf("after %d: %v", pos, err)
+			}
+			size := 0
+			for _, p := range f.Pieces {
+				size += len(p)
+			}
+			if size > 64<<10+16<<10 {
+				t.Fatalf("a frame of %d bytes", size)
+			}
+			for _, l := range decode(t, f) {
+				if l.kind != "event" {
+					continue
+				}
+				at := &pos
+				if l.channel == "d" {
+					at = &last
+				}
+				if l.seq != *at+1 {
+					t.Fatalf("%s: %d after %d", l.channel, l.seq, *at)
+				}
+				*at = l.seq
+			}
+			time.Sleep(300 * time.Millisecond)
+			if n < 300 {
+				r.send("c")
+				r.send("d")
+			}
+			s.mu.Lock()
+			queued := 0
+			for _, q := range s.queue {
+				queued += len(q.data)
+			}
+			s.mu.Unlock()
+			if queued > 200<<10 {
+				t.Fatalf("%d bytes wait for the reader", queued)
+			}
+		}
+		equal(t, pos, r.log.head("c"))
+		equal(t, r.hub.stats.cuts.Load(), int64(0))
+	})
+}
+
+// TestReplaysTakeTurns has many channels replay at once: none waits for another's end.
+func TestReplaysTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.ReplayFrameBytes = 256
+		r := setup(t, cfg)
+		var at []Position
+		for i := range 20 {
+			id := fmt.Sprintf("c%d", i)
+			for range 100 {
+				r.log.addSized(id, 50)
+			}
+			at = append(at, after(id, 0))
+		}
+		s := r.open(at...)
+		pos := map[string]int64{}
+		most := int64(0)
+		for done := 0; done < 20; {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range decode(t, f) {
+				if l.kind != "event" {
+					continue
+				}
+				if l.seq != pos[l.channel]+1 {
+					t.Fatalf("%s: %d after %d", l.channel, l.seq, pos[l.channel])
+				}
+				pos[l.channel] = l.seq
+				if l.seq == 100 {
+					done++
+				}
+			}
+			synctest.Wait()
+			s.mu.Lock()
+			queued := len(s.queue)
+			s.mu.Unlock()
+			if queued > 2*4 { // of four reads, two pieces each
+				t.Fatalf("%d pieces wait for the reader", queued)
+			}
+			least, lead := int64(100), int64(0)
+			for i := range 20 {
+				p := pos[fmt.Sprintf("c%d", i)]
+				least, lead = min(least, p), max(lead, p)
+			}
+			most = max(most, lead-least)
+		}
+		if most == 0 || most > 20 {
+			t.Fatalf("the first was %d entries ahead of the last", most)
+		}
+	})
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{})
+		s := r.open(live("c"))
+		r.read(s)
+		start := time.Now()
+		next := func(after time.Duration, heartbeat bool) {
+			t.Helper()
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, f.Heartbeat, heartbeat)
+			equal(t, time.Since(start).Round(time.Second), after)
+			start = time.Now()
+		}
+		start = start.Add(-10 * time.Millisecond) // what read waited for
+		next(15*time.Second, true)
+		next(15*time.Second, true)
+		time.AfterFunc(10*time.Second, func() { r.send("c") })
+		next(10*time.Second, false)
+		next(15*time.Second, true)
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{})
+		s, err := r.hub.Open("ann", time.Now().Add(20*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Add(t.Context(), []Position{live("c")}); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		time.AfterFunc(12*time.Second, func() { r.send("c") })
+		for {
+			if _, err = s.Next(t.Context()); err != nil {
+				break
+			}
+		}
+		e := failure(t, err, fault.Unauthenticated, fault.TokenExpired)
+		equal(t, e.Retryable(), true)
+		equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: 1, Epoch: "e1"}})
+		equal(t, time.Since(start), 20*time.Second)
+		_, err = s.Next(t.Context())
+		failure(t, err, fault.Unauthenticated, fault.TokenExpired)
+	})
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{})
+		idle, busy := r.open(live("c")), r.open(live("c"))
+		r.read(idle)
+		r.read(busy)
+		r.send("c")
+		r.read(idle)
+		drained := make(chan error, 1)
+		go func() { drained <- r.hub.Drain(t.Context(), 7*time.Second) }()
+		synctest.Wait()
+		_, err := r.hub.Open("ann", time.Time{})
+		failure(t, err, fault.Unavailable, fault.ShuttingDown)
+		failure(t, busy.Add(t.Context(), []Position{live("d")}), fault.Unavailable, fault.ShuttingDown)
+		r.send("c") // too late
+		f, err := busy.Next(t.Context())
+		if err != nil || f.Events != 1 {
+			t.Fatalf("what was queued: %+v, %v", f, err)
+		}
+		for _, s := range []*Session{idle, busy} {
+			f, err := s.Next(t.Context())
+			if err != nil || f.Reconnect != 7*time.Second {
+				t.Fatalf("advice: %+v, %v", f, err)
+			}
+			_, err = s.Next(t.Context())
+			e := failure(t, err, fault.Unavailable, fault.ShuttingDown)
+			equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: 1, Epoch: "e1"}})
+			select {
+			case err := <-drained:
+				t.Fatalf("drained with a session open: %v", err)
+			default:
+			}
+			s.Close()
+			synctest.Wait()
+		}
+		equal(t, <-drained, error(nil))
+		equal(t, r.hub.stats.sessions.Load(), int64(0))
+	})
+}
+
+func TestDrainGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{})
+		s := r.open(live("c"))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := r.hub.Drain(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("drain: %v", err)
+		}
+		r.hub.Close()
+		_, err := s.Next(t.Context())
+		failure(t, err, fault.Unavailable, fault.ShuttingDown)
+		s.Close()
+		r.hub.Close()
+		equal(t, r.bus.listeners("c"), 0)
+	})
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{MaxChannelsPerSession: 3, MaxSessionsPerSubject: 2, MaxSessions: 3})
+		limited := func(err error, limit int64) {
+			t.Helper()
+			equal(t, failure(t, err, fault.ResourceExhausted, fault.LimitExceeded).Limit, limit)
+		}
+		a, _ := r.open(), r.open()
+		_, err := r.hub.Open("ann", time.Time{})
+		limited(err, 2)
+		if _, err = r.hub.Open("bob", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.hub.Open("cid", time.Time{})
+		limited(err, 3)
+		a.Close()
+		a.Close()
+		a = r.open(live("1"), live("2"))
+		limited(a.Add(t.Context(), []Position{live("3"), live("4")}), 3)
+		equal(t, len(a.subs), 2) // all or nothing
+		if err := a.Add(t.Context(), []Position{live("3"), live("1"), live("3")}); err != nil {
+			t.Fatal(err)
+		}
+		limited(a.Add(t.Context(), []Position{live("4")}), 3)
+		a.Remove([]string{"1", "none"})
+		if err := a.Add(t.Context(), []Position{live("4")}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, len(r.read(a)), 3)
+	})
+}
+
+func TestSessionIsBoundToItsSubject(t *testing.T) {
+	t.Parallel()
+	r := setup(t, Config{})
+	s := r.open()
+	if !regexp.MustCompile(`^[A-Za-z0-9_-]{22,64}$`).MatchString(s.ID()) || s.ID() == r.open().ID() {
+		t.Fatalf("id %q", s.ID())
+	}
+	got, err := r.hub.Session(s.ID(), "ann")
+	if err != nil || got != s {
+		t.Fatalf("own session: %v", err)
+	}
+	_, another := r.hub.Session(s.ID(), "bob")
+	_, unknown := r.hub.Session("nope", "ann")
+	s.Close()
+	_, closed := r.hub.Session(s.ID(), "ann")
+	for _, err := range []error{another, unknown, closed} {
+		equal(t, *failure(t, err, fault.NotFound, fault.SessionNotFound), *notFound())
+	}
+	failure(t, s.Add(t.Context(), nil), fault.NotFound, fault.SessionNotFound)
+	_, err = s.Next(t.Context())
+	failure(t, err, fault.NotFound, fault.SessionNotFound)
+}
+
+func TestAddAndRemoveWhileLive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("a"), live("b"))
+		r.read(s)
+		r.send("a")
+		r.send("b")
+		s.Remove([]string{"a"})
+		r.send("a")
+		equal(t, r.read(s), map[string]string{"b": want("", 1, 1)})
+		add := func(p Position) {
+			t.Helper()
+			if err := s.Add(t.Context(), []Position{p}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(live("d"))
+		add(after("a", 1))
+		r.send("d")
+		equal(t, r.read(s), map[string]string{
+			"a": want("state(e1/1,head=2,recovered=true)", 2, 2), "d": want("state(e1/1,head=1,recovered=false)", 2, 1),
+		})
+		// One that is there starts again from the position: what was queued of it does not come twice, nor does it come
+		// before the new state.
+		r.send("b")
+		r.send("b")
+		add(after("b", 0))
+		r.send("b")
+		equal(t, r.read(s), map[string]string{"b": want("state(e1/0,head=4,recovered=true)", 1, 4)})
+		r.send("b")
+		equal(t, r.read(s), map[string]string{"b": want("", 5, 5)})
+		equal(t, r.hub.stats.subscribers.Load(), int64(3))
+		s.Remove([]string{"a", "b", "d"})
+		equal(t, r.hub.stats.subscribers.Load(), int64(0))
+		for _, id := range []string{"a", "b", "d"} {
+			r.send(id)
+		}
+		equal(t, r.read(s), map[string]string{})
+	})
+}
+
+// TestReAddDuringReplay starts a channel again while a page of the old replay is being read.
+func TestReAddDuringReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		r.log.addMany("c", 10)
+		s := r.open(after("c", 0))
+		var once atomic.Bool
+		r.log.on(afterReplay, func(context.Context, string) error {
+			if once.CompareAndSwap(false, true) {
+				return s.Add(context.Background(), []Position{after("c", 7)})
+			}
+			return nil
+		})
+		equal(t, r.read(s)["c"], want("state(e1/0,head=10,recovered=true) state(e1/7,head=10,recovered=true)", 8, 10))
+	})
+}
+
+// TestNextEndsWithItsContext gives the context's error and loses nothing.
+func TestNextEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"))
+		r.read(s)
+		for i := int64(1); i < 20; i++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			go cancel()
+			if i%2 == 0 {
+				go r.send("c")
+			} else {
+				r.send("c")
+			}
+			if _, err := s.Next(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		r.send("c")
+		f, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := decode(t, f)
+		equal(t, lines[len(lines)-1].seq, int64(20))
+	})
+}
+
+// TestBurstLeavesNoMemory sees that a session does not keep what a burst needed.
+func TestBurstLeavesNoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"))
+		r.read(s)
+		for range 4000 {
+			r.send("c")
+		}
+		r.read(s)
+		for range patience {
+			r.send("c")
+			r.read(s)
+		}
+		if cap(s.queue) > small || cap(s.pieces) > small {
+			t.Fatalf("queue %d, pieces %d", cap(s.queue), cap(s.pieces))
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// replayEvents is the most entries that one read of a replay asks for.
+const replayEvents = 512
+
+// subscription is one channel of one session.
+type subscription struct {
+	session *Session
+	topic   *topic
+	want    Position
+	// fails counts turns that failed in a row. It belongs to the turn, of which there is one at a time.
+	fails int
+
+	// Guarded by topic.mu.
+	//
+	// gone is set when it has ended. slot is its index in topic.live plus one, 0 if it is not live.
+	gone bool
+	slot int
+	// placed is set once its State is queued, and anew once it knows where in which epoch to go on.
+	stated, placed bool
+	// after is the last entry queued, of epoch. goal is the head that its State told, which it must reach to be level.
+	after, goal int64
+	epoch       string
+
+	// Guarded by session.mu.
+	//
+	// left is set when it is off the session. sent is the last entry handed over, if it has started.
+	left, started bool
+	sent          int64
+	sentEpoch     string
+}
+
+// advance is one turn: one read of the log, and what follows from it.
+func (u *subscription) advance() {
+	err := u.turn()
+	if err == nil {
+		return
+	}
+	// The others of the session go on; this one tries again after a while.
+	u.fails++
+	h := u.session.hub
+	h.trouble(u.want.ChannelID, err)
+	wait := h.cfg.backoff(u.fails)
+	u.session.replayed(u, nil, false)
+	time.AfterFunc(wait, func() { u.session.catchUp(u) })
+}
+
+// turn does the turn. Unless it fails, it ends with session.replayed.
+func (u *subscription) turn() error {
+	t := u.topic
+	ctx, cancel := context.WithTimeout(t.hub.ctx, t.hub.cfg.LogTimeout)
+	defer cancel()
+	if err := t.connect(ctx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	if !u.placed {
+		t.mu.Unlock()
+		return t.readState(func(st message.State) { u.settle(u.place(st)) })
+	}
+	after, goal, epoch := u.after, max(u.goal, t.tail), u.epoch
+	if u.gone || epoch != t.epoch || u.level() {
+		u.settle(nil)
+		t.mu.Unlock()
+		return nil
+	}
+	t.mu.Unlock()
+
+	events, err := t.hub.replay(t.channelID, after, goal, replayEvents, t.hub.cfg.ReplayFrameBytes)
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	pieces := u.encode(events, epoch)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(pieces) == 0 {
+		// The history is gone, or the epoch is another: the log's state tells.
+		u.placed = false
+		return fmt.Errorf("replay after %d: %w", after, errNothing)
+	}
+	u.after = pieces[len(pieces)-1].seq
+	u.settle(pieces)
+	return nil
+}
+
+// encode makes pieces of up to ReplayFrameBytes from the events that are of this epoch.
+func (u *subscription) encode(events []message.Event, epoch string) []*piece {
+	h := u.topic.hub
+	var pieces []*piece
+	var p *piece
+	for i := range events {
+		e := &events[i]
+		if e.Epoch != epoch {
+			break
+		}
+		data := h.enc.Event(e)
+		if p == nil || len(p.data)+len(data) > h.cfg.ReplayFrameBytes {
+			p = &piece{epoch: epoch, asked: true}
+			pieces = append(pieces, p)
+		}
+		p.data = append(p.data, data...)
+		p.seq = e.Seq
+		p.entries++
+	}
+	return pieces
+}
+
+// place decides where to begin, or where to go on after trouble, by the log's state, and says what the subscriber must
+// be told. Called under topic.mu, with the topic of the state's epoch.
+func (u *subscription) place(st message.State) []*piece {
+	id := u.want.ChannelID
+	from, epoch, resume := u.after, u.epoch, true
+	if !u.stated {
+		epoch, resume = u.want.Epoch, u.want.After != nil
+		if resume {
+			from = *u.want.After
+		}
+	}
+	to, reason := st.Head, GapReason(0)
+	switch {
+	case !resume:
+	case epoch != "" && epoch != st.Epoch:
+		reason = GapEpochChanged
+	case from > max(st.Head, u.topic.tail) && !u.stated:
+		reason = GapAheadOfLog
+	case from < st.Oldest-1:
+		to, reason = st.Oldest-1, GapHistoryGone
+	default:
+		to = from
+	}
+	p := &piece{seq: to, epoch: st.Epoch, asked: true}
+	if !u.stated {
+		p.data = append(p.data, u.topic.hub.enc.State(id, to, st, resume && reason == 0)...)
+	}
+	if reason != 0 {
+		p.data = append(p.data, u.topic.hub.enc.Gap(id, from, to, st.Epoch, reason)...)
+	}
+	u.stated, u.placed = true, true
+	u.after, u.goal, u.epoch = to, max(to, st.Head), st.Epoch
+	if len(p.data) == 0 {
+		return nil
+	}
+	return []*piece{p}
+}
+
+// level reports whether the subscription has everything that its State promised and that the topic has passed on, which
+// is of the same epoch.
+func (u *subscription) level() bool { return u.after >= max(u.topic.tail, u.goal) }
+
+// settle ends a turn, under topic.mu: a subscription that is level goes live in the same moment in which its last page
+// is queued.
+func (u *subscription) settle(pieces []*piece) {
+	u.fails = 0
+	if u.epoch != u.topic.epoch {
+		u.placed = false
+	}
+	level := u.placed && u.level()
+	if level && !u.gone {
+		u.topic.golive(u)
+	}
+	u.session.replayed(u, pieces, !level)
+}

@@ -1,0 +1,265 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+const (
+	defaultKeep     = 150
+	defaultPatience = 10 * time.Second
+	// maxRounds is how often one batch may find its sets gone again before it is put off.
+	maxRounds = 10
+	// maxSettles is how often one rebuild follows a log that grows meanwhile.
+	maxSettles = 5
+	// loadLife is how old a load may be when it is written.
+	loadLife = 2 * time.Second
+)
+
+// BuilderConfig is what a Builder works with.
+type BuilderConfig struct {
+	Source Source
+	Cache  CacheWriter
+	Reader Reader
+	// Keep is how many entries of a channel the cache holds: 150 if 0.
+	Keep int
+	// Patience is how long a rebuild waits for the store to show what it has published before it leaves the channel
+	// without a set: 10 s if 0.
+	Patience time.Duration
+	// Metrics may be nil.
+	Metrics *Metrics
+	// Tracer may be nil.
+	Tracer trace.Tracer
+	// Logger is slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// Builder keeps the cache of each channel's newest entries, from the change stream of every bucket.
+type Builder struct {
+	service
+	source   Source
+	cache    CacheWriter
+	reader   Reader
+	keep     int
+	patience time.Duration
+	metrics  *Metrics
+	tracer   trace.Tracer
+	logger   *slog.Logger
+}
+
+// NewBuilder makes a Builder, which Start starts.
+func NewBuilder(config BuilderConfig) (*Builder, error) {
+	metrics, err := orNoMetrics(config.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Builder{
+		source: config.Source, cache: config.Cache, reader: config.Reader, keep: cmp.Or(config.Keep, defaultKeep),
+		patience: cmp.Or(config.Patience, defaultPatience), metrics: metrics, tracer: orNoTracer(config.Tracer),
+		logger: cmp.Or(config.Logger, slog.Default()),
+	}, nil
+}
+
+// Start begins to consume and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
+func (b *Builder) Start(ctx context.Context) { b.start(ctx, b.reader.Identity().Buckets, b.run) }
+
+// Stop ends the work and waits for it. What was under way comes again at the next start. It may be called twice, and
+// before Start.
+func (b *Builder) Stop() { b.stop() }
+
+// run consumes one bucket's events until ctx ends.
+func (b *Builder) run(ctx context.Context, bucket int) {
+	// The error can only be that ctx has ended.
+	_ = retry(ctx, b.logger.With("bucket", bucket), "consuming", func() error {
+		return b.source.Consume(ctx, bucket, b.handle)
+	})
+}
+
+// handle brings the cache up to a batch of events. All of it may be repeated, so an error has the whole batch repeated.
+func (b *Builder) handle(ctx context.Context, events []message.Event) error {
+	began := time.Now()
+	runs := b.runs(ctx, events)
+	for round := 0; len(runs) > 0; round++ {
+		if round == maxRounds {
+			return errors.New("build the cache: the sets are lost as soon as they are built")
+		}
+		done, err := b.cache.Append(ctx, runs)
+		if err != nil {
+			return err
+		}
+		if runs, err = b.rebuildAll(ctx, runs, done); err != nil {
+			return err
+		}
+	}
+	b.metrics.Appended.Add(ctx, int64(len(events)))
+	for i := range events {
+		span(ctx, b.tracer, "redis_cache_group process", trace.SpanKindConsumer, began, events[i].Traceparent)
+	}
+	return nil
+}
+
+// runs groups events by channel, in their order.
+//
+// Events of another epoch are left out: they are of a log that the store no longer has. The set that they were in is
+// of their epoch, and so ends with the first entry of the new one.
+func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
+	epoch := b.reader.Identity().Epoch
+	var runs []Run
+	at := make(map[string]int)
+	foreign := 0
+	for i := range events {
+		e := &events[i]
+		if e.Epoch != epoch {
+			foreign++
+			continue
+		}
+		n, ok := at[e.Message.ChannelID]
+		if !ok {
+			n = len(runs)
+			at[e.Message.ChannelID] = n
+			runs = append(runs, Run{ChannelID: e.Message.ChannelID, Epoch: epoch})
+		}
+		runs[n].Entries = append(runs[n].Entries, changeOf(e))
+	}
+	if foreign > 0 {
+		b.metrics.Foreign.Add(ctx, int64(foreign))
+		b.logger.WarnContext(ctx, "ignored events of another epoch", "events", foreign)
+	}
+	return runs
+}
+
+// changeOf is what an event does to a cached set.
+func changeOf(e *message.Event) Change {
+	if e.Kind == message.KindSend {
+		return Change{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
+	}
+	return Change{
+		Entry: message.Cached{
+			Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Kind: e.Kind, TargetSeq: e.Message.Seq, Message: e.Message,
+		},
+		Target: &message.Cached{Epoch: e.Epoch, Seq: e.Message.Seq, Count: e.Message.Count, Message: e.Message},
+	}
+}
+
+// rebuildAll rebuilds the sets of the runs that are not done, and returns what is left of them.
+func (b *Builder) rebuildAll(ctx context.Context, runs []Run, done []int) ([]Run, error) {
+	var left []Run
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	abandoned := make([]atomic.Bool, len(runs))
+	for i := range runs {
+		if done[i] == len(runs[i].Entries) {
+			continue
+		}
+		run := Run{ChannelID: runs[i].ChannelID, Epoch: runs[i].Epoch, Entries: runs[i].Entries[done[i]:]}
+		n := len(left)
+		left = append(left, run)
+		group.Go(func() error {
+			built, err := b.rebuild(groupCtx, run.ChannelID, run.Entries[0].Entry.Seq)
+			abandoned[n].Store(!built)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	kept := left[:0]
+	for n, run := range left {
+		if !abandoned[n].Load() {
+			kept = append(kept, run)
+		}
+	}
+	return kept, nil
+}
+
+// rebuild replaces a channel's set by the newest entries in the store, once these reach an insert that was published.
+// If that can't be done it leaves the channel without a set, which is never wrong, and reports false.
+//
+// Another builder may have handled a later recall before this one's set was there to be changed. So afterwards it looks
+// whether the log has grown over what it wrote, and if so, writes again.
+func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (built bool, err error) {
+	b.metrics.Rebuilds.Add(ctx, 1)
+	for range maxSettles {
+		entries, began, err := b.load(ctx, channelID, reach)
+		if err != nil {
+			return false, err
+		}
+		if entries == nil {
+			break
+		}
+		// A process that was stopped for a while must not write what it loaded before.
+		if time.Since(began) > loadLife {
+			continue
+		}
+		if err := b.cache.Replace(ctx, channelID, entries); err != nil {
+			return false, err
+		}
+		built = true
+		head, err := b.reader.Head(ctx, channelID)
+		if err != nil {
+			return false, errors.Join(fmt.Errorf("read the head of %s: %w", channelID, err), b.cache.Drop(ctx, channelID))
+		}
+		if head.Seq <= entries[len(entries)-1].Seq {
+			break
+		}
+		reach = head.Seq
+	}
+	if built {
+		return true, nil
+	}
+	b.metrics.Abandoned.Add(ctx, 1)
+	b.logger.ErrorContext(ctx, "the store does not show in time what it has published; the channel is left uncached",
+		"channel", channelID, "seq", reach)
+	return false, b.cache.Drop(ctx, channelID)
+}
+
+// load reads a channel's newest entries, ascending, as the cache is to hold them. If they do not reach an entry within
+// the Builder's patience, there are none.
+func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entries []message.Cached, began time.Time, err error) {
+	waits := newBackoff()
+	epoch := b.reader.Identity().Epoch
+	for deadline := time.Now().Add(b.patience); ; {
+		began = time.Now()
+		newest, err := b.reader.Entries(ctx, channelID, message.Range{Desc: true, Limit: b.keep})
+		if err != nil {
+			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)
+		}
+		slices.Reverse(newest)
+		if dense(newest) && newest[len(newest)-1].Seq >= reach {
+			// A message may be shown as it was before an edit or recall that is shown too.
+			message.Fold(newest)
+			entries = make([]message.Cached, len(newest))
+			for i := range newest {
+				entries[i] = message.CachedOf(epoch, &newest[i])
+			}
+			return entries, began, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, began, nil
+		}
+		if err := sleep(ctx, waits.NextBackOff()); err != nil {
+			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)
+		}
+	}
+}
+
+// dense reports whether entries are a piece of a log, ascending and not empty.
+func dense(entries []message.Entry) bool {
+	for i := 1; i < len(entries); i++ {
+		if entries[i].Seq != entries[i-1].Seq+1 {
+			return false
+		}
+	}
+	return len(entries) > 0
+}

@@ -1,0 +1,318 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+func (r *rig) mustMirror(channelID string) {
+	r.t.Helper()
+	if err := r.mirrors(channelID); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) mustBeGone(channelID string) {
+	r.t.Helper()
+	if n := len(r.raw(channelID)); n != 0 {
+		r.t.Fatalf("%s has a set of %d", channelID, n)
+	}
+}
+
+func TestOverAHoleAMessageRebuildsAndAChangeDeletes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	source := r.builderOnly(r.cache, r.store)
+	var sent message.Entry
+	for i := range 8 {
+		sent = r.send("room", fmt.Sprint(i))
+		r.mustDeliver(source, r.eventOf(sent))
+		r.mustMirror("room")
+	}
+	// The set falls behind, as an old Redis would.
+	fallBehind := func() {
+		if err := r.client.ZPopMax(t.Context(), key("room"), 3).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fallBehind()
+	r.mustDeliver(source, r.eventOf(r.send("room", "after the hole")))
+	r.mustMirror("room")
+	for _, change := range []func() message.Entry{
+		func() message.Entry { return r.edit(sent, "x") }, func() message.Entry { return r.recall(sent) },
+	} {
+		fallBehind()
+		r.mustDeliver(source, r.eventOf(change()))
+		r.mustBeGone("room")
+		r.mustDeliver(source, r.eventOf(r.send("room", "again")))
+		r.mustMirror("room")
+	}
+}
+
+func TestHoleInTheStreamItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	source := r.builderOnly(r.cache, r.store)
+	first := r.send("room", "1")
+	r.mustDeliver(source, r.eventOf(first))
+	r.send("room", "never delivered")
+	edit, last := r.edit(first, "x"), r.send("room", "4")
+	r.mustDeliver(source, r.eventOf(edit), r.eventOf(last))
+	r.mustMirror("room")
+	r.send("room", "never delivered")
+	r.mustDeliver(source, r.eventOf(r.edit(first, "y")))
+	r.mustBeGone("room")
+}
+
+func TestRedeliveryChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	source := r.builderOnly(r.cache, r.store)
+	var batch []message.Event
+	sent := r.send("room", "s3cr3t")
+	batch = append(batch, r.eventOf(sent)) // with its text, as it was published
+	for i := range 5 {
+		batch = append(batch, r.eventOf(r.send("room", fmt.Sprint(i))))
+	}
+	batch = append(batch, r.eventOf(r.edit(sent, "s3cr3t 2")))
+	batch = append(batch, r.eventOf(r.recall(sent)))
+	r.mustDeliver(source, batch...)
+	r.mustMirror("room")
+	r.age("room")
+	before := r.raw("room")
+	for from := range batch {
+		r.mustDeliver(source, batch[from:]...)
+		r.mustDeliver(source, batch[:from+1]...)
+	}
+	if diff := cmp.Diff(before, r.raw("room")); diff != "" {
+		t.Error(diff)
+	}
+	r.expires("room", time.Hour)
+	// Even with no set, a late redelivery does not build one with the old text.
+	if err := r.client.Del(t.Context(), key("room")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.mustDeliver(source, batch[0])
+	r.mustMirror("room")
+	r.lacks("s3cr3t")
+}
+
+func TestAnotherEpoch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	old := r.store.Identity().Epoch
+	source := r.builderOnly(r.cache, r.store)
+	sent := r.send("room", "1")
+	oldEvent := r.eventOf(sent)
+	r.mustDeliver(source, oldEvent)
+	epoch, err := r.store.NewEpoch(t.Context())
+	if err != nil || epoch == old {
+		t.Fatal(epoch, err)
+	}
+	// Events of the log that was are ignored, also those that would ask for more than the store has.
+	before := r.raw("room")
+	oldEvent.Seq, oldEvent.Message.Seq = 999, 999
+	r.mustDeliver(source, oldEvent)
+	if diff := cmp.Diff(before, r.raw("room")); diff != "" {
+		t.Fatal(diff)
+	}
+	r.mustDeliver(source, r.eventOf(r.edit(sent, "x")))
+	r.mustBeGone("room")
+	r.mustDeliver(source, r.eventOf(r.send("room", "3")))
+	r.mustMirror("room")
+	if epoch, err = r.store.NewEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.mustDeliver(source, r.eventOf(r.send("room", "4")))
+	r.mustMirror("room")
+}
+
+func TestBatchOfManyChannels(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	source := r.builderOnly(r.cache, r.store)
+	var batch []message.Event
+	for i := range 256 {
+		batch = append(batch, r.eventOf(r.send(fmt.Sprintf("c%d", i%40), fmt.Sprint(i))))
+	}
+	r.mustDeliver(source, batch[:128]...)
+	r.mustDeliver(source, batch[128:]...)
+	for i := range 40 {
+		r.mustMirror(fmt.Sprintf("c%d", i))
+	}
+}
+
+// staleReader shows messages as they were sent, though it shows the entries that changed them.
+type staleReader struct {
+	feed.Reader
+	texts map[int64]message.Message
+}
+
+func (s *staleReader) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
+	entries, err := s.Reader.Entries(ctx, channelID, r)
+	for i := range entries {
+		if m, ok := s.texts[entries[i].Seq]; ok {
+			entries[i].Message = m
+		}
+	}
+	return entries, err
+}
+
+func TestStaleReadDoesNotBringTheTextBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sent, edited := r.send("room", "s3cr3t"), r.send("room", "draft")
+	stale := &staleReader{r.store, map[int64]message.Message{1: sent.Message, 2: edited.Message}}
+	source := r.builderOnly(r.cache, stale)
+	r.recall(sent)
+	r.edit(edited, "final")
+	r.mustDeliver(source, r.eventOf(r.send("room", "last")))
+	r.mustMirror("room")
+	r.lacks("s3cr3t")
+}
+
+// laggingReader hides entries above a seq, for some calls.
+type laggingReader struct {
+	feed.Reader
+	above int64
+	calls atomic.Int64
+}
+
+func (l *laggingReader) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
+	if l.calls.Add(-1) >= 0 {
+		r.Before = l.above + 1
+	}
+	return l.Reader.Entries(ctx, channelID, r)
+}
+
+func TestLaggingStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lagging := &laggingReader{Reader: r.store, above: 1}
+	lagging.calls.Store(4)
+	source := r.builderOnly(r.cache, lagging)
+	r.send("room", "1")
+	r.mustDeliver(source, r.eventOf(r.send("room", "2")))
+	r.mustMirror("room")
+}
+
+func TestStoreThatNeverShowsAnEntryStopsNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lagging := &laggingReader{Reader: r.store, above: 1}
+	source := r.builderOnly(r.cache, lagging)
+	r.mustDeliver(source, r.eventOf(r.send("room", "1")))
+	r.mustMirror("room")
+	r.send("room", "never delivered")
+	lagging.calls.Store(1 << 40)
+	r.mustDeliver(source, r.eventOf(r.send("room", "3")))
+	r.mustBeGone("room")
+	lagging.calls.Store(0)
+	r.mustDeliver(source, r.eventOf(r.send("room", "4")))
+	r.mustMirror("room")
+}
+
+// failingReader fails some calls.
+type failingReader struct {
+	feed.Reader
+	entries, head atomic.Int64
+}
+
+func (f *failingReader) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
+	if f.entries.Add(-1) >= 0 {
+		return nil, errProvoked
+	}
+	return f.Reader.Entries(ctx, channelID, r)
+}
+
+func (f *failingReader) Head(ctx context.Context, channelID string) (message.Head, error) {
+	if f.head.Add(-1) >= 0 {
+		return message.Head{}, errProvoked
+	}
+	return f.Reader.Head(ctx, channelID)
+}
+
+func TestFailingStoreHasTheBatchRepeated(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	failing := &failingReader{Reader: r.store}
+	source := r.builderOnly(r.cache, failing)
+	event := r.eventOf(r.send("room", "1"))
+	failing.entries.Store(1)
+	if err := source.deliver(event); !errors.Is(err, errProvoked) {
+		t.Fatal(err)
+	}
+	r.mustBeGone("room")
+	// A set that could not be seen to be up to date must not stay: the repeat would find nothing to do.
+	failing.head.Store(1)
+	if err := source.deliver(event); !errors.Is(err, errProvoked) {
+		t.Fatal(err)
+	}
+	r.mustBeGone("room")
+	r.mustDeliver(source, event)
+	r.mustMirror("room")
+}
+
+// racedCache runs a function before its first Replace.
+type racedCache struct {
+	feed.CacheWriter
+	before func()
+}
+
+func (c *racedCache) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
+	if before := c.before; before != nil {
+		c.before = nil
+		before()
+	}
+	return c.CacheWriter.Replace(ctx, channelID, entries)
+}
+
+func TestRecallThatAnotherBuilderHandledDuringARebuild(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sent := r.send("room", "s3cr3t")
+	raced := &racedCache{CacheWriter: r.cache}
+	other := newRig(t) // only its builder is used, on our cache and store
+	otherSource := other.builderOnly(r.cache, r.store)
+	raced.before = func() {
+		r.mustDeliver(otherSource, r.eventOf(r.recall(sent)))
+		r.mustBeGone("room")
+	}
+	source := r.builderOnly(raced, r.store)
+	r.mustDeliver(source, message.Event{
+		Epoch: r.store.Identity().Epoch, Seq: 1, Count: 1, Time: sent.MsgTime, Message: sent.Message,
+	})
+	r.mustMirror("room")
+	r.lacks("s3cr3t")
+}
+
+func TestSetsThatVanishAtOnceArePutOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	source := r.builderOnly(vanishing{r.cache, r}, r.store)
+	if err := source.deliver(r.eventOf(r.send("room", "1"))); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+// vanishing loses each set as soon as it is built.
+type vanishing struct {
+	feed.CacheWriter
+	r *rig
+}
+
+func (v vanishing) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
+	if err := v.CacheWriter.Replace(ctx, channelID, entries); err != nil {
+		return err
+	}
+	return v.r.client.FlushAll(ctx).Err()
+}

@@ -1,0 +1,136 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// FeederConfig is what a Feeder works with.
+type FeederConfig struct {
+	Log       Log
+	Publisher Publisher
+	// Metrics may be nil.
+	Metrics *Metrics
+	// Tracer may be nil.
+	Tracer trace.Tracer
+	// Logger is slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// Feeder publishes the entries of every bucket. It keeps at it for ever: whatever fails is tried again, in order, and
+// nothing is skipped.
+type Feeder struct {
+	service
+	log       Log
+	publisher Publisher
+	metrics   *Metrics
+	tracer    trace.Tracer
+	logger    *slog.Logger
+}
+
+// NewFeeder makes a Feeder, which Start starts.
+func NewFeeder(config FeederConfig) (*Feeder, error) {
+	metrics, err := orNoMetrics(config.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Feeder{
+		log: config.Log, publisher: config.Publisher, metrics: metrics, tracer: orNoTracer(config.Tracer),
+		logger: cmp.Or(config.Logger, slog.Default()),
+	}, nil
+}
+
+func orNoMetrics(m *Metrics) (*Metrics, error) {
+	if m != nil {
+		return m, nil
+	}
+	return NewMetrics(nil)
+}
+
+func orNoTracer(t trace.Tracer) trace.Tracer {
+	if t != nil {
+		return t
+	}
+	return noop.Tracer{}
+}
+
+// Start begins to publish and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
+func (f *Feeder) Start(ctx context.Context) { f.start(ctx, f.log.Identity().Buckets, f.run) }
+
+// Stop ends the work and waits until positions are saved, 5 s at most. It may be called twice, and before Start.
+func (f *Feeder) Stop() { f.stop() }
+
+// run publishes one bucket's entries until ctx ends.
+func (f *Feeder) run(ctx context.Context, bucket int) {
+	logger := f.logger.With("bucket", bucket)
+	// The error can only be that ctx has ended.
+	_ = retry(ctx, logger, "feeding", func() error { return f.feed(ctx, logger, bucket) })
+}
+
+// feed opens a bucket's feed and publishes from it until something fails. It returns an error, always.
+func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) error {
+	source, err := f.log.OpenFeed(ctx, bucket)
+	if err != nil {
+		return fmt.Errorf("open the feed: %w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		if err := source.Close(ctx); err != nil {
+			logger.WarnContext(ctx, "a feed's position was not saved; some events will be published again", "error", err)
+		}
+	}()
+	for {
+		entries, err := source.Next(ctx, batchSize)
+		if err != nil {
+			return fmt.Errorf("read the feed: %w", err)
+		}
+		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {
+			return err
+		}
+		// Only now: what is confirmed before it is published is lost with the process.
+		if err := source.Published(ctx); err != nil {
+			return fmt.Errorf("confirm to the feed: %w", err)
+		}
+	}
+}
+
+// publish publishes a batch, however often that takes. Only the end of ctx makes it fail.
+func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) error {
+	began := time.Now()
+	err := retry(ctx, logger, "applying changes", func() error { return b.apply(ctx, f.log) })
+	if err != nil {
+		return err
+	}
+	var events []message.Event
+	err = retry(ctx, logger, "publishing", func() error {
+		// Anew for each attempt: since the last one a text may have been recalled.
+		if err := b.refresh(ctx, f.log); err != nil {
+			return err
+		}
+		events = b.events(f.log.Identity().Epoch)
+		if err := f.publisher.Publish(ctx, events); err != nil {
+			f.metrics.PublishFailures.Add(ctx, 1)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	f.metrics.Published.Add(ctx, int64(len(events)))
+	now := time.Now()
+	for i := range events {
+		f.metrics.PublishLag.Record(ctx, max(0, now.Sub(events[i].Time).Seconds()))
+		span(ctx, f.tracer, "message_change_events publish", trace.SpanKindProducer, began, events[i].Traceparent)
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// fakePublisher keeps what was published, and calls a hook before each attempt.
+type fakePublisher struct {
+	before func(attempt int) error
+
+	mu       sync.Mutex // guards what follows
+	attempts int
+	events   []message.Event
+}
+
+func (p *fakePublisher) Publish(_ context.Context, events []message.Event) error {
+	p.mu.Lock()
+	p.attempts++
+	attempt := p.attempts
+	p.mu.Unlock()
+	if p.before != nil {
+		if err := p.before(attempt); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, events...)
+	return nil
+}
+
+func (p *fakePublisher) all() []message.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]message.Event(nil), p.events...)
+}
+
+func (p *fakePublisher) wait(t testing.TB, n int) []message.Event {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		if got := len(p.all()); got < n {
+			return errors.New("too few events")
+		}
+		return nil
+	})
+	return p.all()
+}
+
+// waitBacklog waits until a bucket's feed, opened anew, would return this many entries.
+func (r *rig) waitBacklog(channelID string, want int) {
+	r.t.Helper()
+	testkit.Eventually(r.t, patience, func() error {
+		source, err := r.store.OpenFeed(r.t.Context(), message.Bucket(channelID, buckets))
+		if err != nil {
+			return err
+		}
+		defer source.Close(r.t.Context()) //nolint:errcheck // nothing was confirmed
+		ctx, cancel := context.WithTimeout(r.t.Context(), 200*time.Millisecond)
+		defer cancel()
+		entries, err := source.Next(ctx, 256)
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if len(entries) != want {
+			return fmt.Errorf("%d entries are to be published, want %d", len(entries), want)
+		}
+		return nil
+	})
+}
+
+func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	tried := make(chan struct{}, 100)
+	publisher := &fakePublisher{before: func(int) error {
+		tried <- struct{}{}
+		return errProvoked
+	}}
+	r.newFeeder(r.store, publisher)
+	r.send("room", "1")
+	r.feeder.Start(t.Context())
+	<-tried
+	<-tried
+	r.feeder.Stop()
+	r.waitBacklog("room", 1)
+
+	publisher.before = nil
+	r.feeder.Start(t.Context())
+	publisher.wait(t, 1)
+	r.waitBacklog("room", 0)
+}
+
+// unconfirmedLog has feeds whose Published fails a number of times, as after a crash.
+type unconfirmedLog struct {
+	feed.Log
+	mu   sync.Mutex // guards left
+	left int
+}
+
+func (u *unconfirmedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+	source, err := u.Log.OpenFeed(ctx, bucket)
+	return &unconfirmedFeed{source, u}, err
+}
+
+type unconfirmedFeed struct {
+	message.Feed
+	log *unconfirmedLog
+}
+
+func (f *unconfirmedFeed) Published(ctx context.Context) error {
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	if f.log.left > 0 {
+		f.log.left--
+		return errProvoked
+	}
+	return f.Feed.Published(ctx)
+}
+
+func TestCrashBetweenPublishAndConfirmationOnlyRepeats(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.newFeeder(&unconfirmedLog{Log: r.store, left: 3}, r.bus)
+	l := r.listen("room")
+	for range 5 {
+		r.send("room", "x")
+	}
+	r.start()
+	r.waitMirror("room")
+	testkit.Eventually(t, patience, func() error {
+		if n := len(l.all()); n < 4*5 {
+			return errors.New("not yet repeated")
+		}
+		return nil
+	})
+	r.waitMirror("room")
+	r.waitBacklog("room", 0)
+}
+
+func TestTextThatWasRecalledBeforeItCouldBePublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	failures := make(chan struct{}, 1000)
+	away := true
+	var mu sync.Mutex
+	publisher := &fakePublisher{before: func(int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if away {
+			failures <- struct{}{}
+			return errProvoked
+		}
+		return nil
+	}}
+	r.newFeeder(r.store, publisher)
+	r.feeder.Start(t.Context())
+	sent, edited := r.send("room", "s3cr3t"), r.send("room", "s3cr3t draft")
+	<-failures // it was read from the store with its text
+	<-failures
+	r.edit(edited, "s3cr3t second draft")
+	r.recall(edited)
+	r.recall(sent)
+	<-time.After(time.Until(edited.MsgTime.Add(1100 * time.Millisecond))) // a text may live for a second
+	mu.Lock()
+	away = false
+	mu.Unlock()
+	for _, e := range publisher.wait(t, 5) {
+		if strings.Contains(e.Message.Content+e.Message.Metadata["k"], "s3cr3t") {
+			t.Errorf("published %+v", e)
+		}
+	}
+}
+
+func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]time.Duration{"old": -time.Hour, "from a clock ahead of ours": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			sent := r.insert(message.Entry{Message: message.Message{
+				ChannelID: "room", FromID: "ann", MsgType: "text", Content: "s3cr3t",
+				MsgTime: time.Now().Add(at).UTC().Truncate(time.Millisecond),
+			}})
+			// The feed shows it as it was inserted; the store has applied a recall that comes much later in the feed.
+			publisher := &fakePublisher{}
+			log := &insertedLog{Log: r.store, as: map[int64]message.Entry{1: sent}}
+			r.recall(sent)
+			log.only = 1
+			r.newFeeder(log, publisher)
+			r.feeder.Start(t.Context())
+			if got := publisher.wait(t, 1)[0].Message; got.Content != "" || got.Status != message.StatusRecalled {
+				t.Errorf("published %+v", got)
+			}
+		})
+	}
+}
+
+// insertedLog has feeds that show entries as they were inserted, a few at a time.
+type insertedLog struct {
+	feed.Log
+	as   map[int64]message.Entry
+	only int
+}
+
+func (l *insertedLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+	source, err := l.Log.OpenFeed(ctx, bucket)
+	return &insertedFeed{source, l}, err
+}
+
+type insertedFeed struct {
+	message.Feed
+	log *insertedLog
+}
+
+func (f *insertedFeed) Next(ctx context.Context, most int) ([]message.Entry, error) {
+	if f.log.only > 0 {
+		most = f.log.only
+	}
+	entries, err := f.Feed.Next(ctx, most)
+	for i := range entries {
+		if e, ok := f.log.as[entries[i].Seq]; ok {
+			entries[i] = e
+		}
+	}
+	return entries, err
+}
+
+func TestFeederAppliesWhatADeadWriterLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	publisher := &fakePublisher{}
+	r.newFeeder(r.store, publisher)
+	sent := r.send("room", "s3cr3t")
+	edit := r.insert(changeOf(sent, message.KindEdit, "s3cr3t 2"))
+	r.insert(changeOf(sent, message.KindRecall, ""))
+	r.feeder.Start(t.Context())
+	events := publisher.wait(t, 3)
+	for _, e := range events {
+		if e.Kind != message.KindSend && strings.Contains(e.Message.Content, "s3cr3t") {
+			t.Errorf("published %+v", e)
+		}
+	}
+	got, ok, err := r.store.Message(t.Context(), "room", sent.MsgID)
+	if err != nil || !ok || got.Content != "" || got.Status != message.StatusRecalled || got.ChangedSeq != 3 {
+		t.Errorf("the store has %+v, %v, %v", got, ok, err)
+	}
+	if entries, err := r.store.Entries(t.Context(), "room", message.Range{After: edit.Seq - 1, Limit: 1}); err != nil ||
+		entries[0].Content != "" {
+		t.Errorf("the edit's entry has %+v, %v", entries, err)
+	}
+}
+
+// staleLog shows messages as they were sent, though changes to them were applied; at first it shows none at all.
+type staleLog struct {
+	feed.Log
+	as     map[int64]message.Entry
+	hidden int
+}
+
+func (l *staleLog) Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
+	if l.hidden > 0 {
+		l.hidden--
+		return nil, nil
+	}
+	messages, err := l.Log.Messages(ctx, channelID, seqs)
+	for i := range messages {
+		if e, ok := l.as[messages[i].Seq]; ok {
+			messages[i] = e
+		}
+	}
+	return messages, err
+}
+
+func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	publisher := &fakePublisher{}
+	sent := r.send("room", "s3cr3t")
+	r.newFeeder(&staleLog{Log: r.store, as: map[int64]message.Entry{1: sent}, hidden: 2}, publisher)
+	r.feeder.Start(t.Context())
+	publisher.wait(t, 1)
+	r.recall(sent)
+	if got := publisher.wait(t, 2)[1].Message; got.Content != "" || got.Status != message.StatusRecalled || got.ChangedSeq != 2 {
+		t.Errorf("published %+v", got)
+	}
+}
+
+// failingLog fails its first calls of each kind.
+type failingLog struct {
+	feed.Log
+	mu                    sync.Mutex // guards what follows
+	opens, nexts, applies int
+}
+
+func (l *failingLog) fails(left *int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*left--
+	return *left >= 0
+}
+
+func (l *failingLog) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+	if l.fails(&l.opens) {
+		return nil, errProvoked
+	}
+	source, err := l.Log.OpenFeed(ctx, bucket)
+	return &failingFeed{source, l}, err
+}
+
+func (l *failingLog) Apply(ctx context.Context, change *message.Entry) error {
+	if l.fails(&l.applies) {
+		return errProvoked
+	}
+	return l.Log.Apply(ctx, change)
+}
+
+type failingFeed struct {
+	message.Feed
+	log *failingLog
+}
+
+func (f *failingFeed) Next(ctx context.Context, most int) ([]message.Entry, error) {
+	if f.log.fails(&f.log.nexts) {
+		return nil, errProvoked
+	}
+	return f.Feed.Next(ctx, most)
+}
+
+func TestFailingStoreSkipsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	publisher := &fakePublisher{}
+	r.newFeeder(&failingLog{Log: r.store, opens: 6, nexts: 6, applies: 3}, publisher)
+	sent := r.send("room", "1")
+	r.insert(changeOf(sent, message.KindEdit, "2"))
+	r.send("room", "3")
+	r.feeder.Start(t.Context())
+	for i, e := range publisher.wait(t, 3) {
+		if e.Seq != int64(i+1) {
+			t.Errorf("entry %d came at place %d", e.Seq, i+1)
+		}
+	}
+}

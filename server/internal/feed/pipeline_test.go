@@ -1,0 +1,190 @@
+package feed_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+func TestEveryEntryReachesSubscribersAndCache(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).start()
+	const channels, each = 12, 60
+	var ids []string
+	heard := map[string]*listener{}
+	for i := range channels {
+		id := fmt.Sprintf("channel-%d", i)
+		ids = append(ids, id)
+		heard[id] = r.listen(id)
+	}
+	var work sync.WaitGroup
+	for i, id := range ids {
+		work.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			var sent []message.Entry
+			for n := range each {
+				switch {
+				case len(sent) > 0 && rng.IntN(4) == 0:
+					r.edit(sent[rng.IntN(len(sent))], fmt.Sprintf("edited %d \u2028 9007199254740993", n))
+				case len(sent) > 0 && rng.IntN(8) == 0:
+					r.recall(sent[rng.IntN(len(sent))])
+				default:
+					sent = append(sent, r.send(id, fmt.Sprintf("text %d <&>", n)))
+				}
+			}
+		})
+	}
+	work.Wait()
+	for _, id := range ids {
+		heard[id].wait(t, each)
+	}
+	for _, id := range ids {
+		r.waitMirror(id)
+	}
+	// Each event carries its message as it was left by some entry, never older than the event's own.
+	for _, id := range ids {
+		for _, e := range heard[id].all() {
+			if e.Message.ChangedSeq < e.Seq || e.Message.ChannelID != id || e.Epoch != r.store.Identity().Epoch {
+				t.Errorf("entry %d of %s came as %+v", e.Seq, id, e)
+			}
+		}
+	}
+}
+
+func TestEventIsTheWholeMessageAsItNowIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	l := r.listen("room")
+	traced := changeOf(message.Entry{}, message.KindSend, "")
+	traced.Message = message.Message{ChannelID: "room", FromID: "ann", MsgType: "text", Content: "one", Metadata: map[string]string{"a": "b"}}
+	traced.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	sent := r.insert(traced)
+	r.feeder.Start(t.Context())
+	l.wait(t, 1)
+	edit := r.edit(sent, "two")
+	l.wait(t, 2)
+	recall := r.recall(sent)
+	l.wait(t, 3)
+
+	epoch := r.store.Identity().Epoch
+	edited, recalled := sent.Message, sent.Message
+	edited.Content, edited.Status, edited.ChangedSeq = "two", message.StatusEdited, 2
+	recalled.Content, recalled.Metadata, recalled.Status, recalled.ChangedSeq = "", nil, message.StatusRecalled, 3
+	want := []message.Event{
+		{Kind: message.KindSend, Epoch: epoch, Seq: 1, Count: 1, Time: sent.MsgTime, Message: sent.Message, Traceparent: traced.Traceparent},
+		{Kind: message.KindEdit, Epoch: epoch, Seq: 2, Count: 1, Time: edit.MsgTime, Message: edited},
+		{Kind: message.KindRecall, Epoch: epoch, Seq: 3, Count: 1, Time: recall.MsgTime, Message: recalled},
+	}
+	if diff := cmp.Diff(want, l.all(), sameEvents); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOnlyMessagesRenewTheExpiry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).start()
+	sent := r.send("room", "one")
+	r.waitMirror("room")
+	r.expires("room", week)
+	r.age("room")
+	r.edit(sent, "two")
+	r.waitMirror("room")
+	r.expires("room", time.Hour)
+	r.recall(sent)
+	r.waitMirror("room")
+	r.expires("room", time.Hour)
+	if _, err := r.cache.Page(t.Context(), "room", message.Range{Limit: 10}); err != nil {
+		t.Fatal(err)
+	}
+	r.expires("room", time.Hour)
+	r.send("room", "three")
+	r.waitMirror("room")
+	r.expires("room", week)
+}
+
+func TestRecallRemovesTheTextFromTheCache(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).start()
+	r.send("room", "before")
+	sent := r.send("room", "s3cr3t")
+	r.waitMirror("room")
+	r.edit(sent, "s3cr3t again")
+	r.waitMirror("room")
+	r.recall(sent)
+	r.waitMirror("room")
+	r.lacks("s3cr3t")
+}
+
+func TestOnlyAMessageBringsAnExpiredSetBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).start()
+	l := r.listen("room")
+	sent := r.send("room", "one")
+	other := r.send("room", "two")
+	r.waitMirror("room")
+	if err := r.client.PExpire(t.Context(), key("room"), time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitGone("room")
+	r.edit(sent, "uno")
+	r.recall(other)
+	l.wait(t, 4)
+	if _, err := r.cache.Page(t.Context(), "room", message.Range{Limit: 10}); err != nil {
+		t.Fatal(err)
+	}
+	// A later channel's set shows that the builder is past the edit and the recall.
+	same := sameBucket("room")
+	r.send(same, "x")
+	r.waitMirror(same)
+	if n := len(r.raw("room")); n != 0 {
+		t.Fatalf("a read, an edit or a recall built a set of %d", n)
+	}
+	r.send("room", "three")
+	r.waitMirror("room")
+	r.expires("room", week)
+}
+
+// sameBucket names another channel of a channel's bucket.
+func sameBucket(channelID string) string {
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("%s-%d", channelID, i)
+		if message.Bucket(id, buckets) == message.Bucket(channelID, buckets) {
+			return id
+		}
+	}
+}
+
+func TestStartAndStopInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.feeder.Stop()
+	r.builder.Stop()
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			for n := range 6 {
+				if (i+n)%2 == 0 {
+					r.feeder.Start(t.Context())
+					r.builder.Start(t.Context())
+				} else {
+					r.feeder.Stop()
+					r.builder.Stop()
+				}
+				r.send("room", "x")
+			}
+		})
+	}
+	work.Wait()
+	r.start()
+	r.waitMirror("room")
+	r.feeder.Stop()
+	r.feeder.Stop()
+	r.builder.Stop()
+	r.builder.Stop()
+}

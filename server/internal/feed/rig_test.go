@@ -1,0 +1,390 @@
+package feed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/natsbus"
+	"github.com/parleyhq/parley/server/internal/store/embedded"
+	"github.com/parleyhq/parley/server/internal/store/redisstore"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	patience = 30 * time.Second
+	buckets  = 4
+	keep     = 20
+	week     = 604_800 * time.Second
+)
+
+// rig is the whole pipeline with real parts: the embedded store, redis-server and the NATS server.
+type rig struct {
+	t       testing.TB
+	store   *embedded.Store
+	redis   *testkit.RedisServer
+	nats    *testkit.NATSServer
+	client  *redis.Client
+	bus     *natsbus.Bus
+	cache   *redisstore.Cache
+	feeder  *feed.Feeder
+	builder *feed.Builder
+
+	mu   sync.Mutex // guards logs
+	logs map[string]*logEnd
+}
+
+// logEnd is where a channel's log ends; its mutex is held while an entry is appended.
+type logEnd struct {
+	mu         sync.Mutex
+	seq, count int64
+}
+
+// newRig makes the parts; nothing is started.
+func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
+	t.Helper()
+	r := &rig{t: t, redis: testkit.Redis(t, options...), nats: testkit.NATS(t), logs: map[string]*logEnd{}}
+	r.client = r.redis.Client(t)
+	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: buckets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store = store
+	t.Cleanup(func() {
+		if err := store.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	r.bus, err = natsbus.Connect(t.Context(), natsbus.Config{
+		URL: r.nats.URL(), Buckets: buckets, AckWait: 2 * time.Second, Logger: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.bus.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.cache, err = redisstore.NewCache(r.client, redisstore.CacheConfig{Keep: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.newFeeder(r.store, r.bus)
+	r.newBuilder(r.bus, r.cache, r.store)
+	return r
+}
+
+// quiet drops the warnings that a test provokes.
+var quiet = slog.New(slog.DiscardHandler)
+
+func (r *rig) newFeeder(log feed.Log, publisher feed.Publisher) {
+	r.t.Helper()
+	feeder, err := feed.NewFeeder(feed.FeederConfig{Log: log, Publisher: publisher, Logger: quiet})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.feeder = feeder
+	r.t.Cleanup(feeder.Stop)
+}
+
+func (r *rig) newBuilder(source feed.Source, cache feed.CacheWriter, reader feed.Reader) {
+	r.t.Helper()
+	builder, err := feed.NewBuilder(feed.BuilderConfig{
+		Source: source, Cache: cache, Reader: reader, Keep: keep, Patience: time.Second, Logger: quiet,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.builder = builder
+	r.t.Cleanup(builder.Stop)
+}
+
+// start starts both services.
+func (r *rig) start() *rig {
+	r.feeder.Start(r.t.Context())
+	r.builder.Start(r.t.Context())
+	return r
+}
+
+func (r *rig) end(channelID string) *logEnd {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end, ok := r.logs[channelID]
+	if !ok {
+		end = &logEnd{}
+		r.logs[channelID] = end
+	}
+	return end
+}
+
+// insert appends one entry, as the Writer would, but leaves Apply to the feeder.
+func (r *rig) insert(e message.Entry) message.Entry {
+	r.t.Helper()
+	end := r.end(e.ChannelID)
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	end.seq++
+	if e.Kind == message.KindSend {
+		end.count++
+		e.MsgID = fmt.Sprintf("%s-m%d", e.ChannelID, end.seq)
+	}
+	e.Seq, e.Count, e.ChangedSeq = end.seq, end.count, end.seq
+	e.ClientMsgID = fmt.Sprintf("c%d", end.seq)
+	if e.MsgTime.IsZero() {
+		e.MsgTime = time.Now().UTC().Truncate(time.Millisecond)
+	}
+	e.Digest = []byte{1}
+	if _, err := r.store.Insert(r.t.Context(), message.Bucket(e.ChannelID, buckets), []message.Entry{e}); err != nil {
+		r.t.Errorf("insert: %v", err)
+	}
+	return e
+}
+
+func (r *rig) send(channelID, text string) message.Entry {
+	r.t.Helper()
+	return r.insert(message.Entry{Message: message.Message{
+		ChannelID: channelID, FromID: "auth0|42", MsgType: "text", Content: text, Metadata: map[string]string{"k": text},
+	}})
+}
+
+// edit and recall append and apply, as the Writer would.
+func (r *rig) edit(target message.Entry, text string) message.Entry {
+	r.t.Helper()
+	return r.apply(r.insert(changeOf(target, message.KindEdit, text)))
+}
+
+func (r *rig) recall(target message.Entry) message.Entry {
+	r.t.Helper()
+	return r.apply(r.insert(changeOf(target, message.KindRecall, "")))
+}
+
+func changeOf(target message.Entry, kind message.Kind, text string) message.Entry {
+	return message.Entry{
+		Kind: kind, TargetSeq: target.Seq,
+		Message: message.Message{ChannelID: target.ChannelID, MsgID: target.MsgID, FromID: "auth0|42", Content: text},
+	}
+}
+
+func (r *rig) apply(change message.Entry) message.Entry {
+	r.t.Helper()
+	if err := r.store.Apply(r.t.Context(), &change); err != nil {
+		r.t.Errorf("apply: %v", err)
+	}
+	return change
+}
+
+func key(channelID string) string { return "msg_cache:" + channelID }
+
+// raw is the cached set as Redis has it.
+func (r *rig) raw(channelID string) []redis.Z {
+	r.t.Helper()
+	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return members
+}
+
+// mirrors is nil when the cached set is the newest piece of the store's log, byte for byte.
+func (r *rig) mirrors(channelID string) error {
+	newest, err := r.store.Entries(r.t.Context(), channelID, message.Range{Desc: true, Limit: keep})
+	if err != nil {
+		return err
+	}
+	want := map[string]float64{}
+	for i := range newest {
+		value, err := json.Marshal(message.CachedOf(r.store.Identity().Epoch, &newest[i]))
+		if err != nil {
+			return err
+		}
+		want[string(value)] = float64(newest[i].Seq)
+	}
+	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	got := map[string]float64{}
+	for _, z := range members {
+		got[z.Member.(string)] = z.Score
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("%s: cache differs from store (-store +cache):\n%s", channelID, diff)
+	}
+	return nil
+}
+
+func (r *rig) waitMirror(channelIDs ...string) {
+	r.t.Helper()
+	for _, id := range channelIDs {
+		testkit.Eventually(r.t, patience, func() error { return r.mirrors(id) })
+	}
+}
+
+// gone is nil when there is no set.
+func (r *rig) waitGone(channelID string) {
+	r.t.Helper()
+	testkit.Eventually(r.t, patience, func() error {
+		if n := len(r.raw(channelID)); n != 0 {
+			return fmt.Errorf("%s has a set of %d", channelID, n)
+		}
+		return nil
+	})
+}
+
+// lacks fails if any value in Redis holds the text.
+func (r *rig) lacks(text string) {
+	r.t.Helper()
+	keys, err := r.client.Keys(r.t.Context(), "*").Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, k := range keys {
+		for _, member := range r.client.ZRange(r.t.Context(), k, 0, -1).Val() {
+			if strings.Contains(member, text) {
+				r.t.Errorf("%s holds %s", k, member)
+			}
+		}
+	}
+}
+
+// age gives the set an expiry that can be recognized.
+func (r *rig) age(channelID string) {
+	r.t.Helper()
+	if !r.client.Expire(r.t.Context(), key(channelID), time.Hour).Val() {
+		r.t.Fatalf("%s has no set", channelID)
+	}
+}
+
+func (r *rig) expires(channelID string, want time.Duration) {
+	r.t.Helper()
+	if got := r.client.TTL(r.t.Context(), key(channelID)).Val(); got > want || got < want-time.Minute {
+		r.t.Errorf("%s expires in %s, want %s", channelID, got, want)
+	}
+}
+
+// listener collects what live subscribers are told of a channel.
+type listener struct {
+	mu     sync.Mutex
+	events []message.Event
+}
+
+func (r *rig) listen(channelID string) *listener {
+	r.t.Helper()
+	l := &listener{}
+	cancel, err := r.bus.Subscribe(channelID, func(e message.Event) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.events = append(l.events, e)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(cancel)
+	return l
+}
+
+func (l *listener) all() []message.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]message.Event(nil), l.events...)
+}
+
+// wait waits until every seq up to last was heard.
+func (l *listener) wait(t testing.TB, last int64) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		heard := map[int64]bool{}
+		for _, e := range l.all() {
+			heard[e.Seq] = true
+		}
+		for seq := int64(1); seq <= last; seq++ {
+			if !heard[seq] {
+				return fmt.Errorf("entry %d was not published", seq)
+			}
+		}
+		return nil
+	})
+}
+
+// fakeSource hands the builder the batches that a test gives it.
+type fakeSource struct {
+	batches chan []message.Event
+	results chan error
+}
+
+func newFakeSource() *fakeSource {
+	return &fakeSource{batches: make(chan []message.Event), results: make(chan error)}
+}
+
+func (s *fakeSource) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
+	for {
+		select {
+		case batch := <-s.batches:
+			err := fn(ctx, batch)
+			select {
+			case s.results <- err:
+			case <-ctx.Done():
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// deliver has the builder handle a batch and gives its answer.
+func (s *fakeSource) deliver(batch ...message.Event) error {
+	s.batches <- batch
+	return <-s.results
+}
+
+// eventOf is what the feeder publishes of an entry at once.
+func (r *rig) eventOf(e message.Entry) message.Event {
+	r.t.Helper()
+	ev := message.Event{
+		Kind: e.Kind, Epoch: r.store.Identity().Epoch, Seq: e.Seq, Count: e.Count, Time: e.MsgTime, Message: e.Message,
+	}
+	if e.Kind != message.KindSend {
+		targets, err := r.store.Messages(r.t.Context(), e.ChannelID, []int64{e.TargetSeq})
+		if err != nil || len(targets) != 1 {
+			r.t.Fatalf("target: %v, %v", targets, err)
+		}
+		ev.Message = targets[0].Message
+	}
+	return ev
+}
+
+// builderOnly starts a builder whose events the test delivers.
+func (r *rig) builderOnly(cache feed.CacheWriter, reader feed.Reader) *fakeSource {
+	r.t.Helper()
+	source := newFakeSource()
+	r.newBuilder(source, cache, reader)
+	r.builder.Start(r.t.Context())
+	return source
+}
+
+func (r *rig) mustDeliver(source *fakeSource, batch ...message.Event) {
+	r.t.Helper()
+	if err := source.deliver(batch...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+var errProvoked = errors.New("provoked")
+
+var sameEvents = cmpopts.EquateEmpty()

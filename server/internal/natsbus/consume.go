@@ -1,0 +1,194 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+const (
+	// batchSize is the most events that one call of a consumer's function gets.
+	batchSize = 256
+	// pullWait is how long one request to JetStream waits for events.
+	pullWait = 5 * time.Second
+)
+
+// Consume has fn called with a bucket's events, up to 256 at a time, in the order in which they were published, until
+// ctx ends, which is the only error that it returns. Each event comes at least once: when fn fails, it gets the same
+// batch again, after a wait of 50 ms and then longer ones up to 5 s; when the process or NATS dies, the events come again
+// after Config.AckWait, perhaps later than newer ones. A consumer or a stream that is gone is made again.
+func (b *Bus) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
+	waits := newBackoff()
+	for {
+		joined := b.nextJoin()
+		err := b.consume(ctx, bucket, fn, waits.Reset)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			continue // NATS is back
+		}
+		b.log.WarnContext(ctx, "consuming was interrupted", "consumer", consumerName(bucket), "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-joined:
+		case <-time.After(waits.NextBackOff()):
+		}
+	}
+}
+
+// consume makes stream and consumer and pulls until something fails, or a reconnect leaves it without its request.
+func (b *Bus) consume(
+	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
+) error {
+	joined := b.nextJoin()
+	if err := b.ensureStream(ctx); err != nil {
+		return err
+	}
+	consumer, err := b.ensureConsumer(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	for {
+		pullCtx, cancel := context.WithTimeout(ctx, pullWait)
+		stop := make(chan struct{})
+		go func() {
+			select {
+			case <-joined: // the server that held the request is gone, or has forgotten it
+				cancel()
+			case <-stop:
+			}
+		}()
+		err := b.pull(pullCtx, ctx, consumer, fn, worked)
+		close(stop)
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		select {
+		case <-joined:
+			return nil
+		default:
+		}
+	}
+}
+
+// pull asks for a batch of events and hands on what has arrived whenever something has.
+func (b *Bus) pull(
+	pullCtx, ctx context.Context, consumer jetstream.Consumer, fn func(context.Context, []message.Event) error,
+	worked func(),
+) error {
+	pulled, err := consumer.Fetch(batchSize, jetstream.FetchContext(pullCtx))
+	if err != nil {
+		return fmt.Errorf("pull: %w", err)
+	}
+	msgs := pulled.Messages()
+	for {
+		first, ok := <-msgs
+		if !ok {
+			break
+		}
+		batch := []jetstream.Msg{first}
+	more:
+		for {
+			select {
+			case msg, ok := <-msgs:
+				if !ok {
+					break more
+				}
+				batch = append(batch, msg)
+			default:
+				break more
+			}
+		}
+		if err := b.handle(ctx, batch, fn); err != nil {
+			return err
+		}
+		worked()
+	}
+	if err := pulled.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) &&
+		!errors.Is(err, context.Canceled) {
+		return fmt.Errorf("pull: %w", err)
+	}
+	return nil
+}
+
+// handle gives a batch to fn until it succeeds, and confirms it.
+func (b *Bus) handle(ctx context.Context, batch []jetstream.Msg, fn func(context.Context, []message.Event) error) error {
+	events := make([]message.Event, 0, len(batch))
+	for _, msg := range batch {
+		e, err := decode(msg.Subject(), msg.Data())
+		if err != nil {
+			// It would be no better the next time.
+			b.log.ErrorContext(ctx, "dropped an event that can't be read", "error", err)
+			continue
+		}
+		events = append(events, e)
+	}
+	stop := b.keepInProgress(ctx, batch)
+	defer stop()
+	waits := newBackoff()
+	for len(events) > 0 {
+		err := fn(ctx, events)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		wait := waits.NextBackOff()
+		b.log.WarnContext(ctx, "events will be handled again", "events", len(events), "wait", wait, "error", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+	for _, msg := range batch {
+		if err := msg.Ack(); err != nil {
+			return fmt.Errorf("acknowledge: %w", err) // it comes again, and changes nothing
+		}
+	}
+	return nil
+}
+
+// keepInProgress asks JetStream for more time for a batch until stop is called.
+func (b *Bus) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(b.config.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			for _, msg := range batch {
+				if err := msg.InProgress(); err != nil {
+					b.log.DebugContext(ctx, "ask for more time", "error", err)
+					break
+				}
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// newBackoff waits 50 ms at first, then twice as long each time, up to 5 s, each with jitter.
+func newBackoff() *backoff.ExponentialBackOff {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.Multiplier, waits.MaxInterval = 50*time.Millisecond, 2, 5*time.Second
+	waits.Reset()
+	return waits
+}

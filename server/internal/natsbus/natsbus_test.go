@@ -1,0 +1,465 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+func connect(t testing.TB, config Config) *Bus {
+	t.Helper()
+	if config.Buckets == 0 {
+		config.Buckets = 1
+	}
+	bus, err := Connect(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bus.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return bus
+}
+
+// sent makes the events of messages from one seq to another.
+func sent(channelID string, from, to int64) []message.Event {
+	at := time.UnixMilli(1_700_000_000_123).UTC()
+	var events []message.Event
+	for seq := from; seq <= to; seq++ {
+		events = append(events, message.Event{
+			Epoch: "e1", Seq: seq, Count: seq, Time: at,
+			Message: message.Message{
+				MsgID: fmt.Sprintf("%s-%d", channelID, seq), ChannelID: channelID, Seq: seq, Count: seq, FromID: "auth0|42",
+				MsgType: "text", Content: "line\u2028 \u0000 <&> 9007199254740993", ClientMsgID: fmt.Sprint(seq), MsgTime: at, ChangedSeq: seq,
+			},
+		})
+	}
+	return events
+}
+
+// inbox collects what a function of Consume or Subscribe got.
+type inbox struct {
+	mu     sync.Mutex
+	events []message.Event
+}
+
+func (i *inbox) put(events ...message.Event) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.events = append(i.events, events...)
+}
+
+func (i *inbox) all() []message.Event {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]message.Event(nil), i.events...)
+}
+
+// distinct are the seqs that have come, in the order of their first coming.
+func (i *inbox) distinct() []int64 {
+	var seqs []int64
+	seen := map[int64]bool{}
+	for _, e := range i.all() {
+		if !seen[e.Seq] {
+			seqs = append(seqs, e.Seq)
+		}
+		seen[e.Seq] = true
+	}
+	return seqs
+}
+
+func (i *inbox) wait(t testing.TB, want ...int64) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		if diff := cmp.Diff(want, i.distinct()); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+}
+
+// consume consumes until the test ends, or stop is called.
+func consume(t testing.TB, bus *Bus, bucket int, fn func(context.Context, []message.Event) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- bus.Consume(ctx, bucket, fn) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Consume returned %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func into(i *inbox) func(context.Context, []message.Event) error {
+	return func(_ context.Context, events []message.Event) error {
+		i.put(events...)
+		return nil
+	}
+}
+
+func publish(t testing.TB, bus *Bus, events []message.Event) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error { return bus.Publish(t.Context(), events) })
+}
+
+func TestEventsReachConsumersAndSubscribersWhole(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), Buckets: 4})
+	events := sent("room", 1, 3)
+	events[1].Message.Metadata = map[string]string{"k": "v"}
+	events[2].Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	events = append(events, message.Event{
+		Kind: message.KindRecall, Epoch: "e1", Seq: 4, Count: 3, Time: events[0].Time, Message: events[0].Message,
+	})
+	var consumed, live, other inbox
+	bucket := message.Bucket("room", 4)
+	consume(t, bus, bucket, into(&consumed))
+	consume(t, bus, (bucket+1)%4, into(&other))
+	cancel, err := bus.Subscribe("room", func(e message.Event) { live.put(e) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, bus, events)
+	consumed.wait(t, 1, 2, 3, 4)
+	live.wait(t, 1, 2, 3, 4)
+	for name, got := range map[string][]message.Event{"consumed": consumed.all(), "live": live.all()} {
+		if diff := cmp.Diff(events, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	cancel()
+	publish(t, bus, sent("room", 5, 5))
+	consumed.wait(t, 1, 2, 3, 4, 5)
+	if n := len(live.all()); n != 4 {
+		t.Errorf("a cancelled subscription got %d events", n-4)
+	}
+	if n := len(other.all()); n != 0 {
+		t.Errorf("another bucket's consumer got %d events", n)
+	}
+}
+
+func TestChannelIDsThatWouldReachOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	for _, id := range []string{"", "*", ">", "a.b", "a..b", "a.", "a b", "a\x00b", "é", "a*", "a\n", "$JS.API", strings.Repeat("x", 65)} {
+		if err := bus.Publish(t.Context(), sent(id, 1, 1)); err == nil {
+			t.Errorf("published to %q", id)
+		}
+		if cancel, err := bus.Subscribe(id, func(message.Event) {}); err == nil {
+			cancel()
+			t.Errorf("subscribed to %q", id)
+		}
+	}
+}
+
+func TestFailedBatchComesAgainBeforeAnythingNewer(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 600 * time.Millisecond})
+	publish(t, bus, sent("room", 1, 300))
+	var calls atomic.Int64
+	var got inbox
+	consume(t, bus, 0, func(_ context.Context, events []message.Event) error {
+		if calls.Add(1) <= 6 { // 50 ms to 1.6 s: longer than AckWait
+			return errors.New("not yet")
+		}
+		got.put(events...)
+		return nil
+	})
+	var want []int64
+	for seq := int64(1); seq <= 300; seq++ {
+		want = append(want, seq)
+	}
+	got.wait(t, want...)
+	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
+}
+
+// unacked is nil when a bucket's consumer has delivered everything, and everything is confirmed.
+func unacked(t testing.TB, bus *Bus, bucket int) error {
+	t.Helper()
+	c, err := bus.js.Consumer(t.Context(), streamName, consumerName(bucket))
+	if err != nil {
+		return err
+	}
+	info, err := c.Info(t.Context())
+	if err != nil {
+		return err
+	}
+	if info.NumAckPending != 0 || info.NumPending != 0 {
+		return fmt.Errorf("%d unconfirmed, %d to come", info.NumAckPending, info.NumPending)
+	}
+	return nil
+}
+
+func TestEventsOfADeadConsumerComeAgain(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 300 * time.Millisecond})
+	publish(t, bus, sent("room", 1, 3))
+	entered := make(chan struct{}, 1)
+	stop := consume(t, bus, 0, func(ctx context.Context, _ []message.Event) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	<-entered
+	stop()
+	var got inbox
+	consume(t, bus, 0, into(&got))
+	got.wait(t, 1, 2, 3)
+}
+
+func TestNATSGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := testkit.NATS(t)
+	bus := connect(t, Config{URL: server.URL(), AckWait: time.Second})
+	var consumed, live inbox
+	consume(t, bus, 0, into(&consumed))
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan struct{}, 8)
+	bus.OnReconnect(func() { back <- struct{}{} })
+	publish(t, bus, sent("room", 1, 2))
+	consumed.wait(t, 1, 2)
+
+	for round := int64(0); round < 2; round++ {
+		server.Stop()
+		testkit.Eventually(t, patience, func() error {
+			if bus.Connected() || bus.Ping(t.Context()) == nil {
+				return errors.New("still connected")
+			}
+			return nil
+		})
+		began := time.Now()
+		if err := bus.Publish(t.Context(), sent("room", 100+round, 100+round)); err == nil {
+			t.Error("published without a server")
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the refusal took %s", took)
+		}
+		server.Start()
+		<-back
+		publish(t, bus, sent("room", 3+round, 3+round))
+		if err := bus.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	// What was refused while NATS was away must not have been kept: its text may have been recalled.
+	consumed.wait(t, 1, 2, 3, 4)
+	live.wait(t, 1, 2, 3, 4)
+}
+
+func TestConnectWithoutNATS(t *testing.T) {
+	t.Parallel()
+	server := testkit.NATS(t)
+	url := server.URL()
+	server.Stop()
+	bus := connect(t, Config{URL: url, ConnectWait: 50 * time.Millisecond})
+	var consumed, live inbox
+	consume(t, bus, 0, into(&consumed))
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	testkit.Eventually(t, patience, func() error { return bus.Ping(t.Context()) })
+	publish(t, bus, sent("room", 1, 1))
+	consumed.wait(t, 1)
+	live.wait(t, 1)
+}
+
+func TestConnectRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:1"}); err == nil {
+		t.Error("connected without buckets")
+	}
+	if _, err := Connect(t.Context(), Config{URL: "nats://127.0.0.1:notaport", Buckets: 1}); err == nil {
+		t.Error("connected to a bad URL")
+	}
+}
+
+func TestDeletedStreamAndConsumerAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: time.Second})
+	var consumed inbox
+	consume(t, bus, 0, into(&consumed))
+	publish(t, bus, sent("room", 1, 1))
+	consumed.wait(t, 1)
+	if err := bus.js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, bus, sent("room", 2, 2))
+	consumed.wait(t, 1, 2)
+	if err := bus.js.DeleteConsumer(t.Context(), streamName, consumerName(0)); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, bus, sent("room", 3, 3))
+	consumed.wait(t, 1, 2, 3)
+}
+
+func TestPublishFailsWithoutAStreamEvenIfSubscribersHear(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	if err := bus.js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Publish(t.Context(), sent("room", 1, 1)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		t.Fatalf("got %v", err)
+	}
+	publish(t, bus, sent("room", 1, 1))
+}
+
+func TestRepeatedPublishIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	events := sent("room", 1, 10)
+	otherEpoch := sent("room", 1, 1)
+	otherEpoch[0].Epoch = "e2"
+	for _, batch := range [][]message.Event{events, events, sent("other", 1, 1), otherEpoch} {
+		publish(t, bus, batch)
+	}
+	stream, err := bus.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 12 {
+		t.Errorf("the stream holds %d events, want 12", n)
+	}
+}
+
+func TestStreamIsWhatTheDesignSays(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	stream, err := bus.js.Stream(t.Context(), "message_change_events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := stream.CachedInfo().Config
+	if got.MaxAge != 24*time.Hour || got.Duplicates != 2*time.Minute || got.Storage != jetstream.FileStorage ||
+		got.Replicas != 1 || !cmp.Equal(got.Subjects, []string{"message_change_events.*.*"}) {
+		t.Errorf("stream is %+v", got)
+	}
+}
+
+func TestGarbageOnASubjectStopsNobody(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	var consumed, live inbox
+	consume(t, bus, 0, into(&consumed))
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := bus.encode(&sent("other", 7, 7)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{nil, []byte("{"), []byte(`{"event_type":"drop"}`), foreign.Data} {
+		if _, err := bus.js.Publish(t.Context(), "message_change_events.0.room", data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(t, bus, sent("room", 1, 1))
+	consumed.wait(t, 1)
+	live.wait(t, 1)
+	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
+}
+
+func TestSlowSubscriptionIsReported(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	told := make(chan struct{}, 1)
+	bus.OnReconnect(func() { told <- struct{}{} })
+	release := make(chan struct{})
+	sub, err := bus.nc.Subscribe("message_change_events.0.room", func(*nats.Msg) { <-release })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer close(release)
+	if err := sub.SetPendingLimits(1, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, bus, sent("room", 1, 5))
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatal("nobody was told of dropped events")
+	}
+}
+
+func TestEmbeddedServerKeepsItsStream(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for seq := int64(1); seq <= 2; seq++ {
+		server, err := EmbeddedServer(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bus := connect(t, Config{Server: server})
+		publish(t, bus, sent("room", seq, seq))
+		if seq == 2 {
+			var got inbox
+			stop := consume(t, bus, 0, into(&got))
+			got.wait(t, 1, 2)
+			stop()
+		}
+		if err := bus.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Shutdown()
+		server.Shutdown()
+	}
+}
+
+func TestLargestMessagePasses(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
+	events := sent("room", 1, 1)
+	events[0].Message.Content = strings.Repeat("\x01", 65_536) // six bytes each in JSON
+	publish(t, bus, events)
+}
+
+func BenchmarkPublishAndConsume(b *testing.B) {
+	bus := connect(b, Config{URL: testkit.NATS(b).URL()})
+	var n atomic.Int64
+	consume(b, bus, 0, func(_ context.Context, events []message.Event) error {
+		n.Add(int64(len(events)))
+		return nil
+	})
+	var seq int64
+	for b.Loop() {
+		if err := bus.Publish(b.Context(), sent("room", seq+1, seq+256)); err != nil {
+			b.Fatal(err)
+		}
+		seq += 256
+	}
+	published := time.Now()
+	testkit.Eventually(b, time.Minute, func() error {
+		if n.Load() < seq {
+			return fmt.Errorf("%d of %d", n.Load(), seq)
+		}
+		return nil
+	})
+	b.ReportMetric(float64(seq)/b.Elapsed().Seconds(), "published/s")
+	b.ReportMetric(time.Since(published).Seconds(), "s-behind")
+}

@@ -1,0 +1,255 @@
+// Package authn proves who is calling, from the request's headers alone, before a byte of the body is read.
+//
+// A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`: an object from
+// `channel:<pattern>` to a list of actions. Entries of `cap` for other things than channels are passed over, and so
+// are actions that this server does not know: they allow nothing here.
+package authn
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	connectauthn "connectrpc.com/authn"
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+const (
+	// maxTokenBytes refuses absurd tokens before they are parsed.
+	maxTokenBytes = 8 << 10
+	// leeway is how far the issuer's clock may be off.
+	leeway = 30 * time.Second
+)
+
+var (
+	// validSubject is what a user id may be: 1 to 128 printable ASCII characters without spaces.
+	validSubject = regexp.MustCompile(`^[!-~]{1,128}$`)
+	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+	// validKeyID leaves out what has a meaning to file systems and URLs; no key is ever looked up that way.
+	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
+)
+
+// Config says which tokens hold. At least one source of keys must be set.
+type Config struct {
+	// Secret checks HS256 tokens; at least 32 bytes, or empty.
+	Secret []byte
+	// PublicKeys are *rsa.PublicKey, *ecdsa.PublicKey (P-256) or ed25519.PublicKey.
+	PublicKeys []crypto.PublicKey
+	// JWKSURL serves public keys that rotate; a key that is not known is looked up at most once a minute.
+	JWKSURL string
+	// Issuer and Audience are what `iss` must be and `aud` must hold; empty accepts any.
+	Issuer, Audience string
+	// Logger hears of a key set that can't be fetched. Must not be nil.
+	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Verifier proves tokens. It is safe for concurrent use.
+type Verifier struct {
+	parser  *jwt.Parser
+	secret  []byte
+	public  map[string][]jwt.VerificationKey // by algorithm
+	jwks    keyfunc.Keyfunc                  // nil without a URL
+	methods []string
+}
+
+// New makes a Verifier. The context ends its refreshing of the key set, so it is the server's, not a request's. A key
+// set that can't be fetched yet is no error.
+func New(ctx context.Context, cfg Config) (*Verifier, error) {
+	v := &Verifier{secret: cfg.Secret, public: make(map[string][]jwt.VerificationKey)}
+	methods := make(map[string]bool)
+	if len(cfg.Secret) > 0 {
+		if len(cfg.Secret) < 32 {
+			return nil, errors.New("the HS256 secret is shorter than 32 bytes")
+		}
+		methods[jwt.SigningMethodHS256.Alg()] = true
+	}
+	for _, key := range cfg.PublicKeys {
+		alg, err := algorithmOf(key)
+		if err != nil {
+			return nil, err
+		}
+		v.public[alg] = append(v.public[alg], key)
+		methods[alg] = true
+	}
+	if cfg.JWKSURL != "" {
+		var err error
+		if v.jwks, err = newKeySet(ctx, cfg.JWKSURL, cfg.Logger); err != nil {
+			return nil, fmt.Errorf("key set: %w", err)
+		}
+		methods["RS256"], methods["ES256"], methods["EdDSA"] = true, true, true
+	}
+	if len(methods) == 0 {
+		return nil, errors.New("no key for tokens is configured")
+	}
+	v.methods = slices.Sorted(maps.Keys(methods))
+	opts := []jwt.ParserOption{
+		jwt.WithValidMethods(v.methods), jwt.WithExpirationRequired(), jwt.WithLeeway(leeway),
+		// Without it a signature's last character may be changed and still be accepted.
+		jwt.WithStrictDecoding(),
+	}
+	if cfg.Issuer != "" {
+		opts = append(opts, jwt.WithIssuer(cfg.Issuer))
+	}
+	if cfg.Audience != "" {
+		opts = append(opts, jwt.WithAudience(cfg.Audience))
+	}
+	if cfg.Now != nil {
+		opts = append(opts, jwt.WithTimeFunc(cfg.Now))
+	}
+	v.parser = jwt.NewParser(opts...)
+	return v, nil
+}
+
+func algorithmOf(key crypto.PublicKey) (string, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() < 2048 {
+			return "", fmt.Errorf("RSA key of %d bits: at least 2048 are wanted", k.N.BitLen())
+		}
+		return jwt.SigningMethodRS256.Alg(), nil
+	case *ecdsa.PublicKey:
+		if k.Curve.Params().BitSize != 256 {
+			return "", fmt.Errorf("elliptic curve %s: P-256 is wanted", k.Curve.Params().Name)
+		}
+		return jwt.SigningMethodES256.Alg(), nil
+	case ed25519.PublicKey:
+		return jwt.SigningMethodEdDSA.Alg(), nil
+	default:
+		return "", fmt.Errorf("public keys of type %T are not supported", key)
+	}
+}
+
+// claims are what is read of a token.
+type claims struct {
+	jwt.RegisteredClaims
+
+	Session      string                     `json:"ssid"`
+	Capabilities map[string]json.RawMessage `json:"cap"`
+}
+
+// Authenticate proves the caller of a request by its one Authorization header. Its errors are faults: unauthenticated,
+// or unavailable while no key could be fetched.
+func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
+	if len(r.Header.Values("Authorization")) > 1 {
+		return nil, invalid(nil, "more than one Authorization header")
+	}
+	token, ok := connectauthn.BearerToken(r)
+	if !ok || token == "" {
+		return nil, invalid(nil, "the call carries no bearer token")
+	}
+	return v.Verify(r.Context(), token)
+}
+
+// Verify proves a token and gives whom it speaks for. Its errors are Authenticate's.
+func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, error) {
+	if len(token) > maxTokenBytes {
+		return nil, invalid(nil, "the token is larger than %d bytes", maxTokenBytes)
+	}
+	var c claims
+	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) { return v.key(ctx, t) })
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoKeys):
+		return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the keys for tokens can't be had just now")
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return nil, invalid(err, "the token has expired")
+	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		return nil, invalid(err, "the token is not for this server")
+	default:
+		return nil, invalid(err, "the token does not hold")
+	}
+	if !validSubject.MatchString(c.Subject) {
+		return nil, invalid(nil, "the token's sub is not 1 to 128 printable ASCII characters without spaces")
+	}
+	if !validSession.MatchString(c.Session) {
+		return nil, invalid(nil, "the token's ssid is not up to 64 of A-Z a-z 0-9 _ -")
+	}
+	capabilities, err := channelCapabilities(c.Capabilities)
+	if err != nil {
+		return nil, invalid(err, "the token's cap is not an object of lists of actions")
+	}
+	return &ident.Principal{
+		Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time, Channels: capabilities,
+	}, nil
+}
+
+// key gives the keys that may have signed a token; parsing has checked nothing of it but that its algorithm is one
+// that we have keys for. A key is only ever used with the algorithm of its own kind.
+func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
+	if err := checkHeader(t.Header); err != nil {
+		return nil, err
+	}
+	alg := t.Method.Alg()
+	if alg == jwt.SigningMethodHS256.Alg() {
+		return v.secret, nil
+	}
+	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.public[alg])}
+	if v.jwks == nil {
+		return keys, nil
+	}
+	served, err := servedKeys(ctx, v.jwks, t)
+	if err != nil && len(keys.Keys) == 0 {
+		return nil, err
+	}
+	keys.Keys = append(keys.Keys, served...)
+	return keys, nil
+}
+
+// checkHeader refuses tokens that are something else than an access token, as a refresh token's `typ` says.
+func checkHeader(header map[string]any) error {
+	if _, ok := header["crit"]; ok {
+		return errors.New("header crit is not understood")
+	}
+	if typ, ok := header["typ"]; ok {
+		text, _ := typ.(string)
+		switch strings.TrimPrefix(strings.ToLower(text), "application/") {
+		case "jwt", "at+jwt":
+		default:
+			return fmt.Errorf("header typ %q is no access token's", text)
+		}
+	}
+	if kid, ok := header["kid"]; ok {
+		if text, _ := kid.(string); !validKeyID.MatchString(text) {
+			return errors.New("header kid is malformed")
+		}
+	}
+	return nil
+}
+
+func channelCapabilities(all map[string]json.RawMessage) ([]ident.Capability, error) {
+	var out []ident.Capability
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		pattern, ok := strings.CutPrefix(name, "channel:")
+		if !ok {
+			continue
+		}
+		var actions []ident.Action
+		if err := json.Unmarshal(all[name], &actions); err != nil {
+			return nil, fmt.Errorf("capability %q: %w", name, err)
+		}
+		out = append(out, ident.Capability{Pattern: pattern, Actions: actions})
+	}
+	return out, nil
+}
+
+func invalid(cause error, format string, args ...any) error {
+	return fault.Wrap(cause, fault.Unauthenticated, fault.TokenInvalid, format, args...)
+}

@@ -1,0 +1,303 @@
+package authn
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+type keys struct {
+	rsa *rsa.PrivateKey
+	ec  *ecdsa.PrivateKey
+	ed  ed25519.PrivateKey
+}
+
+func newKeys(t *testing.T) keys {
+	t.Helper()
+	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, d, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys{r, e, d}
+}
+
+func (k *keys) public() []crypto.PublicKey {
+	return []crypto.PublicKey{&k.rsa.PublicKey, &k.ec.PublicKey, k.ed.Public()}
+}
+
+func verifier(t *testing.T, cfg Config) *Verifier {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	v, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// good gives the claims of a token that holds.
+func good() jwt.MapClaims {
+	return jwt.MapClaims{
+		"sub": "auth0|42", "exp": time.Now().Add(time.Hour).Unix(), "iss": "idp", "aud": []string{"parley", "other"},
+		"cap": map[string]any{
+			"channel:room-*": []string{"send", "history", "fly"}, "channel:*": []string{"subscribe"},
+			"queue:orders": []string{"produce"}, "presence": true,
+		},
+	}
+}
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims, header map[string]any) string {
+	t.Helper()
+	token := jwt.NewWithClaims(method, claims)
+	for k, v := range header {
+		if v == nil {
+			delete(token.Header, k)
+		} else {
+			token.Header[k] = v
+		}
+	}
+	s, err := token.SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func request(authorization ...string) *http.Request {
+	r, _ := http.NewRequest(http.MethodPost, "http://x/", http.NoBody) //nolint:noctx // a test
+	r.Header["Authorization"] = authorization
+	return r
+}
+
+func with(name string, value any) jwt.MapClaims {
+	c := good()
+	if value == nil {
+		delete(c, name)
+	} else {
+		c[name] = value
+	}
+	return c
+}
+
+func TestAccepts(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t)
+	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	hs := func(c jwt.MapClaims, h map[string]any) string { return sign(t, jwt.SigningMethodHS256, secret, c, h) }
+	for name, token := range map[string]string{
+		"HS256":          hs(good(), nil),
+		"RS256":          sign(t, jwt.SigningMethodRS256, k.rsa, good(), map[string]any{"kid": "1"}),
+		"ES256":          sign(t, jwt.SigningMethodES256, k.ec, good(), nil),
+		"EdDSA":          sign(t, jwt.SigningMethodEdDSA, k.ed, good(), nil),
+		"no typ":         hs(good(), map[string]any{"typ": nil}),
+		"at+jwt":         hs(good(), map[string]any{"typ": "application/AT+jwt"}),
+		"within leeway":  hs(with("nbf", time.Now().Add(10*time.Second).Unix()), nil),
+		"with a session": hs(with("ssid", "s-1"), nil),
+	} {
+		p, err := v.Authenticate(request("bearer " + token))
+		if err != nil {
+			t.Errorf("%s: %v (%v)", name, err, err.(*fault.Error).Cause)
+			continue
+		}
+		if p.Subject != "auth0|42" || time.Until(p.Expires) < 50*time.Minute {
+			t.Errorf("%s: %+v", name, p)
+		}
+		if !p.Can(ident.Send, "room-1") || p.Can(ident.Send, "hall") || !p.Can(ident.Subscribe, "hall") || p.Can(ident.Moderate, "room-1") {
+			t.Errorf("%s: capabilities %+v", name, p.Channels)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	k, other := newKeys(t), newKeys(t)
+	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c, nil) }
+	head := func(name string, value any) string {
+		return sign(t, jwt.SigningMethodHS256, secret, good(), map[string]any{name: value})
+	}
+	none := func(alg string) string {
+		body := strings.Split(hs(good()), ".")[1]
+		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"`+alg+`","typ":"JWT"}`)) + "." + body + "."
+	}
+	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&k.rsa.PublicKey)})
+	ok := hs(good())
+	for name, authorization := range map[string][]string{
+		"none at all":               nil,
+		"empty header":              {""},
+		"empty bearer":              {"Bearer "},
+		"only the word":             {"Bearer"},
+		"basic":                     {"Basic " + ok},
+		"two headers":               {"Bearer " + ok, "Bearer " + ok},
+		"two in one":                {"Bearer " + ok + ", Bearer " + ok},
+		"64 KiB":                    {"Bearer " + strings.Repeat("a", 64<<10)},
+		"a million dots":            {"Bearer " + strings.Repeat(".", 1_000_000)},
+		"garbage":                   {"Bearer a.b.c"},
+		"alg none":                  {"Bearer " + none("none")},
+		"alg nOnE":                  {"Bearer " + none("nOnE")},
+		"signed none":               {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good(), nil)},
+		"other alg, same key":       {"Bearer " + sign(t, jwt.SigningMethodHS512, secret, good(), nil)},
+		"RS512":                     {"Bearer " + sign(t, jwt.SigningMethodRS512, k.rsa, good(), nil)},
+		"public key as HS256's":     {"Bearer " + sign(t, jwt.SigningMethodHS256, rsaPEM, good(), nil)},
+		"another's RS256":           {"Bearer " + sign(t, jwt.SigningMethodRS256, other.rsa, good(), nil)},
+		"another's ES256":           {"Bearer " + sign(t, jwt.SigningMethodES256, other.ec, good(), nil)},
+		"another's EdDSA":           {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, good(), nil)},
+		"nbf ahead":                 {"Bearer " + hs(with("nbf", time.Now().Add(time.Minute).Unix()))},
+		"no exp":                    {"Bearer " + hs(with("exp", nil))},
+		"expired":                   {"Bearer " + hs(with("exp", time.Now().Add(-time.Minute).Unix()))},
+		"exp of words":              {"Bearer " + hs(with("exp", "tomorrow"))},
+		"wrong aud":                 {"Bearer " + hs(with("aud", "other"))},
+		"no aud":                    {"Bearer " + hs(with("aud", nil))},
+		"wrong iss":                 {"Bearer " + hs(with("iss", "evil"))},
+		"no sub":                    {"Bearer " + hs(with("sub", nil))},
+		"sub with a space":          {"Bearer " + hs(with("sub", "a b"))},
+		"sub with a newline":        {"Bearer " + hs(with("sub", "a\n"))},
+		"sub not ASCII":             {"Bearer " + hs(with("sub", "ü"))},
+		"long sub":                  {"Bearer " + hs(with("sub", strings.Repeat("a", 129)))},
+		"ssid with a dot":           {"Bearer " + hs(with("ssid", "a.b"))},
+		"cap a list":                {"Bearer " + hs(with("cap", []string{"channel:*"}))},
+		"cap's actions a string":    {"Bearer " + hs(with("cap", map[string]any{"channel:*": "send"}))},
+		"kid a path":                {"Bearer " + head("kid", "../../etc/passwd")},
+		"kid a number":              {"Bearer " + head("kid", 5)},
+		"a refresh token":           {"Bearer " + head("typ", "refresh+jwt")},
+		"an id token":               {"Bearer " + head("typ", 1)},
+		"unknown critical header":   {"Bearer " + head("crit", []string{"x"})},
+		"signature of another body": {"Bearer " + swapBody(ok, hs(with("sub", "root")))},
+	} {
+		p, err := v.Authenticate(request(authorization...))
+		f, isFault := fault.As(err)
+		if p != nil || !isFault || f.Kind != fault.Unauthenticated || f.Reason != fault.TokenInvalid {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+}
+
+func swapBody(token, other string) string {
+	a, b := strings.Split(token, "."), strings.Split(other, ".")
+	return a[0] + "." + b[1] + "." + a[2]
+}
+
+// Every single bit counts, those of the last character too, which base64 does not use.
+func TestOneBitFlipped(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, Config{Secret: secret})
+	ok := sign(t, jwt.SigningMethodHS256, secret, good(), nil)
+	if _, err := v.Verify(t.Context(), ok); err != nil {
+		t.Fatal(err)
+	}
+	for i := range ok {
+		for bit := range 8 {
+			flipped := []byte(ok)
+			flipped[i] ^= 1 << bit
+			if p, err := v.Verify(t.Context(), string(flipped)); err == nil {
+				t.Fatalf("bit %d of byte %d flipped: accepted as %+v", bit, i, p)
+			}
+		}
+	}
+}
+
+func TestMint(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, Config{Secret: secret})
+	caps := []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}}
+	token, err := Mint(secret, "ada@example.org", time.Minute, caps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := v.Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(caps, p.Channels); diff != "" || p.Subject != "ada@example.org" {
+		t.Errorf("%+v\n%s", p, diff)
+	}
+	for name, mint := range map[string]func() (string, error){
+		"short secret": func() (string, error) { return Mint(secret[:31], "a", time.Minute, nil) },
+		"no subject":   func() (string, error) { return Mint(secret, "", time.Minute, nil) },
+		"no life":      func() (string, error) { return Mint(secret, "a", 0, nil) },
+	} {
+		if _, err := mint(); err == nil {
+			t.Errorf("%s: minted", name)
+		}
+	}
+}
+
+func TestReadPublicKeys(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t)
+	var data []byte
+	for _, key := range k.public() {
+		der, err := x509.MarshalPKIXPublicKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})...)
+	}
+	dir := t.TempDir()
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	got, err := ReadPublicKeys([]string{file("keys.pem", data)})
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%d keys, %v", len(got), err)
+	}
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(k.ed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"missing": filepath.Join(dir, "none"), "no PEM": file("a", []byte("hello")),
+		"weak":    file("b", pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&weak.PublicKey)})),
+		"private": file("c", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+	} {
+		if _, err := ReadPublicKeys([]string{path}); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestNewWantsAKey(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{"none": {}, "short": {Secret: secret[:16]}, "odd": {PublicKeys: []crypto.PublicKey{5}}} {
+		if _, err := New(t.Context(), cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package authn
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// keySet serves a key set that tests change.
+type keySet struct {
+	body    atomic.Value // string
+	fetches atomic.Int64
+	url     string
+}
+
+func newServedKeySet(t *testing.T) *keySet {
+	t.Helper()
+	s := &keySet{}
+	s.body.Store("")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.fetches.Add(1)
+		body, _ := s.body.Load().(string)
+		if body == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *keySet) serve(t *testing.T, byID map[string]*keys, extra ...map[string]string) {
+	t.Helper()
+	list := []map[string]string{}
+	for kid, k := range byID {
+		x := base64.RawURLEncoding.EncodeToString([]byte(k.ed[32:]))
+		list = append(list, map[string]string{"kty": "OKP", "crv": "Ed25519", "kid": kid, "x": x})
+	}
+	body, err := json.Marshal(map[string]any{"keys": append(list, extra...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.body.Store(string(body))
+}
+
+func TestKeySetRotates(t *testing.T) {
+	t.Parallel()
+	old, next := newKeys(t), newKeys(t)
+	set := newServedKeySet(t)
+	set.serve(t, map[string]*keys{"old": &old})
+	v := verifier(t, Config{JWKSURL: set.url})
+	token := func(k *keys, kid any) string {
+		return sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": kid})
+	}
+	if _, err := v.Verify(t.Context(), token(&old, "old")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Verify(t.Context(), token(&old, nil)); err != nil {
+		t.Errorf("a token that names no key: %v", err)
+	}
+	if _, err := v.Verify(t.Context(), token(&next, "old")); err == nil {
+		t.Error("accepted under another's key id")
+	}
+	set.serve(t, map[string]*keys{"old": &old, "next": &next})
+	if _, err := v.Verify(t.Context(), token(&next, "next")); err != nil {
+		t.Errorf("after the rotation: %v", err)
+	}
+	set.body.Store("") // the old keys hold while the set is away
+	if _, err := v.Verify(t.Context(), token(&next, "next")); err != nil {
+		t.Errorf("while the key set is away: %v", err)
+	}
+	before := set.fetches.Load()
+	for i := range 1000 {
+		_, err := v.Verify(t.Context(), token(&next, fmt.Sprintf("k%d", i)))
+		if !fault.Is(err, fault.TokenInvalid) {
+			t.Fatalf("unknown key id: %v", err)
+		}
+	}
+	if n := set.fetches.Load() - before; n > 1 {
+		t.Errorf("1000 unknown key ids made %d fetches", n)
+	}
+}
+
+// A symmetric key in a published set is known to everyone; it must sign nothing.
+func TestKeySetSymmetricKey(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t)
+	set := newServedKeySet(t)
+	set.serve(t, map[string]*keys{"a": &k},
+		map[string]string{"kty": "oct", "kid": "s", "k": base64.RawURLEncoding.EncodeToString(secret), "alg": "HS256"})
+	v := verifier(t, Config{JWKSURL: set.url})
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": "a"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, good(), map[string]any{"kid": "s"})); err == nil {
+		t.Error("accepted a token signed with a published symmetric key")
+	}
+}
+
+func TestKeySetNeverFetched(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t)
+	set := newServedKeySet(t)
+	for name, body := range map[string]string{"away": "", "garbage": "<html>", "huge": `{"keys":[` + strings.Repeat(" ", 2<<20) + "]}"} {
+		set.body.Store(body)
+		v := verifier(t, Config{JWKSURL: set.url})
+		_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": "a"}))
+		if f, ok := fault.As(err); !ok || f.Kind != fault.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

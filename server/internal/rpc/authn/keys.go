@@ -1,0 +1,142 @@
+package authn
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// keySetRefresh is how often a key set is fetched anyway, and keySetRetry how often, at most, for a key that is not
+	// known.
+	keySetRefresh = 5 * time.Minute
+	keySetRetry   = time.Minute
+	// keySetTimeout bounds a fetch, and a caller's wait for it.
+	keySetTimeout  = 5 * time.Second
+	maxKeySetBytes = 1 << 20
+)
+
+// errNoKeys says that a key set was never fetched, so nothing can be said about a token.
+var errNoKeys = errors.New("no key has been fetched yet")
+
+// newKeySet fetches a key set, keeps it fresh until ctx ends, and keeps the old keys while it can't be fetched.
+func newKeySet(ctx context.Context, url string, log *slog.Logger) (keyfunc.Keyfunc, error) {
+	return keyfunc.NewDefaultOverrideCtx(ctx, []string{url}, keyfunc.Override{
+		Client:            &http.Client{Transport: limitedTransport{http.DefaultTransport}},
+		HTTPTimeout:       keySetTimeout,
+		RefreshInterval:   keySetRefresh,
+		RefreshUnknownKID: rate.NewLimiter(rate.Every(keySetRetry), 1),
+		RateLimitWaitMax:  keySetTimeout,
+		RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
+			return func(ctx context.Context, err error) {
+				log.WarnContext(ctx, "keys for tokens could not be fetched", "error", err)
+			}
+		},
+	})
+}
+
+// servedKeys gives the keys of a set that may have signed a token: the one that it names, or all if it names none.
+func servedKeys(ctx context.Context, set keyfunc.Keyfunc, t *jwt.Token) ([]jwt.VerificationKey, error) {
+	found, err := set.KeyfuncCtx(ctx)(t)
+	if err != nil {
+		if all, readErr := set.Storage().KeyReadAll(ctx); readErr != nil || len(all) == 0 {
+			return nil, errors.Join(errNoKeys, err)
+		}
+		return nil, err
+	}
+	keys := []jwt.VerificationKey{found}
+	if several, ok := found.(jwt.VerificationKeySet); ok {
+		if len(several.Keys) == 0 {
+			return nil, errNoKeys
+		}
+		keys = several.Keys
+	}
+	usable := keys[:0]
+	for _, key := range keys {
+		// Leaves out symmetric keys, which no published set should have, and keys too weak.
+		if alg, err := algorithmOf(key); err == nil && alg == t.Method.Alg() {
+			usable = append(usable, key)
+		}
+	}
+	if len(usable) == 0 {
+		return nil, fmt.Errorf("no served key is for %s", t.Method.Alg())
+	}
+	return usable, nil
+}
+
+// limitedTransport refuses an absurd key set while it is read.
+type limitedTransport struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxKeySetBytes)
+	return resp, nil
+}
+
+// ReadPublicKeys reads PEM files with public keys or certificates, each with one or more.
+func ReadPublicKeys(files []string) ([]crypto.PublicKey, error) {
+	var keys []crypto.PublicKey
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read public key: %w", err)
+		}
+		found, err := parsePublicKeys(data)
+		if err != nil {
+			return nil, fmt.Errorf("public key in %s: %w", file, err)
+		}
+		keys = append(keys, found...)
+	}
+	return keys, nil
+}
+
+func parsePublicKeys(data []byte) ([]crypto.PublicKey, error) {
+	var keys []crypto.PublicKey
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		var key crypto.PublicKey
+		var err error
+		switch block.Type {
+		case "PUBLIC KEY":
+			key, err = x509.ParsePKIXPublicKey(block.Bytes)
+		case "RSA PUBLIC KEY":
+			key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+		case "CERTIFICATE":
+			var cert *x509.Certificate
+			if cert, err = x509.ParseCertificate(block.Bytes); err == nil {
+				key = cert.PublicKey
+			}
+		default:
+			err = fmt.Errorf("a %s is no public key", block.Type)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if _, err := algorithmOf(key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("no PEM block")
+	}
+	return keys, nil
+}

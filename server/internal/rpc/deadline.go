@@ -1,0 +1,134 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// restTimeout is how long the rest of a body that nobody wants is waited for, to keep the connection.
+const restTimeout = 500 * time.Millisecond
+
+// responseGrace is how long a unary response may take to be written after its call's own time limit.
+const responseGrace = 10 * time.Second
+
+type controllerKey struct{}
+
+// controllerOf gives the control over the deadlines of a call's connection or stream.
+func controllerOf(ctx context.Context) *http.ResponseController {
+	c, _ := ctx.Value(controllerKey{}).(*http.ResponseController)
+	return c
+}
+
+// timeLimits bounds the time that a request's body and a unary response may take, and the bytes of the body. A
+// stream's responses have frameWriter.
+func timeLimits(cfg *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		now := time.Now()
+		limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
+		if isStream(r.URL.Path) {
+			limit = cfg.FrameTimeout
+			if r.ProtoMajor == 1 {
+				// The deadline stays on the connection, so this must be its last response.
+				w.Header().Set("Connection", "close")
+			}
+		}
+		if err := errors.Join(control.SetWriteDeadline(now.Add(limit)), control.SetReadDeadline(now.Add(cfg.BodyTimeout))); err != nil {
+			http.Error(w, "internal error", http.StatusInternalServerError) // not one of net/http's writers
+			return
+		}
+		maxBytes := int64(readLimit(cfg, r.URL.Path)) + sizeSlack
+		r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
+		body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxBytes), control: control, keep: r.ProtoMajor > 1}
+		r.Body = body
+		if r.ContentLength == 0 {
+			_ = control.SetReadDeadline(time.Time{}) // there is nothing to wait for
+		}
+		next.ServeHTTP(w, r)
+		if !body.ended && !body.keep {
+			// Who was turned away before the body was read gets the answer only after net/http has looked for the rest.
+			_ = control.SetReadDeadline(time.Now().Add(restTimeout))
+		}
+	})
+}
+
+func isStream(path string) bool {
+	return path == parleyv1connect.MessageServiceSubscribeProcedure || path == healthWatchProcedure
+}
+
+// timedBody is a request's body with a deadline, which ends with the body: over HTTP/1 it would else cut the call, as
+// the server reads on there to notice a client that leaves.
+type timedBody struct {
+	io.ReadCloser
+
+	control *http.ResponseController
+	keep    bool // over HTTP/2 the deadline ends with the body by itself
+	ended   bool
+}
+
+// Read implements io.Reader. Its errors name no addresses.
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		b.ended = true
+		if !b.keep {
+			_ = b.control.SetReadDeadline(time.Time{}) // the connection may be gone
+		}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("the request's body took too long: %w", os.ErrDeadlineExceeded)
+	default:
+		var netErr *net.OpError
+		if errors.As(err, &netErr) {
+			err = fmt.Errorf("read the request's body: %w", netErr.Err)
+		}
+	}
+	return n, err
+}
+
+// frameWriter writes a stream's messages, each within a time, so that a reader who is there but does not read is cut.
+type frameWriter struct {
+	send    func(message any) error
+	control *http.ResponseController
+	timeout time.Duration
+	// deadline is what was last set.
+	deadline time.Time
+}
+
+// write sends a message. The deadline is moved at most every eighth of the timeout, as that costs as much as a small
+// frame; heartbeats come often enough that it never passes while nothing is written.
+func (w *frameWriter) write(ctx context.Context, m any) error {
+	if now := time.Now(); w.deadline.Sub(now) < w.timeout-w.timeout/8 {
+		w.deadline = now.Add(w.timeout)
+		if err := w.control.SetWriteDeadline(w.deadline); err != nil {
+			return fmt.Errorf("set write deadline: %w", err)
+		}
+	}
+	err := w.send(m)
+	switch {
+	case err == nil:
+		return nil
+	case !time.Now().Before(w.deadline):
+		return fault.Wrap(err, fault.Unavailable, fault.StreamStalled, "the stream was not read for %v", w.timeout)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return fmt.Errorf("write frame: %w", err)
+	}
+}
+
+// idle takes the deadline off, for a stream that has no heartbeats.
+func (w *frameWriter) idle() error {
+	w.deadline = time.Time{}
+	return w.control.SetWriteDeadline(time.Time{})
+}

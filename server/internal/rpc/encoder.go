@@ -1,0 +1,106 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// Encoder makes the pieces of frames for the hub: each piece is one `events` field of a SubscribeResponse, and fields
+// of a message may be concatenated. It has no state.
+type Encoder struct{}
+
+var _ fanout.Encoder = Encoder{}
+
+// eventsField is SubscribeResponse.events.
+const eventsField protowire.Number = 2
+
+// Event implements fanout.Encoder.
+func (Encoder) Event(e *message.Event) []byte {
+	ev := &parleyv1.ChannelEvent{ChannelId: e.Message.ChannelID, Seq: e.Seq}
+	m := messageToWire(&e.Message)
+	switch e.Kind {
+	case message.KindSend:
+		ev.Event = &parleyv1.ChannelEvent_Sent{Sent: m}
+	case message.KindEdit:
+		ev.Event = &parleyv1.ChannelEvent_Edited{Edited: m}
+	case message.KindRecall:
+		ev.Event = &parleyv1.ChannelEvent_Recalled{Recalled: m}
+	}
+	return piece(ev)
+}
+
+// State implements fanout.Encoder.
+func (Encoder) State(channelID string, seq int64, s message.State, recovered bool) []byte {
+	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Seq: seq, Event: &parleyv1.ChannelEvent_State{
+		State: &parleyv1.ChannelState{
+			Epoch: s.Epoch, OldestSeq: s.Oldest, HeadSeq: s.Head, Count: s.Count, Recovered: recovered,
+		},
+	}})
+}
+
+var gapReasons = map[fanout.GapReason]parleyv1.GapReason{
+	fanout.GapEpochChanged: parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED,
+	fanout.GapHistoryGone:  parleyv1.GapReason_GAP_REASON_HISTORY_GONE,
+	fanout.GapAheadOfLog:   parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG,
+}
+
+// Gap implements fanout.Encoder.
+func (Encoder) Gap(channelID string, from, to int64, epoch string, reason fanout.GapReason) []byte {
+	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Seq: to, Event: &parleyv1.ChannelEvent_Gap{
+		Gap: &parleyv1.ChannelGap{FromSeq: from, ToSeq: to, Epoch: epoch, Reason: gapReasons[reason]},
+	}})
+}
+
+// piece writes an `events` field: tag, length, value. The stores hold valid UTF-8 only, and nothing else can make the
+// encoding fail; what did would be left out.
+func piece(ev *parleyv1.ChannelEvent) []byte {
+	size := proto.Size(ev)
+	out := make([]byte, 0, protowire.SizeTag(eventsField)+protowire.SizeBytes(size))
+	out = protowire.AppendTag(out, eventsField, protowire.BytesType)
+	out = protowire.AppendVarint(out, uint64(size)) //nolint:gosec // a size is no less than 0
+	out, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(out, ev)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// heartbeatPiece and the two functions are the rest of a SubscribeResponse.
+var heartbeatPiece = responsePiece(&parleyv1.SubscribeResponse{Heartbeat: &parleyv1.Heartbeat{}})
+
+func sessionPiece(id string, cfg *Config) []byte {
+	return responsePiece(&parleyv1.SubscribeResponse{Session: &parleyv1.Session{
+		SessionId: id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval),
+	}})
+}
+
+func reconnectPiece(f *fanout.Frame) []byte {
+	return responsePiece(&parleyv1.SubscribeResponse{
+		Reconnect: &parleyv1.Reconnect{Within: durationpb.New(f.Reconnect)},
+	})
+}
+
+func responsePiece(m *parleyv1.SubscribeResponse) []byte {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		return nil // as in piece
+	}
+	return data
+}
+
+// frameOf gives a hub's frame as the codecs take it.
+func frameOf(f *fanout.Frame) *frame {
+	switch {
+	case f.Heartbeat:
+		return &frame{[][]byte{heartbeatPiece}}
+	case f.Reconnect > 0:
+		return &frame{[][]byte{reconnectPiece(f)}}
+	default:
+		return &frame{f.Pieces}
+	}
+}

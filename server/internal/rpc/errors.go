@@ -1,0 +1,163 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"buf.build/go/protovalidate"
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/telemetry"
+)
+
+// codes are the kinds on the wire.
+var codes = map[fault.Kind]connect.Code{
+	fault.Internal:           connect.CodeInternal,
+	fault.InvalidArgument:    connect.CodeInvalidArgument,
+	fault.NotFound:           connect.CodeNotFound,
+	fault.AlreadyExists:      connect.CodeAlreadyExists,
+	fault.PermissionDenied:   connect.CodePermissionDenied,
+	fault.Unauthenticated:    connect.CodeUnauthenticated,
+	fault.ResourceExhausted:  connect.CodeResourceExhausted,
+	fault.FailedPrecondition: connect.CodeFailedPrecondition,
+	fault.Aborted:            connect.CodeAborted,
+	fault.OutOfRange:         connect.CodeOutOfRange,
+	fault.Unimplemented:      connect.CodeUnimplemented,
+	fault.Unavailable:        connect.CodeUnavailable,
+	fault.DeadlineExceeded:   connect.CodeDeadlineExceeded,
+}
+
+const reasonPrefix = "ERROR_REASON_"
+
+// reasonOf gives a reason's number on the wire, or ERROR_REASON_INTERNAL for one that has none.
+func reasonOf(r fault.Reason) parleyv1.ErrorReason {
+	if n, ok := parleyv1.ErrorReason_value[reasonPrefix+string(r)]; ok && n != 0 {
+		return parleyv1.ErrorReason(n)
+	}
+	return parleyv1.ErrorReason_ERROR_REASON_INTERNAL
+}
+
+// opaque is all that a client is told of an error that is not meant for it; the request id finds the rest in the log.
+func opaque() *fault.Error {
+	return fault.New(fault.Internal, fault.InternalError, "internal error")
+}
+
+// toWire maps any error onto the wire. What is neither a fault, nor a rule of the schema, nor the end of the context,
+// nor connect's own is internal, and tells nothing.
+func toWire(ctx context.Context, err error) *connect.Error {
+	f, violations := faultOf(ctx, err)
+	if f == nil {
+		return connect.NewError(connect.CodeCanceled, context.Canceled)
+	}
+	wire := connect.NewError(codes[f.Kind], errors.New(f.Msg))
+	addDetail(wire, detailOf(ctx, f))
+	if violations != nil {
+		addDetail(wire, violations)
+	}
+	if f.RetryAfter > 0 {
+		addDetail(wire, &errdetails.RetryInfo{RetryDelay: durationpb.New(f.RetryAfter)})
+	}
+	return wire
+}
+
+func addDetail(wire *connect.Error, m proto.Message) {
+	if d, err := connect.NewErrorDetail(m); err == nil { // it always is, for generated messages
+		wire.AddDetail(d)
+	}
+}
+
+// faultOf gives what an error is as a fault, and the schema's violations if it is about those. It gives nil if the
+// caller has gone.
+func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
+	if f, ok := fault.As(err); ok {
+		if f.Kind == fault.Internal {
+			return opaque(), nil
+		}
+		return f, nil
+	}
+	var invalid *protovalidate.ValidationError
+	if errors.As(err, &invalid) && len(invalid.Violations) > 0 {
+		return violationFault(invalid), invalid.ToProto()
+	}
+	var wire *connect.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), connect.CodeOf(err) == connect.CodeDeadlineExceeded:
+		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed"), nil
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil, connect.CodeOf(err) == connect.CodeCanceled:
+		return nil, nil //nolint:nilnil // documented
+	case errors.As(err, &wire):
+		return libraryFault(wire), nil
+	default:
+		return opaque(), nil
+	}
+}
+
+// libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.
+func libraryFault(wire *connect.Error) *fault.Error {
+	switch wire.Code() {
+	case connect.CodeInvalidArgument:
+		return fault.New(fault.InvalidArgument, fault.MalformedRequest, "%s", wire.Message())
+	case connect.CodeResourceExhausted:
+		return fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", wire.Message())
+	case connect.CodeUnimplemented:
+		return fault.New(fault.Unimplemented, fault.UnimplementedCall, "%s", wire.Message())
+	default:
+		return opaque()
+	}
+}
+
+// violationFault names the first field that breaks its rule, and the rule's limit where that is a number.
+func violationFault(e *protovalidate.ValidationError) *fault.Error {
+	v := e.Violations[0]
+	field := protovalidate.FieldPathString(v.Proto.GetField())
+	return fault.Invalid(field, limitOf(v.RuleValue), "%s", v.String())
+}
+
+func limitOf(rule protoreflect.Value) int64 {
+	switch n := rule.Interface().(type) {
+	case int32:
+		return int64(n)
+	case int64:
+		return n
+	case uint32:
+		return int64(n)
+	case uint64:
+		return int64(n) //nolint:gosec // limits are small
+	default:
+		return 0
+	}
+}
+
+func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
+	d := &parleyv1.ErrorDetail{
+		Reason: reasonOf(f.Reason), Retryable: f.Retryable(), Field: f.Field, Limit: f.Limit,
+		RequestId: telemetry.RequestID(ctx),
+	}
+	if f.RetryAfter > 0 {
+		d.RetryAfter = durationpb.New(f.RetryAfter)
+	}
+	for _, p := range f.Positions {
+		d.Positions = append(d.Positions, &parleyv1.LastPosition{ChannelId: p.ChannelID, Seq: p.Seq, Epoch: p.Epoch})
+	}
+	return d
+}
+
+// itemError gives the error of one item of a batch. A field's path begins at the request.
+func itemError(ctx context.Context, index int, err error) *parleyv1.ItemError {
+	f, _ := faultOf(ctx, err)
+	if f == nil {
+		return &parleyv1.ItemError{Code: connect.CodeCanceled.String(), Message: context.Canceled.Error()}
+	}
+	d := detailOf(ctx, f)
+	if d.GetField() != "" {
+		d.Field = fmt.Sprintf("messages[%d].%s", index, d.GetField())
+	}
+	return &parleyv1.ItemError{Code: codes[f.Kind].String(), Message: f.Msg, Detail: d}
+}

@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"connectrpc.com/authn"
+	connectcors "connectrpc.com/cors"
+	"connectrpc.com/grpcreflect"
+	"github.com/rs/cors"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/rpc/intercept"
+)
+
+// Handler serves the API's port.
+type Handler struct {
+	http.Handler
+
+	// Health is what grpc.health.v1 tells.
+	Health *Health
+}
+
+// NewHandler joins everything that the API's port serves.
+func NewHandler(cfg Config, deps Deps) (*Handler, error) {
+	if err := deps.check(); err != nil {
+		return nil, err
+	}
+	validator, err := protovalidate.New(
+		protovalidate.WithMessages(&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}))
+	if err != nil {
+		return nil, fmt.Errorf("rules of the schema: %w", err)
+	}
+	opts, err := options(&cfg, &deps, validator)
+	if err != nil {
+		return nil, err
+	}
+	calls := intercept.NewCalls(deps.Telemetry.Logger, toWire)
+	health := newHealth(cfg.FrameTimeout)
+	mux := http.NewServeMux()
+	_, messages := parleyv1connect.NewMessageServiceHandler(
+		&messageService{cfg: cfg, deps: deps, validator: validator}, opts...)
+	guarded := guard(&deps, calls, messages)
+	methods := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService").Methods()
+	for i := range methods.Len() {
+		mux.Handle("/"+parleyv1connect.MessageServiceName+"/"+string(methods.Get(i).Name()), guarded)
+	}
+	health.register(mux, opts...)
+	reflector := grpcreflect.NewStaticReflector(parleyv1connect.MessageServiceName, healthService)
+	mux.Handle(grpcreflect.NewHandlerV1(reflector, opts...))
+	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
+	mux.Handle("/", unknown(calls))
+	return &Handler{
+		Handler: calls.Wrap(timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux))),
+		Health:  health,
+	}, nil
+}
+
+// guard lets in who has a token that holds and is within the rate limit. Both are decided by the header alone.
+func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
+	admit := func(ctx context.Context, r *http.Request) (any, error) {
+		p, err := deps.Verifier.Authenticate(r)
+		if err != nil {
+			return nil, calls.Fail(ctx, err)
+		}
+		intercept.SetSubject(ctx, p.Subject)
+		if err := deps.Limiter.Allow(p.Subject); err != nil {
+			return nil, calls.Fail(ctx, err)
+		}
+		return p, nil
+	}
+	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := authn.GetInfo(r.Context()).(*ident.Principal)
+		next.ServeHTTP(w, r.WithContext(ident.NewContext(r.Context(), p)))
+	})
+	return authn.NewMiddleware(admit).Wrap(named)
+}
+
+// unknown answers calls of what is not there: `unimplemented`, in the caller's protocol and with HTTP's 404.
+func unknown(calls *intercept.Calls) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Refuse(&notFoundWriter{w}, r, fault.New(fault.Unimplemented, fault.UnimplementedCall, "no such procedure"))
+	})
+}
+
+// notFoundWriter answers 404, whatever status an error would have.
+type notFoundWriter struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *notFoundWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(http.StatusNotFound) }
+
+// allowOrigins lets browsers of these origins call.
+func allowOrigins(origins []string, next http.Handler) http.Handler {
+	if len(origins) == 0 {
+		return next
+	}
+	return cors.New(cors.Options{
+		AllowedOrigins: origins,
+		AllowedMethods: connectcors.AllowedMethods(),
+		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization", intercept.RequestIDHeader, "Traceparent"),
+		ExposedHeaders: append(connectcors.ExposedHeaders(), intercept.RequestIDHeader, sourceHeader),
+		MaxAge:         int((2 * time.Hour).Seconds()),
+	}).Handler(next)
+}

@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// maxWatchers bounds the streams that need no token.
+const maxWatchers = 64
+
+const (
+	healthService        = "grpc.health.v1.Health"
+	healthCheckProcedure = "/" + healthService + "/Check"
+	healthWatchProcedure = "/" + healthService + "/Watch"
+)
+
+// Health is what grpc.health.v1 tells, for the server as a whole and its services alike. It begins as serving. It is
+// safe for concurrent use.
+type Health struct {
+	mu      sync.Mutex // guards what follows
+	serving bool
+	changed chan struct{} // closed at the next change
+
+	watchers atomic.Int64
+	timeout  time.Duration
+}
+
+func newHealth(timeout time.Duration) *Health {
+	return &Health{serving: true, changed: make(chan struct{}), timeout: timeout}
+}
+
+// SetServing says whether the server takes calls. A draining server sets it to false first.
+func (h *Health) SetServing(serving bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.serving == serving {
+		return
+	}
+	h.serving = serving
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *Health) state() (healthv1.HealthCheckResponse_ServingStatus, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.serving {
+		return healthv1.HealthCheckResponse_SERVING, h.changed
+	}
+	return healthv1.HealthCheckResponse_NOT_SERVING, h.changed
+}
+
+// check tells the status.
+func (h *Health) check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	if !knownService(req.GetService()) {
+		return nil, fault.New(fault.NotFound, fault.UnimplementedCall, "no such service")
+	}
+	status, _ := h.state()
+	return &healthv1.HealthCheckResponse{Status: status}, nil
+}
+
+func knownService(name string) bool {
+	return name == "" || name == parleyv1connect.MessageServiceName || name == healthService
+}
+
+// watch streams the status and its changes. Of a service that is not known it tells so and waits, as gRPC's protocol
+// of health checks wants it.
+func (h *Health) watch(
+	ctx context.Context, req *healthv1.HealthCheckRequest, stream *connect.ServerStream[healthv1.HealthCheckResponse],
+) error {
+	defer h.watchers.Add(-1)
+	if h.watchers.Add(1) > maxWatchers {
+		f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "at most %d streams may watch", maxWatchers)
+		f.Limit = maxWatchers
+		return f
+	}
+	known := knownService(req.GetService())
+	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: h.timeout}
+	for {
+		status, changed := h.state()
+		if !known {
+			status, changed = healthv1.HealthCheckResponse_SERVICE_UNKNOWN, nil
+		}
+		if err := out.write(ctx, &healthv1.HealthCheckResponse{Status: status}); err != nil {
+			return err
+		}
+		if err := out.idle(); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// register adds the health service. The library for that has no Watch, and names of its own in JSON.
+func (h *Health) register(mux *http.ServeMux, opts ...connect.HandlerOption) {
+	mux.Handle(healthCheckProcedure, connect.NewUnaryHandlerSimple(healthCheckProcedure, h.check, opts...))
+	mux.Handle(healthWatchProcedure, connect.NewServerStreamHandlerSimple(healthWatchProcedure, h.watch, opts...))
+}

@@ -1,0 +1,172 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/parleyhq/parley/server/internal/telemetry"
+)
+
+// RequestIDHeader carries a request's id, both ways.
+const RequestIDHeader = "X-Request-Id"
+
+// saneRequestID is what is accepted of a client's own id. All else is replaced, and never logged or echoed.
+var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Mapper turns any error into what a client may read of it.
+type Mapper func(ctx context.Context, err error) *connect.Error
+
+// Calls is the outermost middleware: it gives each request its id, recovers from what panics outside the interceptors,
+// and logs the calls that failed without reaching them. It is safe for concurrent use.
+type Calls struct {
+	log    *slog.Logger
+	toWire Mapper
+	errors *connect.ErrorWriter
+}
+
+// NewCalls makes the middleware.
+func NewCalls(log *slog.Logger, toWire Mapper) *Calls {
+	return &Calls{log: log, toWire: toWire, errors: connect.NewErrorWriter()}
+}
+
+// call is what the two halves share about one request.
+type call struct {
+	start    time.Time
+	method   string
+	path     string
+	protocol string
+	subject  string
+	// settled is set once an interceptor has seen the call, or its failure has been logged. Middleware and handler run on
+	// one goroutine.
+	settled bool
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	if c == nil { // outside Calls, as in tests of one interceptor
+		c = &call{start: time.Now()}
+	}
+	return c
+}
+
+// short cuts what a client chose freely and the log should not repeat at any length.
+func short(s string) string { return s[:min(len(s), 128)] }
+
+// SetSubject notes who is calling, for the log.
+func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
+
+// Wrap puts the middleware around a handler.
+func (c *Calls) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(RequestIDHeader)
+		if len(r.Header.Values(RequestIDHeader)) != 1 || !saneRequestID.MatchString(id) {
+			id = uuid.NewString()
+			r.Header.Set(RequestIDHeader, id)
+		}
+		w.Header().Set(RequestIDHeader, id)
+		ctx := telemetry.WithRequestID(r.Context(), id)
+		this := &call{
+			start: time.Now(), method: r.Method, path: short(r.URL.Path),
+			protocol: r.Proto + " " + short(r.Header.Get("Content-Type")),
+		}
+		r = r.WithContext(context.WithValue(ctx, callKey{}, this))
+		out := &statusWriter{ResponseWriter: w}
+		defer c.recover(out, r)
+		next.ServeHTTP(out, r)
+		if !this.settled && out.failed() {
+			c.log.InfoContext(r.Context(), "call refused", append(this.attributes(),
+				slog.Int("http_status", out.status), slog.String("grpc_status", out.grpcStatus()))...)
+		}
+	})
+}
+
+// recover answers a panic, if nothing has been written yet, and logs it. http.ErrAbortHandler is net/http's own.
+func (c *Calls) recover(w *statusWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint // the value itself is what net/http compares
+		panic(p)
+	}
+	err := &PanicError{Value: p, Stack: debug.Stack()}
+	wire := c.Fail(r.Context(), err)
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // what was begun can't be ended well: cut it
+	}
+	_ = c.errors.Write(w, r, wire) // the client may be gone
+}
+
+// Fail logs the error with which middleware turns a call away, and gives it as it looks on the wire.
+func (c *Calls) Fail(ctx context.Context, err error) *connect.Error {
+	wire := c.toWire(ctx, err)
+	logFailure(ctx, c.log, err, wire)
+	return wire
+}
+
+// Refuse answers a request with an error instead of calling a handler, and logs it.
+func (c *Calls) Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	_ = c.errors.Write(w, r, c.Fail(r.Context(), err)) // the client may be gone
+}
+
+// PanicError is a panic that was recovered. Its text is for the log.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error implements error.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+func (c *call) attributes() []any {
+	return []any{
+		slog.String("http_method", c.method), slog.String("procedure", c.path), slog.String("protocol", c.protocol),
+		slog.String("subject", c.subject), slog.Duration("duration", time.Since(c.start)),
+	}
+}
+
+// logFailure writes the one line of a failed call. What the client reads is not all that is logged.
+func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.Error) {
+	this := callOf(ctx)
+	this.settled = true
+	attributes := append(this.attributes(), slog.String("code", wire.Code().String()), slog.String("error", full(err)))
+	level := slog.LevelInfo
+	switch wire.Code() {
+	case connect.CodeInternal, connect.CodeUnknown, connect.CodeDataLoss:
+		level = slog.LevelError
+		var p *PanicError
+		if errors.As(err, &p) {
+			attributes = append(attributes, slog.String("stack", string(p.Stack)))
+		}
+	case connect.CodeUnavailable:
+		level = slog.LevelWarn
+	case connect.CodeCanceled:
+		level = slog.LevelDebug // clients leave all the time
+	default:
+	}
+	log.Log(ctx, level, "call failed", attributes...)
+}
+
+// full gives an error's text with the causes that a fault keeps from clients.
+func full(err error) string {
+	text := err.Error()
+	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {
+		inner := cause.Error()
+		if len(inner) > 0 && !strings.Contains(text, inner) {
+			text += ": " + inner
+		}
+	}
+	return text
+}

@@ -1,0 +1,69 @@
+// Package intercept is what every call passes through besides its own code: request id, log, recovery from panics,
+// mapping of errors, deadline and checks of the input. It has two halves, because interceptors of unary calls run only
+// after the body was read and decoded: Calls is HTTP middleware around everything, the others are interceptors.
+//
+// Every failed call is logged once, by whoever sees its end: Errors where the call was decoded, Calls.Fail where
+// middleware turned it away, and otherwise Calls itself, which then knows the status only.
+package intercept
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+)
+
+// wrapper is an interceptor that does the same around every kind of call: do gets the rest of the chain as next, and
+// the decoded request, which is nil for streams.
+type wrapper struct {
+	do func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error
+	// received sees each message that a stream's handler receives.
+	received func(spec connect.Spec, message any) error
+}
+
+var _ connect.Interceptor = (*wrapper)(nil)
+
+// WrapUnary implements connect.Interceptor.
+func (w *wrapper) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		var resp connect.AnyResponse
+		err := w.do(ctx, req.Spec(), req.Any(), func(ctx context.Context) error {
+			var err error
+			resp, err = next(ctx, req)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return resp, nil
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor. Nothing here is for clients.
+func (w *wrapper) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (w *wrapper) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if w.received != nil {
+			conn = &receiver{conn, w.received}
+		}
+		return w.do(ctx, conn.Spec(), nil, func(ctx context.Context) error { return next(ctx, conn) })
+	}
+}
+
+// receiver checks what a stream's handler receives.
+type receiver struct {
+	connect.StreamingHandlerConn
+
+	received func(spec connect.Spec, message any) error
+}
+
+// Receive implements connect.StreamingHandlerConn.
+func (r *receiver) Receive(message any) error {
+	if err := r.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	return r.received(r.Spec(), message)
+}

@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"fmt"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// maxJSONBytes and maxJSONEvents bound what is kept as JSON.
+const (
+	maxJSONBytes  = 8 << 20
+	maxJSONEvents = 4096
+)
+
+// jsonEvents turns frames into JSON. The hub's pieces are shared by all subscribers of a channel, so the newest ones
+// are kept as JSON, by their address: an event is turned into JSON once, too. Safe for concurrent use.
+type jsonEvents struct {
+	mu     sync.Mutex // guards what follows
+	byAddr map[*byte]*jsonEvent
+	// order holds the addresses from the oldest; bytes is the size of what has been made of them.
+	order []*byte
+	bytes int
+}
+
+// jsonEvent is one piece as JSON. Its address stands for it while the map holds it, as nothing else can be there.
+type jsonEvent struct {
+	once sync.Once
+	data []byte
+	err  error
+	// size is len(data) once that was counted, under jsonEvents.mu.
+	size int
+}
+
+func newJSONEvents() *jsonEvents { return &jsonEvents{byAddr: make(map[*byte]*jsonEvent)} }
+
+// eventsTag is the byte that an `events` field begins with.
+var eventsTag = byte(protowire.EncodeTag(eventsField, protowire.BytesType)) //nolint:gosec // one byte
+
+// appendFrame appends a frame's JSON object.
+func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
+	for _, p := range f.pieces {
+		if len(p) == 0 || p[0] != eventsTag {
+			return appendPlain(dst, f)
+		}
+	}
+	dst = append(dst, `{"events":[`...)
+	for i, p := range f.pieces {
+		data, err := j.event(p)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, data...)
+	}
+	return append(dst, "]}"...), nil
+}
+
+// appendPlain does it for the few frames that are not made of events.
+func appendPlain(dst []byte, f *frame) ([]byte, error) {
+	var m parleyv1.SubscribeResponse
+	if err := proto.Unmarshal(f.appendTo(make([]byte, 0, f.size())), &m); err != nil {
+		return nil, fmt.Errorf("decode frame: %w", err)
+	}
+	return protojson.MarshalOptions{}.MarshalAppend(dst, &m)
+}
+
+// event gives one piece's event as JSON.
+func (j *jsonEvents) event(piece []byte) ([]byte, error) {
+	addr := &piece[0]
+	e := j.entry(addr)
+	e.once.Do(func() {
+		e.data, e.err = jsonOf(piece)
+		j.count(addr, e)
+	})
+	return e.data, e.err
+}
+
+func (j *jsonEvents) entry(addr *byte) *jsonEvent {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := j.byAddr[addr]
+	if e == nil {
+		e = &jsonEvent{}
+		j.byAddr[addr] = e
+		j.order = append(j.order, addr)
+	}
+	return e
+}
+
+// count counts what was made of a piece, unless that is forgotten already, and forgets the oldest over the bound.
+func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.byAddr[addr] != e {
+		return
+	}
+	e.size = len(e.data)
+	j.bytes += e.size
+	for j.bytes > maxJSONBytes || len(j.order) > maxJSONEvents {
+		oldest := j.order[0]
+		j.order = j.order[1:]
+		j.bytes -= j.byAddr[oldest].size
+		delete(j.byAddr, oldest)
+	}
+}
+
+func jsonOf(piece []byte) ([]byte, error) {
+	_, _, n := protowire.ConsumeTag(piece)
+	if n < 0 {
+		return nil, fmt.Errorf("decode event: %w", protowire.ParseError(n))
+	}
+	body, m := protowire.ConsumeBytes(piece[n:])
+	if m < 0 || n+m != len(piece) {
+		return nil, fmt.Errorf("decode event: a piece is not one field")
+	}
+	var ev parleyv1.ChannelEvent
+	if err := proto.Unmarshal(body, &ev); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	return protojson.Marshal(&ev)
+}

@@ -1,0 +1,75 @@
+package limit
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+func setup(perSecond float64, burst int) (*Limiter, *time.Time) {
+	now := time.Unix(1_700_000_000, 0)
+	return New(Config{PerSecond: perSecond, Burst: burst, Now: func() time.Time { return now }}), &now
+}
+
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	l, now := setup(10, 3)
+	for i := range 3 {
+		if err := l.Allow("ada"); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+	var wait time.Duration
+	for range 5 { // refusals cost nothing
+		f, ok := fault.As(l.Allow("ada"))
+		if !ok || f.Kind != fault.ResourceExhausted || f.Reason != fault.RateLimited || f.RetryAfter <= 0 || f.RetryAfter > 101*time.Millisecond {
+			t.Fatalf("over the limit: %+v", f)
+		}
+		wait = f.RetryAfter
+	}
+	if err := l.Allow("bob"); err != nil {
+		t.Errorf("another pays for it: %v", err)
+	}
+	*now = now.Add(wait)
+	if err := l.Allow("ada"); err != nil {
+		t.Errorf("after the wait that was told: %v", err)
+	}
+}
+
+func TestCharge(t *testing.T) {
+	t.Parallel()
+	l, now := setup(10, 10)
+	l.Charge("ada", 500) // counts as a burst
+	if err := l.Allow("ada"); err == nil {
+		t.Error("a large batch cost nothing")
+	}
+	*now = now.Add(time.Second)
+	if err := l.Allow("ada"); err != nil {
+		t.Errorf("paid back: %v", err)
+	}
+	l.Charge("ada", 0)
+	l.Charge("ada", 20)
+	l.Charge("ada", 20)
+	*now = now.Add(time.Second)
+	if err := l.Allow("ada"); err == nil {
+		t.Error("two batches cost as much as one")
+	}
+}
+
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	l, _ := setup(1, 1)
+	for i := range maxSubjects + 10 {
+		if err := l.Allow(strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(l.subjects) != maxSubjects || l.recent.Len() != maxSubjects {
+		t.Errorf("holds %d and %d", len(l.subjects), l.recent.Len())
+	}
+	if err := l.Allow(strconv.Itoa(maxSubjects + 9)); err == nil {
+		t.Error("forgot the newest")
+	}
+}

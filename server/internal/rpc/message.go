@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"context"
+
+	"buf.build/go/protovalidate"
+	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc/intercept"
+)
+
+// messageService is parley.v1.MessageService. Interceptors have checked the requests against the schema.
+type messageService struct {
+	cfg       Config
+	deps      Deps
+	validator protovalidate.Validator
+}
+
+var _ parleyv1connect.MessageServiceHandler = (*messageService)(nil)
+
+// SendMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) SendMessage(
+	ctx context.Context, req *parleyv1.SendMessageRequest,
+) (*parleyv1.SendMessageResponse, error) {
+	r, err := s.deps.Messages.Send(ctx, sendFromWire(req, traceparent(ctx)))
+	if err != nil {
+		return nil, err
+	}
+	return sentToWire(&r), nil
+}
+
+// SendMessages implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) SendMessages(
+	ctx context.Context, req *parleyv1.SendMessagesRequest,
+) (*parleyv1.SendMessagesResponse, error) {
+	p, err := principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	items := req.GetMessages()
+	s.deps.Limiter.Charge(p.Subject, len(items)-1)
+	results := make([]*parleyv1.SendResult, len(items))
+	sends := make([]message.SendRequest, 0, len(items))
+	at := make([]int, 0, len(items))
+	parent := traceparent(ctx)
+	for i, item := range items {
+		if err := s.checkItem(item); err != nil {
+			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: itemError(ctx, i, err)}}
+			continue
+		}
+		sends, at = append(sends, sendFromWire(item, parent)), append(at, i)
+	}
+	for j, out := range s.deps.Messages.SendBatch(ctx, sends) {
+		i := at[j]
+		if out.Err != nil {
+			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: s.outcomeError(ctx, i, out.Err)}}
+			continue
+		}
+		results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Sent{Sent: sentToWire(&out.Receipt)}}
+	}
+	return &parleyv1.SendMessagesResponse{Results: results}, nil
+}
+
+// checkItem does for one item what the interceptors do for a whole request.
+func (s *messageService) checkItem(item *parleyv1.SendMessageRequest) error {
+	if err := intercept.CheckInput(item); err != nil {
+		return err
+	}
+	return s.validator.Validate(item)
+}
+
+// outcomeError also logs an error that tells the client nothing, as the call itself does not fail.
+func (s *messageService) outcomeError(ctx context.Context, index int, err error) *parleyv1.ItemError {
+	wire := itemError(ctx, index, err)
+	if wire.GetDetail().GetReason() == parleyv1.ErrorReason_ERROR_REASON_INTERNAL {
+		s.deps.Telemetry.Logger.ErrorContext(ctx, "item of a batch failed", attrError(err))
+	}
+	return wire
+}
+
+// ListMessages implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) ListMessages(
+	ctx context.Context, req *parleyv1.ListMessagesRequest,
+) (*parleyv1.ListMessagesResponse, error) {
+	page, err := s.deps.Messages.List(ctx, message.ListQuery{
+		ChannelID: req.GetChannelId(), After: req.AfterSeq, Before: req.BeforeSeq, MinSeq: req.GetMinSeq(),
+		PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListMessagesResponse{
+		Messages: make([]*parleyv1.Message, len(page.Messages)), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
+		Epoch: page.Epoch,
+	}
+	for i := range page.Messages {
+		resp.Messages[i] = messageToWire(&page.Messages[i])
+	}
+	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
+		info.ResponseHeader().Set(sourceHeader, sourceOf(page.FromCache))
+	}
+	return resp, nil
+}
+
+// sourceHeader tells those who look into a slow list where it came from: `cache` or `store`.
+const sourceHeader = "Parley-Source"
+
+func sourceOf(fromCache bool) string {
+	if fromCache {
+		return "cache"
+	}
+	return "store"
+}
+
+// GetMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) GetMessage(
+	ctx context.Context, req *parleyv1.GetMessageRequest,
+) (*parleyv1.GetMessageResponse, error) {
+	m, err := s.deps.Messages.Get(ctx, req.GetChannelId(), req.GetMsgId())
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.GetMessageResponse{Message: messageToWire(&m)}, nil
+}
+
+// EditMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) EditMessage(
+	ctx context.Context, req *parleyv1.EditMessageRequest,
+) (*parleyv1.EditMessageResponse, error) {
+	r, err := s.deps.Messages.Edit(ctx, message.EditRequest{
+		ChannelID: req.GetChannelId(), MsgID: req.GetMsgId(), Content: req.GetContent(),
+		ClientMsgID: req.GetClientMsgId(), Traceparent: traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.EditMessageResponse{
+		Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+	}, nil
+}
+
+// RecallMessage implements parleyv1connect.MessageServiceHandler.
+func (s *messageService) RecallMessage(
+	ctx context.Context, req *parleyv1.RecallMessageRequest,
+) (*parleyv1.RecallMessageResponse, error) {
+	r, err := s.deps.Messages.Recall(ctx, message.RecallRequest{
+		ChannelID: req.GetChannelId(), MsgID: req.GetMsgId(), ClientMsgID: req.GetClientMsgId(),
+		Traceparent: traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.RecallMessageResponse{
+		Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+	}, nil
+}
+
+// traceparent gives the call's own place in its trace for the entry to carry on; empty if the call is not traced.
+func traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}

@@ -1,0 +1,119 @@
+// Package rpc is the transport: parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and health.
+//
+// A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
+// the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
+// metrics, mapping of errors, recovery, deadline, input checks, protovalidate; then the service.
+//
+// errors.go is the only place that knows how a fault looks on the wire.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"connectrpc.com/connect"
+	"connectrpc.com/otelconnect"
+	"connectrpc.com/validate"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/rpc/intercept"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/telemetry"
+)
+
+// Messages is the message service's use-cases. The caller's principal is in the context.
+type Messages interface {
+	Send(ctx context.Context, r message.SendRequest) (message.Receipt, error)
+	SendBatch(ctx context.Context, rs []message.SendRequest) []message.SendOutcome
+	List(ctx context.Context, q message.ListQuery) (message.Page, error)
+	Get(ctx context.Context, channelID, msgID string) (message.Message, error)
+	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, error)
+	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, error)
+}
+
+var _ Messages = (*message.Service)(nil)
+
+// Config is about limits. Every field must be set, but for CORSOrigins.
+type Config struct {
+	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request after decompression: SendMessage and EditMessage;
+	// SendMessages, Subscribe and UpdateSubscription; all others.
+	SendReadBytes, BatchReadBytes, OtherReadBytes int
+	// UnaryTimeout bounds a call whatever deadline it asks for, BodyTimeout the reading of a request's body,
+	// FrameTimeout the writing of one frame of a stream. FrameTimeout is at least twice HeartbeatInterval.
+	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration
+	// HeartbeatInterval is the hub's, which subscribers are told.
+	HeartbeatInterval time.Duration
+	// CORSOrigins are the origins that may call from a browser; `*` for all.
+	CORSOrigins []string
+	// HeaderBytes bounds a request's header, and ConnectionStreams the concurrent calls of one HTTP/2 connection.
+	HeaderBytes, ConnectionStreams int
+}
+
+// DefaultConfig gives the limits of an empty configuration file.
+func DefaultConfig() Config {
+	return Config{
+		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
+		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
+		HeartbeatInterval: 15 * time.Second, HeaderBytes: 16 << 10, ConnectionStreams: 250,
+	}
+}
+
+// Deps is what the handler calls. All must be set.
+type Deps struct {
+	Messages  Messages
+	Hub       *fanout.Hub
+	Verifier  *authn.Verifier
+	Limiter   *limit.Limiter
+	Telemetry *telemetry.Telemetry
+}
+
+func (d *Deps) check() error {
+	if d.Messages == nil || d.Hub == nil || d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
+		return errors.New("a dependency is missing")
+	}
+	return nil
+}
+
+// options gives what all procedures of all services share.
+func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]connect.HandlerOption, error) {
+	// The caller's trace goes on here; how much of it is kept the sampler says.
+	traces, err := otelconnect.NewInterceptor(
+		otelconnect.WithTrustRemote(), otelconnect.WithTracerProvider(deps.Telemetry.Tracers),
+		otelconnect.WithMeterProvider(deps.Telemetry.Meters), otelconnect.WithPropagator(deps.Telemetry.Propagator))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry of calls: %w", err)
+	}
+	return []connect.HandlerOption{
+		connect.WithCodec(protoCodec{}),
+		connect.WithHandlerOptions(jsonCodecs()...),
+		connect.WithInterceptors(
+			traces,
+			intercept.Errors(deps.Telemetry.Logger, toWire),
+			intercept.Recover(),
+			intercept.Deadline(cfg.UnaryTimeout),
+			intercept.Input(parleyv1connect.MessageServiceSendMessagesProcedure),
+			validate.NewInterceptor(validate.WithValidator(validator)),
+		),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			return sizeOptions(cfg, spec.Procedure)
+		}),
+	}, nil
+}
+
+// principal gives the caller, whom the middleware has proved.
+func principal(ctx context.Context) (*ident.Principal, error) {
+	if p := ident.FromContext(ctx); p != nil {
+		return p, nil
+	}
+	return nil, errors.New("the call has passed no authentication")
+}
+
+func attrError(err error) slog.Attr { return slog.Any("error", err) }

@@ -1,0 +1,329 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/telemetry"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// fakeMessages answers with what the test set; a nil function panics, which must reach no client.
+type fakeMessages struct {
+	send   func(context.Context, message.SendRequest) (message.Receipt, error)
+	batch  func(context.Context, []message.SendRequest) []message.SendOutcome
+	list   func(context.Context, message.ListQuery) (message.Page, error)
+	get    func(ctx context.Context, channelID, msgID string) (message.Message, error)
+	edit   func(context.Context, message.EditRequest) (message.Receipt, error)
+	recall func(context.Context, message.RecallRequest) (message.Receipt, error)
+}
+
+func (f *fakeMessages) Send(ctx context.Context, r message.SendRequest) (message.Receipt, error) {
+	return f.send(ctx, r)
+}
+
+func (f *fakeMessages) SendBatch(ctx context.Context, rs []message.SendRequest) []message.SendOutcome {
+	return f.batch(ctx, rs)
+}
+
+func (f *fakeMessages) List(ctx context.Context, q message.ListQuery) (message.Page, error) {
+	return f.list(ctx, q)
+}
+
+func (f *fakeMessages) Get(ctx context.Context, channelID, msgID string) (message.Message, error) {
+	return f.get(ctx, channelID, msgID)
+}
+
+func (f *fakeMessages) Edit(ctx context.Context, r message.EditRequest) (message.Receipt, error) {
+	return f.edit(ctx, r)
+}
+
+func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, error) {
+	return f.recall(ctx, r)
+}
+
+// fakeLog is a log of each channel in memory, and the bus beside it.
+type fakeLog struct {
+	mu     sync.Mutex
+	events map[string][]message.Event
+	subs   map[string]map[int]func(message.Event)
+	next   int
+}
+
+func newFakeLog() *fakeLog {
+	return &fakeLog{events: map[string][]message.Event{}, subs: map[string]map[int]func(message.Event){}}
+}
+
+func (l *fakeLog) append(channel string, change func(*message.Event)) {
+	l.mu.Lock()
+	e := someEvent(message.KindSend, channel, int64(len(l.events[channel])+1))
+	if change != nil {
+		change(e)
+	}
+	l.events[channel] = append(l.events[channel], *e)
+	var fns []func(message.Event)
+	for _, fn := range l.subs[channel] {
+		fns = append(fns, fn)
+	}
+	l.mu.Unlock()
+	for _, fn := range fns {
+		fn(*e)
+	}
+}
+
+func (l *fakeLog) Subscribe(channel string, fn func(message.Event)) (func(), error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.subs[channel] == nil {
+		l.subs[channel] = map[int]func(message.Event){}
+	}
+	l.next++
+	id := l.next
+	l.subs[channel][id] = fn
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.subs[channel], id)
+	}, nil
+}
+
+func (l *fakeLog) OnReconnect(func()) {}
+
+func (l *fakeLog) State(_ context.Context, channel string) (message.State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := int64(len(l.events[channel]))
+	return message.State{Epoch: "e1", Oldest: min(n, 1), Head: n, Count: n}, nil
+}
+
+func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limit, _ int) ([]message.Event, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.events[channel][after:]
+	return append([]message.Event(nil), all[:min(limit, len(all))]...), nil
+}
+
+// logBuffer gathers log lines from many goroutines.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// lines gives what was logged since the last call, and fails on a line that is no JSON object.
+func (b *logBuffer) lines(t *testing.T) []map[string]any {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []map[string]any
+	for line := range strings.Lines(b.buf.String()) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Errorf("log line %q: %v", line, err)
+			continue
+		}
+		out = append(out, m)
+	}
+	b.buf.Reset()
+	return out
+}
+
+// oneLine waits for the one line of a failed call, which is written just after some of the answers.
+func (b *logBuffer) oneLine(t *testing.T) map[string]any {
+	t.Helper()
+	var all []map[string]any
+	testkit.Eventually(t, 5*time.Second, func() error {
+		if all = append(all, b.lines(t)...); len(all) == 0 {
+			return errors.New("nothing was logged")
+		}
+		return nil
+	})
+	if len(all) != 1 {
+		t.Errorf("logged %d lines: %v", len(all), all)
+	}
+	return all[0]
+}
+
+// bundle is a whole API port on a loopback listener, with a fake behind it.
+type bundle struct {
+	t        *testing.T
+	cfg      Config
+	messages *fakeMessages
+	log      *fakeLog
+	hub      *fanout.Hub
+	health   *Health
+	logged   *logBuffer
+	spans    *tracetest.InMemoryExporter
+	server   *http.Server
+	addr     string
+	token    string
+	h2, h1   *http.Client
+}
+
+type settings struct {
+	cfg   Config
+	hub   fanout.Config
+	limit limit.Config
+	tweak func(*http.Server)
+}
+
+func setup(t *testing.T, change func(*settings)) *bundle {
+	t.Helper()
+	s := settings{cfg: DefaultConfig(), limit: limit.Config{PerSecond: 1e6, Burst: 1e6}}
+	if change != nil {
+		change(&s)
+	}
+	b := &bundle{
+		t: t, cfg: s.cfg, messages: &fakeMessages{}, log: newFakeLog(), logged: &logBuffer{},
+		spans: tracetest.NewInMemoryExporter(),
+	}
+	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Output: b.logged, TraceRatio: 1, Spans: b.spans, Level: slog.LevelDebug})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hub.HeartbeatInterval = s.cfg.HeartbeatInterval
+	b.hub = fanout.New(s.hub, b.log, b.log, Encoder{})
+	verifier, err := authn.New(t.Context(), authn.Config{Secret: secret, Logger: tel.Logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := NewHandler(s.cfg, Deps{
+		Messages: b.messages, Hub: b.hub, Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.health = h.Health
+	b.server = NewHTTPServer(&s.cfg, h, tel.Logger)
+	if s.tweak != nil {
+		s.tweak(b.server)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.addr = listener.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- b.server.Serve(listener) }()
+	b.h2, b.h1 = newClient(true), newClient(false)
+	b.token = b.mint("ada", everything)
+	t.Cleanup(func() {
+		b.hub.Close()
+		b.h2.CloseIdleConnections()
+		b.h1.CloseIdleConnections()
+		if err := b.server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		if err := tel.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+var everything = []ident.Capability{{
+	Pattern: "*", Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs},
+}}
+
+func (b *bundle) mint(subject string, capabilities []ident.Capability) string {
+	b.t.Helper()
+	token, err := authn.Mint(secret, subject, time.Hour, capabilities)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return token
+}
+
+func newClient(h2 bool) *http.Client {
+	var p http.Protocols
+	p.SetHTTP1(!h2)
+	p.SetUnencryptedHTTP2(h2)
+	return &http.Client{Transport: &http.Transport{Protocols: &p}}
+}
+
+// protocols are the four ways to call, each over what it is used with.
+var protocols = []struct {
+	name string
+	h2   bool
+	opts []connect.ClientOption
+}{
+	{"connect-json", false, []connect.ClientOption{connect.WithProtoJSON()}},
+	{"connect-proto", true, nil},
+	{"grpc", true, []connect.ClientOption{connect.WithGRPC()}},
+	{"grpc-web", false, []connect.ClientOption{connect.WithGRPCWeb()}},
+}
+
+func (b *bundle) client(protocol int, token string, more ...connect.ClientOption) parleyv1connect.MessageServiceClient {
+	p := protocols[protocol]
+	hc := b.h1
+	if p.h2 {
+		hc = b.h2
+	}
+	opts := append(append([]connect.ClientOption{}, p.opts...), more...)
+	if token != "" {
+		opts = append(opts, connect.WithInterceptors(bearer{token}))
+	}
+	return parleyv1connect.NewMessageServiceClient(hc, b.url(), opts...)
+}
+
+func (b *bundle) url() string { return "http://" + b.addr }
+
+// each runs a test with a client of every protocol.
+func (b *bundle) each(f func(t *testing.T, c parleyv1connect.MessageServiceClient)) {
+	for i, p := range protocols {
+		b.t.Run(p.name, func(t *testing.T) { f(t, b.client(i, b.token)) })
+	}
+}
+
+// bearer puts a token into calls.
+type bearer struct{ token string }
+
+func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		req.Header().Set("Authorization", "Bearer "+b.token)
+		return next(ctx, req)
+	}
+}
+
+func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		conn.RequestHeader().Set("Authorization", "Bearer "+b.token)
+		return conn
+	}
+}
+
+func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}

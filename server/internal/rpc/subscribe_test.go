@@ -1,0 +1,335 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+type stream = connect.ServerStreamForClient[parleyv1.SubscribeResponse]
+
+// subscribe opens a stream that the test's end cancels, and gives it with its first frame.
+func subscribe(
+	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
+) (*stream, *parleyv1.Session) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	s, err := c.Subscribe(ctx, &parleyv1.SubscribeRequest{Channels: channels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // ended by the cancel
+	if !s.Receive() {
+		t.Fatal(s.Err())
+	}
+	if s.Msg().GetSession().GetSessionId() == "" {
+		t.Fatalf("first frame is %v", s.Msg())
+	}
+	return s, proto.CloneOf(s.Msg().GetSession())
+}
+
+// events receives n events, however many frames they come in.
+func events(t *testing.T, s *stream, n int) []*parleyv1.ChannelEvent {
+	t.Helper()
+	var out []*parleyv1.ChannelEvent
+	for len(out) < n {
+		if !s.Receive() {
+			t.Fatalf("after %d events: %v", len(out), s.Err())
+		}
+		for _, e := range s.Msg().GetEvents() {
+			out = append(out, proto.CloneOf(e))
+		}
+	}
+	return out
+}
+
+func from(channel string, seq int64) *parleyv1.ChannelPosition {
+	return &parleyv1.ChannelPosition{ChannelId: channel, AfterSeq: &seq}
+}
+
+// The four protocols see equal frames: state, replay, live events, and channels added and removed by another call.
+func TestSubscribe(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			b.log.append("a", nil)
+			b.log.append("a", nil)
+			c := b.client(i, b.token)
+			s, session := subscribe(t, c, from("a", 1))
+			if session.GetHeartbeatInterval().AsDuration() != 15*time.Second {
+				t.Errorf("session is %v", session)
+			}
+			state := func(channel string, seq, head int64) *parleyv1.ChannelEvent {
+				return &parleyv1.ChannelEvent{ChannelId: channel, Seq: seq, Event: &parleyv1.ChannelEvent_State{
+					State: &parleyv1.ChannelState{Epoch: "e1", OldestSeq: min(head, 1), HeadSeq: head, Count: head, Recovered: true},
+				}}
+			}
+			sent := func(channel string, seq int64) *parleyv1.ChannelEvent {
+				return &parleyv1.ChannelEvent{ChannelId: channel, Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: wireMessage(channel, seq)}}
+			}
+			check := func(got []*parleyv1.ChannelEvent, want ...*parleyv1.ChannelEvent) {
+				t.Helper()
+				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+					t.Fatal(diff)
+				}
+			}
+			check(events(t, s, 2), state("a", 1, 2), sent("a", 2))
+			b.log.append("a", nil)
+			check(events(t, s, 1), sent("a", 3))
+			update := &parleyv1.UpdateSubscriptionRequest{
+				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("b", 0)}, Remove: []string{"a", "never-had"},
+			}
+			if _, err := c.UpdateSubscription(t.Context(), update); err != nil {
+				t.Fatal(err)
+			}
+			check(events(t, s, 1), state("b", 0, 0))
+			b.log.append("a", nil)
+			b.log.append("b", nil)
+			check(events(t, s, 1), sent("b", 1))
+		})
+	}
+}
+
+func TestSubscribeRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) {
+		s.hub.MaxChannelsPerSession, s.hub.MaxSessionsPerSubject = 3, 2
+	})
+	rooms := b.mint("bob", []ident.Capability{
+		{Pattern: "room-*", Actions: []ident.Action{ident.Subscribe}}, {Pattern: "*", Actions: []ident.Action{ident.History}},
+	})
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			ada, bob := b.client(i, b.token), b.client(i, rooms)
+			refused := func(c parleyv1connect.MessageServiceClient, req *parleyv1.SubscribeRequest) (*parleyv1.ErrorDetail, error) {
+				t.Helper()
+				s, err := c.Subscribe(t.Context(), req)
+				if err == nil {
+					if s.Receive() {
+						t.Errorf("got frame %v", s.Msg())
+					}
+					err = s.Err()
+					_ = s.Close()
+				}
+				detail, _ := details(t, err)
+				b.logged.oneLine(t)
+				return detail, err
+			}
+			d, err := refused(bob, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("room-1", 0), from("hall", 0)}})
+			if connect.CodeOf(err) != connect.CodePermissionDenied || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING ||
+				d.GetField() != "channels[1].channel_id" {
+				t.Errorf("one channel not allowed: %v, %v", err, d)
+			}
+			d, err = refused(ada, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("a", 0), from("a.*", 0)}})
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetField() != "channels[1].channel_id" {
+				t.Errorf("bad channel: %v, %v", err, d)
+			}
+			d, err = refused(ada, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("a", 0), {ChannelId: "b", Epoch: "\x00"}}})
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetField() != "channels[1].epoch" {
+				t.Errorf("NUL: %v, %v", err, d)
+			}
+			d, err = refused(ada, &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("a", 0), from("b", 0), from("c", 0), from("d", 0)}})
+			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED || d.GetLimit() != 3 {
+				t.Errorf("too many channels: %v, %v", err, d)
+			}
+			s1, session := subscribe(t, bob, from("room-1", 0))
+			s2, _ := subscribe(t, bob)
+			d, err = refused(bob, &parleyv1.SubscribeRequest{})
+			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED || d.GetLimit() != 2 {
+				t.Errorf("too many streams: %v, %v", err, d)
+			}
+			update := func(c parleyv1connect.MessageServiceClient, id, add string) (connect.Code, parleyv1.ErrorReason) {
+				t.Helper()
+				_, err := c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
+					SessionId: id, Add: []*parleyv1.ChannelPosition{from(add, 0)}, Remove: []string{"room-1"},
+				})
+				d, _ := details(t, err)
+				b.logged.oneLine(t)
+				return connect.CodeOf(err), d.GetReason()
+			}
+			notFound := parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND
+			if code, reason := update(ada, session.GetSessionId(), "room-2"); code != connect.CodeNotFound || reason != notFound {
+				t.Errorf("another's session: %v %v", code, reason)
+			}
+			if code, reason := update(ada, "nobodys", "room-2"); code != connect.CodeNotFound || reason != notFound {
+				t.Errorf("no session: %v %v", code, reason)
+			}
+			if code, _ := update(bob, session.GetSessionId(), "hall"); code != connect.CodePermissionDenied {
+				t.Errorf("channel not allowed: %v", code)
+			}
+			events(t, s1, 1)
+			b.log.append("room-1", nil)
+			events(t, s1, 1) // was not removed by the refused calls
+			for _, s := range []*stream{s1, s2} {
+				_ = s.Close()
+			}
+			testkit.Eventually(t, 5*time.Second, func() error { // a client that leaves leaves nothing behind
+				s, err := b.hub.Open("bob", time.Time{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				other, err := b.hub.Open("bob", time.Time{})
+				if err != nil {
+					return err
+				}
+				other.Close()
+				return nil
+			})
+			b.log.mu.Lock()
+			delete(b.log.events, "room-1")
+			b.log.mu.Unlock()
+			b.logged.lines(t)
+		})
+	}
+}
+
+func TestStreamEnds(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			b.log.append("a", nil)
+			short, err := authn.Mint(secret, "bob", 2*time.Second, everything)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expiring, _ := subscribe(t, b.client(i, short), from("a", 0))
+			events(t, expiring, 2)
+			if expiring.Receive() {
+				t.Errorf("got %v", expiring.Msg())
+			}
+			d, _ := details(t, expiring.Err())
+			if connect.CodeOf(expiring.Err()) != connect.CodeUnauthenticated || !d.GetRetryable() ||
+				d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED || len(d.GetPositions()) != 1 || d.GetPositions()[0].GetSeq() != 1 {
+				t.Errorf("at the token's end: %v, %v", expiring.Err(), d)
+			}
+			draining, _ := subscribe(t, b.client(i, b.token), from("a", 1))
+			events(t, draining, 1)
+			if err := b.hub.Drain(t.Context(), 3*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if !draining.Receive() || draining.Msg().GetReconnect().GetWithin().AsDuration() != 3*time.Second {
+				t.Errorf("advice is %v, %v", draining.Msg(), draining.Err())
+			}
+			if draining.Receive() {
+				t.Errorf("got %v", draining.Msg())
+			}
+			d, _ = details(t, draining.Err())
+			if connect.CodeOf(draining.Err()) != connect.CodeUnavailable || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN {
+				t.Errorf("at the drain: %v, %v", draining.Err(), d)
+			}
+		})
+	}
+}
+
+// A stream outlives all timeouts that are not meant for it.
+func TestStreamOutlivesTimeouts(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, func(s *settings) {
+				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 50*time.Millisecond, 300*time.Millisecond
+				s.cfg.BodyTimeout, s.cfg.UnaryTimeout = 200*time.Millisecond, 200*time.Millisecond
+				s.tweak = func(hs *http.Server) {
+					hs.ReadHeaderTimeout, hs.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond
+				}
+			})
+			s, _ := subscribe(t, b.client(i, b.token))
+			for start := time.Now(); time.Since(start) < time.Second; {
+				if !s.Receive() {
+					t.Fatalf("ended after %v: %v", time.Since(start), s.Err())
+				}
+				if s.Msg().GetHeartbeat() == nil {
+					t.Errorf("got %v", s.Msg())
+				}
+			}
+		})
+	}
+}
+
+// A reader who is there but does not read is cut by the deadline of a frame, long before its queue is full.
+func TestReaderThatStopsReading(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, func(s *settings) {
+				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 100*time.Millisecond, 500*time.Millisecond
+				s.hub.QueueBytes, s.hub.QueueEvents = 1<<30, 1<<20
+			})
+			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
+			events(t, s, 1)
+			for range 500 { // 30 MB: more than the buffers on the way hold
+				b.log.append("a", func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) })
+			}
+			line := b.logged.oneLine(t)
+			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 500ms") {
+				t.Errorf("logged %v", line)
+			}
+			if _, err := b.hub.Session(session.GetSessionId(), "ada"); err == nil {
+				t.Error("the session still lives")
+			}
+			for s.Receive() { // what was on its way
+			}
+			if s.Err() == nil {
+				t.Error("the stream ended well")
+			}
+		})
+	}
+}
+
+// One who reads again in time learns where it stood.
+func TestSlowReaderLearnsItsPosition(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, func(s *settings) { s.hub.QueueBytes, s.hub.QueueEvents = 256<<10, 8 })
+			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
+			events(t, s, 1)
+			big := func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) }
+			testkit.Eventually(t, 10*time.Second, func() error {
+				b.log.append("a", big)
+				if _, err := b.hub.Session(session.GetSessionId(), "ada"); err == nil {
+					return errors.New("the stream was not cut")
+				}
+				return nil
+			})
+			last := int64(0)
+			for s.Receive() {
+				for _, e := range s.Msg().GetEvents() {
+					if e.GetSeq() != last+1 {
+						t.Fatalf("event %d follows %d", e.GetSeq(), last)
+					}
+					last = e.GetSeq()
+				}
+			}
+			d, _ := details(t, s.Err())
+			if connect.CodeOf(s.Err()) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_SLOW_CONSUMER ||
+				len(d.GetPositions()) != 1 || d.GetPositions()[0].GetSeq() != last || last == 0 {
+				t.Errorf("read up to %d, then %v, %v", last, s.Err(), d)
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package embedded
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// committer joins what is to be written into one batch at a time, and takes a new view after each sync. It is one
+// goroutine, so that between a sync and the next commit there is a moment at which the database shows synced data only.
+type committer struct {
+	store *Store
+	// wake holds a token while there may be something to do.
+	wake chan struct{}
+	// ended is closed when the goroutine has written everything after quit was closed.
+	quit, ended chan struct{}
+
+	// mu guards queue.
+	mu    sync.Mutex
+	queue []*pending
+}
+
+// pending is one batch on its way to the disk. Its batch belongs to the committer.
+type pending struct {
+	batch *pebble.Batch
+	// lazy needs no sync: its loss in a crash only repeats work. Nothing but its absence may be seen.
+	lazy bool
+	// done is closed once err is set and the batch is in the view, or, if lazy, in the database.
+	done chan struct{}
+	err  error
+}
+
+func (c *committer) start(s *Store) {
+	c.store = s
+	c.wake = make(chan struct{}, 1)
+	c.quit, c.ended = make(chan struct{}), make(chan struct{})
+	go c.run()
+}
+
+// commit makes a batch durable and visible. An error leaves the outcome unknown.
+func (c *committer) commit(batch *pebble.Batch) error { return c.wait(c.add(batch, false)) }
+
+// add queues a batch.
+func (c *committer) add(batch *pebble.Batch, lazy bool) *pending {
+	p := &pending{batch: batch, lazy: lazy, done: make(chan struct{})}
+	c.mu.Lock()
+	c.queue = append(c.queue, p)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return p
+}
+
+// wait waits for a batch that was added, or for the store's failure.
+func (c *committer) wait(p *pending) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-c.store.failure.failed:
+		return c.store.failure.err()
+	}
+}
+
+// stop ends the committer after what is queued is written. Nothing may be added any more.
+func (c *committer) stop() error {
+	close(c.quit)
+	select {
+	case <-c.ended:
+		return c.store.failure.err()
+	case <-c.store.failure.failed:
+		return c.store.failure.err()
+	}
+}
+
+func (c *committer) run() {
+	defer close(c.ended)
+	for {
+		select {
+		case <-c.wake:
+			c.writeAll()
+		case <-c.quit:
+			c.writeAll()
+			return
+		}
+	}
+}
+
+// writeAll writes what is queued as one batch and answers everyone.
+func (c *committer) writeAll() {
+	c.mu.Lock()
+	group := c.queue
+	c.queue = nil
+	c.mu.Unlock()
+	if len(group) == 0 {
+		return
+	}
+	err := c.write(group)
+	for _, p := range group {
+		p.err = err
+		close(p.done)
+	}
+}
+
+func (c *committer) write(group []*pending) (err error) {
+	if err := c.store.failure.err(); err != nil {
+		return err
+	}
+	// Pebble panics where it can't append to its log, with its own locks held. No batch is written after that.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("commit: %v", r)
+			c.store.failure.fail(err)
+		}
+	}()
+	batch, lazy := group[0].batch, group[0].lazy
+	for _, p := range group[1:] {
+		lazy = lazy && p.lazy
+		if err := batch.Apply(p.batch, nil); err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
+		if err := p.batch.Close(); err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
+	}
+	sync := pebble.Sync
+	if lazy {
+		sync = pebble.NoSync
+	}
+	if err := c.store.db.Apply(batch, sync); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	if !lazy {
+		c.store.views.replace(c.store.db.NewSnapshot())
+	}
+	if err := batch.Close(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}

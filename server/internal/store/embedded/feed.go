@@ -1,0 +1,132 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// feed reads a bucket's outbox. Published deletes rows without waiting for a sync: a deletion lost in a crash only
+// makes them come again.
+type feed struct {
+	store  *Store
+	bucket *bucket
+	// next is the ordinal to read from: a new feed seeks over what was deleted, and only once.
+	next int64
+	// returned holds the ordinals that Published is to confirm.
+	returned []int64
+	// saving is the last deletion that was queued; nil if none was.
+	saving *pending
+}
+
+// outboxEnd is the exclusive end of a bucket's rows. The last bucket's is beyond all ordinals that are ever reached.
+func outboxEnd(bucket int) []byte { return outboxKey(bucket, 1<<63-1) }
+
+// OpenFeed implements message.Store.
+func (s *Store) OpenFeed(_ context.Context, bucketNumber int) (message.Feed, error) {
+	if bucketNumber < 0 || bucketNumber >= len(s.buckets) {
+		return nil, fmt.Errorf("open feed: bucket %d is not one of %d", bucketNumber, len(s.buckets))
+	}
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("open feed: %w", err)
+	}
+	defer s.end()
+	return &feed{store: s, bucket: s.buckets[bucketNumber]}, nil
+}
+
+// Next implements message.Feed.
+func (f *feed) Next(ctx context.Context, most int) ([]message.Entry, error) {
+	for {
+		arrival := f.bucket.arrival()
+		entries, err := f.read(most)
+		if err != nil {
+			return nil, fmt.Errorf("feed: %w", err)
+		}
+		if len(entries) > 0 {
+			return entries, nil
+		}
+		select {
+		case <-arrival:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("feed: %w", context.Cause(ctx))
+		case <-f.store.done:
+			return nil, fmt.Errorf("feed: %w", ErrClosed)
+		}
+	}
+}
+
+// read reads what is there.
+func (f *feed) read(most int) (entries []message.Entry, err error) {
+	if err := f.store.begin(); err != nil {
+		return nil, err
+	}
+	defer f.store.end()
+	v := f.store.views.view()
+	defer f.store.views.release(v)
+	iter, err := v.NewIter(&pebble.IterOptions{
+		LowerBound: outboxKey(f.bucket.number, f.next),
+		UpperBound: outboxEnd(f.bucket.number),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	var ordinals []int64
+	for iter.First(); iter.Valid() && len(entries) < most; iter.Next() {
+		channel, seq := outboxEntry(iter.Value())
+		e, err := v.must(channel, seq)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+		ordinals = append(ordinals, trailing(iter.Key()))
+	}
+	if err := iter.Error(); err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	if n := len(ordinals); n > 0 {
+		f.next = ordinals[n-1] + 1
+		f.returned = append(f.returned, ordinals...)
+	}
+	return entries, nil
+}
+
+// Published implements message.Feed. It does not wait for the disk.
+func (f *feed) Published(context.Context) error {
+	if len(f.returned) == 0 {
+		return nil
+	}
+	if err := f.store.begin(); err != nil {
+		return fmt.Errorf("published: %w", err)
+	}
+	defer f.store.end()
+	if err := f.store.failure.err(); err != nil {
+		return fmt.Errorf("published: %w", err)
+	}
+	// Not one range deletion: Pebble gathers those of its memtable anew for each iterator, which gets ever slower.
+	batch := f.store.db.NewBatch()
+	for _, ordinal := range f.returned {
+		if err := batch.Delete(outboxKey(f.bucket.number, ordinal), nil); err != nil {
+			return fmt.Errorf("published: %w", errors.Join(err, batch.Close()))
+		}
+	}
+	f.saving = f.store.commits.add(batch, true)
+	f.returned = f.returned[:0]
+	return nil
+}
+
+// Close implements message.Feed.
+func (f *feed) Close(context.Context) error {
+	if f.saving == nil {
+		return nil
+	}
+	if err := f.store.commits.wait(f.saving); err != nil {
+		return fmt.Errorf("close feed: %w", err)
+	}
+	f.saving = nil
+	return nil
+}

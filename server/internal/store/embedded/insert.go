@@ -1,0 +1,208 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// maxHeads is how many channels' ends a bucket remembers.
+const maxHeads = 4096
+
+// bucket is what Insert knows of a bucket.
+type bucket struct {
+	number int
+
+	// mu lets one Insert of the bucket run at a time, from its checks until its sync. It guards what follows.
+	mu sync.Mutex
+	// heads holds the last seqs of some channels.
+	heads map[string]int64
+	// ordinal is the last outbox row's.
+	ordinal int64
+
+	// waking guards arrived.
+	waking sync.Mutex
+	// arrived is closed, and replaced, when there is something new for the bucket's feeds.
+	arrived chan struct{}
+}
+
+// newBucket finds where the bucket's outbox ends. Ordinals of published rows may be used again: their rows are gone.
+func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
+	b = &bucket{number: number, heads: map[string]int64{}, arrived: make(chan struct{})}
+	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: outboxKey(number, 0), UpperBound: outboxEnd(number)})
+	if err != nil {
+		return nil, fmt.Errorf("outbox of bucket %d: %w", number, err)
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	if iter.Last() {
+		b.ordinal = trailing(iter.Key())
+	}
+	return b, iter.Error()
+}
+
+// arrival is closed when entries become visible that a view taken before does not show.
+func (b *bucket) arrival() <-chan struct{} {
+	b.waking.Lock()
+	defer b.waking.Unlock()
+	return b.arrived
+}
+
+func (b *bucket) wake() {
+	b.waking.Lock()
+	defer b.waking.Unlock()
+	close(b.arrived)
+	b.arrived = make(chan struct{})
+}
+
+// Insert implements message.LogWriter. It looks at ctx before it starts and not while it waits for the fsync, since
+// what is handed to the log can't be taken back.
+func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.Entry) (int, error) {
+	if err := s.begin(); err != nil {
+		return 0, notStored(err)
+	}
+	defer s.end()
+	if err := s.check(bucketNumber, entries); err != nil {
+		return 0, notStored(err)
+	}
+	if len(entries) == 0 {
+		return 0, nil
+	}
+	b := s.buckets[bucketNumber]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := errors.Join(ctx.Err(), s.failure.err()); err != nil {
+		return 0, notStored(err)
+	}
+	v := s.views.view()
+	defer s.views.release(v)
+	a := &appending{view: v, bucket: b, batch: s.db.NewBatch(), heads: map[string]int64{}, keys: map[string]struct{}{}, ordinal: b.ordinal}
+	n, err := a.addAll(entries)
+	var conflict *message.ConflictError
+	if err != nil && !errors.As(err, &conflict) {
+		return 0, notStored(errors.Join(err, a.batch.Close()))
+	}
+	if n == 0 {
+		return 0, errors.Join(err, a.batch.Close())
+	}
+	if err := s.commits.commit(a.batch); err != nil {
+		return 0, fmt.Errorf("insert: %w: %w", message.ErrUnknownOutcome, err)
+	}
+	b.advance(a)
+	b.wake()
+	return n, err
+}
+
+func notStored(err error) error { return fmt.Errorf("insert: %w: %w", message.ErrNotStored, err) }
+
+// check refuses what a caller must not ask for.
+func (s *Store) check(bucketNumber int, entries []message.Entry) error {
+	if bucketNumber < 0 || bucketNumber >= len(s.buckets) {
+		return fmt.Errorf("bucket %d is not one of %d", bucketNumber, len(s.buckets))
+	}
+	for i := range entries {
+		e := &entries[i]
+		if message.Bucket(e.ChannelID, len(s.buckets)) != bucketNumber {
+			return fmt.Errorf("channel %q is not in bucket %d", e.ChannelID, bucketNumber)
+		}
+		if !named(e.ChannelID, e.MsgID, e.FromID, e.ClientMsgID) {
+			return errors.New("an id has a zero byte")
+		}
+	}
+	return nil
+}
+
+// advance takes over what was stored. b.mu is held.
+func (b *bucket) advance(a *appending) {
+	b.ordinal = a.ordinal
+	if len(b.heads)+len(a.heads) > maxHeads {
+		clear(b.heads)
+	}
+	for channel, seq := range a.heads {
+		b.heads[channel] = seq
+	}
+}
+
+// appending builds an Insert's batch. It sees the store as of the last sync, which has all earlier Inserts of the
+// bucket, and its own batch.
+type appending struct {
+	view   *view
+	bucket *bucket
+	batch  *pebble.Batch
+	// used looks client keys up.
+	used    *finder
+	heads   map[string]int64
+	keys    map[string]struct{}
+	ordinal int64
+}
+
+// addAll adds entries up to the first that clashes, and tells how many.
+func (a *appending) addAll(entries []message.Entry) (n int, err error) {
+	used, err := a.view.finder()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, used.Close()) }()
+	a.used = used
+	for i := range entries {
+		e := &entries[i]
+		head, err := a.head(e.ChannelID)
+		if err != nil {
+			return i, err
+		}
+		key := clientKey(e.ChannelID, e.FromID, e.ClientMsgID)
+		_, used := a.keys[string(key)]
+		if !used {
+			if used, err = a.used.has(key); err != nil {
+				return i, err
+			}
+		}
+		if used || e.Seq != head+1 {
+			return i, &message.ConflictError{ChannelID: e.ChannelID}
+		}
+		if err := a.add(e, key); err != nil {
+			return i, err
+		}
+		a.heads[e.ChannelID] = e.Seq
+		a.keys[string(key)] = struct{}{}
+	}
+	return len(entries), nil
+}
+
+func (a *appending) head(channel string) (int64, error) {
+	if seq, ok := a.heads[channel]; ok {
+		return seq, nil
+	}
+	if seq, ok := a.bucket.heads[channel]; ok {
+		return seq, nil
+	}
+	return a.view.lastSeq(channel)
+}
+
+// add adds an entry's rows.
+func (a *appending) add(e *message.Entry, key []byte) error {
+	value, err := encode(e)
+	if err != nil {
+		return err
+	}
+	seq := number(nil, e.Seq)
+	a.ordinal++
+	err = errors.Join(
+		a.batch.Set(entryKey(e.ChannelID, e.Seq), value, nil),
+		a.batch.Set(key, seq, nil),
+		a.batch.Set(outboxKey(a.bucket.number, a.ordinal), outboxValue(e.ChannelID, e.Seq), nil),
+	)
+	if e.Kind == message.KindSend {
+		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil))
+	} else {
+		err = errors.Join(err, a.batch.Set(changeKey(e.ChannelID, e.TargetSeq, e.Seq), []byte{byte(e.Kind)}, nil))
+	}
+	if err != nil {
+		return fmt.Errorf("add entry %d of %s: %w", e.Seq, e.ChannelID, err)
+	}
+	return nil
+}

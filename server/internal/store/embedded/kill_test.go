@@ -1,0 +1,119 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// childDir names the folder in which a process of this test binary is to append until it is killed.
+const childDir = "PARLEY_TEST_APPEND_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		fmt.Fprintln(os.Stderr, appendForEver(dir))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// appendForEver prints a line for each entry once it is acknowledged. It returns only if something fails.
+func appendForEver(dir string) error {
+	s, err := Open(dir, Config{})
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for b := range defaultBuckets {
+		g.Go(func() error {
+			channels := []string{channelIn(b, 0), channelIn(b, 1)}
+			for {
+				var batch []message.Entry
+				for _, c := range channels {
+					h, err := s.Head(context.Background(), c)
+					if err != nil {
+						return err
+					}
+					for i := range int64(5) {
+						batch = append(batch, sendEntry(c, h.Seq+1+i))
+					}
+				}
+				if _, err := s.Insert(context.Background(), b, batch); err != nil {
+					return err
+				}
+				for i := range batch {
+					// One write each, so that a line is whole or not there.
+					if _, err := fmt.Printf("%s %d\n", batch[i].ChannelID, batch[i].Seq); err != nil {
+						return err
+					}
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// TestKill kills a process that appends, three times over the same folder, and looks for all that it acknowledged.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	acked := map[string]int64{}
+	for round := range 3 {
+		countAcks(t, dir, 400*(round+1), acked)
+		s, err := Open(dir, Config{})
+		if err != nil {
+			t.Fatalf("open after the kill: %v", err)
+		}
+		for channel, seq := range acked {
+			wantLog(t, s, channel, seq, true)
+		}
+		closeStore(t, s)
+	}
+	if len(acked) != 2*defaultBuckets {
+		t.Fatalf("%d channels were acknowledged, want %d", len(acked), 2*defaultBuckets)
+	}
+}
+
+// countAcks runs the child until it has printed n lines, kills it, and reads what else it had printed.
+func countAcks(t *testing.T, dir string, n int, acked map[string]int64) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self) //nolint:gosec // this very binary
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for scanner := bufio.NewScanner(out); scanner.Scan(); lines++ {
+		var channel string
+		var seq int64
+		if _, err := fmt.Sscan(scanner.Text(), &channel, &seq); err != nil {
+			continue // the line that the kill cut off
+		}
+		acked[channel] = max(acked[channel], seq)
+		if lines == n {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // killed
+	if lines < n {
+		t.Fatalf("the child ended after %d acknowledgements", lines)
+	}
+}

@@ -1,0 +1,133 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// view is the database as it was after a sync. It is shared by all who read between that sync and the next.
+type view struct {
+	*pebble.Snapshot
+	// refs counts the users, and one more while it is the current view; guarded by views.mu.
+	refs int
+}
+
+// views hands out the current view.
+type views struct {
+	mu      sync.Mutex
+	current *view
+}
+
+// view gives the current view, which release must give back.
+func (vs *views) view() *view {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.current.refs++
+	return vs.current
+}
+
+func (vs *views) release(v *view) {
+	vs.mu.Lock()
+	v.refs--
+	last := v.refs == 0
+	vs.mu.Unlock()
+	if last {
+		// A snapshot's Close has nothing to report but nil.
+		_ = v.Close()
+	}
+}
+
+func (vs *views) replace(snapshot *pebble.Snapshot) {
+	vs.mu.Lock()
+	old := vs.current
+	vs.current = &view{Snapshot: snapshot, refs: 1}
+	vs.mu.Unlock()
+	vs.release(old)
+}
+
+// finder tells which keys are there. Unlike Get, it asks the filters of the lowest level too, so that a key which is
+// not there, as nearly all are, costs no read of a block.
+type finder struct{ *pebble.Iterator }
+
+func (v *view) finder() (*finder, error) {
+	iter, err := v.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return nil, fmt.Errorf("find: %w", err)
+	}
+	return &finder{Iterator: iter}, nil
+}
+
+// has reports whether there is a row with this key.
+func (f *finder) has(key []byte) (bool, error) {
+	if f.SeekPrefixGE(key) {
+		return true, nil
+	}
+	if err := f.Error(); err != nil {
+		return false, fmt.Errorf("find: %w", err)
+	}
+	return false, nil
+}
+
+// seq reads a row whose value is a seq. ok is false if there is none.
+func (v *view) seq(key []byte) (seq int64, ok bool, err error) {
+	value, closer, err := v.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("get: %w", err)
+	}
+	seq = trailing(value)
+	return seq, true, closer.Close()
+}
+
+// entry reads an entry by its place. ok is false if there is none.
+func (v *view) entry(channel string, seq int64) (e message.Entry, ok bool, err error) {
+	value, closer, err := v.Get(entryKey(channel, seq))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return message.Entry{}, false, nil
+	}
+	if err != nil {
+		return message.Entry{}, false, fmt.Errorf("get: %w", err)
+	}
+	e, err = decode(value)
+	return e, err == nil, errors.Join(err, closer.Close())
+}
+
+// must reads an entry that another row of the same view names.
+func (v *view) must(channel string, seq int64) (message.Entry, error) {
+	e, ok, err := v.entry(channel, seq)
+	if err == nil && !ok {
+		err = fmt.Errorf("entry %d of %s is missing", seq, channel)
+	}
+	return e, err
+}
+
+// changes reads the edits and recalls of the message at target, in order, where keep wants them.
+func (v *view) changes(channel string, target int64, keep func(seq int64, kind message.Kind) bool) (found []message.Entry, err error) {
+	iter, err := v.NewIter(&pebble.IterOptions{
+		LowerBound: changeKey(channel, target, 0),
+		UpperBound: changeKey(channel, target+1, 0),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("changes of %d: %w", target, err)
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		seq := trailing(iter.Key())
+		if !keep(seq, message.Kind(iter.Value()[0])) { //nolint:gosec // written from an int8
+			continue
+		}
+		e, err := v.must(channel, seq)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, e)
+	}
+	return found, iter.Error()
+}

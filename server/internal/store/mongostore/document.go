@@ -1,0 +1,64 @@
+package mongostore
+
+import (
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// document is an entry as it is stored.
+type document struct {
+	// ID is the message's for a send, so that a message is found by it, and a fresh one for an edit or a recall.
+	ID          string            `bson:"_id"`
+	MsgID       string            `bson:"msg_id"`
+	Seq         int64             `bson:"seq"`
+	ChannelID   string            `bson:"channel_id"`
+	Content     string            `bson:"content"`
+	FromID      string            `bson:"from_id"`
+	MsgType     string            `bson:"msg_type"`
+	MsgTime     time.Time         `bson:"msg_time"`
+	Status      message.Status    `bson:"status"`
+	Count       int64             `bson:"count"`
+	Kind        message.Kind      `bson:"kind"`
+	TargetSeq   int64             `bson:"target_seq,omitempty"`
+	Metadata    map[string]string `bson:"metadata,omitempty"`
+	ClientMsgID string            `bson:"client_msg_id"`
+	Digest      []byte            `bson:"digest,omitempty"`
+	ChangedSeq  int64             `bson:"changed_seq"`
+	Traceparent string            `bson:"traceparent,omitempty"`
+	// TS is written as Timestamp(0,0), which mongod replaces by its own time: ascending in a channel whatever the nodes'
+	// clocks say, and never later than the entry's place in the oplog.
+	TS bson.Timestamp `bson:"ts"`
+}
+
+func documentOf(e *message.Entry) document {
+	id := e.MsgID
+	if e.Kind != message.KindSend {
+		id = bson.NewObjectID().Hex()
+	}
+	return document{
+		ID: id, MsgID: e.MsgID, Seq: e.Seq, ChannelID: e.ChannelID, Content: e.Content, FromID: e.FromID,
+		MsgType: e.MsgType, MsgTime: e.MsgTime, Status: e.Status, Count: e.Count, Kind: e.Kind, TargetSeq: e.TargetSeq,
+		Metadata: e.Metadata, ClientMsgID: e.ClientMsgID, Digest: e.Digest, ChangedSeq: e.ChangedSeq,
+		Traceparent: e.Traceparent,
+	}
+}
+
+func (d *document) entry() message.Entry {
+	e := message.Entry{
+		Message: message.Message{
+			MsgID: d.MsgID, ChannelID: d.ChannelID, Seq: d.Seq, Count: d.Count, FromID: d.FromID, MsgType: d.MsgType,
+			Content: d.Content, ClientMsgID: d.ClientMsgID, MsgTime: d.MsgTime.UTC(), Status: d.Status,
+			ChangedSeq: d.ChangedSeq,
+		},
+		Kind: d.Kind, TargetSeq: d.TargetSeq, Traceparent: d.Traceparent,
+	}
+	if len(d.Metadata) > 0 {
+		e.Metadata = d.Metadata
+	}
+	if len(d.Digest) > 0 {
+		e.Digest = d.Digest
+	}
+	return e
+}

@@ -1,0 +1,206 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// The waits between a feed's failures.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// feed is one bucket's change feed: a change stream that is opened again wherever it breaks, and, where its place is no
+// longer in the oplog, a read of the store itself.
+type feed struct {
+	store  *Store
+	bucket int
+	log    *slog.Logger
+	retry  *backoff.ExponentialBackOff
+	saver  *saver
+	// life ends with Close, which ends a Next that waits.
+	life context.Context //nolint:containedctx // not a call's context
+	end  context.CancelFunc
+
+	mu sync.Mutex // held by each call; guards what follows
+	// read is where the stream goes on: all before it was returned, but for what the backlog still has to.
+	read   position
+	stream *mongo.ChangeStream
+	// backlog is set from the loss of the stream's place until all that the store holds before read was returned.
+	backlog *backlog
+	// unconfirmed counts what was returned since Published.
+	unconfirmed int
+	// offered is when read was last handed to the saver, and for what place.
+	offered     time.Time
+	offeredTime bson.Timestamp
+}
+
+var _ message.Feed = (*feed)(nil)
+
+// OpenFeed opens a bucket's feed where the last one's saved position is.
+func (s *Store) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
+	if bucket < 0 || bucket >= len(s.buckets) {
+		return nil, fmt.Errorf("open feed: bucket %d of %d", bucket, len(s.buckets))
+	}
+	at, err := s.loadPosition(ctx, bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open feed: %w", err)
+	}
+	f := &feed{
+		store: s, bucket: bucket, log: s.log.With("bucket", bucket), read: at, offered: time.Now(), offeredTime: at.Time,
+		retry: &backoff.ExponentialBackOff{
+			InitialInterval: firstRetry, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: lastRetry,
+		},
+	}
+	f.retry.Reset()
+	f.life, f.end = context.WithCancel(s.life)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.feeds == nil {
+		f.end()
+		return nil, fmt.Errorf("open feed: %w", errClosed)
+	}
+	s.feeds[f] = struct{}{}
+	f.saver = newSaver(
+		func(p position) error { return s.savePosition(s.life, bucket, p) },
+		func(err error) { f.log.WarnContext(f.life, "change feed: position not saved", "error", err) })
+	return f, nil
+}
+
+// Next returns entries in the order of the oplog. It survives what the server does, with a wait between failures, and
+// returns an error only when ctx or the feed has ended.
+func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.life, cancel)()
+	for {
+		if f.life.Err() != nil {
+			return nil, errClosed
+		}
+		entries, err := f.poll(ctx, max(limit, 1))
+		if len(entries) > 0 {
+			if err != nil { // it comes again from behind these
+				f.closeStream(context.WithoutCancel(ctx))
+			}
+			f.unconfirmed += len(entries)
+			f.retry.Reset()
+			return entries, nil
+		}
+		if err == nil {
+			f.retry.Reset()
+			continue
+		}
+		if f.life.Err() != nil {
+			f.closeStream(context.WithoutCancel(ctx))
+			return nil, errClosed
+		}
+		if ctx.Err() != nil {
+			// What the stream had brought and Next had not returned went with the call: start from the last returned.
+			f.closeStream(context.WithoutCancel(ctx))
+			return nil, fmt.Errorf("change feed: %w", ctx.Err())
+		}
+		f.recover(ctx, err)
+	}
+}
+
+// recover makes ready for the next try after a failure, and waits.
+func (f *feed) recover(ctx context.Context, err error) {
+	f.closeStream(ctx)
+	wait := f.retry.NextBackOff()
+	if placeLost(err) {
+		f.log.WarnContext(ctx, "change feed: place lost, reading from the store", "error", err, "wait", wait)
+		if err := f.startBacklog(ctx); err != nil {
+			f.log.WarnContext(ctx, "change feed: no new place", "error", err)
+		}
+	} else {
+		f.log.WarnContext(ctx, "change feed: opening again", "error", err, "wait", wait)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// poll returns up to limit entries, of the backlog first. Without any it returns after a moment, to be called again.
+func (f *feed) poll(ctx context.Context, limit int) ([]message.Entry, error) {
+	if f.stream == nil {
+		if err := f.openStream(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if f.backlog != nil {
+		entries, err := f.backlog.next(ctx, f.store, f.bucket, limit)
+		if err != nil || len(entries) > 0 {
+			return entries, err
+		}
+		f.backlog = nil
+	}
+	return f.follow(ctx, limit)
+}
+
+// Published confirms what Next has returned. The position is saved within 200 ms, or at once after 256 entries.
+func (f *feed) Published(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.life.Err() != nil {
+		return errClosed
+	}
+	n := f.unconfirmed
+	f.unconfirmed = 0
+	// During a backlog no place in the stream has everything before it published.
+	if f.backlog == nil && n > 0 {
+		f.confirm(n)
+	}
+	return nil
+}
+
+func (f *feed) confirm(events int) {
+	f.offered, f.offeredTime = time.Now(), f.read.Time
+	f.saver.confirm(f.read, events)
+}
+
+// idle notes how far the stream has looked without finding anything, so that the place does not age out of the oplog.
+func (f *feed) idle(token bson.Raw) {
+	at, ok := tokenTime(token)
+	if !ok || at.Before(f.read.Time) {
+		return
+	}
+	f.read = position{Time: at, Token: bson.Raw(append([]byte(nil), token...))}
+	if f.unconfirmed == 0 && f.offeredTime.Before(at) && time.Since(f.offered) >= saveIdle {
+		f.confirm(0)
+	}
+}
+
+// Close ends a Next that waits, saves what was confirmed, and frees the feed. A second Close does nothing.
+func (f *feed) Close(ctx context.Context) error {
+	f.end()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.store.mu.Lock()
+	delete(f.store.feeds, f)
+	f.store.mu.Unlock()
+	if f.saver == nil {
+		return nil
+	}
+	f.closeStream(ctx)
+	err := f.saver.close(ctx)
+	f.saver = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close feed: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// duplicateKey is the server's code for a clash in a unique index.
+const duplicateKey = 11000
+
+// sentKey is the context key of a mark that watchSends sets.
+type sentKey struct{}
+
+// watchSends makes a monitor that marks the calls of which a command was about to be written to a connection, and hands
+// everything on to next. A call without the mark has reached no server, whatever its error says.
+func watchSends(next *event.CommandMonitor) *event.CommandMonitor {
+	var m event.CommandMonitor
+	if next != nil {
+		m = *next
+	}
+	then := m.Started
+	m.Started = func(ctx context.Context, e *event.CommandStartedEvent) {
+		if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok {
+			sent.Store(true)
+		}
+		if then != nil {
+			then(ctx, e)
+		}
+	}
+	return &m
+}
+
+// Insert appends entries of one bucket as one ordered insert, acknowledged by a majority's journals. The driver retries
+// it under one transaction number, which the server executes once, so a lost reply alone leaves nothing unknown.
+func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry) (int, error) {
+	if len(entries) == 0 {
+		return 0, nil
+	}
+	docs := make([]document, len(entries))
+	for i := range entries {
+		if b := message.Bucket(entries[i].ChannelID, len(s.buckets)); b != bucket {
+			return 0, fmt.Errorf("insert: channel %s is of bucket %d, not %d: %w", entries[i].ChannelID, b, bucket,
+				message.ErrNotStored)
+		}
+		docs[i] = documentOf(&entries[i])
+	}
+	var sent atomic.Bool
+	ctx = context.WithValue(ctx, sentKey{}, &sent)
+	err := s.run(ctx, func(ctx context.Context) error {
+		_, err := s.buckets[bucket].majority.InsertMany(ctx, docs, options.InsertMany().SetOrdered(true))
+		return err
+	})
+	if err == nil {
+		return len(entries), nil
+	}
+	if !sent.Load() {
+		return 0, fmt.Errorf("insert: %w: %w", message.ErrNotStored, err)
+	}
+	if n, ok := conflictAt(err); ok && n < len(entries) {
+		return n, &message.ConflictError{ChannelID: entries[n].ChannelID}
+	}
+	return 0, fmt.Errorf("insert: %w: %w", message.ErrUnknownOutcome, err)
+}
+
+// conflictAt gives the index at which an ordered insert stopped on a unique index, if that is all that went wrong: with a
+// write concern error beside it, what stands before the index is stored but may be rolled back.
+func conflictAt(err error) (int, bool) {
+	var failed mongo.BulkWriteException
+	if !errors.As(err, &failed) || failed.WriteConcernError != nil || len(failed.WriteErrors) != 1 {
+		return 0, false
+	}
+	we := failed.WriteErrors[0]
+	return we.Index, we.Code == duplicateKey
+}

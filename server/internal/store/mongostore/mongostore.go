@@ -1,0 +1,210 @@
+// Package mongostore is the message store of record on MongoDB, a replica set.
+//
+// A bucket's entries are one collection, `messages_<n>`, in which two unique indexes decide everything: of a channel and
+// a seq there is one entry, and of a channel, a sender and a client_msg_id. Every write is acknowledged by a majority's
+// journals. There are no transactions: a stopped client inside one blocks others for as long as the server lets it.
+//
+// Reads are majority reads, which by themselves may be stale: a primary that was stopped and replaced answers them from
+// its past when it wakes. So the store remembers the operation time of what it has been told last (its horizon), and no
+// read is answered from before it; only Head, linearizable, needs no horizon.
+//
+// Head and Target wait for a majority's journals: some 3 ms on a set of three. A set of one writes its journal when it
+// must or every 100 ms, and nothing makes it for a read: there, set storage.journal.commitIntervalMs low.
+//
+// Two more collections: `meta` holds what the store was made with, `feeds` the position of each bucket's change feed.
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// What a zero Config means.
+const (
+	DefaultBuckets = 4
+	DefaultTimeout = 5 * time.Second
+)
+
+// maxBuckets is far above what helps: each bucket costs a change stream on the primary.
+const maxBuckets = 256
+
+// errClosed is what a feed answers once it or its store has been closed.
+var errClosed = errors.New("mongostore: closed")
+
+// Config says which store to open.
+type Config struct {
+	// URI names a replica set. Its settings for read and write concern, read preference and retries are overridden.
+	URI string
+	// Database is the store's; nothing else should live in it.
+	Database string
+	// Buckets is fixed when the store is made. 0 takes what is there, or DefaultBuckets for a new store.
+	Buckets int
+	// Timeout bounds each operation, retries and failovers included; 0 is DefaultTimeout.
+	Timeout time.Duration
+	// Logger gets what a feed survives; nil discards it.
+	Logger *slog.Logger
+	// Monitor, if set, sees every command, for tracing and metrics.
+	Monitor *event.CommandMonitor
+}
+
+// Store implements message.Store. It is safe for concurrent use.
+type Store struct {
+	client  *mongo.Client
+	db      *mongo.Database
+	timeout time.Duration
+	log     *slog.Logger
+	buckets []bucket
+	horizon horizon
+
+	// life ends with Close; the feeds' background work lives in it.
+	life context.Context //nolint:containedctx // not a call's context
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	identity message.Identity   // guarded by mu
+	feeds    map[*feed]struct{} // guarded by mu; nil once closed
+}
+
+var _ message.Store = (*Store)(nil)
+
+// bucket is one messages_<n>, with the two read concerns it is read with.
+type bucket struct {
+	majority     *mongo.Collection
+	linearizable *mongo.Collection
+}
+
+// Open connects to the replica set and makes what is not there: collections, indexes, the store's identity and the
+// feeds' positions. It refuses a server that is in no replica set, and another number of buckets than the store has.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Database == "" {
+		return nil, errors.New("open mongo store: no database is named")
+	}
+	if cfg.Buckets < 0 || cfg.Buckets > maxBuckets {
+		return nil, fmt.Errorf("open mongo store: %d buckets: must be 1 to %d", cfg.Buckets, maxBuckets)
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	client, err := mongo.Connect(clientOptions(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("open mongo store: %w", err)
+	}
+	s := &Store{
+		client: client, db: client.Database(cfg.Database), timeout: cfg.Timeout, log: cfg.Logger,
+		feeds: make(map[*feed]struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.prepare(ctx, cfg.Buckets); err != nil {
+		s.end()
+		return nil, errors.Join(fmt.Errorf("open mongo store: %w", err), client.Disconnect(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func clientOptions(cfg Config) *options.ClientOptions {
+	journaled := true
+	return options.Client().ApplyURI(cfg.URI).
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}).
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetRetryWrites(true).
+		SetRetryReads(true).
+		SetServerSelectionTimeout(cfg.Timeout).
+		SetConnectTimeout(cfg.Timeout).
+		SetHeartbeatInterval(2 * time.Second).
+		SetMonitor(watchSends(cfg.Monitor))
+}
+
+// prepare makes the store or finds it made.
+func (s *Store) prepare(ctx context.Context, buckets int) error {
+	if err := s.checkReplicaSet(ctx); err != nil {
+		return err
+	}
+	identity, err := s.loadIdentity(ctx, buckets)
+	if err != nil {
+		return err
+	}
+	s.identity = identity
+	s.buckets = make([]bucket, identity.Buckets)
+	for i := range s.buckets {
+		name := fmt.Sprintf("messages_%d", i)
+		s.buckets[i] = bucket{
+			majority: s.db.Collection(name),
+			linearizable: s.db.Collection(name,
+				options.Collection().SetReadConcern(readconcern.Linearizable())),
+		}
+	}
+	return s.prepareBuckets(ctx)
+}
+
+func (s *Store) checkReplicaSet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var hello struct {
+		SetName string `bson:"setName"`
+	}
+	err := s.client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+	if err != nil {
+		return fmt.Errorf("reach the server: %w", err)
+	}
+	if hello.SetName == "" {
+		return errors.New("the server is not a member of a replica set: majority writes and change streams need one")
+	}
+	return nil
+}
+
+// Identity is what the store was made with.
+func (s *Store) Identity() message.Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.identity
+}
+
+// Ping tells whether the primary answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := s.client.Ping(ctx, readpref.Primary()); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	return nil
+}
+
+// Close ends every feed, after saving what was confirmed to it, and disconnects. A second Close does nothing.
+func (s *Store) Close(ctx context.Context) error {
+	s.mu.Lock()
+	feeds := s.feeds
+	s.feeds = nil
+	s.mu.Unlock()
+	if feeds == nil {
+		return nil
+	}
+	var errs []error
+	for f := range feeds {
+		errs = append(errs, f.Close(ctx))
+	}
+	s.end()
+	errs = append(errs, s.client.Disconnect(ctx))
+	return errors.Join(errs...)
+}
+
+// of gives the bucket that a channel's entries are in.
+func (s *Store) of(channelID string) *bucket {
+	return &s.buckets[message.Bucket(channelID, len(s.buckets))]
+}

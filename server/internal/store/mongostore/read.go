@@ -1,0 +1,224 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// Head reads a log's end with linearizable read concern: the server confirms with a majority that it was still primary
+// after it had read. It fails within the store's time limit if there is no majority.
+func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
+	var head message.Head
+	err := s.run(ctx, func(ctx context.Context) (err error) {
+		head, err = s.head(ctx, channelID)
+		return err
+	})
+	if err != nil {
+		return message.Head{}, fmt.Errorf("head: %w", err)
+	}
+	return head, nil
+}
+
+func (s *Store) head(ctx context.Context, channelID string) (message.Head, error) {
+	var row struct {
+		Seq     int64     `bson:"seq"`
+		Count   int64     `bson:"count"`
+		MsgTime time.Time `bson:"msg_time"`
+	}
+	err := s.of(channelID).linearizable.FindOne(ctx, bson.D{{Key: "channel_id", Value: channelID}}, options.FindOne().
+		SetSort(bson.D{{Key: "seq", Value: -1}}).
+		SetProjection(bson.D{{Key: "seq", Value: 1}, {Key: "count", Value: 1}, {Key: "msg_time", Value: 1}})).Decode(&row)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return message.Head{}, nil
+	}
+	if err != nil {
+		return message.Head{}, err
+	}
+	return message.Head{Seq: row.Seq, Count: row.Count, MsgTime: row.MsgTime.UTC()}, nil
+}
+
+// ByClientKeys finds entries by what makes them idempotent, in a majority read from no earlier than the horizon.
+func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []message.ClientKey,
+) (map[message.ClientKey]message.Entry, error) {
+	found := make(map[message.ClientKey]message.Entry, len(keys))
+	if len(keys) == 0 {
+		return found, nil
+	}
+	ids := make(map[string]bson.A)
+	for _, k := range keys {
+		ids[k.FromID] = append(ids[k.FromID], k.ClientMsgID)
+	}
+	var senders bson.A
+	for from, list := range ids {
+		senders = append(senders, bson.D{
+			{Key: "from_id", Value: from}, {Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: list}}},
+		})
+	}
+	entries, err := s.find(ctx, channelID, bson.D{
+		{Key: "channel_id", Value: channelID}, {Key: "$or", Value: senders},
+	}, options.Find().SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
+	if err != nil {
+		return nil, fmt.Errorf("by client keys: %w", err)
+	}
+	for i := range entries {
+		found[message.ClientKey{FromID: entries[i].FromID, ClientMsgID: entries[i].ClientMsgID}] = entries[i]
+	}
+	return found, nil
+}
+
+// Target reads the log's end linearizably first, then the message and the last change of it in the same causally
+// consistent session, so that it knows every entry up to that end.
+func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
+	err = s.run(ctx, func(ctx context.Context) error {
+		if _, err := s.head(ctx, channelID); err != nil {
+			return err
+		}
+		target, ok, err = s.message(ctx, channelID, msgID)
+		if err != nil || !ok {
+			return err
+		}
+		var change document
+		err := s.of(channelID).majority.FindOne(ctx, bson.D{
+			{Key: "channel_id", Value: channelID}, {Key: "target_seq", Value: target.Seq},
+		}, options.FindOne().SetSort(bson.D{{Key: "seq", Value: -1}})).Decode(&change)
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		both := []message.Entry{target, change.entry()}
+		message.Fold(both)
+		target = both[0]
+		if target.Status == message.StatusRecalled {
+			target.Digest = nil
+		}
+		return nil
+	})
+	if err != nil {
+		return message.Entry{}, false, fmt.Errorf("target: %w", err)
+	}
+	return target, ok, nil
+}
+
+// Message finds a message by its id, in a majority read.
+func (s *Store) Message(ctx context.Context, channelID, msgID string) (e message.Entry, ok bool, err error) {
+	err = s.read(ctx, func(ctx context.Context) (err error) {
+		e, ok, err = s.message(ctx, channelID, msgID)
+		return err
+	})
+	if err != nil {
+		return message.Entry{}, false, fmt.Errorf("message: %w", err)
+	}
+	return e, ok, nil
+}
+
+func (s *Store) message(ctx context.Context, channelID, msgID string) (message.Entry, bool, error) {
+	var d document
+	err := s.of(channelID).majority.FindOne(ctx, bson.D{
+		{Key: "_id", Value: msgID}, {Key: "channel_id", Value: channelID}, {Key: "kind", Value: message.KindSend},
+	}).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return message.Entry{}, false, nil
+	}
+	if err != nil {
+		return message.Entry{}, false, err
+	}
+	return d.entry(), true, nil
+}
+
+// Messages returns the sends at these places, in a majority read.
+func (s *Store) Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
+	if len(seqs) == 0 {
+		return nil, nil
+	}
+	entries, err := s.find(ctx, channelID, bson.D{
+		{Key: "channel_id", Value: channelID},
+		{Key: "seq", Value: bson.D{{Key: "$in", Value: seqs}}},
+		{Key: "kind", Value: message.KindSend},
+	}, options.Find().SetBatchSize(int32(len(seqs)+1))) //nolint:gosec // a page's items
+	if err != nil {
+		return nil, fmt.Errorf("messages: %w", err)
+	}
+	return entries, nil
+}
+
+// find reads all that filter finds of a channel.
+func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts *options.FindOptionsBuilder,
+) ([]message.Entry, error) {
+	var entries []message.Entry
+	err := s.read(ctx, func(ctx context.Context) error {
+		var docs []document
+		cursor, err := s.of(channelID).majority.Find(ctx, filter, opts)
+		if err != nil {
+			return err
+		}
+		if err := cursor.All(ctx, &docs); err != nil {
+			return err
+		}
+		for i := range docs {
+			entries = append(entries, docs[i].entry())
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// Entries returns the entries of a range, in a majority read.
+func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error) {
+	seq := bson.D{{Key: "$gt", Value: r.After}}
+	if r.Before > 0 {
+		seq = append(seq, bson.E{Key: "$lt", Value: r.Before})
+	}
+	filter := bson.D{{Key: "channel_id", Value: channelID}, {Key: "seq", Value: seq}}
+	if r.MessagesOnly {
+		filter = append(filter, bson.E{Key: "kind", Value: message.KindSend})
+	}
+	order := 1
+	if r.Desc {
+		order = -1
+	}
+	opts := options.Find().SetSort(bson.D{{Key: "seq", Value: order}}).SetLimit(int64(r.Limit))
+	if r.MaxBytes == 0 {
+		opts.SetBatchSize(int32(min(r.Limit, 1<<20))) //nolint:gosec // bounded
+	}
+	var entries []message.Entry
+	err := s.read(ctx, func(ctx context.Context) error {
+		cursor, err := s.of(channelID).majority.Find(ctx, filter, opts)
+		if err != nil {
+			return err
+		}
+		entries, err = take(ctx, cursor, r.MaxBytes)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("entries: %w", err)
+	}
+	return entries, nil
+}
+
+// take reads a cursor up to its end, or up to the entry with which the contents pass maxBytes, and closes it.
+func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.Entry, err error) {
+	defer func() { err = errors.Join(err, cursor.Close(ctx)) }()
+	var entries []message.Entry
+	sum := 0
+	for cursor.Next(ctx) {
+		var d document
+		if err := cursor.Decode(&d); err != nil {
+			return nil, err
+		}
+		entries = append(entries, d.entry())
+		sum += len(d.Content)
+		if maxBytes > 0 && sum > maxBytes {
+			return entries, nil
+		}
+	}
+	return entries, cursor.Err()
+}

@@ -1,0 +1,138 @@
+package mongostore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+)
+
+// identityID is the `_id` of the one row of `meta`.
+const identityID = "identity"
+
+// identityRow is the row of `meta`.
+type identityRow struct {
+	Buckets int    `bson:"buckets"`
+	Epoch   string `bson:"epoch"`
+	Secret  []byte `bson:"secret"`
+}
+
+// loadIdentity makes the store's identity if there is none, and checks the number of buckets against it.
+func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
+	epoch, err := newEpoch()
+	if err != nil {
+		return message.Identity{}, err
+	}
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return message.Identity{}, fmt.Errorf("make secret: %w", err)
+	}
+	fresh := identityRow{Buckets: buckets, Epoch: epoch, Secret: secret}
+	if buckets == 0 {
+		fresh.Buckets = DefaultBuckets
+	}
+	var row identityRow
+	err = s.run(ctx, func(ctx context.Context) error {
+		upsert := func() error {
+			return s.db.Collection("meta").FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: identityID}},
+				bson.D{{Key: "$setOnInsert", Value: fresh}},
+				options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&row)
+		}
+		err := upsert()
+		if mongo.IsDuplicateKeyError(err) { // another node made it at the same moment
+			err = upsert()
+		}
+		return err
+	})
+	if err != nil {
+		return message.Identity{}, fmt.Errorf("load identity: %w", err)
+	}
+	if buckets != 0 && buckets != row.Buckets {
+		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d",
+			row.Buckets, buckets)
+	}
+	if row.Buckets < 1 || row.Epoch == "" || len(row.Secret) == 0 {
+		return message.Identity{}, errors.New("the store's identity row is damaged")
+	}
+	return message.Identity{Buckets: row.Buckets, Epoch: row.Epoch, Secret: row.Secret}, nil
+}
+
+// NewEpoch replaces the epoch.
+func (s *Store) NewEpoch(ctx context.Context) (string, error) {
+	epoch, err := newEpoch()
+	if err != nil {
+		return "", err
+	}
+	err = s.run(ctx, func(ctx context.Context) error {
+		_, err := s.db.Collection("meta").UpdateByID(ctx, identityID,
+			bson.D{{Key: "$set", Value: bson.D{{Key: "epoch", Value: epoch}}}})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("new epoch: %w", err)
+	}
+	s.mu.Lock()
+	s.identity.Epoch = epoch
+	s.mu.Unlock()
+	return epoch, nil
+}
+
+func newEpoch() (string, error) {
+	b := make([]byte, 8)
+	if _, err := rand.Read(b); err != nil {
+		return "", fmt.Errorf("make epoch: %w", err)
+	}
+	return hex.EncodeToString(b), nil
+}
+
+// prepareBuckets makes the buckets' indexes and the feeds' positions. It ends before the store takes a send, so that a
+// feed's first position is before every entry.
+func (s *Store) prepareBuckets(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range s.buckets {
+		g.Go(func() error {
+			if err := s.makeIndexes(ctx, &s.buckets[i]); err != nil {
+				return fmt.Errorf("bucket %d: make indexes: %w", i, err)
+			}
+			if err := s.makePosition(ctx, i); err != nil {
+				return fmt.Errorf("bucket %d: make feed position: %w", i, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (s *Store) makeIndexes(ctx context.Context, b *bucket) error {
+	up := func(fields ...string) bson.D {
+		keys := make(bson.D, len(fields))
+		for i, f := range fields {
+			keys[i] = bson.E{Key: f, Value: 1}
+		}
+		return keys
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := b.majority.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
+		{
+			Keys:    up("channel_id", "from_id", "client_msg_id"),
+			Options: options.Index().SetName("client_msg_id").SetUnique(true),
+		},
+		// The order in which a feed that lost its place reads the store; seq and channel make it total.
+		{Keys: up("ts", "seq", "channel_id"), Options: options.Index().SetName("ts")},
+		{
+			Keys: up("channel_id", "target_seq", "seq"),
+			Options: options.Index().SetName("changes").SetPartialFilterExpression(
+				bson.D{{Key: "target_seq", Value: bson.D{{Key: "$exists", Value: true}}}}),
+		},
+	})
+	return err
+}

@@ -1,0 +1,63 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// horizon is the highest operation time that an answer to this store has carried. It is safe for concurrent use.
+type horizon struct {
+	mu sync.Mutex
+	at bson.Timestamp // guarded by mu
+}
+
+func (h *horizon) raise(t *bson.Timestamp) {
+	if t == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.After(h.at) {
+		h.at = *t
+	}
+}
+
+func (h *horizon) get() bson.Timestamp {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at
+}
+
+// run calls op in a session and within the store's time limit, and raises the horizon by what op was answered, errors
+// included. Use it for writes and linearizable reads, which are never stale.
+func (s *Store) run(ctx context.Context, op func(context.Context) error) error {
+	return s.inSession(ctx, op, nil)
+}
+
+// read is run for majority reads: none of them is answered from before the horizon.
+func (s *Store) read(ctx context.Context, op func(context.Context) error) error {
+	since := s.horizon.get()
+	return s.inSession(ctx, op, &since)
+}
+
+func (s *Store) inSession(ctx context.Context, op func(context.Context) error, since *bson.Timestamp) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	session, err := s.client.StartSession() // causally consistent, by the driver's default
+	if err != nil {
+		return fmt.Errorf("start session: %w", err)
+	}
+	defer session.EndSession(ctx)
+	if since != nil && !since.IsZero() {
+		if err := session.AdvanceOperationTime(since); err != nil {
+			return fmt.Errorf("advance session: %w", err)
+		}
+	}
+	err = op(mongo.NewSessionContext(ctx, session))
+	s.horizon.raise(session.OperationTime())
+	return err
+}

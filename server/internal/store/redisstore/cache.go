@@ -1,0 +1,231 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+var (
+	_ message.Cache    = (*Cache)(nil)
+	_ feed.CacheWriter = (*Cache)(nil)
+)
+
+// CacheConfig says how a Cache is kept.
+type CacheConfig struct {
+	// Prefix stands in front of every key.
+	Prefix string
+	// Keep is how many entries of a channel are kept: 150 if 0.
+	Keep int
+	// TTL is how long a set lives after its channel's last message, in whole seconds: 7 days if 0.
+	TTL time.Duration
+	// Meter counts sets that could not be read; none if nil.
+	Meter metric.Meter
+	// Logger is slog.Default if nil.
+	Logger *slog.Logger
+}
+
+// Cache keeps each channel's newest entries in a sorted set, which is one dense piece of the log. Safe for concurrent
+// use. Every write may be repeated without harm: an entry that the set reaches changes nothing, and a set is only ever
+// replaced by one that reaches further.
+type Cache struct {
+	client redis.UniversalClient
+	keys   keys
+	keep   int
+	ttl    int64
+	log    *slog.Logger
+	broken metric.Int64Counter
+}
+
+// NewCache makes a cache over a client, which the caller closes, and which should be one of NewClient.
+func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) {
+	meter := config.Meter
+	if meter == nil {
+		meter = noop.Meter{}
+	}
+	broken, err := meter.Int64Counter("parley.cache.broken_sets",
+		metric.WithDescription("Cached sets that were ignored because they are no dense piece of a log."))
+	if err != nil {
+		return nil, fmt.Errorf("make the cache's metrics: %w", err)
+	}
+	return &Cache{
+		client: client, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
+		ttl: int64(cmp.Or(config.TTL, 7*24*time.Hour) / time.Second), log: cmp.Or(config.Logger, slog.Default()), broken: broken,
+	}, nil
+}
+
+// Keep is how many entries of a channel are kept.
+func (c *Cache) Keep() int { return c.keep }
+
+// Append implements feed.CacheWriter.
+func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
+	calls := make([]call, len(runs))
+	for i := range runs {
+		run := &runs[i]
+		args := append(make([]any, 0, 3+5*len(run.Entries)), headOf(run.Epoch), c.keep, c.ttl)
+		for j := range run.Entries {
+			change := &run.Entries[j]
+			value, err := json.Marshal(change.Entry)
+			if err != nil {
+				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Entry.Seq, run.ChannelID, err)
+			}
+			if change.Target == nil {
+				args = append(args, change.Entry.Seq, 1, value, 0, "")
+				continue
+			}
+			target, err := json.Marshal(change.Target)
+			if err != nil {
+				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Target.Seq, run.ChannelID, err)
+			}
+			args = append(args, change.Entry.Seq, 0, value, change.Target.Seq, target)
+		}
+		calls[i] = call{keys: []string{c.keys.messages(run.ChannelID)}, args: args}
+	}
+	results, err := cacheAppend.run(ctx, c.client, calls)
+	if err != nil {
+		return nil, fmt.Errorf("append to the cache: %w", err)
+	}
+	done := make([]int, len(results))
+	for i, n := range results {
+		done[i] = int(n)
+	}
+	return done, nil
+}
+
+// Replace implements feed.CacheWriter.
+func (c *Cache) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
+	if len(entries) == 0 {
+		return errors.New("replace the cache: there are no entries")
+	}
+	last := entries[len(entries)-1]
+	entries = entries[max(0, len(entries)-c.keep):]
+	args := append(make([]any, 0, 3+2*len(entries)), headOf(last.Epoch), c.ttl, last.Seq)
+	for i := range entries {
+		value, err := json.Marshal(entries[i])
+		if err != nil {
+			return fmt.Errorf("encode entry %d of %s: %w", entries[i].Seq, channelID, err)
+		}
+		args = append(args, entries[i].Seq, value)
+	}
+	calls := []call{{keys: []string{c.keys.messages(channelID)}, args: args}}
+	if _, err := cacheReplace.run(ctx, c.client, calls); err != nil {
+		return fmt.Errorf("replace the cache: %w", err)
+	}
+	return nil
+}
+
+// Drop implements feed.CacheWriter. An absent set is always right.
+func (c *Cache) Drop(ctx context.Context, channelID string) error {
+	if err := c.client.Del(ctx, c.keys.messages(channelID)).Err(); err != nil {
+		return fmt.Errorf("drop from the cache: %w", err)
+	}
+	return nil
+}
+
+// headOf is what the values of an epoch begin with, up to their seq.
+func headOf(epoch string) string { return strings.TrimSuffix(message.CachedHead(epoch, 0), "0,") }
+
+// Page implements message.Cache. A set that is no dense piece of one log is counted, logged, and answered as if it were
+// not there.
+func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (message.CachedPage, error) {
+	key := c.keys.messages(channelID)
+	first, last := "("+strconv.FormatInt(r.After, 10), "+inf"
+	if r.Before > 0 {
+		last = "(" + strconv.FormatInt(r.Before, 10)
+	}
+	if r.Desc {
+		first, last = last, first
+	}
+	var size *redis.IntCmd
+	var oldest, newest, entries *redis.ZSliceCmd
+	_, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		size = p.ZCard(ctx, key)
+		oldest = p.ZRangeWithScores(ctx, key, 0, 0)
+		newest = p.ZRangeWithScores(ctx, key, -1, -1)
+		entries = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: key, Start: first, Stop: last, ByScore: true, Rev: r.Desc, Count: int64(r.Limit),
+		})
+		return nil
+	})
+	if err != nil {
+		return message.CachedPage{}, fmt.Errorf("read the cache: %w", err)
+	}
+	if size.Val() == 0 {
+		return message.CachedPage{}, nil
+	}
+	page, err := decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
+	if err != nil {
+		c.broken.Add(ctx, 1)
+		c.log.WarnContext(ctx, "ignored a cached set", "channel", channelID, "error", err)
+		return message.CachedPage{}, nil
+	}
+	return page, nil
+}
+
+// decodePage makes a page of what Redis holds, and proves that it is one.
+func decodePage(
+	channelID string, r message.Range, size int64, oldest, newest redis.Z, members []redis.Z,
+) (message.CachedPage, error) {
+	last, err := decode(channelID, newest)
+	if err != nil {
+		return message.CachedPage{}, err
+	}
+	page := message.CachedPage{
+		Epoch: last.Epoch, Oldest: int64(oldest.Score), Newest: last.Seq, Count: last.Count,
+		Entries: make([]message.Cached, len(members)),
+	}
+	if page.Newest-page.Oldest+1 != size {
+		return message.CachedPage{}, fmt.Errorf("%d entries from %d to %d", size, page.Oldest, page.Newest)
+	}
+	low, high := max(r.After+1, page.Oldest), page.Newest
+	if r.Before > 0 {
+		high = min(high, r.Before-1)
+	}
+	if want := max(0, min(high-low+1, int64(r.Limit))); int64(len(members)) != want {
+		return message.CachedPage{}, fmt.Errorf("%d entries of %d", len(members), want)
+	}
+	for i, member := range members {
+		entry, err := decode(channelID, member)
+		if err != nil {
+			return message.CachedPage{}, err
+		}
+		want := low + int64(i)
+		if r.Desc {
+			want = high - int64(i)
+		}
+		if entry.Seq != want || entry.Epoch != page.Epoch {
+			return message.CachedPage{}, fmt.Errorf("entry %d of epoch %s at the place of %d", entry.Seq, entry.Epoch, want)
+		}
+		page.Entries[i] = entry
+	}
+	return page, nil
+}
+
+func decode(channelID string, member redis.Z) (message.Cached, error) {
+	var entry message.Cached
+	value, ok := member.Member.(string)
+	if !ok {
+		return entry, fmt.Errorf("the value at %.0f is no string", member.Score)
+	}
+	if err := json.Unmarshal([]byte(value), &entry); err != nil {
+		return entry, fmt.Errorf("the value at %.0f: %w", member.Score, err)
+	}
+	if entry.Seq != int64(member.Score) {
+		return entry, fmt.Errorf("entry %d at the place of %.0f", entry.Seq, member.Score)
+	}
+	entry.Message.ChannelID = channelID
+	return entry, nil
+}

@@ -1,0 +1,544 @@
+package redisstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	epoch = "0190f5d1-epoch"
+	room  = "room"
+	week  = 604_800 * time.Second
+)
+
+type bundle struct {
+	server *testkit.RedisServer
+	client *redis.Client
+	cache  *Cache
+}
+
+func setup(t testing.TB, config CacheConfig, options ...testkit.RedisOption) *bundle {
+	t.Helper()
+	server := testkit.Redis(t, options...)
+	b := &bundle{server: server, client: server.Client(t)}
+	cache, err := NewCache(b.client, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cache = cache
+	return b
+}
+
+var at = time.UnixMilli(1_700_000_000_123).UTC()
+
+// sent is the message at seq of a log that holds nothing but messages.
+func sent(seq int64, text string) message.Cached {
+	return message.Cached{Epoch: epoch, Seq: seq, Count: seq, Message: message.Message{
+		MsgID: fmt.Sprintf("m%d", seq), ChannelID: room, Seq: seq, Count: seq, FromID: "auth0|42", MsgType: "text",
+		Content: text, ClientMsgID: fmt.Sprintf("c%d", seq), MsgTime: at, ChangedSeq: seq,
+	}}
+}
+
+func insert(seq int64) feed.Change {
+	return feed.Change{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
+}
+
+// change is the entry at seq, which gave the message at target a new text, or none if it is a recall.
+func change(seq, target int64, kind message.Kind, text string) feed.Change {
+	m := sent(target, text)
+	m.Message.ChangedSeq, m.Message.Status = seq, message.StatusEdited
+	if kind == message.KindRecall {
+		m.Message.Content, m.Message.Status = "", message.StatusRecalled
+	}
+	return feed.Change{
+		Entry: message.Cached{
+			Epoch: epoch, Seq: seq, Count: seq - 1, Kind: kind, TargetSeq: target,
+			Message: message.Message{MsgID: m.Message.MsgID, ChannelID: room},
+		},
+		Target: &m,
+	}
+}
+
+func inserts(from, to int64) []feed.Change {
+	var changes []feed.Change
+	for seq := from; seq <= to; seq++ {
+		changes = append(changes, insert(seq))
+	}
+	return changes
+}
+
+func entries(from, to int64) []message.Cached {
+	var all []message.Cached
+	for _, c := range inserts(from, to) {
+		all = append(all, c.Entry)
+	}
+	return all
+}
+
+func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.Change) {
+	t.Helper()
+	done, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: changes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done[0] != wantDone {
+		t.Fatalf("%d entries done, want %d", done[0], wantDone)
+	}
+}
+
+func (b *bundle) replace(t testing.TB, all []message.Cached) {
+	t.Helper()
+	if err := b.cache.Replace(t.Context(), room, all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// raw is the set as Redis has it: members in order, each behind its score.
+func (b *bundle) raw(t testing.TB) []string {
+	t.Helper()
+	members, err := b.client.ZRangeWithScores(t.Context(), "msg_cache:room", 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{}
+	for _, z := range members {
+		lines = append(lines, fmt.Sprintf("%.0f %v", z.Score, z.Member))
+	}
+	return lines
+}
+
+func (b *bundle) rawIs(t testing.TB, want ...message.Cached) {
+	t.Helper()
+	lines := []string{}
+	for _, c := range want {
+		value, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, fmt.Sprintf("%d %s", c.Seq, value))
+	}
+	if diff := cmp.Diff(lines, b.raw(t)); diff != "" {
+		t.Fatalf("the set (-want +got):\n%s", diff)
+	}
+}
+
+// age makes the set's expiry recognizable.
+func (b *bundle) age(t testing.TB) {
+	t.Helper()
+	if !b.client.Expire(t.Context(), "msg_cache:room", time.Hour).Val() {
+		t.Fatal("there is no set")
+	}
+}
+
+func (b *bundle) expires(t testing.TB, want time.Duration) {
+	t.Helper()
+	if got := b.client.TTL(t.Context(), "msg_cache:room").Val(); got > want || got < want-time.Minute {
+		t.Fatalf("the set expires in %s, want %s", got, want)
+	}
+}
+
+func TestAppendFollowsOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 3))
+	b.expires(t, week)
+	b.age(t)
+	b.append(t, 2, inserts(4, 5)...)
+	b.rawIs(t, entries(1, 5)...)
+	b.expires(t, week)
+}
+
+func TestAppendTwiceIsAppendOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 3))
+	changes := append(inserts(4, 5), change(6, 2, message.KindEdit, "edited"), change(7, 4, message.KindRecall, ""), insert(8))
+	b.append(t, 5, changes...)
+	before := b.raw(t)
+	b.age(t)
+	b.append(t, 5, changes...)
+	b.append(t, 2, changes[1:3]...)
+	if diff := cmp.Diff(before, b.raw(t)); diff != "" {
+		t.Fatal(diff)
+	}
+	b.expires(t, time.Hour)
+}
+
+func TestNothingBuildsOnNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.append(t, 0, insert(1))
+	b.append(t, 0, insert(7))
+	b.append(t, 1, change(8, 7, message.KindEdit, "x"))
+	b.append(t, 1, change(9, 7, message.KindRecall, ""), insert(10))
+	b.rawIs(t)
+}
+
+func TestHoleEndsTheRunAtTheInsert(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 3))
+	b.age(t)
+	b.append(t, 1, insert(4), insert(6), insert(7))
+	b.rawIs(t, entries(1, 4)...)
+	b.expires(t, week)
+}
+
+func TestChangeOverAHoleDeletesTheSet(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []message.Kind{message.KindEdit, message.KindRecall} {
+		b := setup(t, CacheConfig{})
+		b.replace(t, entries(1, 3))
+		b.append(t, 1, change(5, 2, kind, "x"), insert(6))
+		b.rawIs(t)
+	}
+}
+
+func TestAnotherEpochIsASetThatNothingFollows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	old := entries(1, 9)
+	for i := range old {
+		old[i].Epoch = "before"
+	}
+	b.replace(t, old)
+	b.append(t, 0, insert(10))
+	b.append(t, 0, insert(3))
+	b.rawIs(t, old...)
+	b.replace(t, entries(1, 3)) // lower, but of this epoch
+	b.rawIs(t, entries(1, 3)...)
+	b.replace(t, old)
+	b.append(t, 1, change(10, 2, message.KindEdit, "x"))
+	b.rawIs(t)
+}
+
+func TestChangeReplacesItsTargetAndNotTheExpiry(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 3))
+	b.age(t)
+	edit := change(4, 2, message.KindEdit, "edited")
+	recall := change(5, 3, message.KindRecall, "")
+	b.append(t, 2, edit, recall)
+	b.rawIs(t, sent(1, "text of 1"), *edit.Target, *recall.Target, edit.Entry, recall.Entry)
+	b.expires(t, time.Hour)
+}
+
+func TestRecallLeavesTheTextInNoMember(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	secret := sent(3, "s3cr3t")
+	b.replace(t, append(entries(1, 2), secret))
+	b.append(t, 3, change(4, 3, message.KindEdit, "s3cr3t too"), change(5, 3, message.KindRecall, ""),
+		// An edit's event may come late with an old text.
+		insert(6))
+	b.append(t, 1, change(4, 3, message.KindEdit, "s3cr3t too"))
+	if all := strings.Join(b.raw(t), "\n"); strings.Contains(all, "s3cr3t") {
+		t.Fatal(all)
+	}
+}
+
+func TestOlderTargetNeverReplacesANewerOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	// The message was already loaded, or published, as entry 5 left it.
+	recalled := *change(5, 3, message.KindRecall, "").Target
+	b.replace(t, append(entries(1, 2), recalled))
+	edit := change(4, 3, message.KindEdit, "older")
+	b.append(t, 2, edit, change(5, 3, message.KindRecall, ""))
+	b.rawIs(t, sent(1, "text of 1"), sent(2, "text of 2"), recalled, edit.Entry, change(5, 3, message.KindRecall, "").Entry)
+}
+
+func TestTargetOfASetOfOneKeepsTheExpiry(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{Keep: 1})
+	b.replace(t, entries(1, 1))
+	b.age(t)
+	edit := change(2, 1, message.KindEdit, "x")
+	b.append(t, 1, edit)
+	b.rawIs(t, edit.Entry)
+	b.expires(t, time.Hour)
+	b.append(t, 1, change(3, 1, message.KindEdit, "y")) // whose target has left the set
+	b.rawIs(t, change(3, 1, message.KindEdit, "y").Entry)
+	b.expires(t, time.Hour)
+}
+
+func TestOnlyTheNewestAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 400))
+	b.rawIs(t, entries(251, 400)...)
+	b.append(t, 256, inserts(401, 656)...)
+	b.rawIs(t, entries(507, 656)...)
+	if n := b.client.MemoryUsage(t.Context(), "msg_cache:room").Val(); n > 60_000 {
+		t.Errorf("150 short messages take %d bytes", n)
+	}
+}
+
+func TestReplaceNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 10))
+	b.age(t)
+	b.replace(t, entries(1, 10))
+	b.replace(t, entries(4, 9))
+	b.rawIs(t, entries(1, 10)...)
+	b.expires(t, time.Hour)
+	b.replace(t, entries(5, 11))
+	b.rawIs(t, entries(5, 11)...)
+	b.expires(t, week)
+}
+
+func TestValuesAreKeptByteForByte(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 1))
+	texts := []string{
+		"9007199254740993 1e400 -0.0 [] {}", "\u2028\u2029\u0000\x7f\\\"'", `{"epoch":"x","seq":9,"changed_seq":99}`, "日本\U0001F600%d%s",
+		strings.Repeat("é", 32_000), "",
+	}
+	want := entries(1, 1)
+	for i, text := range texts {
+		c := sent(int64(i+2), text)
+		c.Message.Metadata = map[string]string{}
+		if i%2 == 1 {
+			c.Message.Metadata = map[string]string{"": "", "k": text[:min(len(text), 64)], "n": "18446744073709551616"}
+		}
+		b.append(t, 1, feed.Change{Entry: c})
+		want = append(want, c)
+	}
+	b.rawIs(t, want...)
+	edit := change(int64(len(texts)+2), 4, message.KindEdit, texts[1]+texts[2])
+	b.append(t, 1, edit)
+	want[3] = *edit.Target
+	b.rawIs(t, append(want, edit.Entry)...)
+	page, err := b.cache.Page(t.Context(), room, message.Range{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := page.Entries[3].Message.Content; got != texts[1]+texts[2] {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	page := func(r message.Range) message.CachedPage {
+		t.Helper()
+		p, err := b.cache.Page(t.Context(), room, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if diff := cmp.Diff(message.CachedPage{}, page(message.Range{Limit: 5})); diff != "" {
+		t.Fatalf("no set: %s", diff)
+	}
+	all := entries(11, 20)
+	recall := change(21, 12, message.KindRecall, "")
+	b.replace(t, all)
+	b.append(t, 1, recall)
+	all[1] = *recall.Target
+	all = append(all, recall.Entry)
+	down := func(from, n int) []message.Cached {
+		out := []message.Cached{}
+		for i := range n {
+			out = append(out, all[from-11-i])
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		r    message.Range
+		want []message.Cached
+	}{
+		"everything":         {message.Range{Limit: 100}, all},
+		"from the front":     {message.Range{Limit: 3}, all[:3]},
+		"after":              {message.Range{After: 15, Limit: 3}, all[5:8]},
+		"between":            {message.Range{After: 13, Before: 17, Limit: 100}, all[3:6]},
+		"newest":             {message.Range{Desc: true, Limit: 2}, down(21, 2)},
+		"before, downwards":  {message.Range{Before: 15, Desc: true, Limit: 2}, down(14, 2)},
+		"between, downwards": {message.Range{After: 18, Before: 21, Desc: true, Limit: 9}, down(20, 2)},
+		"after the end":      {message.Range{After: 21, Limit: 9}, []message.Cached{}},
+		"before the start":   {message.Range{Before: 11, Desc: true, Limit: 9}, []message.Cached{}},
+		"nothing between":    {message.Range{After: 15, Before: 16, Limit: 9}, []message.Cached{}},
+	} {
+		want := message.CachedPage{Epoch: epoch, Oldest: 11, Newest: 21, Count: 20, Entries: c.want}
+		if diff := cmp.Diff(want, page(c.r)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestSetsThatAreNoPieceOfALogAreIgnored(t *testing.T) {
+	t.Parallel()
+	good := func(seq int64) redis.Z {
+		value, err := json.Marshal(sent(seq, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return redis.Z{Score: float64(seq), Member: string(value)}
+	}
+	foreign := good(2)
+	foreign.Member = strings.Replace(foreign.Member.(string), epoch, "other", 1)
+	for name, members := range map[string][]redis.Z{
+		"garbage in the middle":   {good(1), {Score: 2, Member: "{"}, good(3)},
+		"garbage at the end":      {good(1), good(2), {Score: 3, Member: "null"}},
+		"a hole":                  {good(1), good(3)},
+		"two at one place":        {good(1), good(2), {Score: 2, Member: strings.ToUpper("{}")}, good(4)},
+		"a wrong score":           {good(1), {Score: 2, Member: good(7).Member}, good(3)},
+		"another epoch inside":    {good(1), foreign, good(3)},
+		"an unknown type":         {good(1), good(2), {Score: 3, Member: `{"epoch":"` + epoch + `","seq":3,"event_type":"merge"}`}},
+		"a number and not a text": {good(1), good(2), {Score: 3, Member: "3"}},
+	} {
+		b := setup(t, CacheConfig{})
+		if err := b.client.ZAdd(t.Context(), "msg_cache:room", members...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		page, err := b.cache.Page(t.Context(), room, message.Range{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(message.CachedPage{}, page); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{}, testkit.RedisAppendOnly())
+	b.replace(t, entries(1, 1))
+	b.append(t, 1, insert(2))
+	if err := b.client.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, 1, insert(3))
+	b.server.Kill()
+	if _, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: inserts(4, 4)}}); err == nil {
+		t.Fatal("appended without a server")
+	}
+	b.server.Start()
+	testkit.Eventually(t, 10*time.Second, func() error { return b.cache.Replace(t.Context(), room, entries(1, 2)) })
+	b.append(t, 1, insert(4))
+	b.rawIs(t, entries(1, 4)...)
+}
+
+func TestRunsOfManyChannelsAreApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{Prefix: "p:"})
+	var runs []feed.Run
+	for i := range 100 {
+		id := fmt.Sprintf("c%d", i)
+		if i%2 == 0 {
+			if err := b.cache.Replace(t.Context(), id, entries(1, 3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs = append(runs, feed.Run{ChannelID: id, Epoch: epoch, Entries: inserts(2, 5)})
+	}
+	done, err := b.cache.Append(t.Context(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range done {
+		if want := []int{4, 0}[i%2]; n != want {
+			t.Errorf("channel %d: %d done, want %d", i, n, want)
+		}
+	}
+	if n := b.client.ZCard(t.Context(), "p:msg_cache:c0").Val(); n != 5 {
+		t.Errorf("c0 holds %d", n)
+	}
+	if err := b.cache.Drop(t.Context(), "c0"); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.client.DBSize(t.Context()).Val(); n != 49 {
+		t.Errorf("%d keys", n)
+	}
+}
+
+// TestSetIsAlwaysDense delivers a log as badly as it can be delivered and looks at the set after every step.
+func TestSetIsAlwaysDense(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	b := setup(t, CacheConfig{Keep: 12})
+	// A log of 300 entries: a third of them edits and recalls.
+	var log []feed.Change
+	texts := map[int64]int64{} // message -> last entry that changed it, as of the entry being made
+	for seq := int64(1); seq <= 300; seq++ {
+		target := max(1, seq-1-rng.Int64N(15))
+		if _, ok := texts[target]; ok && rng.IntN(3) == 0 {
+			log = append(log, change(seq, target, []message.Kind{message.KindEdit, message.KindRecall}[rng.IntN(2)], fmt.Sprintf("by %d", seq)))
+			texts[target] = seq
+			continue
+		}
+		texts[seq] = seq
+		log = append(log, insert(seq))
+	}
+	for range 600 {
+		from := rng.IntN(len(log))
+		run := log[from:min(len(log), from+1+rng.IntN(6))]
+		before := b.raw(t)
+		done, err := b.cache.Append(t.Context(), []feed.Run{{ChannelID: room, Epoch: epoch, Entries: run}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(before) == 0 && len(b.raw(t)) != 0 {
+			t.Fatalf("a set came from nothing by %d", run[0].Entry.Seq)
+		}
+		if done[0] < len(run) {
+			if run[done[0]].Target != nil {
+				t.Fatalf("a change ended the run")
+			}
+			// As the store would answer: everything up to here, folded.
+			last := run[len(run)-1].Entry.Seq
+			piece := map[int64]message.Cached{}
+			for _, c := range log[:last] {
+				piece[c.Entry.Seq] = c.Entry
+				if c.Target != nil {
+					piece[c.Target.Seq] = *c.Target
+				}
+			}
+			var all []message.Cached
+			for seq := max(1, last-11); seq <= last; seq++ {
+				all = append(all, piece[seq])
+			}
+			b.replace(t, all)
+		}
+		page, err := b.cache.Page(t.Context(), room, message.Range{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Entries) != len(b.raw(t)) {
+			t.Fatalf("the set is no piece of the log: %v", b.raw(t))
+		}
+		// Every message in the set is as the set's last entry has it, or newer.
+		want := map[int64]int64{}
+		for _, c := range log[:page.Newest] {
+			if c.Target != nil {
+				want[c.Target.Seq] = c.Entry.Seq
+			}
+		}
+		for _, e := range page.Entries {
+			if e.Kind == message.KindSend && e.Message.ChangedSeq < want[e.Seq] {
+				t.Fatalf("message %d is as entry %d left it, not %d", e.Seq, e.Message.ChangedSeq, want[e.Seq])
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+-- Replaces a channel's cached piece of the log by one that was loaded from the store, unless it reaches as far already.
+--
+-- KEYS[1] msg_cache:<channel>  ZSET value -> seq
+-- ARGV[1] head  what every value of this epoch begins with, up to its seq
+-- ARGV[2] ttl   seconds that the set lives after its last message
+-- ARGV[3] last  seq of the last new entry
+-- ARGV[4...]    for each new entry, ascending: its seq; its value
+-- RETURNS 1 if the set was replaced, 0 if it was left as it is.
+--
+-- Safe to repeat: the second time the set reaches as far.
+local key, head, ttl, last, entries = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV
+
+local newest = newest_of(key, head)
+if newest and newest >= last then
+  return 0
+end
+redis.call('DEL', key)
+for at = 4, #entries, 2 do
+  redis.call('ZADD', key, entries[at], entries[at + 1])
+end
+redis.call('EXPIRE', key, ttl)
+return 1

@@ -1,0 +1,183 @@
+package redisstore
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestCheckSafe(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args          []string
+		allowVolatile bool
+		want          string // part of the error; empty for none
+		mode          string
+	}{
+		"append-only":          {args: []string{"--appendonly", "yes"}, mode: "append-only file (fsync everysec)"},
+		"snapshots":            {args: []string{"--save", "900 1"}, mode: "snapshots"},
+		"volatile":             {want: "set appendonly to yes", mode: "memory only"},
+		"volatile, allowed":    {allowVolatile: true, mode: "memory only"},
+		"evicting":             {args: []string{"--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy", mode: "append-only"},
+		"evicting is no loss":  {args: []string{"--maxmemory-policy", "volatile-ttl"}, allowVolatile: true, want: "maxmemory-policy", mode: "memory only"},
+		"CONFIG is forbidden":  {args: []string{"--rename-command", "CONFIG", ""}, want: "forbidden", mode: "memory only"},
+		"only AOF can be seen": {args: []string{"--appendonly", "yes", "--rename-command", "CONFIG", ""}, mode: "append-only file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, err := NewClient(ClientConfig{Addrs: []string{testkit.Redis(t, testkit.RedisArgs(c.args...)).Addr()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			err = CheckSafe(t.Context(), client, c.allowVolatile)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			modes, err := Inspect(t.Context(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := modes[0].String(); !strings.Contains(got, c.mode) || !strings.Contains(got, "Redis 7.") {
+				t.Errorf("mode %q, want %q", got, c.mode)
+			}
+		})
+	}
+}
+
+func TestNewClientReadsURLs(t *testing.T) {
+	t.Parallel()
+	server := testkit.Redis(t)
+	admin := server.Client(t)
+	if err := admin.ACLSetUser(t.Context(), "parley", "on", ">pw", "~*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client, err := NewClient(ClientConfig{URL: "unix://parley:pw@" + server.Addr() + "?db=3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if user := client.Do(t.Context(), "acl", "whoami").Val(); user != "parley" {
+		t.Errorf("signed in as %v", user)
+	}
+	if n := admin.DBSize(t.Context()).Val(); n != 0 {
+		t.Error("the database's number was not used")
+	}
+}
+
+// TestClientRepeatsNothing has a server that takes every command, counts it, and closes the connection without answering.
+func TestClientRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan string, 64)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerThenHangUp(conn, taken)
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close() })
+	client, err := NewClient(ClientConfig{URL: "redis://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Incr(t.Context(), "n").Err(); err == nil {
+		t.Error("no error")
+	}
+	if n := len(taken); n != 1 {
+		t.Errorf("the command was sent %d times", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := Ping(ctx, client); err == nil {
+		t.Error("no error")
+	}
+}
+
+// answerThenHangUp refuses the greeting, which any client survives, and hangs up on INCR.
+func answerThenHangUp(conn net.Conn, taken chan<- string) {
+	defer conn.Close() //nolint:errcheck // it is hung up on
+	buffer := make([]byte, 4096)
+	for {
+		n, err := conn.Read(buffer)
+		if err != nil {
+			return
+		}
+		text := strings.ToLower(string(buffer[:n]))
+		if strings.Contains(text, "incr") {
+			taken <- text
+			return
+		}
+		if strings.Contains(text, "ping") {
+			return
+		}
+		for range strings.Count(text, "*") {
+			if _, err := conn.Write([]byte("-ERR unknown command\r\n")); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestNewClientRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	for _, c := range []ClientConfig{{}, {URL: "http://h"}, {URL: "redis://:s3cr3t@h:port"}} {
+		client, err := NewClient(c)
+		if err == nil {
+			_ = client.Close()
+			t.Errorf("%+v was taken", c)
+		} else if strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+// TestScriptsRunOnTheInProcessRedis holds for `parleyd dev` on a machine without redis-server. It proves nothing more.
+func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client, err := NewClient(ClientConfig{Addrs: []string{server.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	cache, err := NewCache(client, CacheConfig{Keep: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Replace(t.Context(), room, entries(1, 3)); err != nil {
+		t.Fatal(err)
+	}
+	done, err := cache.Append(t.Context(), []feed.Run{{
+		ChannelID: room, Epoch: epoch, Entries: []feed.Change{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
+	}})
+	if err != nil || done[0] != 2 {
+		t.Fatalf("%v done, %v", done, err)
+	}
+	page, err := cache.Page(t.Context(), room, message.Range{Desc: true, Limit: 3})
+	if err != nil || len(page.Entries) != 3 || page.Oldest != 2 || page.Newest != 5 ||
+		page.Entries[2].Message.Status != message.StatusRecalled {
+		t.Errorf("page %+v, %v", page, err)
+	}
+	if ttl := server.TTL("msg_cache:room"); ttl != week {
+		t.Errorf("expires in %s", ttl)
+	}
+}

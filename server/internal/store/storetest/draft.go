@@ -1,0 +1,118 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// epochStart is the msg_time that drafts count from: not a whole second, so that lost milliseconds show.
+var epochStart = time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
+
+// draft makes the entries of one channel's log, as the Writer would.
+type draft struct {
+	channel    string
+	seq, count int64
+}
+
+// next gives the entry that all kinds begin with, at the log's next place.
+func (d *draft) next(kind message.Kind, from, key, content string) message.Entry {
+	d.seq++
+	digest := sha256.Sum256([]byte(fmt.Sprint(kind, from, key, content)))
+	return message.Entry{
+		Message: message.Message{
+			ChannelID: d.channel, Seq: d.seq, Count: d.count, FromID: from, Content: content, ClientMsgID: key,
+			MsgTime: epochStart.Add(time.Duration(d.seq) * 37 * time.Millisecond), ChangedSeq: d.seq,
+		},
+		Kind:   kind,
+		Digest: digest[:],
+	}
+}
+
+// sendAs makes a send with this sender and client_msg_id.
+func (d *draft) sendAs(from, key, content string) message.Entry {
+	d.count++
+	e := d.next(message.KindSend, from, key, content)
+	e.MsgID = fmt.Sprintf("%s-m%d", d.channel, d.seq)
+	e.MsgType = "text"
+	e.Metadata = map[string]string{"lang": "en", "n": fmt.Sprint(d.seq)}
+	e.Traceparent = fmt.Sprintf("00-%032x-%016x-01", d.seq, d.seq)
+	return e
+}
+
+// send makes a send of ann's.
+func (d *draft) send(content string) message.Entry {
+	return d.sendAs("ann", fmt.Sprintf("send-%d", d.seq+1), content)
+}
+
+// sends makes n sends.
+func (d *draft) sends(n int) []message.Entry {
+	entries := make([]message.Entry, n)
+	for i := range entries {
+		entries[i] = d.send(fmt.Sprintf("text %d of %s", d.seq+1, d.channel))
+	}
+	return entries
+}
+
+// edit makes an edit of target.
+func (d *draft) edit(target *message.Entry, content string) message.Entry {
+	e := d.next(message.KindEdit, "ann", fmt.Sprintf("edit-%d", d.seq+1), content)
+	e.MsgID, e.TargetSeq = target.MsgID, target.Seq
+	return e
+}
+
+// recall makes a recall of target.
+func (d *draft) recall(target *message.Entry) message.Entry {
+	e := d.next(message.KindRecall, "moderator", fmt.Sprintf("recall-%d", d.seq+1), "")
+	e.MsgID, e.TargetSeq = target.MsgID, target.Seq
+	return e
+}
+
+// back takes the last n entries back, which were refused and were all sends.
+func (d *draft) back(n int64) {
+	d.seq -= n
+	d.count -= n
+}
+
+// channelsOf names n channels of a bucket.
+func channelsOf(bucket, n int) []string {
+	var names []string
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprintf("channel-%d", i); message.Bucket(name, buckets) == bucket {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// draftsOf starts n logs of a bucket.
+func draftsOf(bucket, n int) []*draft {
+	drafts := make([]*draft, n)
+	for i, name := range channelsOf(bucket, n) {
+		drafts[i] = &draft{channel: name}
+	}
+	return drafts
+}
+
+// keyOf is the entry's ClientKey.
+func keyOf(e *message.Entry) message.ClientKey {
+	return message.ClientKey{FromID: e.FromID, ClientMsgID: e.ClientMsgID}
+}
+
+// changed is target as it is with change applied; recalled without its digest, as Apply leaves it.
+func changed(target, change message.Entry) message.Entry {
+	pair := []message.Entry{target, change}
+	message.Fold(pair)
+	if change.Kind == message.KindRecall {
+		pair[0].Digest = nil
+	}
+	return pair[0]
+}
+
+// blanked is an edit whose target was recalled.
+func blanked(edit message.Entry) message.Entry {
+	edit.Content, edit.Digest = "", nil
+	return edit
+}

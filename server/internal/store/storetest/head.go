@@ -1,0 +1,68 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+var headContracts = []contract{
+	{"HeadOfAnEmptyLogIsZero", headEmpty},
+	{"HeadShowsTheLastEntry", headLast},
+}
+
+// wantHead fails the test unless the log ends with last.
+func wantHead(t tester, p *place, last *message.Entry) {
+	t.Helper()
+	got := p.head(t, last.ChannelID)
+	want := message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("head of %s (-want +got):\n%s", last.ChannelID, d)
+	}
+	if got.MsgTime.Location() != time.UTC {
+		t.Fatalf("head's msg_time is in %s, want UTC", got.MsgTime.Location())
+	}
+}
+
+func headEmpty(t *testing.T, p *place) {
+	d := draftsOf(1, 2)
+	p.insert(t, d[0].sends(2)...)
+	if d := cmp.Diff(message.Head{}, p.head(t, d[1].channel)); d != "" {
+		t.Fatalf("head of an empty log (-want +got):\n%s", d)
+	}
+	// Names that begin alike, or sort beside one another, have nothing in common.
+	for _, name := range []string{d[0].channel + "0", d[0].channel[:len(d[0].channel)-1], d[0].channel + "-", d[0].channel + "_"} {
+		if got := p.head(t, name); got.Seq != 0 {
+			t.Fatalf("head of %q, which is empty: %+v", name, got)
+		}
+		if got := p.all(t, name); len(got) != 0 {
+			t.Fatalf("entries of %q, which is empty: %d", name, len(got))
+		}
+	}
+}
+
+func headLast(t *testing.T, p *place) {
+	d := draftsOf(3, 2)
+	for _, n := range []int{1, 3, 300} {
+		batch := d[0].sends(n)
+		p.insert(t, batch...)
+		wantHead(t, p, &batch[n-1])
+	}
+	target := d[0].send("soon edited")
+	edit := d[0].edit(&target, "edited")
+	p.insert(t, target, edit, d[1].send("elsewhere"))
+	wantHead(t, p, &edit)
+	if got := p.head(t, d[0].channel); got.Count != got.Seq-1 {
+		t.Fatalf("an edit was counted as a message: %+v", got)
+	}
+	recall := d[0].recall(&target)
+	p.insert(t, recall)
+	wantHead(t, p, &recall)
+	p.apply(t, edit, recall)
+	wantHead(t, p, &recall)
+	p.reopen(t)
+	wantHead(t, p, &recall)
+}

@@ -1,0 +1,83 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// model is the contract in memory, with no thought of durability: what a store must answer.
+type model struct {
+	logs map[string][]message.Entry
+}
+
+// insert is Insert; conflict is the clashing entry's place in the batch, or -1.
+func (m *model) insert(batch []message.Entry) (conflict int) {
+	for i, e := range batch {
+		log := m.logs[e.ChannelID]
+		if e.Seq != int64(len(log))+1 || slices.ContainsFunc(log, func(o message.Entry) bool { return keyOf(&o) == keyOf(&e) }) {
+			return i
+		}
+		m.logs[e.ChannelID] = append(log, e)
+	}
+	return -1
+}
+
+// apply is Apply.
+func (m *model) apply(change *message.Entry) {
+	log := m.logs[change.ChannelID]
+	target := &log[change.TargetSeq-1]
+	if change.Seq > target.ChangedSeq {
+		*target = changed(*target, *change)
+	}
+	if change.Kind != message.KindRecall {
+		return
+	}
+	for i := range log {
+		if e := &log[i]; e.Kind == message.KindEdit && e.TargetSeq == target.Seq && e.Seq < change.Seq {
+			*e = blanked(*e)
+		}
+	}
+}
+
+// head is Head.
+func (m *model) head(channel string) message.Head {
+	log := m.logs[channel]
+	if len(log) == 0 {
+		return message.Head{}
+	}
+	last := log[len(log)-1]
+	return message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
+}
+
+// target is Target.
+func (m *model) target(channel, msgID string) (message.Entry, bool) {
+	log := slices.Clone(m.logs[channel])
+	message.Fold(log)
+	for _, e := range log {
+		if e.Kind == message.KindSend && e.MsgID == msgID {
+			return e, true
+		}
+	}
+	return message.Entry{}, false
+}
+
+// changes are the edits and recalls of a log.
+func (m *model) changes(channel string) []message.Entry {
+	var changes []message.Entry
+	for _, e := range m.logs[channel] {
+		if e.Kind != message.KindSend {
+			changes = append(changes, e)
+		}
+	}
+	return changes
+}
+
+// editable are the sends that are not recalled.
+func (m *model) editable(channel string) []message.Entry {
+	log := slices.Clone(m.logs[channel])
+	message.Fold(log)
+	return slices.DeleteFunc(log, func(e message.Entry) bool {
+		return e.Kind != message.KindSend || e.Status == message.StatusRecalled
+	})
+}

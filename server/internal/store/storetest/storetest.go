@@ -1,0 +1,171 @@
+// Package storetest is the exported contract suite of message.Store: what its interface's comments promise, a test
+// each. Only tests import it.
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// Factory makes a fresh, empty place for a store of four buckets. open opens the store there, and once that store was
+// closed opens the same place again. Places must not share anything: the suite uses the same channels in each.
+type Factory func(t *testing.T) (open func() message.Store)
+
+// buckets is how many a place's store has.
+const buckets = 4
+
+// patience is how long the suite waits for what has to come.
+const patience = 30 * time.Second
+
+// Run holds the stores that f makes to the contract, in parallel subtests.
+func Run(t *testing.T, f Factory) {
+	for _, group := range [][]contract{
+		insertContracts, headContracts, changeContracts, rangeContracts, lookupContracts, feedContracts,
+		identityContracts, concurrentContracts, randomContracts,
+	} {
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.check(t, newPlace(t, f(t)))
+			})
+		}
+	}
+}
+
+type contract struct {
+	name  string
+	check func(t *testing.T, p *place)
+}
+
+// place is one test's store.
+type place struct {
+	message.Store
+	open func() message.Store
+}
+
+func newPlace(t *testing.T, open func() message.Store) *place {
+	t.Helper()
+	p := &place{open: open, Store: open()}
+	t.Cleanup(func() {
+		if p.Store == nil {
+			return
+		}
+		// The test's own context has ended by now.
+		if err := p.Store.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Logf("close: %v", err)
+		}
+	})
+	return p
+}
+
+// reopen closes the store and opens it again at the same place.
+func (p *place) reopen(t tester) {
+	t.Helper()
+	err := p.Store.Close(t.Context())
+	p.Store = nil
+	if err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	p.Store = p.open()
+}
+
+// insert appends entries that may not be refused.
+func (p *place) insert(t tester, entries ...message.Entry) {
+	t.Helper()
+	n, err := p.Insert(t.Context(), message.Bucket(entries[0].ChannelID, buckets), entries)
+	if err != nil || n != len(entries) {
+		t.Fatalf("insert: %d of %d, %v", n, len(entries), err)
+	}
+}
+
+// apply applies changes that may not be refused.
+func (p *place) apply(t tester, changes ...message.Entry) {
+	t.Helper()
+	for i := range changes {
+		if err := p.Apply(t.Context(), &changes[i]); err != nil {
+			t.Fatalf("apply %s of %d: %v", changes[i].Kind.Name(), changes[i].TargetSeq, err)
+		}
+	}
+}
+
+// head reads a log's end.
+func (p *place) head(t tester, channelID string) message.Head {
+	t.Helper()
+	h, err := p.Head(t.Context(), channelID)
+	if err != nil {
+		t.Fatalf("head of %s: %v", channelID, err)
+	}
+	return h
+}
+
+// entries reads a range, once the store's reads have reached the log's end.
+func (p *place) entries(t tester, channelID string, r message.Range) []message.Entry {
+	t.Helper()
+	p.settle(t, channelID)
+	got, err := p.Entries(t.Context(), channelID, r)
+	if err != nil {
+		t.Fatalf("entries %+v of %s: %v", r, channelID, err)
+	}
+	for i := range got {
+		if loc := got[i].MsgTime.Location(); loc != time.UTC {
+			t.Fatalf("msg_time of entry %d is in %s, want UTC", got[i].Seq, loc)
+		}
+	}
+	return got
+}
+
+// settle waits until Entries shows the log's end: it may be a little behind.
+func (p *place) settle(t tester, channelID string) {
+	t.Helper()
+	h := p.head(t, channelID)
+	if h.Seq == 0 {
+		return
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		got, err := p.Entries(t.Context(), channelID, message.Range{After: h.Seq - 1, Limit: 1})
+		if err != nil {
+			t.Fatalf("entries of %s: %v", channelID, err)
+		}
+		if len(got) == 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("entries of %s do not reach the head %d", channelID, h.Seq)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// all reads a whole log, ascending.
+func (p *place) all(t tester, channelID string) []message.Entry {
+	t.Helper()
+	return p.entries(t, channelID, message.Range{Limit: 1 << 20})
+}
+
+// tester is what the suite needs of a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
+// equal fails the test where entries differ in anything but nil against empty.
+func equal(t tester, what string, want, got []message.Entry) {
+	t.Helper()
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// bySeq sorts a copy of entries.
+func bySeq(entries []message.Entry) []message.Entry {
+	return slices.SortedFunc(slices.Values(entries), func(a, b message.Entry) int { return int(a.Seq - b.Seq) })
+}

@@ -1,0 +1,77 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// readyTimeout bounds one readiness check.
+const readyTimeout = 2 * time.Second
+
+// Checks are what must hold for the server to take calls, by name. Each is called from many goroutines.
+type Checks map[string]func(context.Context) error
+
+// OpsHandler serves the ops address:
+//
+//	/healthz        200 while the process serves at all
+//	/readyz         200 if every check passes, else 503; a JSON object of each check's outcome either way
+//	/metrics        Prometheus
+//	/debug/pprof/   profiles
+//
+// The answers name the server's inside, so the address must not be public.
+func (t *Telemetry) OpsHandler(checks Checks) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { serveReady(w, r, checks) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+func serveReady(w http.ResponseWriter, r *http.Request, checks Checks) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	outcomes := make(map[string]string, len(checks))
+	status := http.StatusOK
+	var mu sync.Mutex // guards outcomes and status
+	var wg sync.WaitGroup
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		wg.Go(func() {
+			err := checks[name](ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes[name] = "ok"
+			if err != nil {
+				outcomes[name], status = err.Error(), http.StatusServiceUnavailable
+			}
+		})
+	}
+	wg.Wait()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(outcomes) // a prober that went away needs no answer
+}
+
+// NewOpsServer makes the HTTP server of the ops address. A CPU profile streams for as long as it is asked to, so it
+// has no write timeout.
+func NewOpsServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+	}
+}

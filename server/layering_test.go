@@ -1,0 +1,222 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the path that every package of ours begins with.
+const module = "github.com/parleyhq/parley/"
+
+// outside is what the domain must not know, however far down: the wire, the drivers and the transport.
+var outside = []string{
+	module + "gen/", "connectrpc.com/", "google.golang.org/protobuf/", "google.golang.org/grpc",
+	"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", "github.com/prometheus/",
+}
+
+// A layer is a set of packages and what they may import. Paths are relative to the module; one that ends in a slash
+// also stands for everything below it.
+type layer struct {
+	name string
+	// packages that the rule binds, and those of them that it does not.
+	packages, except []string
+	// imports are our packages that these may import directly, beside themselves. What those import is their own rule.
+	imports []string
+	// never are the import paths' beginnings that must not be reached, through whatever other package.
+	never []string
+	// later is true if the layer's packages need not exist yet.
+	later bool
+}
+
+// layers is the dependency rule: cmd -> server -> adapters and transport -> domain -> fault and ident -> std.
+var layers = []layer{
+	{
+		name:     "generated code imports generated code",
+		packages: []string{"gen/"},
+		imports:  []string{"gen/"},
+	},
+	{
+		name:     "errors",
+		packages: []string{"server/internal/fault"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
+		name:     "identity",
+		packages: []string{"server/internal/ident"},
+		imports:  []string{"server/internal/fault"},
+		never:    outside,
+	},
+	{
+		name:     "features never import each other",
+		packages: []string{"server/internal/message/"},
+		imports:  []string{"server/internal/fault", "server/internal/ident"},
+		never:    outside,
+	},
+	{
+		name:     "features never import each other",
+		packages: []string{"server/internal/presence/", "server/internal/queue/", "server/internal/admin/"},
+		imports:  []string{"server/internal/fault", "server/internal/ident"},
+		never:    outside,
+		later:    true,
+	},
+	{
+		name:     "pipelines know the message and no engine",
+		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
+		imports:  []string{"server/internal/message", "server/internal/fault"},
+		never:    outside,
+	},
+	{
+		name:     "adapters know the domain and their driver",
+		packages: []string{"server/internal/store/", "server/internal/natsbus/", "server/internal/redisproc/"},
+		except:   []string{"server/internal/store/storetest"},
+		imports: []string{
+			"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/feed",
+			"server/internal/fanout", "gen/go/parley/cluster/",
+		},
+		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
+	},
+	{
+		name:     "the transport knows the domain",
+		packages: []string{"server/internal/rpc/"},
+		imports: []string{
+			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/fault", "server/internal/ident",
+			"server/internal/fanout", "server/internal/telemetry",
+		},
+		never: []string{
+			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
+		},
+	},
+	{
+		name:     "configuration knows nobody",
+		packages: []string{"server/config/"},
+	},
+	{
+		name:     "telemetry",
+		packages: []string{"server/internal/telemetry/"},
+		imports:  []string{"server/internal/ident", "server/internal/fault"},
+	},
+	{
+		name:     "commands build a server and run it",
+		packages: []string{"server/cmd/"},
+		imports:  []string{"server", "server/config"},
+	},
+	{
+		name:     "an SDK's users compile no server",
+		packages: []string{"sdk/go/"},
+		except:   []string{"sdk/go/parleytest"},
+		imports:  []string{"gen/"},
+		never:    []string{module + "server"},
+	},
+	{
+		name:     "clients use the SDK",
+		packages: []string{"clients/"},
+		imports:  []string{"sdk/go/", "gen/", "clients/"},
+		never:    []string{module + "server"},
+	},
+}
+
+// forTests are the beginnings of what no binary may hold. They don't bind one another.
+var forTests = []string{
+	module + "server/internal/testkit", module + "server/internal/store/storetest", module + "server/servertest",
+	module + "sdk/go/parleytest",
+	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
+}
+
+// pkg is what `go list` tells of a package: its imports and, with theirs, all that it is built from. Tests don't count.
+type pkg struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+// list returns our packages by path relative to the module.
+func list(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	packages := map[string]pkg{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatalf("decode go list: %v", err)
+		}
+		packages[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+// TestLayering holds the packages to the dependency rule.
+func TestLayering(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, l := range layers {
+		bound := 0
+		for name, p := range packages {
+			if !within(name, l.packages) || within(name, l.except) {
+				continue
+			}
+			bound++
+			l.check(t, name, p)
+		}
+		if bound == 0 && !l.later {
+			t.Errorf("%s: no package matches %q: the rule binds nothing", l.name, l.packages)
+		}
+	}
+}
+
+func (l layer) check(t *testing.T, name string, p pkg) {
+	t.Helper()
+	for _, imported := range p.Imports {
+		ours, ok := strings.CutPrefix(imported, module)
+		if ok && !within(ours, l.imports) && !strings.HasPrefix(ours, name+"/") {
+			t.Errorf("%s: %s imports %s", l.name, name, ours)
+		}
+	}
+	for _, dep := range p.Deps {
+		if i := slices.IndexFunc(l.never, func(n string) bool { return strings.HasPrefix(dep, n) }); i >= 0 {
+			t.Errorf("%s: %s is built from %s", l.name, name, dep)
+		}
+	}
+}
+
+// TestNoTestCodeInProduction keeps what only tests need out of everything that is built into a binary.
+func TestNoTestCodeInProduction(t *testing.T) {
+	t.Parallel()
+	for name, p := range list(t) {
+		if isForTests(p.ImportPath) {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if isForTests(dep) {
+				t.Errorf("%s is built from %s", name, dep)
+			}
+		}
+	}
+}
+
+// isForTests tells whether the package is one of forTests or below one.
+func isForTests(importPath string) bool {
+	return slices.ContainsFunc(forTests, func(f string) bool {
+		f = strings.TrimSuffix(f, "/")
+		return importPath == f || strings.HasPrefix(importPath, f+"/")
+	})
+}
+
+// within tells whether the package is in the set: named by it, or below an entry that ends in a slash.
+func within(name string, set []string) bool {
+	return slices.ContainsFunc(set, func(s string) bool {
+		return name == path.Clean(s) || strings.HasSuffix(s, "/") && strings.HasPrefix(name, s)
+	})
+}

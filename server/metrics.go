@@ -1,0 +1,89 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// scope names Parley's own instruments and spans.
+const scope = "github.com/parleyhq/parley/server"
+
+// pipelineMetrics are the instruments of what the pipeline's packages report through their hooks.
+type pipelineMetrics struct {
+	batchSize metric.Int64Histogram
+	inserts   metric.Float64Histogram
+	lists     metric.Int64Counter
+}
+
+func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
+	meter := meters.Meter(scope)
+	var m pipelineMetrics
+	var err error
+	if m.batchSize, err = meter.Int64Histogram("parley.store.insert.entries",
+		metric.WithDescription("Entries that one insert of the store carried."), metric.WithUnit("{entry}"),
+		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)); err != nil {
+		return nil, err
+	}
+	if m.inserts, err = meter.Float64Histogram("parley.store.insert.duration",
+		metric.WithDescription("Time of one insert of the store, until its entries were durable."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5)); err != nil {
+		return nil, err
+	}
+	if m.lists, err = meter.Int64Counter("parley.cache.pages",
+		metric.WithDescription("Pages of messages, by whether the cache held them (hit) or the store was read (miss)."),
+		metric.WithUnit("{page}")); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+var (
+	resultOK    = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "ok")))
+	resultError = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "error")))
+	resultHit   = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "hit")))
+	resultMiss  = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "miss")))
+)
+
+// onInsert is the writer's hook. It has no request's context: an insert serves many.
+func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration, error) {
+	return func(entries int, took time.Duration, err error) {
+		result := resultOK
+		if err != nil {
+			result = resultError
+		}
+		m.batchSize.Record(ctx, int64(entries), result)
+		m.inserts.Record(ctx, took.Seconds(), result)
+	}
+}
+
+// onList is the reader's hook.
+func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
+	return func(fromCache bool) {
+		result := resultMiss
+		if fromCache {
+			result = resultHit
+		}
+		m.lists.Add(ctx, 1, result)
+	}
+}
+
+// onDeliver ends the trace that began with a send: one span per event and node, not one per subscriber.
+func onDeliver(ctx context.Context, tracers trace.TracerProvider, propagator propagation.TextMapPropagator) func(*message.Event, int) {
+	tracer := tracers.Tracer(scope)
+	return func(e *message.Event, subscribers int) {
+		if e.Traceparent == "" {
+			return
+		}
+		parent := propagator.Extract(ctx, propagation.MapCarrier{"traceparent": e.Traceparent})
+		_, span := tracer.Start(parent, "deliver "+e.Kind.Name(), trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithAttributes(attribute.Int("parley.subscribers", subscribers)))
+		span.End()
+	}
+}

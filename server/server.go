@@ -1,0 +1,308 @@
+// Package server is Parley's composition root: the one place that knows every adapter. New builds a node, Run serves
+// until its context ends and then drains in the order that ARCHITECTURE.md gives.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/store/embedded"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/store/redisstore"
+	"github.com/parleyhq/parley/server/internal/telemetry"
+)
+
+// Option changes how New builds a server.
+type Option func(*options)
+
+type options struct {
+	dev     bool
+	version string
+	logTo   io.Writer
+	spans   sdktrace.SpanExporter
+}
+
+// WithDev runs every engine in this process or beside it, in Config.DataDir, and mints a token.
+func WithDev() Option { return func(o *options) { o.dev = true } }
+
+// WithVersion names the build in traces and metrics.
+func WithVersion(v string) Option { return func(o *options) { o.version = v } }
+
+// WithLogOutput sends the log elsewhere than to standard error.
+func WithLogOutput(w io.Writer) Option { return func(o *options) { o.logTo = w } }
+
+// WithSpans hands every sampled span to the exporter too; for tests.
+func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spans = e } }
+
+// Server is one node. Run it once.
+type Server struct {
+	cfg   config.Config
+	log   *slog.Logger
+	done  closers
+	notes []string
+	// failed is closed when the store has failed for good.
+	failed <-chan struct{}
+
+	writer  *message.Writer
+	hub     *fanout.Hub
+	handler *rpc.Handler
+	api     *http.Server
+	ops     *http.Server
+	apiLn   net.Listener
+	opsLn   net.Listener
+	// draining makes the server unready.
+	draining atomic.Bool
+	devToken string
+}
+
+// New builds a node, all or nothing: it has opened its engines and its listeners when it returns, and serves once Run is
+// called. The configuration is taken as validated.
+func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s := &Server{cfg: cfg}
+	if err := s.build(ctx, &o); err != nil {
+		// What was opened is closed in good order even if ctx has ended meanwhile.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return nil, errors.Join(err, s.done.close(closing))
+	}
+	return s, nil
+}
+
+const closeTimeout = 10 * time.Second
+
+func (s *Server) build(ctx context.Context, o *options) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.cfg.Log.Level)); err != nil {
+		return fmt.Errorf("log.level: %w", err)
+	}
+	tel, err := telemetry.Setup(ctx, telemetry.Config{
+		Version: o.version, OTLPEndpoint: s.cfg.Telemetry.OTLPEndpoint, TraceRatio: s.cfg.Telemetry.TraceRatio,
+		Level: level, Text: s.cfg.Log.Format == "text", Output: o.logTo, Spans: o.spans,
+	})
+	if err != nil {
+		return fmt.Errorf("set up telemetry: %w", err)
+	}
+	s.done.push("telemetry", tel.Shutdown)
+	s.log = tel.Logger
+
+	if o.dev {
+		if err := s.devAuth(); err != nil {
+			return err
+		}
+	}
+	// The engines outlive ctx, which ends when the drain begins.
+	life := context.WithoutCancel(ctx)
+	open := openServe
+	if o.dev {
+		open = openDev
+	}
+	b, err := open(life, &s.cfg, s.log, &s.done)
+	if err != nil {
+		return err
+	}
+	s.notes, s.failed = b.notes, b.failed
+	if err := s.buildPipeline(life, b, tel); err != nil {
+		return err
+	}
+	return s.listen(tel.OpsHandler(telemetry.Checks{
+		"draining": func(context.Context) error {
+			if s.draining.Load() {
+				return errors.New("the server is shutting down")
+			}
+			return nil
+		},
+		"store": b.store.Ping,
+		"nats":  b.bus.Ping,
+	}))
+}
+
+// devAuth makes the data directory's secret the key for tokens.
+func (s *Server) devAuth() error {
+	secret, err := devSecret(s.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	s.cfg.Auth.HS256Secret = config.Secret(secret)
+	s.devToken, err = devToken(secret)
+	return err
+}
+
+// buildPipeline joins the engines: writer and reader, feed, hub, transport.
+func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry) error {
+	metrics, err := newPipelineMetrics(tel.Meters)
+	if err != nil {
+		return fmt.Errorf("make metrics: %w", err)
+	}
+	id := b.store.Identity()
+	cache, err := redisstore.NewCache(b.redis, redisstore.CacheConfig{
+		Prefix: s.cfg.Redis.KeyPrefix, Meter: tel.Meters.Meter(scope), Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("make the cache: %w", err)
+	}
+	reader := message.NewReader(b.store, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
+
+	if err := s.startFeed(ctx, b, cache, tel); err != nil {
+		return err
+	}
+	s.hub = fanout.New(fanout.Config{
+		QueueBytes: s.cfg.Limits.QueueBytes, QueueEvents: s.cfg.Limits.QueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
+		HeartbeatInterval:     s.cfg.Limits.HeartbeatInterval,
+		MaxChannelsPerSession: s.cfg.Limits.ChannelsPerStream,
+		MaxSessionsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxSessions: s.cfg.Limits.Streams,
+		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(ctx, tel.Tracers, tel.Propagator),
+	}, b.bus, reader, rpc.Encoder{})
+	s.done.push("hub", func(context.Context) error { s.hub.Close(); return nil })
+
+	s.writer = message.NewWriter(ctx, b.store, id.Buckets, message.WriterConfig{
+		OnInsert: metrics.onInsert(ctx), Logger: s.log,
+	})
+	s.done.push("writer", s.writer.Close)
+	return s.buildTransport(ctx, message.NewService(s.writer, reader, id), tel)
+}
+
+func (s *Server) buildTransport(ctx context.Context, svc *message.Service, tel *telemetry.Telemetry) error {
+	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
+	if err != nil {
+		return fmt.Errorf("auth.public_keys: %w", err)
+	}
+	verifying, stop := context.WithCancel(ctx)
+	s.done.push("token keys", func(context.Context) error { stop(); return nil })
+	verifier, err := authn.New(verifying, authn.Config{
+		Secret: []byte(s.cfg.Auth.HS256Secret.Reveal()), PublicKeys: keys, JWKSURL: s.cfg.Auth.JWKSURL,
+		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("auth: %w", err)
+	}
+	l := &s.cfg.Limits
+	cfg := rpc.Config{
+		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
+		UnaryTimeout: l.UnaryTimeout, BodyTimeout: l.BodyTimeout, FrameTimeout: l.FrameTimeout,
+		HeartbeatInterval: l.HeartbeatInterval, CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
+		ConnectionStreams: l.ConnectionStreams,
+	}
+	s.handler, err = rpc.NewHandler(cfg, rpc.Deps{
+		Messages: svc, Hub: s.hub, Verifier: verifier, Telemetry: tel,
+		Limiter: limit.New(limit.Config{PerSecond: l.RequestsPerSecond, Burst: l.RequestBurst}),
+	})
+	if err != nil {
+		return err
+	}
+	s.api = rpc.NewHTTPServer(&cfg, s.handler, s.log)
+	return nil
+}
+
+// startFeed starts what carries entries from the store to the event stream, and from there to the cache.
+func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
+	metrics, err := feed.NewMetrics(tel.Meters.Meter(scope))
+	if err != nil {
+		return fmt.Errorf("make metrics: %w", err)
+	}
+	tracer := tel.Tracers.Tracer(scope)
+	feeder, err := feed.NewFeeder(feed.FeederConfig{
+		Log: b.store, Publisher: b.bus, Metrics: metrics, Tracer: tracer, Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("make the feeder: %w", err)
+	}
+	builder, err := feed.NewBuilder(feed.BuilderConfig{
+		Source: b.bus, Cache: cache, Reader: b.store, Keep: cache.Keep(), Metrics: metrics, Tracer: tracer, Logger: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("make the cache builder: %w", err)
+	}
+	feeder.Start(ctx)
+	s.done.push("feeder", func(context.Context) error { feeder.Stop(); return nil })
+	builder.Start(ctx)
+	s.done.push("cache builder", func(context.Context) error { builder.Stop(); return nil })
+	return nil
+}
+
+func (s *Server) listen(ops http.Handler) error {
+	var err error
+	if s.apiLn, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.done.push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
+	if s.opsLn, err = net.Listen("tcp", s.cfg.OpsListen); err != nil {
+		return fmt.Errorf("ops_listen: %w", err)
+	}
+	s.done.push("ops listener", func(context.Context) error { return ignoreClosed(s.opsLn.Close()) })
+	if s.cfg.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		s.api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	s.ops = telemetry.NewOpsServer(ops)
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// URL is the API's base URL, with the port that was given by the system where the configuration says 0.
+func (s *Server) URL() string {
+	if s.cfg.TLS.Cert != "" {
+		return "https://" + s.apiLn.Addr().String()
+	}
+	return "http://" + s.apiLn.Addr().String()
+}
+
+// OpsURL is the base URL of health, metrics and pprof.
+func (s *Server) OpsURL() string { return "http://" + s.opsLn.Addr().String() }
+
+// DevToken is the token of a server built WithDev; empty for any other.
+func (s *Server) DevToken() string { return s.devToken }
+
+// DevSecret signs the tokens of a server built WithDev.
+func (s *Server) DevSecret() []byte { return []byte(s.cfg.Auth.HS256Secret.Reveal()) }
+
+// Restored replaces the epoch of every log in the configured MongoDB. No node may be running.
+func Restored(ctx context.Context, cfg config.Config) (string, error) {
+	store, err := mongostore.Open(ctx, mongostore.Config{
+		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets,
+	})
+	return newEpoch(ctx, store, err)
+}
+
+// RestoredDev is Restored for the data directory of a `parleyd dev`, whose lock makes sure that it is stopped.
+func RestoredDev(ctx context.Context, dataDir string) (string, error) {
+	store, err := embedded.Open(dataDir+"/store", embedded.Config{Buckets: DevConfig().Buckets})
+	return newEpoch(ctx, store, err)
+}
+
+func newEpoch(ctx context.Context, store message.Store, err error) (string, error) {
+	if err != nil {
+		return "", fmt.Errorf("open the store: %w", err)
+	}
+	epoch, err := store.NewEpoch(ctx)
+	return epoch, errors.Join(err, store.Close(ctx))
+}

@@ -1,0 +1,207 @@
+// Package servertest runs the whole server for tests: as `parleyd dev` in a temporary directory, or as `parleyd serve`
+// on a real MongoDB, Redis and NATS. Only tests import it.
+package servertest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// stopTimeout is far more than a drain takes; running into it fails the test.
+const stopTimeout = 30 * time.Second
+
+// Server is a running server.
+type Server struct {
+	// URL and OpsURL are the base URLs of the API and of the ops address.
+	URL, OpsURL string
+	// Token may do everything.
+	Token string
+	// Redis and NATS are the engines of a server started with Serve; nil for Dev.
+	Redis *testkit.RedisServer
+	NATS  *testkit.NATSServer
+
+	tb     testing.TB
+	cfg    config.Config
+	opts   []server.Option
+	dev    bool
+	secret []byte
+
+	mu   sync.Mutex
+	stop context.CancelFunc
+	done chan error
+}
+
+// Option changes the configuration of a server before it starts.
+type Option func(*settings)
+
+type settings struct {
+	cfg  config.Config
+	opts []server.Option
+}
+
+// With changes the configuration.
+func With(f func(*config.Config)) Option { return func(s *settings) { f(&s.cfg) } }
+
+// WithServerOption hands an option to server.New.
+func WithServerOption(o server.Option) Option {
+	return func(s *settings) { s.opts = append(s.opts, o) }
+}
+
+// Dev starts a `parleyd dev` on free ports and a temporary directory, and stops it when the test ends.
+func Dev(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	cfg := server.DevConfig()
+	cfg.DataDir = filepath.Join(tb.TempDir(), "data")
+	s := newServer(tb, cfg, opts)
+	s.dev = true
+	s.opts = append(s.opts, server.WithDev())
+	s.Start()
+	return s
+}
+
+// Serve starts a `parleyd serve` on a real MongoDB, Redis and NATS of the test's own, and stops it when the test ends.
+func Serve(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	t, ok := tb.(*testing.T)
+	if !ok {
+		tb.Fatal("Serve wants a *testing.T")
+	}
+	cfg := server.DevConfig()
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret)
+	cfg.Auth.HS256Secret = config.Secret(hex.EncodeToString(secret))
+	redis, nats := testkit.Redis(t), testkit.NATS(t)
+	cfg.Mongo.URI = config.SecretURL(testkit.MongoURI(t))
+	cfg.Mongo.Database = testkit.MongoDatabase(t)
+	cfg.Redis.Addr = redis.Addr()
+	cfg.Redis.AllowVolatile = true
+	cfg.NATS.URL = config.SecretURL(nats.URL())
+	s := newServer(tb, cfg, opts)
+	s.Redis, s.NATS = redis, nats
+	s.Start()
+	return s
+}
+
+func newServer(tb testing.TB, cfg config.Config, opts []Option) *Server {
+	set := settings{cfg: cfg, opts: []server.Option{server.WithLogOutput(testLog{tb})}}
+	set.cfg.Listen, set.cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0"
+	for _, o := range opts {
+		o(&set)
+	}
+	s := &Server{tb: tb, cfg: set.cfg, opts: set.opts}
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// testLog writes the server's log to the test's, until the test has ended.
+type testLog struct{ tb testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	if l.tb.Context().Err() == nil {
+		l.tb.Logf("%s", p)
+	}
+	return len(p), nil
+}
+
+var _ io.Writer = testLog{}
+
+// Start starts the server again after Stop, on the same stores and the same address.
+func (s *Server) Start() {
+	s.tb.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(s.tb.Context()))
+	srv, err := server.New(ctx, s.cfg, s.opts...)
+	if err != nil {
+		stop()
+		s.tb.Fatalf("start the server: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.URL, s.OpsURL = srv.URL(), srv.OpsURL()
+	s.cfg.Listen, s.cfg.OpsListen = srv.URL()[len("http://"):], srv.OpsURL()[len("http://"):]
+	s.secret = []byte(s.cfg.Auth.HS256Secret)
+	if s.dev {
+		s.secret = srv.DevSecret()
+	}
+	s.Token = s.Mint("tester", ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs)
+	s.stop, s.done = stop, make(chan error, 1)
+	done := s.done
+	go func() { done <- srv.Run(ctx) }()
+}
+
+// Stop drains the server as a first signal does, and fails the test if that goes wrong.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	stop, done := s.stop, s.done
+	s.stop = nil
+	s.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			s.tb.Errorf("the server ended with: %v", err)
+		}
+	case <-time.After(stopTimeout):
+		s.tb.Errorf("the server did not end within %s", stopTimeout)
+	}
+}
+
+// Mint gives a token of the subject for all channels.
+func (s *Server) Mint(subject string, actions ...ident.Action) string {
+	s.tb.Helper()
+	return s.MintFor(subject, time.Hour, ident.Capability{Pattern: "*", Actions: actions})
+}
+
+// MintFor gives a token with a life and capabilities of its own.
+func (s *Server) MintFor(subject string, ttl time.Duration, caps ...ident.Capability) string {
+	s.tb.Helper()
+	token, err := authn.Mint(s.secret, subject, ttl, caps)
+	if err != nil {
+		s.tb.Fatalf("mint a token: %v", err)
+	}
+	return token
+}
+
+// Client gives a generated client that sends the token; an empty one sends none.
+func (s *Server) Client(token string, opts ...connect.ClientOption) parleyv1connect.MessageServiceClient {
+	return parleyv1connect.NewMessageServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
+// HTTPClient speaks HTTP/2 in the clear and sends the token with every request; an empty one sends none.
+func HTTPClient(tb testing.TB, token string) *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	tb.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: bearer{transport, token}}
+}
+
+type bearer struct {
+	next  http.RoundTripper
+	token string
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(r)
+}
