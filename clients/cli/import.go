@@ -79,7 +79,7 @@ func (c *importCommand) Run(s *session) error {
 	}
 	if err != nil {
 		done := count.Sent + count.AlreadyThere
-		return fmt.Errorf("%w\n%d of %d messages are in %s (%d sent now); run the same command again to go on",
+		return fmt.Errorf("%w\nat least %d of %d messages are in %s (%d sent now); run the same command again to go on",
 			explain("import", err), done, count.Total, c.Channel, count.Sent)
 	}
 	return s.printer().print(count, fmt.Sprintf("%s: %d sent, %d already there, %d total (%d text, %d action; %d notices skipped)",

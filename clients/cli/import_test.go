@@ -18,6 +18,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/server/servertest"
 )
 
 // parleytestClient is a bare generated client.
@@ -71,6 +72,32 @@ func TestImport(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, stored(s, "room")); diff != "" {
 		t.Errorf("the room after a second import (-want +got):\n%s", diff)
+	}
+}
+
+// TestImportIntoParleyd imports into a real server, twice, with one restart between, and follows the channel.
+func TestImportIntoParleyd(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	env := map[string]string{"PARLEY_ADDR": s.URL, "PARLEY_TOKEN": s.Token}
+	dir, want := bigLog(t, 1300)
+	for _, counts := range []string{"1300 sent, 0 already there, 1300 total", "0 sent, 1300 already there, 1300 total"} {
+		if got := runWith(t, env, "", "import", dir, "--channel", "room").wantOK(t); !strings.Contains(got.stdout, counts) {
+			t.Errorf("import says %q, want %q", got.stdout, counts)
+		}
+		s.Stop()
+		s.Start()
+	}
+	for _, args := range [][]string{
+		{"tail", "room", "--from-start", "--count", "1300", "--json"}, {"history", "room", "--all", "--json"},
+	} {
+		var got []string
+		for _, m := range runWith(t, env, "", args...).wantOK(t).objects(t) {
+			got = append(got, fmt.Sprintf("%s|%s|%s|%s", m["client_msg_id"], m["from_id"], m["msg_type"], m["content"]))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", args, diff)
+		}
 	}
 }
 

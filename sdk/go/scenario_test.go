@@ -8,6 +8,7 @@ import (
 
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/server/servertest"
 )
 
 // backend is a server that the scenarios run against. They ask nothing of it but the contract, so a real server is one
@@ -20,13 +21,25 @@ type backend interface {
 	Restart()
 }
 
-// backends are the servers, each with the token of a user who may do everything but send_as.
+// backends are the servers, each with a token that may do everything.
 var backends = map[string]func(t *testing.T) (backend, string){
 	"memory": func(t *testing.T) (backend, string) {
 		t.Helper()
 		return parleytest.Start(t), "tester"
 	},
+	"parleyd": func(t *testing.T) (backend, string) {
+		t.Helper()
+		s := servertest.Dev(t)
+		return parleyd{s}, s.Token
+	},
 }
+
+// parleyd is a real server.
+type parleyd struct{ *servertest.Server }
+
+func (p parleyd) Addr() string { return p.URL }
+func (p parleyd) Kill()        { p.Stop() }
+func (p parleyd) Restart()     { p.Start() }
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()

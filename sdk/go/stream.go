@@ -219,7 +219,7 @@ func (s *Subscription) live(ctx context.Context, current *stream, session *parle
 	current.session = session.GetSessionId()
 	late := len(current.removed) > 0
 	for _, ch := range s.channels {
-		_ = ch
+		late = late || !ch.onStream && !ch.tentative
 	}
 	s.mu.Unlock()
 	s.setState(StateChange{State: StateLive})

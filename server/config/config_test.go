@@ -97,7 +97,8 @@ func TestRefusals(t *testing.T) {
 		want       []string
 	}{
 		{
-			"unknown keys, all at once", "lisen: x\nredis: {adr: y, pool: {size: 1}}\n", []string{"PARLEY_REDIS_ADR=z"},
+			"unknown keys, all at once", "lisen: x\nredis: {adr: y, pool: {size: 1}}\n",
+			[]string{"PARLEY_REDIS_ADR=z"},
 			[]string{"lisen: unknown key", "redis.adr: unknown key", "redis.pool.size: unknown key", "PARLEY_REDIS_ADR: unknown variable"},
 		},
 		{"a value where a section is", "redis: 5\n", nil, []string{"redis: is a section"}},

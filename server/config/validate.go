@@ -12,28 +12,28 @@ import (
 // checker gathers what is wrong.
 type checker struct{ errs []error }
 
-func (c *checker) check(ok bool, key, format string, args ...any) {
+func (c *checker) checkf(ok bool, key, format string, args ...any) {
 	if !ok {
 		c.errs = append(c.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 	}
 }
 
 func (c *checker) between(key string, v, low, high int) {
-	c.check(v >= low && v <= high, key, "is %d, must be %d to %d", v, low, high)
+	c.checkf(v >= low && v <= high, key, "is %d, must be %d to %d", v, low, high)
 }
 
 func (c *checker) lasts(key string, v, low, high time.Duration) {
-	c.check(v >= low && v <= high, key, "is %v, must be %v to %v", v, low, high)
+	c.checkf(v >= low && v <= high, key, "is %v, must be %v to %v", v, low, high)
 }
 
 func (c *checker) address(key, v string) {
 	_, _, err := net.SplitHostPort(v)
-	c.check(err == nil, key, "is no host:port")
+	c.checkf(err == nil, key, "is no host:port")
 }
 
 func (c *checker) httpURL(key, v string) {
 	u, err := url.Parse(v)
-	c.check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
+	c.checkf(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
 }
 
 // Validate tells everything that is wrong for any server, with the keys' paths.
@@ -45,25 +45,25 @@ func (c *Config) Validate() error {
 	c.Redis.validate(&k)
 	c.Auth.validate(&k)
 	c.Limits.validate(&k)
-	k.check(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
+	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
 	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
 	for i, origin := range c.HTTP.CORSOrigins {
-		k.check(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),
+		k.checkf(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),
 			fmt.Sprintf("http.cors_origins[%d]", i), "is neither * nor an http or https origin")
 	}
 	if c.Telemetry.OTLPEndpoint != "" {
 		k.httpURL("telemetry.otlp_endpoint", c.Telemetry.OTLPEndpoint)
 	}
-	k.check(c.Telemetry.TraceRatio >= 0 && c.Telemetry.TraceRatio <= 1, "telemetry.trace_ratio",
+	k.checkf(c.Telemetry.TraceRatio >= 0 && c.Telemetry.TraceRatio <= 1, "telemetry.trace_ratio",
 		"is %v, must be 0 to 1", c.Telemetry.TraceRatio)
 	switch c.Log.Level {
 	case "debug", "info", "warn", "error":
 	default:
-		k.check(false, "log.level", "is %q, must be debug, info, warn or error", c.Log.Level)
+		k.checkf(false, "log.level", "is %q, must be debug, info, warn or error", c.Log.Level)
 	}
-	k.check(c.Log.Format == "json" || c.Log.Format == "text", "log.format", "is %q, must be json or text", c.Log.Format)
-	k.check((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls", "cert and key go together")
+	k.checkf(c.Log.Format == "json" || c.Log.Format == "text", "log.format", "is %q, must be json or text", c.Log.Format)
+	k.checkf((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls", "cert and key go together")
 	return errors.Join(k.errs...)
 }
 
@@ -75,18 +75,18 @@ func (r *Redis) validate(k *checker) {
 	k.between("redis.read_timeout_ms", r.ReadTimeoutMS, 1, 60_000)
 	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)
 	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 100_000)
-	k.check(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "holds a brace, a star or a space")
+	k.checkf(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "holds a brace, a star or a space")
 }
 
 func (a *Auth) validate(k *checker) {
-	k.check(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "is shorter than 32 bytes")
+	k.checkf(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "is shorter than 32 bytes")
 	if a.JWKSURL != "" {
 		k.httpURL("auth.jwks_url", a.JWKSURL)
 	}
 }
 
 func (l *Limits) validate(k *checker) {
-	k.check(l.RequestsPerSecond > 0, "limits.requests_per_second", "is %v, must be above 0", l.RequestsPerSecond)
+	k.checkf(l.RequestsPerSecond > 0, "limits.requests_per_second", "is %v, must be above 0", l.RequestsPerSecond)
 	k.between("limits.request_burst", l.RequestBurst, 1, 1<<30)
 	k.between("limits.streams_per_subject", l.StreamsPerSubject, 1, 1<<30)
 	k.between("limits.streams", l.Streams, 1, 1<<30)
@@ -113,13 +113,13 @@ func (l *Limits) validate(k *checker) {
 func (c *Config) ValidateServe() error {
 	var k checker
 	u := c.Mongo.URI.Reveal()
-	k.check(strings.HasPrefix(u, "mongodb://") || strings.HasPrefix(u, "mongodb+srv://"), "mongo.uri",
+	k.checkf(strings.HasPrefix(u, "mongodb://") || strings.HasPrefix(u, "mongodb+srv://"), "mongo.uri",
 		"is no mongodb URL")
-	k.check(c.Mongo.Database != "" && !strings.ContainsAny(c.Mongo.Database, "/\\. \"$*<>:|?\x00"), "mongo.database",
+	k.checkf(c.Mongo.Database != "" && !strings.ContainsAny(c.Mongo.Database, "/\\. \"$*<>:|?\x00"), "mongo.database",
 		"is no database's name")
-	k.check(c.Redis.Addr != "", "redis.addr", "is empty")
-	k.check(c.NATS.URL != "", "nats.url", "is empty")
-	k.check(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
+	k.checkf(c.Redis.Addr != "", "redis.addr", "is empty")
+	k.checkf(c.NATS.URL != "", "nats.url", "is empty")
+	k.checkf(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
 		"one of hs256_secret, public_keys and jwks_url must be set")
 	return errors.Join(k.errs...)
 }

@@ -84,11 +84,6 @@ func (t *topic) runFill() {
 			t.mu.Unlock()
 			return
 		}
-		if goal-after-int64(len(t.parked)) > int64(most) {
-			t.demote()
-			t.mu.Unlock()
-			continue
-		}
 		t.mu.Unlock()
 
 		events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4))

@@ -45,8 +45,9 @@ func TestPositions(t *testing.T) {
 		at     Position
 		want   string
 	}{
-		"live only":                  {3, 0, live("c"), want("state(e1/3,head=3,recovered=false)", 4, 5)},
-		"live only, with an epoch":   {3, 0, Position{ChannelID: "c", Epoch: "e0"}, want("state(e1/3,head=3,recovered=false)", 4, 5)},
+		"live only": {3, 0, live("c"), want("state(e1/3,head=3,recovered=false)", 4, 5)},
+		"live only, with an epoch": {3, 0, Position{ChannelID: "c", Epoch: "e0"},
+			want("state(e1/3,head=3,recovered=false)", 4, 5)},
 		"live only of an empty log":  {0, 0, live("c"), want("state(e1/0,head=0,recovered=false)", 1, 2)},
 		"everything":                 {3, 0, after("c", 0), want("state(e1/0,head=3,recovered=true)", 1, 5)},
 		"everything of an empty log": {0, 0, after("c", 0), want("state(e1/0,head=0,recovered=true)", 1, 2)},
@@ -200,7 +201,7 @@ func TestHandoverUnderFire(t *testing.T) {
 	})
 	for range 4 {
 		readers.Go(func() {
-			for range 100 {
+			for range 40 {
 				resumeOnce(t, r)
 			}
 		})

@@ -160,6 +160,16 @@ func sameBucket(channelID string) string {
 	}
 }
 
+// otherBucket names a channel of another bucket.
+func otherBucket(channelID string) string {
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("%s-%d", channelID, i)
+		if message.Bucket(id, buckets) != message.Bucket(channelID, buckets) {
+			return id
+		}
+	}
+}
+
 func TestStartAndStopInAnyOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

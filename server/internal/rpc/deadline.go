@@ -88,8 +88,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("the request's body took too long: %w", os.ErrDeadlineExceeded)
 	default:
-		var netErr *net.OpError
-		if errors.As(err, &netErr) {
+		if netErr, ok := errors.AsType[*net.OpError](err); ok {
 			err = fmt.Errorf("read the request's body: %w", netErr.Err)
 		}
 	}
@@ -114,16 +113,22 @@ func (w *frameWriter) write(ctx context.Context, m any) error {
 			return fmt.Errorf("set write deadline: %w", err)
 		}
 	}
-	err := w.send(m)
+	if err := w.send(m); err != nil {
+		return w.ended(ctx, fmt.Errorf("write frame: %w", err))
+	}
+	return nil
+}
+
+// ended gives what the end of a write or of the context was in truth: a flush that took too long shows as nothing but
+// the end of the context.
+func (w *frameWriter) ended(ctx context.Context, err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case !time.Now().Before(w.deadline):
+	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
 		return fault.Wrap(err, fault.Unavailable, fault.StreamStalled, "the stream was not read for %v", w.timeout)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
-		return fmt.Errorf("write frame: %w", err)
+		return err
 	}
 }
 

@@ -82,21 +82,20 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 		}
 		return f, nil
 	}
-	var invalid *protovalidate.ValidationError
-	if errors.As(err, &invalid) && len(invalid.Violations) > 0 {
+	if invalid, ok := errors.AsType[*protovalidate.ValidationError](err); ok && len(invalid.Violations) > 0 {
 		return violationFault(invalid), invalid.ToProto()
 	}
-	var wire *connect.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), connect.CodeOf(err) == connect.CodeDeadlineExceeded:
-		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed"), nil
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil, connect.CodeOf(err) == connect.CodeCanceled:
-		return nil, nil //nolint:nilnil // documented
-	case errors.As(err, &wire):
-		return libraryFault(wire), nil
-	default:
-		return opaque(), nil
+	code := connect.CodeOf(err)
+	if code == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil, nil
 	}
+	if code == connect.CodeDeadlineExceeded || errors.Is(err, context.DeadlineExceeded) {
+		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed"), nil
+	}
+	if wire, ok := errors.AsType[*connect.Error](err); ok {
+		return libraryFault(wire), nil
+	}
+	return opaque(), nil
 }
 
 // libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.

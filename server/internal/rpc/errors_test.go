@@ -39,7 +39,7 @@ func declaredReasons(t *testing.T) []fault.Reason {
 		if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "Reason" {
 			return true
 		}
-		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value) //nolint:forcetypeassert // a test
+		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestToWire(t *testing.T) {
 	const secret = "mongodb://10.0.0.1 is away"
 	for _, tt := range []struct {
 		name string
-		ctx  context.Context //nolint:containedctx // a table
+		ctx  context.Context
 		err  error
 		code connect.Code
 		text string

@@ -39,7 +39,7 @@ type jsonEvent struct {
 func newJSONEvents() *jsonEvents { return &jsonEvents{byAddr: make(map[*byte]*jsonEvent)} }
 
 // eventsTag is the byte that an `events` field begins with.
-var eventsTag = byte(protowire.EncodeTag(eventsField, protowire.BytesType)) //nolint:gosec // one byte
+var eventsTag = byte(protowire.EncodeTag(eventsField, protowire.BytesType))
 
 // appendFrame appends a frame's JSON object.
 func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {

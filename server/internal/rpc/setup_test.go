@@ -226,7 +226,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	if s.tweak != nil {
 		s.tweak(b.server)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,9 @@ func (s *messageService) Subscribe(
 	}
 	for {
 		f, err := session.Next(ctx)
+		if err != nil && ctx.Err() != nil {
+			return out.ended(ctx, err)
+		}
 		if err != nil {
 			return err
 		}

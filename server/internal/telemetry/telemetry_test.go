@@ -91,7 +91,7 @@ func TestOps(t *testing.T) {
 	}))
 	defer server.Close()
 	get := func(path string) (int, string) {
-		resp, err := http.Get(server.URL + path) //nolint:noctx // a test
+		resp, err := http.Get(server.URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}

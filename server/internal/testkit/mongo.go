@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -19,24 +20,26 @@ import (
 const mongoTimeout = 60 * time.Second
 
 // sharedMongo is the test process's one server; it ends with the process.
-var sharedMongo = sync.OnceValues(func() (*mongod, error) {
+var sharedMongo = sync.OnceValues(func() (*mongod, error) { return startSetOfOne() })
+
+func startSetOfOne(more ...string) (*mongod, error) {
 	m, err := newMongod("rs0")
 	if err != nil {
 		return nil, err
 	}
 	// A linearizable read waits until a majority has journaled. In a set of one that is the journal's next turn, which is
 	// every 100 ms by default.
-	m.more = []string{"--journalCommitInterval", "2"}
+	m.more = append(more, "--journalCommitInterval", "2")
 	if err := m.start(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mongoTimeout)
 	defer cancel()
 	if err := initiate(ctx, "rs0", []*mongod{m}); err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.remove())
 	}
 	return m, nil
-})
+}
 
 // MongoURI gives the URI of a replica set that all tests of the process share: what MONGO_URI names, or else a set of one
 // that the first call starts.
@@ -56,6 +59,31 @@ func MongoAddr(tb testing.TB) string {
 		tb.Fatalf("mongod: %v", err)
 	}
 	return m.addr
+}
+
+// MongoSmallOplog starts a set of one that lives until the test ends and whose oplog keeps a megabyte, and gives its URI.
+func MongoSmallOplog(tb testing.TB) string {
+	tb.Helper()
+	m, err := startSetOfOne("--oplogSize", "1", "--syncdelay", "1")
+	if err != nil {
+		tb.Fatalf("mongod: %v", err)
+	}
+	tb.Cleanup(func() { _ = m.remove() })
+	return "mongodb://" + m.addr + "/?replicaSet=rs0"
+}
+
+// MongoStandalone starts a server that is in no replica set and lives until the test ends, and gives its URI.
+func MongoStandalone(tb testing.TB) string {
+	tb.Helper()
+	m, err := newMongod("")
+	if err != nil {
+		tb.Fatalf("mongod: %v", err)
+	}
+	tb.Cleanup(func() { _ = m.remove() })
+	if err := m.start(); err != nil {
+		tb.Fatalf("mongod: %v", err)
+	}
+	return "mongodb://" + m.addr + "/"
 }
 
 // MongoDatabase gives the name of a database that no other test uses.

@@ -24,7 +24,7 @@ const watchdog = `"$@" >"$DATA/log" 2>&1 & pid=$!; echo $pid; line=; read -r lin
 type mongod struct {
 	dir     string
 	addr    string
-	replSet string
+	replSet string // empty for a server of its own
 	// more are arguments beside the usual ones.
 	more []string
 
@@ -95,11 +95,13 @@ func (m *mongod) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	args := append([]string{
-		"-c", watchdog, "mongod", bin,
-		"--replSet", m.replSet, "--dbpath", m.dir, "--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket",
-		"--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "256",
+		"-c", watchdog, "mongod", bin, "--dbpath", m.dir, "--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket",
+		"--wiredTigerCacheSizeGB", "0.25",
 		"--setParameter", "enableTestCommands=1", "--setParameter", "diagnosticDataCollectionEnabled=false",
 	}, m.more...)
+	if m.replSet != "" {
+		args = append(args, "--replSet", m.replSet)
+	}
 	cmd := exec.Command("sh", args...) //nolint:gosec // a test's own arguments
 	cmd.Env = append(os.Environ(), "DATA="+m.dir)
 	// A group of its own, so that an interrupt at the terminal does not reach it before the tests have ended.

@@ -93,7 +93,7 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims,
 }
 
 func request(authorization ...string) *http.Request {
-	r, _ := http.NewRequest(http.MethodPost, "http://x/", http.NoBody) //nolint:noctx // a test
+	r, _ := http.NewRequest(http.MethodPost, "http://x/", http.NoBody)
 	r.Header["Authorization"] = authorization
 	return r
 }

@@ -146,8 +146,7 @@ func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.
 	switch wire.Code() {
 	case connect.CodeInternal, connect.CodeUnknown, connect.CodeDataLoss:
 		level = slog.LevelError
-		var p *PanicError
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*PanicError](err); ok {
 			attributes = append(attributes, slog.String("stack", string(p.Stack)))
 		}
 	case connect.CodeUnavailable:

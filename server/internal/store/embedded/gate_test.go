@@ -20,26 +20,25 @@ const patience = 30 * time.Second
 
 // gate holds back the syncs of Pebble's log while it is shut.
 type gate struct {
-	mu   sync.Mutex
-	open chan struct{}
-}
-
-func newGate() *gate {
-	g := &gate{open: make(chan struct{})}
-	close(g.open)
-	return g
+	mu sync.Mutex
+	// held is closed when the gate opens; nil while it is open.
+	held chan struct{}
 }
 
 func (g *gate) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open = make(chan struct{})
+	g.held = make(chan struct{})
 }
 
+// unshut opens the gate, if it is shut.
 func (g *gate) unshut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	close(g.open)
+	if g.held != nil {
+		close(g.held)
+		g.held = nil
+	}
 }
 
 func isLogSync(op errorfs.Op) bool {
@@ -55,9 +54,11 @@ func isLogSync(op errorfs.Op) bool {
 func (g *gate) MaybeError(op errorfs.Op) error {
 	if isLogSync(op) {
 		g.mu.Lock()
-		open := g.open
+		held := g.held
 		g.mu.Unlock()
-		<-open
+		if held != nil {
+			<-held
+		}
 	}
 	return nil
 }

@@ -141,6 +141,32 @@ func TestClosedStoreAnswersErrClosed(t *testing.T) {
 	}
 }
 
+// TestCloseSavesWhatWasPublished closes the store under a feed that confirmed a moment before.
+func TestCloseSavesWhatWasPublished(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	channel := channelIn(0, 0)
+	for seq := int64(1); seq <= 20; seq++ {
+		s := openOn(t, fs)
+		f, err := s.OpenFeed(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustInsert(t, s, sendEntry(channel, seq))
+		got, err := f.Next(t.Context(), 10)
+		if err != nil || len(got) != 1 || got[0].Seq != seq {
+			t.Fatalf("feed at %d: %d entries, %v", seq, len(got), err)
+		}
+		if err := f.Published(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		if err := f.Close(t.Context()); err != nil {
+			t.Fatalf("close of a feed after its store: %v", err)
+		}
+	}
+}
+
 // TestDiskFailure fills the disk, or breaks it, under a store that is written. Nothing is acknowledged after that, and
 // what was acknowledged before is there at the next start.
 func TestDiskFailure(t *testing.T) {

@@ -11,13 +11,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 func TestNothingIsSeenBeforeItsSync(t *testing.T) {
 	t.Parallel()
-	g, mem := newGate(), vfs.NewCrashableMem()
+	g, mem := &gate{}, vfs.NewCrashableMem()
 	s := openOn(t, errorfs.Wrap(mem, g))
 	defer closeStore(t, s)
+	defer g.unshut()
 	channel := channelIn(1, 0)
 	mustInsert(t, s, sendEntry(channel, 1), sendEntry(channel, 2))
 	f, err := s.OpenFeed(t.Context(), 1)
@@ -78,9 +80,10 @@ func TestNothingIsSeenBeforeItsSync(t *testing.T) {
 
 func TestNoChangeIsSeenBeforeItsSync(t *testing.T) {
 	t.Parallel()
-	g, mem := newGate(), vfs.NewCrashableMem()
+	g, mem := &gate{}, vfs.NewCrashableMem()
 	s := openOn(t, errorfs.Wrap(mem, g))
 	defer closeStore(t, s)
+	defer g.unshut()
 	sent := sendEntry(channelIn(2, 0), 1)
 	edit := editEntry(&sent, 2, "edited")
 	mustInsert(t, s, sent, edit)
@@ -117,5 +120,54 @@ func TestNoChangeIsSeenBeforeItsSync(t *testing.T) {
 	defer closeStore(t, crashed)
 	if got := content(crashed); got != "edited" {
 		t.Fatalf("after the power loss the message is %q; its edit was acknowledged", got)
+	}
+}
+
+// TestApplyOrder has an edit and a recall of one message applied at once, with the recall's batch first in the queue.
+// An edit that was worked out before the recall's sync would bring the text back.
+func TestApplyOrder(t *testing.T) {
+	t.Parallel()
+	g := &gate{}
+	s := openOn(t, errorfs.Wrap(vfs.NewCrashableMem(), g))
+	defer closeStore(t, s)
+	defer g.unshut()
+	sent := sendEntry(channelIn(2, 0), 1)
+	edit := editEntry(&sent, 2, "edited")
+	recall := editEntry(&sent, 3, "")
+	recall.Kind = message.KindRecall
+	mustInsert(t, s, sent, edit, recall)
+
+	g.shut()
+	busy, done := make(chan error, 1), make(chan error, 2)
+	other := channelIn(1, 0)
+	go func() {
+		_, err := s.Insert(t.Context(), 1, []message.Entry{sendEntry(other, 1)})
+		busy <- err
+	}()
+	eventuallyInDB(t, s, entryKey(other, 1), anyValue)
+	go func() { done <- s.Apply(t.Context(), &recall) }()
+	testkit.Eventually(t, patience, func() error {
+		s.commits.mu.Lock()
+		defer s.commits.mu.Unlock()
+		if len(s.commits.queue) != 1 {
+			return errors.New("the recall is not queued")
+		}
+		return nil
+	})
+	go func() { done <- s.Apply(t.Context(), &edit) }()
+	// The edit must not get as far as the queue; there is no sign that it never will.
+	<-time.After(20 * time.Millisecond)
+	g.unshut()
+	if err := errors.Join(<-busy, <-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Entries(t.Context(), sent.ChannelID, message.Range{Limit: 10})
+	if err != nil || len(got) != 3 {
+		t.Fatalf("entries: %d, %v", len(got), err)
+	}
+	for i := range got {
+		if got[i].Content != "" {
+			t.Errorf("entry %d has the recalled text %q", got[i].Seq, got[i].Content)
+		}
 	}
 }

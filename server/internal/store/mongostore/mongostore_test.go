@@ -2,32 +2,57 @@ package mongostore_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
 	"github.com/parleyhq/parley/server/internal/testkit"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 )
+
+func TestMain(m *testing.M) {
+	// A step costs milliseconds here: fewer runs than the embedded store gets, unless the command line says otherwise.
+	if err := flag.Set("rapid.checks", "20"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // open opens a store and closes it when the test ends.
 func open(tb testing.TB, cfg mongostore.Config) *mongostore.Store {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := mongostore.Open(ctx, cfg)
 	if err != nil {
 		tb.Fatalf("open: %v", err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			tb.Errorf("close: %v", err)
 		}
 	})
 	return s
+}
+
+// openFresh opens a store in a database of its own on the shared set of one.
+func openFresh(tb testing.TB) (*mongostore.Store, mongostore.Config) {
+	tb.Helper()
+	cfg := mongostore.Config{URI: testkit.MongoURI(tb), Database: testkit.MongoDatabase(tb)}
+	return open(tb, cfg), cfg
 }
 
 func suite(uri string) storetest.Factory {
@@ -40,4 +65,164 @@ func suite(uri string) storetest.Factory {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, suite(testkit.MongoURI(t)))
+}
+
+// sends makes messages of a channel, from seq on.
+func sends(channel string, from, n int) []message.Entry {
+	entries := make([]message.Entry, n)
+	for i := range entries {
+		seq := int64(from + i)
+		entries[i] = message.Entry{Message: message.Message{
+			MsgID: fmt.Sprintf("%s-%d", channel, seq), ChannelID: channel, Seq: seq, Count: seq, FromID: "ann",
+			MsgType: "text", Content: fmt.Sprintf("text %d", seq), ClientMsgID: fmt.Sprintf("key %d", seq),
+			MsgTime: time.UnixMilli(1_700_000_000_000 + seq).UTC(), ChangedSeq: seq,
+		}, Digest: []byte{1, 2, 3}}
+	}
+	return entries
+}
+
+func bucketOf(s *mongostore.Store, channel string) int {
+	return message.Bucket(channel, s.Identity().Buckets)
+}
+
+// insert stores entries of one channel or fails the test.
+func insert(tb testing.TB, s *mongostore.Store, entries []message.Entry) {
+	tb.Helper()
+	n, err := s.Insert(context.Background(), bucketOf(s, entries[0].ChannelID), entries)
+	if err != nil || n != len(entries) {
+		tb.Fatalf("insert: %d of %d, %v", n, len(entries), err)
+	}
+}
+
+// wantLog fails the test unless the channel holds exactly these entries.
+func wantLog(tb testing.TB, s *mongostore.Store, channel string, want []message.Entry) {
+	tb.Helper()
+	got, err := s.Entries(context.Background(), channel, message.Range{Limit: len(want) + 10})
+	if err != nil {
+		tb.Fatalf("entries: %v", err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		tb.Fatalf("log of %s (-want +got):\n%s", channel, d)
+	}
+}
+
+func TestOpenRefusesAStandaloneServer(t *testing.T) {
+	t.Parallel()
+	s, err := mongostore.Open(t.Context(), mongostore.Config{
+		URI: testkit.MongoStandalone(t), Database: "parley", Timeout: 30 * time.Second,
+	})
+	if err == nil {
+		_ = s.Close(t.Context())
+		t.Fatal("opened")
+	}
+	if !strings.Contains(err.Error(), "replica set") {
+		t.Fatalf("error does not say why: %v", err)
+	}
+}
+
+func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
+	t.Parallel()
+	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t), Buckets: 3}
+	if got := open(t, cfg).Identity().Buckets; got != 3 {
+		t.Fatalf("made %d buckets, want 3", got)
+	}
+	cfg.Buckets = 5
+	s, err := mongostore.Open(t.Context(), cfg)
+	if err == nil {
+		_ = s.Close(t.Context())
+		t.Fatal("opened")
+	}
+	if !strings.Contains(err.Error(), "3 buckets") || !strings.Contains(err.Error(), "to 5") {
+		t.Fatalf("error does not name both numbers: %v", err)
+	}
+	cfg.Buckets = 0
+	if got := open(t, cfg).Identity().Buckets; got != 3 {
+		t.Fatalf("opened with %d buckets, want the store's 3", got)
+	}
+}
+
+func TestNodesThatOpenTogetherShareOneIdentity(t *testing.T) {
+	t.Parallel()
+	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}
+	stores := make([]*mongostore.Store, 4)
+	var g errgroup.Group
+	for i := range stores {
+		g.Go(func() (err error) {
+			stores[i], err = mongostore.Open(t.Context(), cfg)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	for _, s := range stores {
+		if d := cmp.Diff(stores[0].Identity(), s.Identity()); d != "" {
+			t.Errorf("identities differ:\n%s", d)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	if id := stores[0].Identity(); len(id.Epoch) != 16 || id.Buckets != mongostore.DefaultBuckets {
+		t.Errorf("identity %+v", id)
+	}
+}
+
+func TestEntriesAreStoredUnderTheSeedsNames(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	log := sends("names", 1, 1)
+	insert(t, s, log)
+	var row bson.M
+	err := testkit.MongoClient(t, cfg.URI).Database(cfg.Database).
+		Collection(fmt.Sprintf("messages_%d", bucketOf(s, "names"))).FindOne(t.Context(), bson.M{}).Decode(&row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]any{
+		"_id": "names-1", "msg_id": "names-1", "seq": int64(1), "channel_id": "names", "content": "text 1",
+		"from_id": "ann", "msg_type": "text", "msg_time": bson.NewDateTimeFromTime(log[0].MsgTime), "status": int32(0),
+	} {
+		if d := cmp.Diff(want, row[field]); d != "" {
+			t.Errorf("%s (-want +got):\n%s", field, d)
+		}
+	}
+	if ts, ok := row["ts"].(bson.Timestamp); !ok || time.Since(time.Unix(int64(ts.T), 0)).Abs() > time.Minute {
+		t.Errorf("ts is %v, want the server's time", row["ts"])
+	}
+}
+
+func TestARecalledTextIsNowhereInTheStore(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	log := sends("recall", 1, 1)
+	log[0].Content, log[0].Metadata = "the secret", map[string]string{"k": "the secret"}
+	edit := sends("recall", 2, 1)[0]
+	edit.Kind, edit.TargetSeq, edit.MsgID, edit.Content = message.KindEdit, 1, log[0].MsgID, "the secret again"
+	recall := sends("recall", 3, 1)[0]
+	recall.Kind, recall.TargetSeq, recall.MsgID, recall.Content = message.KindRecall, 1, log[0].MsgID, ""
+	insert(t, s, slices.Concat(log, []message.Entry{edit, recall}))
+	for _, e := range []message.Entry{edit, recall, edit} {
+		if err := s.Apply(t.Context(), &e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cursor, err := testkit.MongoClient(t, cfg.URI).Database(cfg.Database).
+		Collection(fmt.Sprintf("messages_%d", bucketOf(s, "recall"))).Find(t.Context(), bson.M{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for cursor.Next(t.Context()) {
+		rows++
+		if strings.Contains(cursor.Current.String(), "secret") {
+			t.Errorf("the text is still there: %s", cursor.Current)
+		}
+		if _, err := cursor.Current.LookupErr("digest"); err == nil && cursor.Current.Lookup("kind").AsInt64() != 2 {
+			t.Errorf("a digest is still there: %s", cursor.Current)
+		}
+	}
+	if err := cursor.Err(); err != nil || rows != 3 {
+		t.Fatalf("%d rows, %v", rows, err)
+	}
 }

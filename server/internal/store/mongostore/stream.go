@@ -26,13 +26,20 @@ var errInvalidated = errors.New("change stream invalidated")
 // errStreamEnded is what follows the server's closing of the cursor without a reason.
 var errStreamEnded = errors.New("change stream ended by the server")
 
-// placeLost reports whether a stream can't go on from its place: the oplog no longer reaches back to it
-// (ChangeStreamHistoryLost), the token is not understood (InvalidResumeToken), or the stream can't be continued at all
-// (ChangeStreamFatalError, invalidated).
+// placeLostCodes are the server's errors after which a stream can't go on from its place.
+var placeLostCodes = []int{
+	286, // ChangeStreamHistoryLost: the oplog no longer reaches back to it.
+	280, // ChangeStreamFatalError
+	260, // InvalidResumeToken
+	// What a damaged token gives: FailedToParse, Overflow, and the checks of its form, which have no names.
+	9, 15, 40647, 40648, 40649,
+}
+
+// placeLost reports whether a stream can't go on from its place, so that the store itself has to be read.
 func placeLost(err error) bool {
 	var server mongo.ServerError
 	if errors.As(err, &server) {
-		return server.HasErrorCode(286) || server.HasErrorCode(280) || server.HasErrorCode(260)
+		return slices.ContainsFunc(placeLostCodes, server.HasErrorCode)
 	}
 	return errors.Is(err, errInvalidated)
 }

@@ -17,6 +17,7 @@ import (
 
 var concurrentContracts = []contract{
 	{"ConcurrentInsertsAndReads", concurrently},
+	{"ConcurrentAppliesLeaveNoText", applyConcurrently},
 }
 
 const (
@@ -211,4 +212,31 @@ func raceFeed(ctx context.Context, t tester, p *place, bucket int, logs []*raceL
 		}
 	}
 	return f.Close(context.WithoutCancel(t.Context()))
+}
+
+// applyConcurrently applies the edits and the recall of each of many messages at once.
+func applyConcurrently(t *testing.T, p *place) {
+	d := draftsOf(0, 1)[0]
+	sent := d.sends(40)
+	p.insert(t, sent...)
+	edits := make([][]message.Entry, len(sent))
+	var applies []message.Entry
+	for i := range sent {
+		edits[i] = []message.Entry{d.edit(&sent[i], "edited once"), d.edit(&sent[i], "edited twice")}
+		applies = append(applies, edits[i]...)
+	}
+	for i := range sent {
+		applies = append(applies, d.recall(&sent[i]))
+	}
+	p.insert(t, applies...)
+	var g errgroup.Group
+	for i := range applies {
+		g.Go(func() error { return p.Apply(t.Context(), &applies[i]) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range sent {
+		wantNoText(t, p, sent[i], edits[i]...)
+	}
 }

@@ -1,0 +1,93 @@
+package parley_test
+
+import (
+	"testing"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+// TestGapsAreToldAndPassed loses history in each way: the program is told, and the channel and the others go on.
+func TestGapsAreToldAndPassed(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		lose   func(s *parleytest.Server)
+		from   parley.Position
+		reason parleyv1.GapReason
+		to     int64
+	}{
+		"history gone": {
+			func(s *parleytest.Server) { s.Trim("room", 4) }, parley.Position{ChannelID: "room", Seq: 1},
+			parleyv1.GapReason_GAP_REASON_HISTORY_GONE, 3,
+		},
+		"epoch changed": {
+			func(s *parleytest.Server) { s.Restore("room", "epoch-2", 4) },
+			parley.Position{ChannelID: "room", Seq: 2, Epoch: "epoch-1"},
+			parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED, 4,
+		},
+		"ahead of the log": {
+			func(*parleytest.Server) {}, parley.Position{ChannelID: "room", Seq: 50, Epoch: "epoch-1"},
+			parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG, 6,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := parleytest.Start(t)
+			post(s, "room", 6)
+			one.lose(s)
+			sub := subscribe(t, newClient(t, s.Addr()), parley.After(one.from), parley.FromStart("other"))
+			e := nextEvent(t, sub)
+			if e.Kind != parley.EventGap || e.Gap.GetReason() != one.reason || e.Seq != one.to || e.Gap.GetFromSeq() != one.from.Seq {
+				t.Fatalf("got %s %+v, want the gap up to %d", e.Kind, e.Gap, one.to)
+			}
+			if p, ok := sub.Position("room"); !ok || p.Seq != one.to || p.Epoch != e.Gap.GetEpoch() {
+				t.Errorf("position after the gap: %+v", p)
+			}
+			next := one.to + 1
+			for int64(len(s.Contents("room"))) < 8 {
+				s.Post("room", "bob", "after the gap")
+			}
+			wantEntries(t, sub, "room", next, 8)
+			s.Post("other", "bob", "elsewhere")
+			wantEntries(t, sub, "other", 1, 1)
+		})
+	}
+}
+
+// TestGapInTheMiddle has the log restored while the subscription is away.
+func TestGapInTheMiddle(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "room", 5)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("room"))
+	wantEntries(t, sub, "room", 1, 5)
+	s.Kill()
+	s.Restore("room", "epoch-2", 2)
+	s.Restart()
+	if e := nextEvent(t, sub); e.Kind != parley.EventGap || e.Gap.GetReason() != parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED {
+		t.Fatalf("got %s, want the gap", e.Kind)
+	}
+	s.Post("room", "bob", "new life")
+	wantEntries(t, sub, "room", 3, 3)
+}
+
+// TestSkippedEntries has a broken server pass over entries: the subscription reconnects for them, and after several
+// times takes them for lost, and says so.
+func TestSkippedEntries(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "room", 6)
+	s.Skip("room", 3, 2)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("room"))
+	wantEntries(t, sub, "room", 1, 6)
+	post(s, "room", 4)
+	wantEntries(t, sub, "room", 7, 10)
+	s.Skip("room", 12, 1_000_000)
+	post(s, "room", 4)
+	wantEntries(t, sub, "room", 11, 11)
+	if e := nextEvent(t, sub); e.Kind != parley.EventGap || e.Gap.GetFromSeq() != 11 || e.Gap.GetToSeq() != 12 {
+		t.Fatalf("got %s %+v, want a gap of entry 12", e.Kind, e.Gap)
+	}
+	wantEntries(t, sub, "room", 13, 14)
+}

@@ -1,0 +1,296 @@
+package parley_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+func TestAddAndRemove(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	for _, channel := range []string{"a", "b", "c"} {
+		post(s, channel, 3)
+	}
+	ctx := testContext(t)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
+	wantEntries(t, sub, "a", 1, 3)
+	if err := sub.Add(ctx, parley.FromStart("b"), parley.Live("a")); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	wantEntries(t, sub, "b", 1, 3)
+	s.EndStreams(nil)
+	post(s, "b", 1)
+	wantEntries(t, sub, "b", 4, 4)
+	if err := sub.Remove(ctx, "a", "unknown"); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+	post(s, "a", 2)
+	wantQuiet(t, sub)
+	if _, ok := sub.Position("a"); ok {
+		t.Errorf("a removed channel has a position")
+	}
+	if err := sub.Add(ctx, parley.After(parley.Position{ChannelID: "a", Seq: 4})); err != nil {
+		t.Fatalf("add again: %v", err)
+	}
+	wantEntries(t, sub, "a", 5, 5)
+	s.Kill()
+	if err := sub.Add(ctx, parley.FromStart("c")); err != nil {
+		t.Fatalf("add while away: %v", err)
+	}
+	if err := sub.Remove(ctx, "b"); err != nil {
+		t.Fatalf("remove while away: %v", err)
+	}
+	s.Restart()
+	wantEntries(t, sub, "c", 1, 3)
+	post(s, "b", 1)
+	post(s, "a", 1)
+	wantEntries(t, sub, "a", 6, 6)
+	wantQuiet(t, sub)
+	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	var channels []string
+	for _, p := range requests[len(requests)-1].GetChannels() {
+		channels = append(channels, p.GetChannelId())
+	}
+	if want := []string{"a", "c"}; !slices.Equal(channels, want) {
+		t.Errorf("the last stream began with %v, want %v", channels, want)
+	}
+}
+
+// TestRemovedChannelsEventsAreDropped removes a channel with an event of it already there.
+func TestRemovedChannelsEventsAreDropped(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "a", 2)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
+	wantEntries(t, sub, "a", 1, 1) // The second one came in the same frame.
+	if err := sub.Remove(testContext(t), "a"); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+	wantQuiet(t, sub)
+}
+
+// TestAddThatMayNotHaveArrived loses the change or its answer: the subscription makes sure of it by a new stream.
+func TestAddThatMayNotHaveArrived(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]parleytest.Fault{
+		"lost":        {Drop: true},
+		"answer lost": {Drop: true, Applied: true},
+		"no session":  {Err: parleytest.Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := parleytest.Start(t)
+			post(s, "a", 2)
+			sub := subscribe(t, newClient(t, s.Addr()), parley.Live("base"))
+			nextEvent(t, sub, parley.EventChannelState)
+			s.FaultTimes(1, "UpdateSubscription", fault)
+			if err := sub.Add(testContext(t), parley.FromStart("a")); err != nil {
+				t.Fatalf("add: %v", err)
+			}
+			wantEntries(t, sub, "a", 1, 2)
+			post(s, "a", 1)
+			wantEntries(t, sub, "a", 3, 3)
+			wantQuiet(t, sub)
+		})
+	}
+}
+
+func TestRefusedAddLeavesTheSubscription(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	s.FaultTimes(1, "UpdateSubscription", parleytest.Fault{
+		Err: parleytest.Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING),
+	})
+	if err := sub.Add(testContext(t), parley.Live("secret")); !errors.Is(err, parley.ErrCapabilityMissing) {
+		t.Errorf("add: %v", err)
+	}
+	s.EndStreams(nil)
+	post(s, "a", 1)
+	wantEntries(t, sub, "a", 1, 1)
+	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	if n := len(requests[len(requests)-1].GetChannels()); n != 1 {
+		t.Errorf("the next stream asked for %d channels, want 1", n)
+	}
+}
+
+// hookClient calls a hook before each request of one method.
+type hookClient struct {
+	next   connect.HTTPClient
+	method string
+	hook   func()
+}
+
+func (c *hookClient) Do(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/"+c.method) {
+		c.hook()
+	}
+	return c.next.Do(req)
+}
+
+// TestRefusedAddDuringAReconnect has the stream replaced while a change is on its way to be refused: the new stream must
+// not stand or fall with the channel.
+func TestRefusedAddDuringAReconnect(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	refusal := &parleytest.Fault{
+		Err: parleytest.Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING),
+	}
+	s.Fault(func(_ string, req proto.Message) *parleytest.Fault {
+		switch r := req.(type) {
+		case *parleyv1.SubscribeRequest:
+			if len(r.GetChannels()) > 1 {
+				return refusal
+			}
+		case *parleyv1.UpdateSubscriptionRequest:
+			return refusal
+		}
+		return nil
+	})
+	hooked := &hookClient{next: h2cClient(t), method: "UpdateSubscription", hook: func() {
+		s.EndStreams(nil)
+		eventually(t, func() error {
+			if n := len(requestsOf[*parleyv1.SubscribeRequest](s)); n < 2 {
+				return fmt.Errorf("%d streams", n)
+			}
+			return nil
+		})
+	}}
+	sub := subscribe(t, newClient(t, s.Addr(), parley.WithHTTPClient(hooked)), parley.FromStart("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	if err := sub.Add(testContext(t), parley.Live("secret")); !errors.Is(err, parley.ErrCapabilityMissing) {
+		t.Errorf("add: %v", err)
+	}
+	post(s, "a", 1)
+	wantEntries(t, sub, "a", 1, 1)
+}
+
+// TestChangesBeforeTheFirstFrame makes changes when the stream's request is already on its way.
+func TestChangesBeforeTheFirstFrame(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	for _, channel := range []string{"a", "b", "c"} {
+		post(s, channel, 1)
+	}
+	var once sync.Once
+	made := make(chan *parley.Subscription, 1)
+	hooked := &hookClient{next: h2cClient(t), method: "Subscribe", hook: func() {
+		once.Do(func() {
+			sub := <-made
+			ctx := testContext(t)
+			err := errors.Join(sub.Add(ctx, parley.FromStart("b")), sub.Remove(ctx, "a"),
+				sub.Remove(ctx, "c"), sub.Add(ctx, parley.FromStart("c")))
+			if err != nil {
+				t.Errorf("change: %v", err)
+			}
+		})
+	}}
+	sub := subscribe(t, newClient(t, s.Addr(), parley.WithHTTPClient(hooked)), parley.FromStart("a"), parley.Live("c"))
+	made <- sub
+	got := map[string]int64{}
+	for range 2 {
+		e := nextEvent(t, sub)
+		got[e.ChannelID] = e.Seq
+	}
+	if got["b"] != 1 || got["c"] != 1 {
+		t.Errorf("entries %v, want the first of b and of c", got)
+	}
+	post(s, "a", 1)
+	wantQuiet(t, sub)
+	updates := requestsOf[*parleyv1.UpdateSubscriptionRequest](s)
+	if len(updates) != 1 || !slices.Equal(updates[0].GetRemove(), []string{"a"}) || len(updates[0].GetAdd()) != 2 {
+		t.Errorf("changes %v, want one that adds b and c and removes a", updates)
+	}
+}
+
+// TestRemovalBeforeTheFirstFrame has nothing but a removal to make up for: the server must be told, not only its events
+// dropped.
+func TestRemovalBeforeTheFirstFrame(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	made := make(chan *parley.Subscription, 1)
+	hooked := &hookClient{next: h2cClient(t), method: "Subscribe", hook: func() {
+		if err := (<-made).Remove(testContext(t), "a"); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}}
+	made <- subscribe(t, newClient(t, s.Addr(), parley.WithHTTPClient(hooked)), parley.Live("a"), parley.Live("b"))
+	eventually(t, func() error {
+		updates := requestsOf[*parleyv1.UpdateSubscriptionRequest](s)
+		if len(updates) != 1 || !slices.Equal(updates[0].GetRemove(), []string{"a"}) {
+			return fmt.Errorf("changes %v", updates)
+		}
+		return nil
+	})
+}
+
+// TestChangesWhileConnecting makes changes from many goroutines while streams come and go.
+func TestChangesWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	sub := subscribe(t, newClient(t, s.Addr()))
+	stop := make(chan struct{})
+	var breaker, changers sync.WaitGroup
+	breaker.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(rand.IntN(8)) * time.Millisecond):
+				s.EndStreams(nil)
+			}
+		}
+	})
+	const changersN, rounds = 4, 30
+	for n := range changersN {
+		changers.Go(func() {
+			for i := range rounds {
+				id := fmt.Sprintf("c%d-%d", n, i)
+				if err := sub.Add(testContext(t), parley.FromStart(id)); err != nil {
+					t.Errorf("add: %v", err)
+				}
+				if i%2 == 0 {
+					if err := sub.Remove(testContext(t), id); err != nil {
+						t.Errorf("remove: %v", err)
+					}
+				}
+			}
+		})
+	}
+	changers.Wait()
+	close(stop)
+	breaker.Wait()
+	want := make(map[string]bool)
+	for n := range changersN {
+		for i := range rounds {
+			id := fmt.Sprintf("c%d-%d", n, i)
+			s.Post(id, "bob", "hello")
+			if i%2 == 1 {
+				want[id] = true
+			}
+		}
+	}
+	for len(want) > 0 {
+		e := nextEvent(t, sub)
+		if !want[e.ChannelID] {
+			t.Fatalf("an event of %s: removed, or told twice", e.ChannelID)
+		}
+		delete(want, e.ChannelID)
+	}
+	wantQuiet(t, sub)
+}

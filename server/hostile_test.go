@@ -1,0 +1,367 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// cpuLimit is what one hostile call may cost the server and this test together, in time on a processor.
+const cpuLimit = 50 * time.Millisecond
+
+// logLines is the server's log, as JSON. It is safe for concurrent use.
+type logLines struct {
+	mu    sync.Mutex // guards what follows
+	lines []map[string]any
+	bad   []string
+}
+
+// Write implements io.Writer; slog writes one record at a time.
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m map[string]any
+	if bytes.Count(p, []byte("\n")) != 1 || json.Unmarshal(p, &m) != nil {
+		l.bad = append(l.bad, string(p))
+		return len(p), nil
+	}
+	l.lines = append(l.lines, m)
+	return len(p), nil
+}
+
+// failures gives the lines about a failed request.
+func (l *logLines) failures(requestID string) []map[string]any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []map[string]any
+	for _, line := range l.lines {
+		if line["request_id"] == requestID && (line["msg"] == "call failed" || line["msg"] == "call refused") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// check fails the test for a record that is not one line of JSON, and for a panic.
+func (l *logLines) check(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, record := range l.bad {
+		t.Errorf("the log holds %q", record)
+	}
+	for _, line := range l.lines {
+		if text := fmt.Sprint(line); line["stack"] != nil || strings.Contains(text, "panic") {
+			t.Errorf("the log tells of a panic: %s", text)
+		}
+	}
+}
+
+// target is a server under attack, and what can be seen of it.
+type target struct {
+	*servertest.Server
+
+	t      *testing.T
+	log    *logLines
+	h1, h2 *http.Client
+	calls  atomic.Int64
+}
+
+// attack starts a server with a JSON log that the test reads. What the server logs is checked at the end.
+func attack(t *testing.T, change func(*config.Config)) *target {
+	t.Helper()
+	g := &target{t: t, log: &logLines{}}
+	t.Cleanup(func() { g.log.check(t) })
+	g.Server = servertest.Dev(t, servertest.With(func(c *config.Config) {
+		c.Log.Format, c.Log.Level = "json", "info"
+		if change != nil {
+			change(c)
+		}
+	}), servertest.WithServerOption(server.WithLogOutput(g.log)))
+	one := &http.Transport{DisableCompression: true}
+	t.Cleanup(one.CloseIdleConnections)
+	g.h1, g.h2 = &http.Client{Transport: one}, servertest.HTTPClient(t, "")
+	return g
+}
+
+// line is a hostile request and the answer that it must get.
+type line struct {
+	name string
+	// procedure is a method of MessageService; path stands instead of it where it names something else.
+	procedure, path string
+	// message is sent in the four dialects; json and binary are payloads as they are, for those that speak them.
+	message      proto.Message
+	json, binary string
+	// body makes the whole body of a payload; unset: as the dialect does.
+	body func(d *dialect, payload []byte) []byte
+	// header is added, method stands instead of POST.
+	header http.Header
+	method string
+	// only names the dialects that the line has a meaning in; empty: all.
+	only string
+	// token makes the valid token; unset: one that may do everything.
+	token string
+	// open says that who has no token gets the same answer.
+	open bool
+	want want
+	// by has the answers of the dialects that differ.
+	by map[string]want
+}
+
+// want is the answer that a line must get.
+type want struct {
+	code, reason, field string
+	limit               int64
+	// http is the status, where it is not what follows from the code.
+	http int
+	// library says that connect itself refuses, before it calls anything of ours: then no detail comes.
+	library bool
+}
+
+func invalid(field string) want {
+	return want{code: "invalid_argument", reason: "INVALID_FIELD", field: field}
+}
+
+func over(field string, limit int64) want {
+	return want{code: "invalid_argument", reason: "INVALID_FIELD", field: field, limit: limit}
+}
+
+// refused is connect's own answer.
+func refused(code string) want { return want{code: code, library: true} }
+
+var unauthenticated = want{code: "unauthenticated", reason: "TOKEN_INVALID"}
+
+// in gives the answer to expect in a dialect.
+func (l *line) in(d *dialect) want {
+	if w, ok := l.by[d.name]; ok {
+		return w
+	}
+	return l.want
+}
+
+// dialects gives the dialects that a line is sent in.
+func (l *line) dialects() []*dialect {
+	var out []*dialect
+	for i := range dialects {
+		d := &dialects[i]
+		extra := strings.HasPrefix(d.name, "grpc") && d.json
+		switch {
+		case l.only != "" && !strings.Contains(" "+l.only+" ", " "+d.name+" "):
+		case l.json != "" && d.json, l.binary != "" && !d.json:
+			out = append(out, d)
+		case l.json == "" && l.binary == "" && !extra:
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// request makes the line's request.
+func (g *target) request(l *line, d *dialect, token string) *http.Request {
+	g.t.Helper()
+	procedure := l.procedure
+	if procedure == "" {
+		procedure = sendMessage
+	}
+	path := l.path
+	if path == "" {
+		path = "/" + parleyv1connect.MessageServiceName + "/" + procedure
+	}
+	payload := []byte(l.binary)
+	switch {
+	case l.message != nil:
+		payload = d.encode(g.t, l.message)
+	case d.json:
+		payload = []byte(l.json)
+	}
+	body := d.body(procedure, payload)
+	if l.body != nil {
+		body = l.body(d, payload)
+	}
+	method := l.method
+	if method == "" {
+		method = http.MethodPost
+	}
+	var reader io.Reader = bytes.NewReader(body)
+	if method == http.MethodGet {
+		reader = http.NoBody
+	}
+	req, err := http.NewRequestWithContext(g.t.Context(), method, g.URL+path, reader)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", d.contentType(procedure))
+	req.Header.Set("Te", "trailers")
+	req.Header.Set("X-Request-Id", "hostile-"+strconv.FormatInt(g.calls.Add(1), 10))
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for k, v := range l.header {
+		req.Header[k] = v
+	}
+	return req
+}
+
+// do sends a request as the dialect does and reads the answer.
+func (g *target) do(d *dialect, req *http.Request) *answer {
+	g.t.Helper()
+	hc := g.h1
+	if d.h2 {
+		hc = g.h2
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		g.t.Fatalf("%s: %v", d.name, err)
+	}
+	defer resp.Body.Close()
+	a, err := readAnswer(d, resp)
+	if err != nil {
+		g.t.Fatalf("%s: %v", d.name, err)
+	}
+	return a
+}
+
+// call sends a line once with a token.
+func (g *target) call(l *line, d *dialect, token string) *answer {
+	g.t.Helper()
+	return g.do(d, g.request(l, d, token))
+}
+
+// judge compares an answer with what it must be, and looks for its line in the log.
+func (g *target) judge(name string, a *answer, w want) {
+	g.t.Helper()
+	if a.code != w.code || (w.http != 0 && a.http != w.http) {
+		g.t.Errorf("%s: answered %d %s %q, want %d %s", name, a.http, a.code, a.message, w.http, w.code)
+		return
+	}
+	reason := strings.TrimPrefix(a.detail.GetReason().String(), "ERROR_REASON_")
+	if w.library {
+		w.reason = strings.TrimPrefix(parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String(), "ERROR_REASON_")
+		if strings.Contains(a.raw, "parleyv1") || strings.Contains(a.raw, "goroutine") {
+			g.t.Errorf("%s: the answer tells of the server's inside: %s", name, a.raw)
+		}
+	}
+	if reason != w.reason || a.detail.GetField() != w.field || a.detail.GetLimit() != w.limit {
+		g.t.Errorf("%s: reason %s, field %q, limit %d (%q), want %s, %q, %d", name, reason, a.detail.GetField(),
+			a.detail.GetLimit(), a.message, w.reason, w.field, w.limit)
+	}
+	if a.detail != nil && a.detail.GetRequestId() != a.requestID {
+		g.t.Errorf("%s: the detail's request id is %q, the header's %q", name, a.detail.GetRequestId(), a.requestID)
+	}
+	g.logged(name, a, w)
+}
+
+// logged wants exactly one line about a failed call, with the code where the server's own code saw it.
+func (g *target) logged(name string, a *answer, w want) {
+	g.t.Helper()
+	var lines []map[string]any
+	testkit.Eventually(g.t, 5*time.Second, func() error {
+		if lines = g.log.failures(a.requestID); len(lines) == 0 {
+			return fmt.Errorf("%s: request %s is not in the log", name, a.requestID)
+		}
+		return nil
+	})
+	if code := lines[0]["code"]; len(lines) != 1 || (code != w.code && (code != nil || !w.library)) {
+		g.t.Errorf("%s: logged %v", name, lines)
+	}
+}
+
+// cpu is the time on a processor that this process, which holds the server too, has had.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// stored is how many entries the server's store has ever been given.
+func (g *target) stored() string {
+	g.t.Helper()
+	resp, err := g.h1.Get(g.OpsURL + "/metrics")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if name, value, ok := strings.Cut(line, " "); ok && strings.HasPrefix(name, "parley_store_insert_entries_sum") {
+			return value
+		}
+	}
+	g.t.Fatal("the metrics do not tell how many entries were stored")
+	return ""
+}
+
+// head is where the log of a channel ends.
+func (g *target) head(channel string) int64 {
+	g.t.Helper()
+	return listPage(g.t, g.Client(g.Token), &parleyv1.ListMessagesRequest{ChannelId: channel}).GetHeadSeq()
+}
+
+// run sends every line in every dialect, with a valid token and without. The answer, the log, the store and the time on
+// a processor must all be as they should.
+func (g *target) run(lines []line) {
+	send(g.t, g.Client(g.Token), "room", "what stands there before")
+	for i := range lines {
+		l := &lines[i]
+		g.t.Run(l.name, func(t *testing.T) {
+			outer := g.t
+			g.t = t
+			defer func() { g.t = outer }()
+			stored, head := g.stored(), g.head("room")
+			for _, d := range l.dialects() {
+				token := l.token
+				if token == "" {
+					token = g.Token
+				}
+				g.measured(l, d, token, d.name, l.in(d))
+				bare := unauthenticated
+				if l.open {
+					bare = l.in(d)
+				}
+				g.measured(l, d, "", d.name+" without a token", bare)
+			}
+			if now := g.stored(); now != stored || g.head("room") != head {
+				t.Errorf("the store has %s entries, the channel ends at %d; before it was %s, %d", now, g.head("room"), stored, head)
+			}
+		})
+	}
+}
+
+// measured sends a line and judges answer and cost. What else runs in the process is no fault of the line's, so a cost
+// over the limit is measured again.
+func (g *target) measured(l *line, d *dialect, token, name string, w want) {
+	g.t.Helper()
+	least := time.Hour
+	for range 3 {
+		req := g.request(l, d, token)
+		before := cpu()
+		a := g.do(d, req)
+		least = min(least, cpu()-before)
+		g.judge(name, a, w)
+		if least < cpuLimit {
+			return
+		}
+	}
+	g.t.Errorf("%s: the call cost %v on a processor, at most %v is allowed", name, least, cpuLimit)
+}

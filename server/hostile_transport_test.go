@@ -1,0 +1,206 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// The C lines of hostile-input.md, as far as one request shows them, and what follows from them here.
+//
+// Some name what no request of Parley's has. C13's NaN and C11's depth stand in unknown fields and in numbers instead of
+// in a Struct; of C14 (Any) and C16 (Timestamp) nothing is left: no request has either. That C16 is refused where it
+// may one day come is shown in rpc/intercept, as is what becomes of a panic (C41).
+
+// header makes a line's header.
+func header(kv ...string) http.Header {
+	h := make(http.Header)
+	for i := 0; i < len(kv); i += 2 {
+		h.Add(kv[i], kv[i+1])
+	}
+	return h
+}
+
+// good is a message that would be taken.
+func good() *parleyv1.SendMessageRequest {
+	return &parleyv1.SendMessageRequest{ChannelId: "room", Content: "this must not be stored"}
+}
+
+// zeros gives size zeros, compressed. Several of them one after another are one stream for gzip.
+func zeros(size int) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(make([]byte, size)) // to memory
+	_ = w.Close()
+	return out.Bytes()
+}
+
+type bombSet struct{ small, large []byte }
+
+// bombs gives one of 63 KiB that becomes 64 MiB, and one of 3.8 MiB that becomes 3.9 GiB.
+var bombs = sync.OnceValue(func() bombSet {
+	small := zeros(64 << 20)
+	return bombSet{small, bytes.Repeat(small, 61)}
+})
+
+// compressed says so in every dialect's own words.
+var compressed = header("Content-Encoding", "gzip", "Connect-Content-Encoding", "gzip", "Grpc-Encoding", "gzip")
+
+// squeezed sends these bytes as what a compressed message is.
+func squeezed(procedure string, data []byte) func(*dialect, []byte) []byte {
+	return func(d *dialect, _ []byte) []byte {
+		if d.framed(procedure) {
+			return prefixed(1, len(data), data)
+		}
+		return data
+	}
+}
+
+// whole sends these bytes as the whole body, whatever the dialect.
+func whole(data []byte) func(*dialect, []byte) []byte {
+	return func(*dialect, []byte) []byte { return data }
+}
+
+const (
+	framedOnly = "grpc grpc-web"
+	oneStatus  = 200 // of gRPC and of streams, whose code is elsewhere
+)
+
+func callLines() []line {
+	const health, reflection = "/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
+	return []line{
+		{name: "C01 unknown procedure", path: "/parley.v1.MessageService/DropTables", message: good(), open: true, want: unknown},
+		{name: "C01 unknown service", path: "/parley.v1.Nothing/Get", message: good(), open: true, want: unknown},
+		{name: "C01 no procedure", path: "/parley.v1.MessageService/", message: good(), open: true, want: unknown},
+		{name: "C02 GET on a mutating call", method: http.MethodGet, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
+		{name: "C02 PUT", method: http.MethodPut, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
+		{name: "content type text/html", header: header("Content-Type", "text/html"), message: good(), want: want{http: http.StatusUnsupportedMediaType, library: true}},
+		{name: "C37 bidi over HTTP/1.1", path: reflection, message: good(), only: "connect-json connect-proto grpc-web", open: true, want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
+
+		{name: "C29 timeout of letters", header: header("Connect-Timeout-Ms", "abc"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "C29 timeout below zero", header: header("Connect-Timeout-Ms", "-1"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "C29 timeout of 11 digits", header: header("Connect-Timeout-Ms", "12345678901"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "C31 timeout zz", header: header("Grpc-Timeout", "zz"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "C31 timeout -1S", header: header("Grpc-Timeout", "-1S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "C31 timeout of 9 digits", header: header("Grpc-Timeout", "123456789S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "C33 protocol version 9", header: header("Connect-Protocol-Version", "9"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "C33 protocol version 9 of a stream", procedure: subscribing, header: header("Connect-Protocol-Version", "9"), message: &parleyv1.SubscribeRequest{}, only: "connect-json connect-proto", want: refused("invalid_argument")},
+
+		{name: "frame of 4 GiB to health", path: health, body: whole(prefixed(0, 0xffffffff, nil)), only: framedOnly, message: good(), open: true, want: refused("resource_exhausted")},
+		{name: "bomb to health", path: health, header: compressed, message: good(), body: squeezed(sendMessage, bombs().small), open: true, want: refused("resource_exhausted")},
+		{name: "not decodable by health", path: health, json: `{"service":5}`, binary: "\x0a\xff", open: true, want: refused("invalid_argument")},
+		{name: "frame of 4 GiB to reflection", path: reflection, body: whole(prefixed(0, 0xffffffff, nil)), only: "grpc", message: good(), open: true, want: want{code: "resource_exhausted", reason: "TOO_LARGE"}},
+	}
+}
+
+func bodyLines() []line {
+	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
+	tooLarge := &parleyv1.SendMessageRequest{ChannelId: "room", Content: strings.Repeat("x", 600<<10)}
+	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
+	return []line{
+		{name: "C04 truncated", json: `{"channel_id":"room","content":"x`, binary: "\x0a\x04roo", want: refused("invalid_argument")},
+		{name: "C04 truncated, of a stream", procedure: subscribing, json: `{"channels":[`, binary: "\x0a\x04roo", want: streamed},
+		{name: "C05 number for a string", json: `{"channel_id":5,"content":"x"}`, want: refused("invalid_argument")},
+		{name: "C05 number for a string, in binary", binary: "\x08\x05\x12\x01x", want: invalid("channel_id")},
+		{name: "nothing at all", json: " ", want: refused("invalid_argument")},
+		{name: "an empty message", binary: "\x12\x00", want: invalid("channel_id")},
+		{name: "two objects", json: `{"channel_id":"room","content":"x"}{}`, want: refused("invalid_argument")},
+		{name: "one name twice", json: `{"channel_id":"room","content":"x","content":"y"}`, want: refused("invalid_argument")},
+		{name: "both of a field's names", json: `{"channel_id":"room","channelId":"room","content":"x"}`, want: refused("invalid_argument")},
+		{name: "C08 truncated varint", json: `{"channel_id"`, binary: "\x0a\xff", want: refused("invalid_argument")},
+		{name: "varint of 11 bytes", binary: "\x0a" + strings.Repeat("\xff", 11), want: refused("invalid_argument")},
+		{name: "length of 2^63", binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: refused("invalid_argument")},
+		{name: "field number 0", binary: "\x02\x01x", want: refused("invalid_argument")},
+		{name: "C10 lone surrogate", json: `{"channel_id":"room","content":"\ud800"}`, binary: "\x0a\x04room\x12\x03\xed\xa0\x80", want: refused("invalid_argument")},
+		{name: "C10 bytes that are no UTF-8", json: "{\"channel_id\":\"room\",\"content\":\"\xff\"}", binary: "\x0a\x04room\x12\x01\xff", want: refused("invalid_argument")},
+		{name: "C11 nested 11,000 deep", json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: refused("invalid_argument")},
+		{name: "C11 nested 11,000 deep, of a stream", procedure: subscribing, json: `{"x":` + strings.Repeat(`{"x":`, 11_000) + "1" + strings.Repeat("}", 11_001), binary: deepGroup, want: streamed},
+		{name: "C13 NaN", procedure: listMessages, json: `{"channel_id":"room","after_seq":NaN}`, want: refused("invalid_argument")},
+		{name: "C13 NaN as text", procedure: listMessages, json: `{"channel_id":"room","after_seq":"NaN"}`, want: refused("invalid_argument")},
+		{name: "C13 infinite", procedure: listMessages, json: `{"channel_id":"room","after_seq":1e400}`, want: refused("invalid_argument")},
+		{name: "half a seq", procedure: listMessages, json: `{"channel_id":"room","after_seq":1.5}`, want: refused("invalid_argument")},
+		{name: "seq of 2^63", procedure: listMessages, json: `{"channel_id":"room","after_seq":"9223372036854775808"}`, want: refused("invalid_argument")},
+		{name: "larger than is read", message: tooLarge, want: refused("resource_exhausted")},
+	}
+}
+
+func frameLines() []line {
+	promise := whole(prefixed(0, 0xffffffff, []byte("abc")))
+	short := whole(prefixed(0, 9, []byte("abc")))
+	cut := whole([]byte("\x00\x00\x00"))
+	two := func(d *dialect, payload []byte) []byte {
+		return append(prefixed(0, len(payload), payload), prefixed(0, len(payload), payload)...)
+	}
+	flagged := func(flags byte) func(*dialect, []byte) []byte {
+		return func(_ *dialect, payload []byte) []byte { return prefixed(flags, len(payload), payload) }
+	}
+	inside := want{code: "internal", reason: "INTERNAL", http: oneStatus}
+	large := want{code: "resource_exhausted", reason: "TOO_LARGE"}
+	one := want{code: "unimplemented", reason: "UNIMPLEMENTED"}
+	none := &parleyv1.SubscribeRequest{}
+	return []line{
+		{name: "C19 frame of 4 GiB", body: promise, message: good(), only: framedOnly, want: refused("resource_exhausted")},
+		{name: "C19 frame of 4 GiB of a stream", procedure: subscribing, body: promise, message: none, want: large},
+		{name: "C20 frame shorter than promised", body: short, message: good(), only: framedOnly, want: refused("internal")},
+		{name: "C20 frame shorter than promised, of a stream", procedure: subscribing, body: short, message: none, want: inside},
+		{name: "C20 half a prefix", body: cut, message: good(), only: framedOnly, want: refused("internal")},
+		{name: "C20 half a prefix, of a stream", procedure: subscribing, body: cut, message: none, want: inside},
+		{name: "C22 compressed without an encoding", body: flagged(1), message: good(), only: framedOnly, want: refused("internal")},
+		{name: "C22 compressed without an encoding, of a stream", procedure: subscribing, body: flagged(1), message: liveOnly("room"), want: inside},
+		{name: "flags of nothing known", body: flagged(0x7e), message: good(), only: framedOnly, want: refused("internal")},
+		{name: "flags of an end", procedure: subscribing, body: flagged(2), message: liveOnly("room"), want: inside},
+		{name: "flags of trailers", procedure: subscribing, body: flagged(0x80), message: liveOnly("room"), want: inside},
+		{name: "C28 no message", body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
+		{name: "C28 no message, of a stream", procedure: subscribing, body: whole(nil), message: none, want: one},
+		{name: "C28 two messages", body: two, message: good(), only: framedOnly, want: refused("unimplemented")},
+		{name: "C28 two messages, of a stream", procedure: subscribing, body: two, message: none, want: one},
+	}
+}
+
+// liveOnly asks for a channel's live events.
+func liveOnly(channel string) *parleyv1.SubscribeRequest {
+	return &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{live(channel)}}
+}
+
+func gzipLines() []line {
+	b := bombs()
+	garbage := []byte("this is not gzip")
+	unknown := header("Content-Encoding", "lzma", "Connect-Content-Encoding", "lzma", "Grpc-Encoding", "lzma")
+	half := b.small[:len(b.small)/2]
+	large := want{code: "resource_exhausted", reason: "TOO_LARGE"}
+	get := func(message string) string {
+		return "/parley.v1.MessageService/ListMessages?connect=v1&base64=1&compression=gzip&encoding=proto&message=" + url.QueryEscape(message)
+	}
+	return []line{
+		{name: "C23 not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
+		{name: "C23 not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
+		{name: "C23 gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
+		{name: "unknown compression", header: unknown, body: squeezed(sendMessage, garbage), message: good(), want: refused("unimplemented")},
+		{name: "C25 bomb of 63 KiB to 64 MiB", header: compressed, body: squeezed(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "C25 bomb to the largest limit", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "C25 bomb to a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, b.small), message: good(), want: large},
+		{name: "C25 bomb that is cut", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, half), message: good(), want: refused("resource_exhausted")},
+		{name: "C26 bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
+		{name: "C26 bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
+		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: refused("invalid_argument")},
+		{name: "GET with a message that is no gzip", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(garbage)), message: good(), only: "connect-proto", want: refused("invalid_argument")},
+		{name: "GET with a bomb", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(zeros(8 << 20))), message: good(), only: "connect-proto", want: refused("resource_exhausted")},
+	}
+}
+
+// TestHostileTransport is not parallel: it measures what each call costs on a processor.
+func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g := attack(t, nil)
+	g.run(callLines())
+	g.run(bodyLines())
+	g.run(frameLines())
+	g.run(gzipLines())
+}

@@ -1,0 +1,168 @@
+package fanout
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestHistoryGoneWhileLive loses events of a live channel that the log no longer holds either.
+func TestHistoryGoneWhileLive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"))
+		r.read(s)
+		r.send("c")
+		r.log.addMany("c", 5)
+		r.log.mu.Lock()
+		r.log.channel("c").oldest = 5
+		r.log.mu.Unlock()
+		r.send("c")
+		got := r.read(s)["c"]
+		time.Sleep(time.Second)
+		equal(t, join(got, r.read(s)["c"]), "e1/1 gap(e1/4,from=1,reason=2) e1/5 e1/6 e1/7")
+	})
+}
+
+func TestEpochChange(t *testing.T) {
+	t.Parallel()
+	for name, tell := range map[string]func(r *rig){
+		// An event of the new epoch comes.
+		"event": func(r *rig) { r.send("c") },
+		// Nothing comes, but a check finds out.
+		"check": func(r *rig) { r.log.add("c"); time.Sleep(time.Minute) },
+		// Somebody else subscribes.
+		"subscriber": func(r *rig) { r.log.add("c"); r.read(r.open(live("c"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, Config{})
+				r.log.addMany("c", 10)
+				s, other := r.open(live("c"), live("d")), r.open(after("c", 8))
+				equal(t, r.read(s)["c"], want("state(e1/10,head=10,recovered=false)", 11, 10))
+				equal(t, r.read(other)["c"], want("state(e1/8,head=10,recovered=true)", 9, 10))
+				old := r.log.add("c")
+				r.log.restore("c", "e2", 6)
+				tell(r)
+				equal(t, r.read(s)["c"], "gap(e2/7,from=10,reason=1)")
+				equal(t, r.read(other)["c"], "gap(e2/7,from=10,reason=1)")
+				r.bus.publish(old) // of the old epoch, late
+				r.send("c")
+				r.send("d")
+				r.bus.publish(old)
+				equal(t, r.read(s), map[string]string{"c": "e2/8", "d": "e1/1"})
+				equal(t, r.read(other)["c"], "e2/8")
+				time.Sleep(time.Minute)
+				equal(t, r.read(s)["c"], "")
+			})
+		})
+	}
+}
+
+// TestEpochChangeBetween has the new epoch's events come between the look at the state and its answer.
+func TestEpochChangeBetween(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		r.log.addMany("c", 10)
+		s := r.open(live("c"))
+		r.read(s)
+		r.log.restore("c", "e2", 6)
+		var n atomic.Int64
+		r.log.on(afterState, func(context.Context, string) error {
+			if n.Add(1) == 1 {
+				r.send("c")
+				r.send("c")
+			}
+			return nil
+		})
+		r.send("c")
+		equal(t, r.read(s)["c"], "gap(e2/7,from=10,reason=1) e2/8 e2/9")
+	})
+}
+
+// TestOldStateComesLate has an answer of the log from before a restore arrive after one from behind it.
+func TestOldStateComesLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		r.log.addMany("c", 10)
+		s := r.open(live("c"))
+		r.read(s)
+		late := make(chan struct{})
+		r.log.on(afterState, func(context.Context, string) error { <-late; return nil })
+		other := r.open(live("c"))
+		go func() { _, _ = other.Next(t.Context()) }()
+		synctest.Wait() // its look at the state is done, its answer on its way
+		r.log.on(afterState, nil)
+		r.log.restore("c", "e2", 6)
+		r.send("c")
+		equal(t, r.read(s)["c"], "gap(e2/7,from=10,reason=1)")
+		close(late)
+		synctest.Wait()
+		r.send("c")
+		equal(t, r.read(s)["c"], "e2/8")
+	})
+}
+
+// TestEpochChangeInReplay changes the epoch under a subscriber that is in the middle of its replay.
+func TestEpochChangeInReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.ReplayFrameBytes = 64
+		r := setup(t, cfg)
+		r.log.addMany("c", 200)
+		s := r.open(after("c", 0))
+		for range 4 {
+			if _, err := s.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		r.log.restore("c", "e2", 150)
+		time.Sleep(time.Second)
+		got := r.read(s)["c"]
+		time.Sleep(10 * time.Second)
+		got = join(got, r.read(s)["c"])
+		r.send("c")
+		got = join(got, r.read(s)["c"])
+		_, tail, ok := strings.Cut(got, "gap(")
+		if !ok || strings.Contains(got, "state") || !strings.HasPrefix(tail, "e2/150,") ||
+			!strings.HasSuffix(tail, ",reason=1) e2/151") {
+			t.Fatalf("got %s", got)
+		}
+	})
+}
+
+// TestHistoryGoneInReplay takes the history away from under a replay.
+func TestHistoryGoneInReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.ReplayFrameBytes = 64
+		r := setup(t, cfg)
+		r.log.addMany("c", 200)
+		s := r.open(after("c", 0))
+		if _, err := s.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.log.mu.Lock()
+		r.log.channel("c").oldest = 190
+		r.log.mu.Unlock()
+		time.Sleep(time.Second)
+		got := r.read(s)["c"]
+		time.Sleep(10 * time.Second)
+		got = join(got, r.read(s)["c"])
+		_, tail, ok := strings.Cut(got, "gap(e1/189,")
+		if !ok || !strings.HasSuffix(tail, ",reason=2) "+want("", 190, 200)) {
+			t.Fatalf("got %s", got)
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package fanout
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// TestSlowConsumer cuts the one session that does not read, tells it where it stood, and frees its queue at once.
+func TestSlowConsumer(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		size int
+	}{
+		"events": {Config{QueueEvents: 100}, 1},
+		"bytes":  {Config{QueueBytes: 100_000}, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, tc.cfg)
+				r.log.addMany("c", 5)
+				slow, quick := r.open(after("c", 3), live("d"), live("quiet"), after("later", 0)), r.open(live("c"))
+				r.read(slow)
+				r.read(quick)
+				r.send("c")
+				r.send("d")
+				r.send("d")
+				f, err := slow.Next(t.Context()) // the frame in hand
+				if err != nil || f.Events != 3 {
+					t.Fatalf("frame %+v: %v", f, err)
+				}
+				for seq := int64(7); seq < 207; seq++ {
+					r.bus.publish(r.log.addSized("c", tc.size))
+					equal(t, r.read(quick)["c"] != "", true)
+				}
+				equal(t, r.hub.stats.cuts.Load(), int64(1))
+				equal(t, cap(slow.queue), 0)
+				_, err = slow.Next(t.Context())
+				e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
+				equal(t, e.Positions, []fault.Position{
+					{ChannelID: "c", Seq: 6, Epoch: "e1"}, {ChannelID: "d", Seq: 2, Epoch: "e1"},
+					{ChannelID: "later", Seq: 0, Epoch: "e1"}, {ChannelID: "quiet", Seq: 0, Epoch: "e1"},
+				})
+				if err := slow.Add(t.Context(), []Position{live("x")}); err == nil {
+					t.Fatal("a cut session took a channel")
+				}
+				_, err = r.hub.Session(slow.ID(), "ann")
+				failure(t, err, fault.NotFound, fault.SessionNotFound)
+				r.send("c")
+				equal(t, r.read(quick)["c"], want("", 207, 207))
+			})
+		})
+	}
+}
+
+// TestBoundIsExact keeps a queue that is exactly full, and lets one event in however large.
+func TestBoundIsExact(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{QueueEvents: 10, QueueBytes: 1000})
+		s := r.open(live("c"))
+		r.read(s)
+		for range 10 {
+			r.send("c")
+		}
+		equal(t, r.read(s)["c"], want("", 1, 10))
+		r.bus.publish(r.log.addSized("c", 5000))
+		equal(t, r.read(s)["c"], want("", 11, 11))
+		for range 11 {
+			r.send("c")
+		}
+		_, err := s.Next(t.Context())
+		e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
+		equal(t, e.Positions, []fault.Position{{ChannelID: "c", Seq: 11, Epoch: "e1"}})
+	})
+}
+
+// TestFramesAreCut joins no more into a frame than it may hold.
+func TestFramesAreCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.FrameBytes = 1000
+		r := setup(t, cfg)
+		s := r.open(live("c"))
+		r.read(s)
+		for range 100 {
+			r.bus.publish(r.log.addSized("c", 100))
+		}
+		for seq := int64(0); seq < 100; {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for _, p := range f.Pieces {
+				size += len(p)
+			}
+			if size > 1000 || f.Events < 5 && seq < 95 {
+				t.Fatalf("%d events of %d bytes", f.Events, size)
+			}
+			for _, l := range decode(t, f) {
+				if seq++; l.seq != seq {
+					t.Fatalf("%d where %d should be", l.seq, seq)
+				}
+			}
+		}
+	})
+}
+
+// TestSlowReplay replays 100,000 entries to a reader that takes its time, with live events all along, and bounds far
+// below that: a replay is paced by its reader.
+func TestSlowReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{QueueEvents: 64, QueueBytes: 16 << 10})
+		r.log.addMany("c", 100_000)
+		s := r.open(after("c", 0), live("d"))
+		pos, last := int64(0), int64(0)
+		for n := 0; pos < 100_000 || pos < r.log.head("c"); n++ {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatalf("after %d: %v", pos, err)
+			}
+			size := 0
+			for _, p := range f.Pieces {
+				size += len(p)
+			}
+			if size > 64<<10+16<<10 {
+				t.Fatalf("a frame of %d bytes", size)
+			}
+			for _, l := range decode(t, f) {
+				if l.kind != "event" {
+					continue
+				}
+				at := &pos
+				if l.channel == "d" {
+					at = &last
+				}
+				if l.seq != *at+1 {
+					t.Fatalf("%s: %d after %d", l.channel, l.seq, *at)
+				}
+				*at = l.seq
+			}
+			time.Sleep(300 * time.Millisecond)
+			if n < 300 {
+				r.send("c")
+				r.send("d")
+			}
+			s.mu.Lock()
+			queued := 0
+			for _, q := range s.queue {
+				queued += len(q.data)
+			}
+			s.mu.Unlock()
+			if queued > 200<<10 {
+				t.Fatalf("%d bytes wait for the reader", queued)
+			}
+		}
+		equal(t, pos, r.log.head("c"))
+		equal(t, r.hub.stats.cuts.Load(), int64(0))
+	})
+}
+
+// TestReplaysTakeTurns has many channels replay at once: none waits for another's end.
+func TestReplaysTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.ReplayFrameBytes = 256
+		r := setup(t, cfg)
+		var at []Position
+		for i := range 20 {
+			id := fmt.Sprintf("c%d", i)
+			for range 100 {
+				r.log.addSized(id, 50)
+			}
+			at = append(at, after(id, 0))
+		}
+		s := r.open(at...)
+		pos := map[string]int64{}
+		most := int64(0)
+		for done := 0; done < 20; {
+			f, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range decode(t, f) {
+				if l.kind != "event" {
+					continue
+				}
+				if l.seq != pos[l.channel]+1 {
+					t.Fatalf("%s: %d after %d", l.channel, l.seq, pos[l.channel])
+				}
+				pos[l.channel] = l.seq
+				if l.seq == 100 {
+					done++
+				}
+			}
+			synctest.Wait()
+			s.mu.Lock()
+			queued := len(s.queue)
+			s.mu.Unlock()
+			if queued > 2*4 { // of four reads, two pieces each
+				t.Fatalf("%d pieces wait for the reader", queued)
+			}
+			least, lead := int64(100), int64(0)
+			for i := range 20 {
+				p := pos[fmt.Sprintf("c%d", i)]
+				least, lead = min(least, p), max(lead, p)
+			}
+			most = max(most, lead-least)
+		}
+		if most == 0 || most > 20 {
+			t.Fatalf("the first was %d entries ahead of the last", most)
+		}
+	})
+}
+
+// TestBurstLeavesNoMemory sees that a session does not keep what a burst needed.
+func TestBurstLeavesNoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"))
+		r.read(s)
+		for range 4000 {
+			r.send("c")
+		}
+		r.read(s)
+		for range patience {
+			r.send("c")
+			r.read(s)
+		}
+		if cap(s.queue) > small || cap(s.pieces) > small {
+			t.Fatalf("queue %d, pieces %d", cap(s.queue), cap(s.pieces))
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package feed_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// fill appends n messages to each of some channels, in batches.
+func (r *rig) fill(channels, n int) {
+	r.t.Helper()
+	for c := range channels {
+		id := fmt.Sprintf("channel-%d", c)
+		end := r.end(id)
+		for made := 0; made < n; {
+			var batch []message.Entry
+			for ; made < n && len(batch) < 500; made++ {
+				end.seq++
+				end.count++
+				batch = append(batch, message.Entry{Digest: []byte{1}, Message: message.Message{
+					MsgID: fmt.Sprintf("%s-m%d", id, end.seq), ChannelID: id, Seq: end.seq, Count: end.count, FromID: "auth0|42",
+					MsgType: "text", Content: "a line of an ordinary length, as people write them in a chat",
+					ClientMsgID: fmt.Sprintf("c%d", end.seq), MsgTime: time.Now().UTC().Truncate(time.Millisecond), ChangedSeq: end.seq,
+				}})
+			}
+			if _, err := r.store.Insert(r.t.Context(), message.Bucket(id, buckets), batch); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (r *rig) waitStreamed(want uint64) {
+	r.t.Helper()
+	js := r.jetStream()
+	testkit.Eventually(r.t, 5*time.Minute, func() error {
+		stream, err := js.Stream(r.t.Context(), "message_change_events")
+		if err != nil {
+			return err
+		}
+		if n := stream.CachedInfo().State.Msgs; n < want {
+			return fmt.Errorf("%d of %d", n, want)
+		}
+		return nil
+	})
+}
+
+// BenchmarkFeeder publishes from the embedded store to JetStream; entries are older than a second, so each is read again.
+func BenchmarkFeeder(b *testing.B) {
+	for _, channels := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				r := newRig(b)
+				r.fill(channels, 40_000/channels)
+				b.StartTimer()
+				r.feeder.Start(b.Context())
+				r.waitStreamed(40_000)
+				b.StopTimer()
+				r.feeder.Stop()
+				b.StartTimer()
+			}
+			b.ReportMetric(40_000*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkBuilder takes events from JetStream into redis-server.
+func BenchmarkBuilder(b *testing.B) {
+	for _, channels := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				r := newRig(b)
+				r.fill(channels, 40_000/channels)
+				r.feeder.Start(b.Context())
+				r.waitStreamed(40_000)
+				r.feeder.Stop()
+				b.StartTimer()
+				r.builder.Start(b.Context())
+				for c := range channels {
+					r.waitMirror(fmt.Sprintf("channel-%d", c))
+				}
+				r.waitConsumed()
+				b.StopTimer()
+				r.builder.Stop()
+				b.StartTimer()
+			}
+			b.ReportMetric(40_000*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// waitConsumed waits until every event is confirmed.
+func (r *rig) waitConsumed() {
+	r.t.Helper()
+	js := r.jetStream()
+	testkit.Eventually(r.t, 5*time.Minute, func() error {
+		for bucket := range buckets {
+			c, err := js.Consumer(r.t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", bucket))
+			if err != nil {
+				return err
+			}
+			if info := c.CachedInfo(); info.NumPending+uint64(info.NumAckPending) > 0 {
+				return fmt.Errorf("bucket %d: %d to come", bucket, info.NumPending)
+			}
+		}
+		return nil
+	})
+}

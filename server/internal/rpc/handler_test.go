@@ -1,0 +1,306 @@
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+)
+
+// Without a token that holds nobody is told what is wrong with the body, and the body is not waited for.
+func TestTokenBeforeBody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for i, p := range protocols {
+		for name, token := range map[string]string{"none": "", "bad": "a.b.c", "64 KiB": strings.Repeat("a", 9000)} {
+			_, err := b.client(i, token).SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "*"})
+			d, _ := details(t, err)
+			if connect.CodeOf(err) != connect.CodeUnauthenticated || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOKEN_INVALID ||
+				d.GetRetryable() || d.GetRequestId() == "" {
+				t.Errorf("%s, %s: %v, %v", p.name, name, err, d)
+			}
+			if line := b.logged.oneLine(t); line["request_id"] != d.GetRequestId() || line["code"] != "unauthenticated" {
+				t.Errorf("%s, %s: logged %v", p.name, name, line)
+			}
+		}
+	}
+	conn := b.dial()
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n",
+		parleyv1connect.MessageServiceSendMessageProcedure)
+	start := time.Now()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || time.Since(start) > 5*time.Second {
+		t.Fatalf("%v, %v after %v", resp, err, time.Since(start))
+	}
+	resp.Body.Close()
+}
+
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })
+	b.messages.send = sendOK
+	b.messages.batch = func(_ context.Context, rs []message.SendRequest) []message.SendOutcome {
+		return make([]message.SendOutcome, len(rs))
+	}
+	one := &parleyv1.SendMessageRequest{ChannelId: "a", Content: "x"}
+	for i, p := range protocols {
+		c := b.client(i, b.mint(p.name, everything))
+		if _, err := c.SendMessages(t.Context(), &parleyv1.SendMessagesRequest{
+			Messages: []*parleyv1.SendMessageRequest{one, one, one, one, one, one, one, one},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := c.SendMessage(t.Context(), one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := c.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "*"}) // is not even looked at
+		d, retry := details(t, err)
+		if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED ||
+			!d.GetRetryable() || retry.GetRetryDelay().AsDuration() <= 0 {
+			t.Errorf("%s: %v, %v, %v", p.name, err, d, retry)
+		}
+	}
+}
+
+func TestUnknownProcedure(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for _, path := range []string{"/grpc.health.v1.Health/Cure", "/parley.v1.MessageService/DropTables", "/parley.v1.Nothing/Get", "/", "/parley.v1.MessageService/"} {
+		for contentType, body := range map[string]string{
+			"application/json": "{}", "application/proto": "", "application/grpc": "\x00\x00\x00\x00\x00",
+			"application/grpc-web+proto": "\x00\x00\x00\x00\x00",
+		} {
+			resp, text := b.raw(b.h2, http.MethodPost, path, b.headers(contentType), strings.NewReader(body))
+			grpc := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
+			if resp.StatusCode != http.StatusNotFound || (!strings.Contains(text, `"unimplemented"`) && grpc != "12") {
+				t.Errorf("%s of %s: %d, %q, grpc-status %q", contentType, path, resp.StatusCode, text, grpc)
+			}
+			if line := b.logged.oneLine(t); line["code"] != "unimplemented" {
+				t.Errorf("logged %v", line)
+			}
+		}
+	}
+	for i, p := range protocols {
+		url := b.url() + "/parley.v1.MessageService/DropTables"
+		hc := b.h1
+		if p.h2 {
+			hc = b.h2
+		}
+		c := connect.NewClient[parleyv1.SendMessageRequest, parleyv1.SendMessageResponse](hc, url, p.opts...)
+		_, err := c.CallUnary(t.Context(), connect.NewRequest(&parleyv1.SendMessageRequest{}))
+		if connect.CodeOf(err) != connect.CodeUnimplemented {
+			t.Errorf("%s (%d): %v", p.name, i, err)
+		}
+	}
+}
+
+// What connect itself refuses gets the right code, names no types of the server's, and is logged once.
+func TestConnectsOwnRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.messages.send = sendOK
+	const send = parleyv1connect.MessageServiceSendMessageProcedure
+	for name, tt := range map[string]struct {
+		method, contentType, body string
+		more                      []string
+		status                    int
+		code                      string // as text, or gRPC's number
+	}{
+		"GET on a mutating call":  {method: http.MethodGet, contentType: "application/json", status: 405},
+		"odd content type":        {contentType: "text/html", body: "x", status: 415},
+		"truncated JSON":          {contentType: "application/json", body: `{"channelId":"a`, status: 400, code: "invalid_argument"},
+		"number for a string":     {contentType: "application/json", body: `{"channelId":5}`, status: 400, code: "invalid_argument"},
+		"lone surrogate":          {contentType: "application/json", body: `{"content":"\ud800"}`, status: 400, code: "invalid_argument"},
+		"truncated varint":        {contentType: "application/proto", body: "\x0a\xff", status: 400, code: "invalid_argument"},
+		"not gzip":                {contentType: "application/proto", body: "x", more: []string{"Content-Encoding", "gzip"}, status: 400, code: "invalid_argument"},
+		"unknown compression":     {contentType: "application/proto", body: "x", more: []string{"Content-Encoding", "lzma"}, status: 501, code: "unimplemented"},
+		"bad timeout":             {contentType: "application/json", body: "{}", more: []string{"Connect-Timeout-Ms", "-1"}, status: 400, code: "invalid_argument"},
+		"bad gRPC timeout":        {contentType: "application/grpc", more: []string{"Grpc-Timeout", "zz"}, status: 200, code: "3"},
+		"frame promising 4 GiB":   {contentType: "application/grpc", body: "\x00\xff\xff\xff\xffabc", status: 200, code: "8"},
+		"frame shorter than told": {contentType: "application/grpc", body: "\x00\x00\x00\x00\x09abc", status: 200, code: "13"},
+	} {
+		if tt.method == "" {
+			tt.method = http.MethodPost
+		}
+		resp, text := b.raw(b.h2, tt.method, send, b.headers(tt.contentType, tt.more...), strings.NewReader(tt.body))
+		var wire struct{ Code string }
+		_ = json.Unmarshal([]byte(text), &wire) // only some have one
+		if code := wire.Code + resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); resp.StatusCode != tt.status || code != tt.code {
+			t.Errorf("%s: %d %q, want %d %q (%s)", name, resp.StatusCode, code, tt.status, tt.code, text)
+		}
+		if strings.Contains(text, "parleyv1") || strings.Contains(resp.Trailer.Get("Grpc-Message"), "parleyv1") {
+			t.Errorf("%s: names a type: %s", name, text)
+		}
+		if line := b.logged.oneLine(t); line["request_id"] != resp.Header.Get("X-Request-Id") || line["subject"] != "ada" {
+			t.Errorf("%s: logged %v", name, line)
+		}
+	}
+	resp, text := b.raw(b.h1, http.MethodPost, send, b.headers("application/json"),
+		strings.NewReader(`{"channel_id":"a","content":"hi","isAdmin":true}`))
+	if resp.StatusCode != 200 || !strings.Contains(text, `"hi"`) {
+		t.Errorf("unknown field: %d %s", resp.StatusCode, text)
+	}
+}
+
+func TestRequestID(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for id, keep := range map[string]bool{
+		"good_Id-1": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "a b": false, "\x1b[31mred": false,
+		"a\u2028b": false, "": false, "a.b": false,
+	} {
+		h := b.headers("application/json")
+		h["X-Request-Id"] = []string{id}
+		delete(h, "Authorization")
+		var got string
+		if strings.ContainsRune(id, 0x1b) { // Go's client does not send it
+			conn := b.dial()
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+				parleyv1connect.MessageServiceSendMessageProcedure, id)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			conn.Close()
+			if got = resp.Header.Get("X-Request-Id"); resp.StatusCode == http.StatusBadRequest {
+				continue // net/http refused the header itself
+			}
+		} else {
+			resp, _ := b.raw(b.h1, http.MethodPost, parleyv1connect.MessageServiceSendMessageProcedure, h, strings.NewReader("{}"))
+			got = resp.Header.Get("X-Request-Id")
+		}
+		if (got == id) != keep || len(got) < 8 {
+			t.Errorf("%q is answered %q", id, got)
+		}
+		if line := b.logged.oneLine(t); line["request_id"] != got {
+			t.Errorf("logged %v, answered %q", line, got)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) {
+		s.cfg.FrameTimeout, s.cfg.HeartbeatInterval = 200*time.Millisecond, 100*time.Millisecond
+	})
+	const path = "/grpc.health.v1.Health/"
+	for _, p := range protocols {
+		b.health.SetServing(true)
+		hc := b.h1
+		if p.h2 {
+			hc = b.h2
+		}
+		check := connect.NewClient[healthv1.HealthCheckRequest, healthv1.HealthCheckResponse](hc, b.url()+path+"Check", p.opts...)
+		watch := connect.NewClient[healthv1.HealthCheckRequest, healthv1.HealthCheckResponse](hc, b.url()+path+"Watch", p.opts...)
+		ask := func(service string) (healthv1.HealthCheckResponse_ServingStatus, error) {
+			resp, err := check.CallUnary(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{Service: service}))
+			if err != nil {
+				return 0, err
+			}
+			return resp.Msg.GetStatus(), nil
+		}
+		for _, service := range []string{"", "parley.v1.MessageService"} {
+			if got, err := ask(service); err != nil || got != healthv1.HealthCheckResponse_SERVING {
+				t.Errorf("%s, %q: %v, %v", p.name, service, got, err)
+			}
+		}
+		if _, err := ask("nobody"); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%s: %v", p.name, err)
+		}
+		stream, err := watch.CallServerStream(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !stream.Receive() || stream.Msg().GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("%s: %v, %v", p.name, stream.Msg(), stream.Err())
+		}
+		<-time.After(400 * time.Millisecond) // longer than a frame may take to write
+		b.health.SetServing(false)
+		if !stream.Receive() || stream.Msg().GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("%s: %v, %v", p.name, stream.Msg(), stream.Err())
+		}
+		_ = stream.Close()
+		if got, err := ask(""); err != nil || got != healthv1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("%s: %v, %v", p.name, got, err)
+		}
+	}
+}
+
+func TestReflection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	stream := grpcreflect.NewClient(b.h2, b.url(), connect.WithGRPC()).NewStream(t.Context())
+	defer func() { _, _ = stream.Close() }()
+	names, err := stream.ListServices()
+	if err != nil || len(names) != 2 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	for _, name := range names {
+		if _, err := stream.FileContainingSymbol(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.cfg.CORSOrigins = []string{"https://app.example"} })
+	b.messages.send = sendOK
+	const send = parleyv1connect.MessageServiceSendMessageProcedure
+	preflight := func(origin string) *http.Response {
+		resp, _ := b.raw(b.h1, http.MethodOptions, send, http.Header{
+			"Origin": {origin}, "Access-Control-Request-Method": {"POST"},
+			"Access-Control-Request-Headers": {"authorization,connect-protocol-version,content-type"},
+		}, http.NoBody)
+		return resp
+	}
+	if resp := preflight("https://app.example"); resp.StatusCode != http.StatusNoContent ||
+		resp.Header.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(resp.Header.Get("Access-Control-Allow-Headers"), "authorization") {
+		t.Errorf("preflight: %d %v", resp.StatusCode, resp.Header)
+	}
+	if resp := preflight("https://evil.example"); resp.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("another origin's preflight: %v", resp.Header)
+	}
+	h := b.headers("application/json", "Origin", "https://app.example")
+	resp, _ := b.raw(b.h1, http.MethodPost, send, h, strings.NewReader(`{"channelId":"a","content":"x"}`))
+	if exposed := resp.Header.Get("Access-Control-Expose-Headers"); resp.StatusCode != 200 || !strings.Contains(exposed, "Grpc-Status") || !strings.Contains(exposed, "X-Request-Id") {
+		t.Errorf("call: %d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// A browser and curl may list by GET.
+func TestGet(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.messages.list = func(context.Context, message.ListQuery) (message.Page, error) { return message.Page{Head: 7}, nil }
+	resp, text := b.raw(b.h1, http.MethodGet,
+		parleyv1connect.MessageServiceListMessagesProcedure+"?connect=v1&encoding=json&message=%7B%22channelId%22%3A%22a%22%7D",
+		http.Header{"Authorization": {"Bearer " + b.token}}, http.NoBody)
+	if resp.StatusCode != http.StatusOK || !strings.Contains(text, `"7"`) {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
+
+func TestNewHandlerWantsEverything(t *testing.T) {
+	t.Parallel()
+	if _, err := NewHandler(DefaultConfig(), Deps{Messages: &fakeMessages{}}); err == nil {
+		t.Error("made without its dependencies")
+	}
+}

@@ -1,0 +1,259 @@
+package mongostore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/testkit"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+)
+
+// failPoints is held while a test has set the server's one failCommand.
+var failPoints sync.Mutex
+
+// ownURI names the process's own server, whatever MONGO_URI says, for a client of this name.
+func ownURI(tb testing.TB, app string) string {
+	tb.Helper()
+	return "mongodb://" + testkit.MongoAddr(tb) + "/?replicaSet=rs0&appName=" + app
+}
+
+// failCommand makes the server fail commands of the client named app until the test ends or lift is called.
+func failCommand(t *testing.T, app string, mode any, data bson.D) (lift func()) {
+	t.Helper()
+	failPoints.Lock()
+	admin := testkit.MongoClient(t, ownURI(t, "admin")).Database("admin")
+	set := func(mode any) {
+		data := append(bson.D{{Key: "appName", Value: app}}, data...)
+		err := admin.RunCommand(context.Background(), bson.D{
+			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode}, {Key: "data", Value: data},
+		}).Err()
+		if err != nil {
+			t.Errorf("failCommand: %v", err)
+		}
+	}
+	lift = sync.OnceFunc(func() {
+		set("off")
+		failPoints.Unlock()
+	})
+	t.Cleanup(lift)
+	set(mode)
+	return lift
+}
+
+func TestInsertAsksForAMajoritysJournalsInOrder(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var commands []bson.Raw
+	s := open(t, mongostore.Config{
+		URI: testkit.MongoURI(t) + "&w=1&journal=false&retryWrites=false", Database: testkit.MongoDatabase(t),
+		Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "insert" || e.CommandName == "update" {
+				mu.Lock()
+				defer mu.Unlock()
+				commands = append(commands, bytes.Clone(e.Command))
+			}
+		}},
+	})
+	mu.Lock()
+	commands = nil
+	mu.Unlock()
+	insert(t, s, sends("wire", 1, 100))
+	recall := message.Entry{Message: message.Message{ChannelID: "wire", Seq: 101}, Kind: message.KindRecall, TargetSeq: 3}
+	if err := s.Apply(t.Context(), &recall); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(commands) != 3 {
+		t.Fatalf("%d commands, want one insert and two updates", len(commands))
+	}
+	for _, c := range commands {
+		var got struct {
+			Ordered bool   `bson:"ordered"`
+			WC      bson.D `bson:"writeConcern"`
+		}
+		if err := bson.Unmarshal(c, &got); err != nil {
+			t.Fatal(err)
+		}
+		want := bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
+		less := func(a, b bson.E) bool { return a.Key > b.Key }
+		if d := cmp.Diff(want, got.WC, cmpSort(less)); d != "" {
+			t.Errorf("write concern (-want +got):\n%s", d)
+		}
+		if !got.Ordered {
+			t.Errorf("not ordered: %s", c)
+		}
+	}
+	if _, err := commands[0].LookupErr("txnNumber"); err != nil {
+		t.Error("the insert can't be retried: no txnNumber")
+	}
+}
+
+func TestInsertThatReachedNoServerIsNotStored(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	s := open(t, mongostore.Config{
+		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t), Timeout: time.Second,
+	})
+	log := sends("gone", 1, 3)
+	b := bucketOf(s, "gone")
+	p.Cut()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		_, err := s.Insert(t.Context(), b, log)
+		switch {
+		case err == nil:
+			t.Fatal("stored through a cut link")
+		case !errors.Is(err, message.ErrNotStored):
+			return err // the first attempts may be written to a connection that is already dead
+		}
+		return nil
+	})
+	p.Heal()
+	testkit.Eventually(t, 20*time.Second, func() error { return s.Ping(t.Context()) })
+	insert(t, s, log)
+	wantLog(t, s, "gone", log)
+	if _, err := s.Insert(t.Context(), (b+1)%4, sends("gone", 4, 1)); !errors.Is(err, message.ErrNotStored) {
+		t.Errorf("insert into another bucket: %v", err)
+	}
+}
+
+func TestInsertWithoutAnAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	s := open(t, mongostore.Config{
+		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t), Timeout: time.Second,
+	})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Stall()
+	n, err := s.Insert(t.Context(), bucketOf(s, "stalled"), sends("stalled", 1, 3))
+	if n != 0 || !errors.Is(err, message.ErrUnknownOutcome) || errors.Is(err, message.ErrNotStored) {
+		t.Errorf("insert: %d, %v, want an unknown outcome", n, err)
+	}
+	p.Heal()
+}
+
+func TestAConflictWithoutAMajorityIsUnknown(t *testing.T) {
+	t.Parallel()
+	s := open(t, mongostore.Config{
+		URI: ownURI(t, "wce"), Database: testkit.MongoDatabase(t), Timeout: 2 * time.Second,
+	})
+	log := sends("wce", 1, 4)
+	insert(t, s, log[2:3])
+	lift := failCommand(t, "wce", "alwaysOn", bson.D{
+		{Key: "failCommands", Value: bson.A{"insert"}},
+		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "no majority"}}},
+	})
+	n, err := s.Insert(t.Context(), bucketOf(s, "wce"), log)
+	if n != 0 || !errors.Is(err, message.ErrUnknownOutcome) {
+		t.Errorf("conflict behind a write concern error: %d, %v, want 0 and an unknown outcome", n, err)
+	}
+	lift()
+	n, err = s.Insert(t.Context(), bucketOf(s, "wce"), sends("wce", 2, 3))
+	var conflict *message.ConflictError
+	if n != 0 || !errors.As(err, &conflict) || conflict.ChannelID != "wce" {
+		t.Errorf("what was stored before the conflict: %d, %v, want a conflict at 0", n, err)
+	}
+}
+
+// writes matches the requests that write entries.
+func writes(request []byte) bool {
+	return bytes.Contains(request, []byte("messages_")) &&
+		(bytes.Contains(request, []byte("\x02insert\x00")) || bytes.Contains(request, []byte("\x02update\x00")))
+}
+
+func TestLostRepliesLoseAndDoubleNothing(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	s := open(t, mongostore.Config{
+		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t),
+	})
+	const batches, size = 40, 5
+	b := bucketOf(s, "lossy")
+	p.LoseReplies(8, writes)
+	var log []message.Entry
+	unknown := 0
+	for i := range batches {
+		batch := sends("lossy", i*size+1, size)
+		unknown += insertUntilStored(t, s, b, batch)
+		log = append(log, batch...)
+	}
+	if p.Lost() < batches/8 {
+		t.Fatalf("only %d replies were lost", p.Lost())
+	}
+	t.Logf("%d replies lost, %d outcomes unknown", p.Lost(), unknown)
+	wantLog(t, s, "lossy", log)
+
+	lost := p.Lost()
+	p.LoseReplies(3, writes)
+	for _, target := range log[:4] {
+		edit := message.Entry{Message: target.Message, Kind: message.KindEdit, TargetSeq: target.Seq}
+		edit.Seq, edit.Content = 1000, "edited"
+		for _, change := range []message.Entry{edit, {
+			Message: message.Message{ChannelID: "lossy", Seq: 1001}, Kind: message.KindRecall, TargetSeq: target.Seq,
+		}} {
+			testkit.Eventually(t, 30*time.Second, func() error { return s.Apply(t.Context(), &change) })
+		}
+	}
+	if p.Lost() == lost {
+		t.Fatal("no reply to an update was lost")
+	}
+	p.Heal()
+	for i := range log[:4] {
+		log[i].Content, log[i].Digest, log[i].Status, log[i].ChangedSeq = "", nil, message.StatusRecalled, 1001
+	}
+	wantLog(t, s, "lossy", log)
+}
+
+// insertUntilStored inserts entries the way the Writer does, without ever giving a place up: after an unknown outcome it
+// asks again, and after a conflict it looks for what is there already. It returns how many outcomes were unknown.
+func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries []message.Entry) (unknown int) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for len(entries) > 0 {
+		n, err := s.Insert(ctx, bucket, entries)
+		if ctx.Err() != nil {
+			tb.Errorf("insert: %v", err)
+			return unknown
+		}
+		entries = entries[n:]
+		var conflict *message.ConflictError
+		switch {
+		case err == nil || errors.Is(err, message.ErrNotStored):
+			continue
+		case !errors.As(err, &conflict):
+			unknown++
+			continue
+		}
+		// A conflict means that an earlier try has stored it: nobody else writes here.
+		found, err := s.ByClientKeys(ctx, conflict.ChannelID, []message.ClientKey{
+			{FromID: entries[0].FromID, ClientMsgID: entries[0].ClientMsgID},
+		})
+		if err != nil {
+			continue
+		}
+		for _, e := range found {
+			if e.Seq != entries[0].Seq {
+				tb.Errorf("entry %d was stored at %d", entries[0].Seq, e.Seq)
+			}
+			entries = entries[1:]
+		}
+	}
+	return unknown
+}
+
+// cmpSort sorts the elements of a document.
+func cmpSort(less func(a, b bson.E) bool) cmp.Option {
+	return cmpopts.SortSlices(less)
+}

@@ -1,0 +1,294 @@
+package mongostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/store/storetest"
+	"github.com/parleyhq/parley/server/internal/testkit"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"golang.org/x/sync/errgroup"
+)
+
+// TestSetOfThree has one set for all its parts, one after the other: each leaves it whole.
+func TestSetOfThree(t *testing.T) {
+	t.Parallel()
+	set := testkit.MongoSet(t)
+	t.Run("Store", func(t *testing.T) { storetest.Run(t, suite(set.URI())) })
+	t.Run("NothingIsAcknowledgedWithoutAMajority", func(t *testing.T) { withoutMajority(t, set) })
+	t.Run("KilledPrimaries", func(t *testing.T) { killedPrimaries(t, set) })
+	t.Run("WokenPrimary", func(t *testing.T) { wokenPrimary(t, set) })
+}
+
+// withoutMajority stops both secondaries: a primary that acknowledges now, and is killed, takes the entries with it.
+func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
+	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: 2 * time.Second}
+	s := open(t, cfg)
+	insert(t, s, sends("minority", 1, 5))
+	primary := set.Primary()
+	for i := range 3 {
+		if i != primary {
+			set.Stop(i)
+		}
+	}
+	n, err := s.Insert(t.Context(), bucketOf(s, "minority"), sends("minority", 6, 5))
+	if n != 0 || !errors.Is(err, message.ErrUnknownOutcome) {
+		t.Errorf("insert without a majority: %d, %v, want an unknown outcome", n, err)
+	}
+	if head, err := s.Head(t.Context(), "minority"); err == nil {
+		t.Errorf("head without a majority: %d", head.Seq)
+	}
+	// What only the primary has must not be shown either.
+	if got, err := s.Entries(t.Context(), "minority", message.Range{Limit: 10}); err == nil && len(got) > 5 {
+		t.Errorf("%d entries are shown, 5 are durable", len(got))
+	}
+	for i := range 3 {
+		if i != primary {
+			set.Cont(i)
+		}
+	}
+	set.WaitHealthy()
+}
+
+const (
+	killChannels = 3 // per bucket
+	killBatch    = 6
+)
+
+// killedPrimaries writes and feeds all buckets while primaries are killed and step down.
+func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
+	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t)}
+	s := open(t, cfg)
+	var g errgroup.Group
+	var stop atomic.Bool
+	var stored, unknown atomic.Int64
+	logs := make([][]message.Entry, mongostore.DefaultBuckets*killChannels)
+	fed := make([]func(), mongostore.DefaultBuckets)
+	for b := range mongostore.DefaultBuckets {
+		names := channelsOf(b, killChannels)
+		f, err := s.OpenFeed(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := make(chan map[string]int64, 1)
+		done := make(chan error, 1)
+		go func() { done <- followAll(f, ends) }()
+		g.Go(func() error {
+			for round := 0; !stop.Load(); round++ {
+				for i, name := range names {
+					entries := sends(name, round*killBatch+1, killBatch)
+					unknown.Add(int64(insertUntilStored(t, s, b, entries)))
+					stored.Add(killBatch)
+					logs[b*killChannels+i] = append(logs[b*killChannels+i], entries...)
+				}
+			}
+			return nil
+		})
+		fed[b] = func() {
+			last := make(map[string]int64)
+			for i, name := range names {
+				last[name] = int64(len(logs[b*killChannels+i]))
+			}
+			ends <- last
+			if err := <-done; err != nil {
+				t.Errorf("feed %d: %v", b, err)
+			}
+		}
+	}
+	progress := func() {
+		want := stored.Load() + 300
+		testkit.Eventually(t, time.Minute, func() error {
+			if got := stored.Load(); got < want {
+				return fmt.Errorf("%d entries stored, waiting for %d", got, want)
+			}
+			return nil
+		})
+	}
+	progress()
+	killed := set.KillPrimary()
+	progress()
+	set.Restart(killed)
+	set.WaitHealthy()
+	set.StepDown()
+	progress()
+	killed = set.KillPrimary()
+	progress()
+	set.Restart(killed)
+	stop.Store(true)
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d entries stored, %d outcomes unknown", stored.Load(), unknown.Load())
+	for b := range mongostore.DefaultBuckets {
+		fed[b]()
+		for i, name := range channelsOf(b, killChannels) {
+			wantLog(t, s, name, logs[b*killChannels+i])
+		}
+	}
+	set.WaitHealthy()
+}
+
+// channelsOf gives names of n channels of a bucket.
+func channelsOf(bucket, n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
+		name := fmt.Sprintf("kill%d", i)
+		if message.Bucket(name, mongostore.DefaultBuckets) == bucket {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// followAll reads and confirms a feed until it has shown every channel up to its end, once the ends are known.
+func followAll(f message.Feed, ends <-chan map[string]int64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	defer func() { _ = f.Close(ctx) }()
+	var want map[string]int64
+	seen := make(map[string]int64)
+	for {
+		select {
+		case want = <-ends:
+		default:
+		}
+		if want != nil && cmp.Equal(want, seen) {
+			return nil
+		}
+		short, stop := context.WithTimeout(ctx, 5*time.Second)
+		entries, err := f.Next(short, 50)
+		stop()
+		if err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("seen %v, want %v: %w", seen, want, err)
+			}
+			continue
+		}
+		for _, e := range entries {
+			if e.Seq > seen[e.ChannelID]+1 {
+				return fmt.Errorf("%s skipped from %d to %d", e.ChannelID, seen[e.ChannelID], e.Seq)
+			}
+			seen[e.ChannelID] = max(seen[e.ChannelID], e.Seq)
+		}
+		if err := f.Published(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// wokenPrimary stops the primary, lets the others go on without it, and wakes it with reads waiting in its sockets: for
+// a moment it still takes itself for the primary.
+func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
+	db := testkit.MongoDatabase(t)
+	s := open(t, mongostore.Config{URI: set.URI(), Database: db})
+	const channel, before, all = "woken", 20, 40
+	log := sends(channel, 1, all)
+	insert(t, s, log[:before])
+
+	// A node whose connections lead to the old primary alone, as those of a pool do until the driver knows better.
+	old := set.Primary()
+	var asked atomic.Int64
+	late := open(t, mongostore.Config{
+		URI: "mongodb://" + set.Addr(old) + "/?directConnection=true", Database: db, Timeout: 30 * time.Second,
+		Monitor: &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "find" {
+				asked.Add(1)
+			}
+		}},
+	})
+	reads := lateReads(late, channel, log)
+	var warm sync.WaitGroup // so that each read has a connection
+	for range 5 * len(reads) {
+		warm.Go(func() { _, _ = late.Head(t.Context(), channel) })
+	}
+	warm.Wait()
+
+	set.Stop(old)
+	if now := set.Primary(); now == old {
+		t.Fatal("the stopped member is primary")
+	}
+	insertUntilStored(t, s, bucketOf(s, channel), log[before:])
+	late.AdoptHorizon(s)
+	asked.Store(0)
+	type answer struct {
+		name string
+		seq  int64
+		err  error
+	}
+	answers := make(chan answer)
+	for range 4 {
+		for name, read := range reads {
+			go func() {
+				seq, err := read(context.Background())
+				answers <- answer{name, seq, err}
+			}()
+		}
+	}
+	testkit.Eventually(t, 20*time.Second, func() error {
+		if n := asked.Load(); n < int64(4*len(reads)) {
+			return fmt.Errorf("%d of %d reads were sent", n, 4*len(reads))
+		}
+		return nil
+	})
+	set.Cont(old)
+	refused := 0
+	for range 4 * len(reads) {
+		a := <-answers
+		switch {
+		case a.err != nil:
+			refused++
+		case a.seq < all:
+			t.Errorf("%s answered up to %d; %d was acknowledged before", a.name, a.seq, all)
+		}
+	}
+	t.Logf("%d of %d reads refused", refused, 4*len(reads))
+	if head, err := s.Head(t.Context(), channel); err != nil || head.Seq != all {
+		t.Errorf("head %d, %v", head.Seq, err)
+	}
+	set.WaitHealthy()
+}
+
+// lateReads are reads that tell how far they saw.
+func lateReads(s *mongostore.Store, channel string, log []message.Entry) map[string]func(context.Context) (int64, error) {
+	last := &log[len(log)-1]
+	seen := func(ok bool) int64 {
+		if ok {
+			return last.Seq
+		}
+		return 0
+	}
+	return map[string]func(context.Context) (int64, error){
+		"Head": func(ctx context.Context) (int64, error) {
+			head, err := s.Head(ctx, channel)
+			return head.Seq, err
+		},
+		"ByClientKeys": func(ctx context.Context) (int64, error) {
+			found, err := s.ByClientKeys(ctx, channel, []message.ClientKey{
+				{FromID: last.FromID, ClientMsgID: last.ClientMsgID},
+			})
+			return seen(len(found) == 1), err
+		},
+		"Target": func(ctx context.Context) (int64, error) {
+			_, ok, err := s.Target(ctx, channel, last.MsgID)
+			return seen(ok), err
+		},
+		"Message": func(ctx context.Context) (int64, error) {
+			_, ok, err := s.Message(ctx, channel, last.MsgID)
+			return seen(ok), err
+		},
+		"Entries": func(ctx context.Context) (int64, error) {
+			got, err := s.Entries(ctx, channel, message.Range{Limit: 1, Desc: true})
+			if err != nil || len(got) == 0 {
+				return 0, err
+			}
+			return got[0].Seq, nil
+		},
+	}
+}

@@ -1,0 +1,100 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/parleyhq/parley/server"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// One trace leads from the send over the change feed to the cache and to the delivery.
+func TestOneTraceFromSendToDelivery(t *testing.T) {
+	t.Parallel()
+	for name, start := range modes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spans := tracetest.NewInMemoryExporter()
+			s := start(t, servertest.WithServerOption(server.WithSpans(spans)),
+				servertest.With(func(c *config.Config) { c.Telemetry.TraceRatio = 1 }))
+			c := s.Client(s.Token)
+			sub := subscribe(t, c, from("traced", 0))
+			send(t, c, "traced", "hello")
+			sub.await("traced", 0, 1)
+			want := []string{
+				"parley.v1.MessageService/SendMessage", "message_change_events publish", "redis_cache_group process", "deliver insert",
+			}
+			testkit.Eventually(t, 15*time.Second, func() error {
+				traces := make(map[string]map[string]bool)
+				for _, span := range spans.GetSpans() {
+					id := span.SpanContext.TraceID().String()
+					if traces[id] == nil {
+						traces[id] = make(map[string]bool)
+					}
+					traces[id][span.Name] = true
+				}
+				for _, names := range traces {
+					if names[want[0]] {
+						for _, w := range want {
+							if !names[w] {
+								return fmt.Errorf("the send's trace has %v, and no %q", slices.Sorted(maps.Keys(names)), w)
+							}
+						}
+						return nil
+					}
+				}
+				return fmt.Errorf("no trace of a send among %d", len(traces))
+			})
+		})
+	}
+}
+
+// The ops address tells what an operator's tools ask for.
+func TestOpsAddress(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	c := s.Client(s.Token)
+	send(t, c, "ops", "hello")
+	awaitSource(t, c, "ops", "cache")
+	get := func(path string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.OpsURL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/debug/pprof/"} {
+		if code, body := get(path); code != http.StatusOK {
+			t.Errorf("%s answers %d: %s", path, code, body)
+		}
+	}
+	_, metrics := get("/metrics")
+	for _, name := range []string{
+		`parley_cache_pages_total{result="hit"}`, "parley_store_insert_entries", "parley_feed_published_total",
+		"parley_fanout_sessions", "rpc_server_call_duration_seconds", "go_goroutine",
+	} {
+		if !strings.Contains(metrics, name) {
+			t.Errorf("/metrics has no %s", name)
+		}
+	}
+}
