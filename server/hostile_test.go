@@ -25,7 +25,7 @@ import (
 )
 
 // cpuLimit is what one hostile call may cost the server and this test together, in time on a processor.
-const cpuLimit = 50 * time.Millisecond
+const cpuLimit = raceCost * 50 * time.Millisecond
 
 // logLines is the server's log, as JSON. It is safe for concurrent use.
 type logLines struct {

@@ -42,6 +42,16 @@ func zeros(size int) []byte {
 	return out.Bytes()
 }
 
+// flip gives data with one bit changed; at counts from the end if it is below zero.
+func flip(data []byte, at int) []byte {
+	out := bytes.Clone(data)
+	if at < 0 {
+		at += len(out)
+	}
+	out[at] ^= 1
+	return out
+}
+
 type bombSet struct{ small, large []byte }
 
 // bombs gives one of 63 KiB that becomes 64 MiB, and one of 3.8 MiB that becomes 3.9 GiB.
@@ -156,8 +166,8 @@ func frameLines() []line {
 		{name: "C22 compressed without an encoding", body: flagged(1), message: good(), only: framedOnly, want: refused("internal")},
 		{name: "C22 compressed without an encoding, of a stream", procedure: subscribing, body: flagged(1), message: liveOnly("room"), want: inside},
 		{name: "flags of nothing known", body: flagged(0x7e), message: good(), only: framedOnly, want: refused("internal")},
-		{name: "flags of an end", procedure: subscribing, body: flagged(2), message: liveOnly("room"), want: inside},
-		{name: "flags of trailers", procedure: subscribing, body: flagged(0x80), message: liveOnly("room"), want: inside},
+		{name: "an end before the message", procedure: subscribing, body: flagged(2), message: liveOnly("room"), want: inside, only: "connect-json grpc grpc-web", by: map[string]want{"connect-json": one}},
+		{name: "trailers before the message", procedure: subscribing, body: flagged(0x80), message: liveOnly("room"), want: inside, by: map[string]want{"grpc-web": one}},
 		{name: "C28 no message", body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
 		{name: "C28 no message, of a stream", procedure: subscribing, body: whole(nil), message: none, want: one},
 		{name: "C28 two messages", body: two, message: good(), only: framedOnly, want: refused("unimplemented")},
@@ -183,6 +193,8 @@ func gzipLines() []line {
 		{name: "C23 not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
 		{name: "C23 not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
 		{name: "C23 gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
+		{name: "C23 gzip with a wrong sum", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
+		{name: "C23 gzip that is damaged", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
 		{name: "unknown compression", header: unknown, body: squeezed(sendMessage, garbage), message: good(), want: refused("unimplemented")},
 		{name: "C25 bomb of 63 KiB to 64 MiB", header: compressed, body: squeezed(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
 		{name: "C25 bomb to the largest limit", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
@@ -190,7 +202,10 @@ func gzipLines() []line {
 		{name: "C25 bomb that is cut", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, half), message: good(), want: refused("resource_exhausted")},
 		{name: "C26 bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
 		{name: "C26 bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
-		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: refused("invalid_argument")},
+		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
+		{name: "GET with base64 that is cut", method: http.MethodGet, path: get("QQ="), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
+		{name: "GET without a message", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&encoding=json", message: good(), only: "connect-proto", want: refused("invalid_argument")},
+		{name: "GET in an unknown encoding", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&message={}&encoding=" + url.QueryEscape("x\r\nSet-Cookie: a"), message: good(), only: "connect-proto", want: want{http: http.StatusUnsupportedMediaType, library: true}},
 		{name: "GET with a message that is no gzip", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(garbage)), message: good(), only: "connect-proto", want: refused("invalid_argument")},
 		{name: "GET with a bomb", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(zeros(8 << 20))), message: good(), only: "connect-proto", want: refused("resource_exhausted")},
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -230,6 +231,10 @@ func (a *answer) status(trailer http.Header) error {
 		return fmt.Errorf("grpc-status-details-bin: %w", err)
 	}
 	a.message = s.GetMessage()
+	if bin == "" { // connect's own answers have no details
+		a.message, err = url.PathUnescape(trailer.Get("Grpc-Message"))
+		return err
+	}
 	if uint64(s.GetCode()) != number { //nolint:gosec // codes are small
 		return fmt.Errorf("grpc-status is %d, and %d in the details", number, s.GetCode())
 	}

@@ -122,6 +122,10 @@ type Limits struct {
 	UnaryTimeout time.Duration `yaml:"unary_timeout"`
 	BodyTimeout  time.Duration `yaml:"body_timeout"`
 	FrameTimeout time.Duration `yaml:"frame_timeout"`
+	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
+	// call.
+	HeaderTimeout time.Duration `yaml:"header_timeout"`
+	IdleTimeout   time.Duration `yaml:"idle_timeout"`
 	// HeartbeatInterval is how often a stream says that it lives when it has nothing else to say.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
 	// DrainTimeout bounds a graceful shutdown.
@@ -179,6 +183,7 @@ func Default() Config {
 			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 			HeaderBytes: 16 << 10, ConnectionStreams: 250,
 			UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
+			HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 			HeartbeatInterval: 15 * time.Second, DrainTimeout: 10 * time.Second,
 		},
 		Telemetry: Telemetry{TraceRatio: 0.01},

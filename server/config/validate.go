@@ -103,6 +103,8 @@ func (l *Limits) validate(k *checker) {
 	k.between("limits.connection_streams", l.ConnectionStreams, 1, 1<<20)
 	k.lasts("limits.unary_timeout", l.UnaryTimeout, time.Second, 10*time.Minute)
 	k.lasts("limits.body_timeout", l.BodyTimeout, 100*time.Millisecond, 10*time.Minute)
+	k.lasts("limits.header_timeout", l.HeaderTimeout, 100*time.Millisecond, 10*time.Minute)
+	k.lasts("limits.idle_timeout", l.IdleTimeout, time.Second, 24*time.Hour)
 	// A frame's deadline is set with the frame before it, so it must outlast a few heartbeats.
 	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
 	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)

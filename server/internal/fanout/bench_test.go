@@ -30,7 +30,7 @@ func fleet(b *testing.B, h *Hub, n int) []*Session {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Add(b.Context(), []Position{live("c")}); err != nil {
+		if err := s.Add([]Position{live("c")}); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := s.Next(b.Context()); err != nil {

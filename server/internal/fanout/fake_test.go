@@ -303,7 +303,7 @@ func (r *rig) open(positions ...Position) *Session {
 		r.tb.Fatalf("open: %v", err)
 	}
 	r.tb.Cleanup(s.Close)
-	if err := s.Add(r.tb.Context(), positions); err != nil {
+	if err := s.Add(positions); err != nil {
 		r.tb.Fatalf("add: %v", err)
 	}
 	return s
@@ -345,3 +345,6 @@ func (r *rig) drainFrames(s *Session) (map[string]string, error) {
 		}
 	}
 }
+
+// remove takes channels off a session, which may have ended meanwhile.
+func remove(s *Session, channelIDs ...string) error { return s.Update(nil, channelIDs) }

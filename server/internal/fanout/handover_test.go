@@ -220,7 +220,7 @@ func resumeOnce(t *testing.T, r *rig) {
 		return
 	}
 	defer s.Close()
-	if err := s.Add(t.Context(), []Position{after("c", pos)}); err != nil {
+	if err := s.Add([]Position{after("c", pos)}); err != nil {
 		t.Error(err)
 	}
 	for end := pos + 400; pos < end; {

@@ -282,12 +282,14 @@ func TestNobodyLive(t *testing.T) {
 		r := setup(t, noChecks())
 		s := r.open(live("c"))
 		r.read(s)
-		s.Remove([]string{"c"})
+		if err := remove(s, "c"); err != nil {
+			t.Error(err)
+		}
 		r.log.add("c") // lost
 		r.send("c")
 		synctest.Wait()
 		equal(t, r.log.replays, 0)
-		if err := s.Add(t.Context(), []Position{after("c", 0)}); err != nil {
+		if err := s.Add([]Position{after("c", 0)}); err != nil {
 			t.Fatal(err)
 		}
 		r.send("c")

@@ -226,7 +226,7 @@ func (c *client) connect() {
 	for id, v := range c.views {
 		at = append(at, v.resume(id))
 	}
-	if err := s.Add(c.tb.Context(), at); err != nil {
+	if err := s.Add(at); err != nil {
 		c.fatalf("add: %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func (c *client) change() {
 	id := c.channels[c.n(len(c.channels))]
 	v := c.views[id]
 	if v != nil && c.chance(50) {
-		c.session.Remove([]string{id})
+		_ = remove(c.session, id) // one that was cut says so by Next
 		delete(c.views, id)
 		return
 	}
@@ -274,7 +274,7 @@ func (c *client) change() {
 		v.pos = int64(c.n(int(c.log.head(id)) + 1))
 		at = after(id, v.pos)
 	}
-	err := c.session.Add(c.tb.Context(), []Position{at})
+	err := c.session.Add([]Position{at})
 	switch {
 	case err == nil:
 		c.views[id] = v

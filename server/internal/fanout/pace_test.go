@@ -46,7 +46,7 @@ func TestSlowConsumer(t *testing.T) {
 					{ChannelID: "c", Seq: 6, Epoch: "e1"}, {ChannelID: "d", Seq: 2, Epoch: "e1"},
 					{ChannelID: "later", Seq: 0, Epoch: "e1"}, {ChannelID: "quiet", Seq: 0, Epoch: "e1"},
 				})
-				if err := slow.Add(t.Context(), []Position{live("x")}); err == nil {
+				if err := slow.Add([]Position{live("x")}); err == nil {
 					t.Fatal("a cut session took a channel")
 				}
 				_, err = r.hub.Session(slow.ID(), "ann")

@@ -1,7 +1,6 @@
 package fanout
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -77,11 +76,15 @@ type queued struct {
 // ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits.
 func (s *Session) ID() string { return s.id }
 
-// Add subscribes the session to channels, each from its position; one that it has already starts again from there, and
-// of a channel that is named twice the last counts. It takes all or none: over the limit it is LIMIT_EXCEEDED, on a
-// session that has ended SESSION_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel
-// arrives by Next.
-func (s *Session) Add(_ context.Context, positions []Position) error {
+// Add subscribes the session to channels; see Update.
+func (s *Session) Add(positions []Position) error { return s.Update(positions, nil) }
+
+// Update ends the subscription to some channels and subscribes to others, each from its position: all of it or nothing.
+// A channel that the session has already starts again from there, of one that is named twice the last counts, and one
+// that is in both lists is added. Removing what the session has not does nothing; of what is removed nothing is in any
+// frame that Next returns afterwards. Over the limit Update is LIMIT_EXCEEDED, on a session that has ended
+// SESSION_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel arrives by Next.
+func (s *Session) Update(positions []Position, remove []string) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()
 	added := make([]*subscription, 0, len(positions))
@@ -93,7 +96,10 @@ func (s *Session) Add(_ context.Context, positions []Position) error {
 		}
 	}
 	slices.Reverse(added)
-	if err := s.admit(added); err != nil {
+	for _, id := range remove {
+		seen[id] = struct{}{}
+	}
+	if err := s.admit(added, seen); err != nil {
 		return err
 	}
 	s.drop(func(id string) bool { _, ok := seen[id]; return ok })
@@ -111,8 +117,8 @@ func (s *Session) Add(_ context.Context, positions []Position) error {
 	return nil
 }
 
-// admit checks whether the session may have these channels as well.
-func (s *Session) admit(added []*subscription) error {
+// admit checks whether the session may have these channels once those in leaving are gone.
+func (s *Session) admit(added []*subscription, leaving map[string]struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -121,9 +127,9 @@ func (s *Session) admit(added []*subscription) error {
 	case s.within > 0:
 		return shuttingDown()
 	}
-	n := len(s.subs)
-	for _, u := range added {
-		if _, ok := slices.BinarySearchFunc(s.subs, u.want.ChannelID, compareChannel); !ok {
+	n := len(added)
+	for _, u := range s.subs {
+		if _, ok := leaving[u.want.ChannelID]; !ok {
 			n++
 		}
 	}
@@ -131,14 +137,6 @@ func (s *Session) admit(added []*subscription) error {
 		return overLimit(limit, "a stream may have at most %d channels")
 	}
 	return nil
-}
-
-// Remove ends the subscription to channels; those that the session has not are passed over. Nothing of them is in any
-// frame that Next returns afterwards.
-func (s *Session) Remove(channelIDs []string) {
-	s.edit.Lock()
-	defer s.edit.Unlock()
-	s.drop(func(id string) bool { return slices.Contains(channelIDs, id) })
 }
 
 // Close ends the session and frees everything it has. Next returns at once. Safe twice.

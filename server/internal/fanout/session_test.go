@@ -57,7 +57,7 @@ func TestExpiry(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Add(t.Context(), []Position{live("c")}); err != nil {
+		if err := s.Add([]Position{live("c")}); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -90,7 +90,7 @@ func TestDrain(t *testing.T) {
 		synctest.Wait()
 		_, err := r.hub.Open("ann", time.Time{})
 		failure(t, err, fault.Unavailable, fault.ShuttingDown)
-		failure(t, busy.Add(t.Context(), []Position{live("d")}), fault.Unavailable, fault.ShuttingDown)
+		failure(t, busy.Add([]Position{live("d")}), fault.Unavailable, fault.ShuttingDown)
 		r.send("c") // too late
 		f, err := busy.Next(t.Context())
 		if err != nil || f.Events != 1 {
@@ -155,17 +155,25 @@ func TestLimits(t *testing.T) {
 		a.Close()
 		a.Close()
 		a = r.open(live("1"), live("2"))
-		limited(a.Add(t.Context(), []Position{live("3"), live("4")}), 3)
+		limited(a.Add([]Position{live("3"), live("4")}), 3)
 		equal(t, len(a.subs), 2) // all or nothing
-		if err := a.Add(t.Context(), []Position{live("3"), live("1"), live("3")}); err != nil {
+		if err := a.Add([]Position{live("3"), live("1"), live("3")}); err != nil {
 			t.Fatal(err)
 		}
-		limited(a.Add(t.Context(), []Position{live("4")}), 3)
-		a.Remove([]string{"1", "none"})
-		if err := a.Add(t.Context(), []Position{live("4")}); err != nil {
+		limited(a.Add([]Position{live("4")}), 3)
+		if err := remove(a, "1", "none"); err != nil {
+			t.Error(err)
+		}
+		if err := a.Add([]Position{live("4")}); err != nil {
 			t.Fatal(err)
 		}
 		equal(t, len(r.read(a)), 3)
+		limited(a.Update([]Position{live("5"), live("6")}, []string{"4"}), 3)
+		equal(t, len(a.subs), 3) // the removal is undone too
+		if err := a.Update([]Position{live("5"), live("6")}, []string{"4", "3"}); err != nil {
+			t.Fatal(err) // what leaves makes room
+		}
+		equal(t, len(a.subs), 3)
 	})
 }
 
@@ -187,7 +195,7 @@ func TestSessionIsBoundToItsSubject(t *testing.T) {
 	for _, err := range []error{another, unknown, closed} {
 		equal(t, *failure(t, err, fault.NotFound, fault.SessionNotFound), *notFound())
 	}
-	failure(t, s.Add(t.Context(), nil), fault.NotFound, fault.SessionNotFound)
+	failure(t, s.Add(nil), fault.NotFound, fault.SessionNotFound)
 	_, err = s.Next(t.Context())
 	failure(t, err, fault.NotFound, fault.SessionNotFound)
 }
@@ -200,12 +208,14 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 		r.read(s)
 		r.send("a")
 		r.send("b")
-		s.Remove([]string{"a"})
+		if err := remove(s, "a"); err != nil {
+			t.Error(err)
+		}
 		r.send("a")
 		equal(t, r.read(s), map[string]string{"b": want("", 1, 1)})
 		add := func(p Position) {
 			t.Helper()
-			if err := s.Add(t.Context(), []Position{p}); err != nil {
+			if err := s.Add([]Position{p}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -225,7 +235,9 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 		r.send("b")
 		equal(t, r.read(s), map[string]string{"b": want("", 5, 5)})
 		equal(t, r.hub.stats.subscribers.Load(), int64(3))
-		s.Remove([]string{"a", "b", "d"})
+		if err := remove(s, "a", "b", "d"); err != nil {
+			t.Error(err)
+		}
 		equal(t, r.hub.stats.subscribers.Load(), int64(0))
 		for _, id := range []string{"a", "b", "d"} {
 			r.send(id)
@@ -244,7 +256,7 @@ func TestReAddDuringReplay(t *testing.T) {
 		var once atomic.Bool
 		r.log.on(afterReplay, func(context.Context, string) error {
 			if once.CompareAndSwap(false, true) {
-				return s.Add(context.Background(), []Position{after("c", 7)})
+				return s.Add([]Position{after("c", 7)})
 			}
 			return nil
 		})

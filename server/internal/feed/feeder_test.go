@@ -102,6 +102,7 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	<-tried
 	<-tried
 	r.feeder.Stop()
+	r.send(otherBucket("room"), "x") // with which the store would show a confirmation
 	if err := r.backlog("room", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -29,7 +28,8 @@ func controllerOf(ctx context.Context) *http.ResponseController {
 }
 
 // timeLimits bounds the time that a request's body and a unary response may take, and the bytes of the body. A
-// stream's responses have frameWriter.
+// stream's responses have frameWriter. Over HTTP/1 net/http itself takes the read deadline off a connection where the
+// body ends, and the write deadline where the response does.
 func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -37,24 +37,21 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 		limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
 		if isStream(r.URL.Path) {
 			limit = cfg.FrameTimeout
-			if r.ProtoMajor == 1 {
-				// The deadline stays on the connection, so this must be its last response.
-				w.Header().Set("Connection", "close")
-			}
 		}
-		if err := errors.Join(control.SetWriteDeadline(now.Add(limit)), control.SetReadDeadline(now.Add(cfg.BodyTimeout))); err != nil {
+		err := control.SetWriteDeadline(now.Add(limit))
+		hasBody := r.ContentLength != 0
+		if hasBody {
+			err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
+		}
+		if err != nil {
 			http.Error(w, "internal error", http.StatusInternalServerError) // not one of net/http's writers
 			return
 		}
-		maxBytes := int64(readLimit(cfg, r.URL.Path)) + sizeSlack
+		body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)}
 		r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
-		body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxBytes), control: control, keep: r.ProtoMajor > 1}
 		r.Body = body
-		if r.ContentLength == 0 {
-			_ = control.SetReadDeadline(time.Time{}) // there is nothing to wait for
-		}
 		next.ServeHTTP(w, r)
-		if !body.ended && !body.keep {
+		if hasBody && !body.ended && r.ProtoMajor == 1 {
 			// Who was turned away before the body was read gets the answer only after net/http has looked for the rest.
 			_ = control.SetReadDeadline(time.Now().Add(restTimeout))
 		}
@@ -65,32 +62,24 @@ func isStream(path string) bool {
 	return path == parleyv1connect.MessageServiceSubscribeProcedure || path == healthWatchProcedure
 }
 
-// timedBody is a request's body with a deadline, which ends with the body: over HTTP/1 it would else cut the call, as
-// the server reads on there to notice a client that leaves.
+// timedBody is a request's body whose errors name no addresses.
 type timedBody struct {
 	io.ReadCloser
 
-	control *http.ResponseController
-	keep    bool // over HTTP/2 the deadline ends with the body by itself
-	ended   bool
+	ended bool
 }
 
-// Read implements io.Reader. Its errors name no addresses.
+// Read implements io.Reader.
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == nil:
 	case errors.Is(err, io.EOF):
 		b.ended = true
-		if !b.keep {
-			_ = b.control.SetReadDeadline(time.Time{}) // the connection may be gone
-		}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("the request's body took too long: %w", os.ErrDeadlineExceeded)
 	default:
-		if netErr, ok := errors.AsType[*net.OpError](err); ok {
-			err = fmt.Errorf("read the request's body: %w", netErr.Err)
-		}
+		err = brokenBody(err)
 	}
 	return n, err
 }

@@ -85,17 +85,21 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if invalid, ok := errors.AsType[*protovalidate.ValidationError](err); ok && len(invalid.Violations) > 0 {
 		return violationFault(invalid), invalid.ToProto()
 	}
-	code := connect.CodeOf(err)
-	if code == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if callerGone(ctx, err) {
 		return nil, nil
 	}
-	if code == connect.CodeDeadlineExceeded || errors.Is(err, context.DeadlineExceeded) {
+	if connect.CodeOf(err) == connect.CodeDeadlineExceeded || errors.Is(err, context.DeadlineExceeded) {
 		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed"), nil
 	}
 	if wire, ok := errors.AsType[*connect.Error](err); ok {
 		return libraryFault(wire), nil
 	}
 	return opaque(), nil
+}
+
+// callerGone tells a caller that left from something that was cancelled inside.
+func callerGone(ctx context.Context, err error) bool {
+	return connect.CodeOf(err) == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
 // libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.
@@ -116,11 +120,30 @@ func libraryFault(wire *connect.Error) *fault.Error {
 func violationFault(e *protovalidate.ValidationError) *fault.Error {
 	v := e.Violations[0]
 	field := protovalidate.FieldPathString(v.Proto.GetField())
-	return fault.Invalid(field, limitOf(v.RuleValue), "%s", v.String())
+	return fault.Invalid(field, limitOf(v), "%s", v.String())
 }
 
-func limitOf(rule protoreflect.Value) int64 {
-	switch n := rule.Interface().(type) {
+// limitOf gives the bound that was broken. Of a rule with two the violation names the lower one, whichever it was.
+func limitOf(v *protovalidate.Violation) int64 {
+	low := number(v.RuleValue)
+	if v.RuleDescriptor == nil || v.RuleDescriptor.Name() != "gte" || number(v.FieldValue) < low {
+		return low
+	}
+	rules, err := protovalidate.ResolveFieldRules(v.FieldDescriptor)
+	if err != nil {
+		return low
+	}
+	all := rules.ProtoReflect()
+	kind := all.WhichOneof(all.Descriptor().Oneofs().ByName("type"))
+	if kind == nil {
+		return low
+	}
+	bounds := all.Get(kind).Message()
+	return number(bounds.Get(bounds.Descriptor().Fields().ByName("lte")))
+}
+
+func number(v protoreflect.Value) int64 {
+	switch n := v.Interface().(type) {
 	case int32:
 		return int64(n)
 	case int64:

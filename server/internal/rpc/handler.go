@@ -46,7 +46,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	mux := http.NewServeMux()
 	_, messages := parleyv1connect.NewMessageServiceHandler(
 		&messageService{cfg: cfg, deps: deps, validator: validator}, opts...)
-	guarded := guard(&deps, calls, messages)
+	guarded := guard(&deps, calls, decodableGet(calls, messages))
 	methods := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService").Methods()
 	for i := range methods.Len() {
 		mux.Handle("/"+parleyv1connect.MessageServiceName+"/"+string(methods.Get(i).Name()), guarded)

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	otelcodes "go.opentelemetry.io/otel/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -249,6 +250,11 @@ func TestFailedCalls(t *testing.T) {
 			}
 			if line["subject"] != "ada" || (detail != nil && line["request_id"] != detail.GetRequestId()) || line["request_id"] == "" {
 				t.Errorf("%s: the line names %v, the detail %v", row.name, line, detail.GetRequestId())
+			}
+			// The trace must end as a failed call's does, which only the innermost recovery lets it.
+			spans := b.spans.GetSpans()
+			if last := spans[max(len(spans), 1)-1]; row.name == "panic" && last.Status.Code != otelcodes.Error {
+				t.Errorf("%s: the span's status is %v", row.name, last.Status)
 			}
 			if stack, _ := line["stack"].(string); (row.name == "panic") != strings.Contains(stack, "message_test.go") {
 				t.Errorf("%s: the stack is %q", row.name, stack)

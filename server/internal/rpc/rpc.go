@@ -53,6 +53,9 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	// CORSOrigins are the origins that may call from a browser; `*` for all.
 	CORSOrigins []string
+	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
+	// call.
+	HeaderTimeout, IdleTimeout time.Duration
 	// HeaderBytes bounds a request's header, and ConnectionStreams the concurrent calls of one HTTP/2 connection.
 	HeaderBytes, ConnectionStreams int
 }
@@ -62,6 +65,7 @@ func DefaultConfig() Config {
 	return Config{
 		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
+		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		HeartbeatInterval: 15 * time.Second, HeaderBytes: 16 << 10, ConnectionStreams: 250,
 	}
 }

@@ -27,7 +27,7 @@ func (s *messageService) Subscribe(
 		return err
 	}
 	defer session.Close()
-	if err := session.Add(ctx, positionsFromWire(req.GetChannels())); err != nil {
+	if err := session.Add(positionsFromWire(req.GetChannels())); err != nil {
 		return err
 	}
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout}
@@ -63,9 +63,7 @@ func (s *messageService) UpdateSubscription(
 	if err != nil {
 		return nil, err
 	}
-	// What is to leave makes room for what is to come, so it goes first, and stays away if the rest is refused.
-	session.Remove(req.GetRemove())
-	if err := session.Add(ctx, positionsFromWire(req.GetAdd())); err != nil {
+	if err := session.Update(positionsFromWire(req.GetAdd()), req.GetRemove()); err != nil {
 		return nil, err
 	}
 	return &parleyv1.UpdateSubscriptionResponse{}, nil

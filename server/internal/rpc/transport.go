@@ -87,8 +87,8 @@ func NewHTTPServer(cfg *Config, h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		Protocols:         &protocols,
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       120 * time.Second,
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		IdleTimeout:       cfg.IdleTimeout,
 		MaxHeaderBytes:    cfg.HeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelInfo),
 		HTTP2: &http.HTTP2Config{

@@ -18,6 +18,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -87,19 +88,34 @@ func TestHeaderLimit(t *testing.T) {
 func TestBodyTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = 200 * time.Millisecond })
-	b.messages.send = func(ctx context.Context, r message.SendRequest) (message.Receipt, error) {
+	slow := func(ctx context.Context) error {
 		select {
 		case <-ctx.Done(): // the connection must not be taken for gone
-			return message.Receipt{}, ctx.Err()
+			return ctx.Err()
 		case <-time.After(600 * time.Millisecond):
-			return sendOK(ctx, r)
+			return nil
 		}
+	}
+	b.messages.send = func(ctx context.Context, r message.SendRequest) (message.Receipt, error) {
+		if err := slow(ctx); err != nil {
+			return message.Receipt{}, err
+		}
+		return sendOK(ctx, r)
+	}
+	b.messages.list = func(ctx context.Context, _ message.ListQuery) (message.Page, error) {
+		return message.Page{}, slow(ctx)
 	}
 	for name, hc := range map[string]*http.Client{"h1": b.h1, "h2": b.h2} {
 		resp, text := b.raw(hc, http.MethodPost, parleyv1connect.MessageServiceSendMessageProcedure,
 			b.headers("application/json"), strings.NewReader(`{"channelId":"a","content":"slow"}`))
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: a slow call with a quick body: %d %s", name, resp.StatusCode, text)
+		}
+		resp, text = b.raw(hc, http.MethodGet,
+			parleyv1connect.MessageServiceListMessagesProcedure+"?connect=v1&encoding=json&message=%7B%22channelId%22%3A%22a%22%7D",
+			http.Header{"Authorization": {"Bearer " + b.token}}, http.NoBody)
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: a slow call without a body: %d %s", name, resp.StatusCode, text)
 		}
 		for contentType, code := range map[string]string{"application/json": "deadline_exceeded", "application/grpc": "4"} {
 			r, w := io.Pipe()
@@ -201,5 +217,23 @@ func TestGzipOfGoodRequests(t *testing.T) {
 		}
 		s, _ := subscribe(t, c, from("a", 0))
 		events(t, s, 1)
+	}
+}
+
+// How a stream ended is not always what the last error says.
+func TestStreamsTrueEnd(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	failure := errors.New("failure")
+	past, ahead := &frameWriter{deadline: time.Now().Add(-1)}, &frameWriter{deadline: time.Now().Add(time.Hour)}
+	if err := past.ended(gone, context.Canceled); !fault.Is(err, fault.StreamStalled) {
+		t.Errorf("a flush that took too long: %v", err)
+	}
+	if err := ahead.ended(gone, failure); !errors.Is(err, context.Canceled) {
+		t.Errorf("a reader that left: %v", err)
+	}
+	if err := ahead.ended(t.Context(), failure); !errors.Is(err, failure) {
+		t.Errorf("anything else: %v", err)
 	}
 }

@@ -116,6 +116,15 @@ func initiate(ctx context.Context, name string, members []*mongod) error {
 			{Key: "electionTimeoutMillis", Value: 1000}, {Key: "heartbeatIntervalMillis", Value: 250},
 		}},
 	}
+	for _, m := range members {
+		err := poll(ctx, func() bool {
+			_, err := memberState(ctx, m)
+			return err == nil
+		})
+		if err != nil {
+			return fmt.Errorf("mongod does not answer: %w; %s", err, m.logTail())
+		}
+	}
 	client, err := directClient(members[0].addr)
 	if err != nil {
 		return err
@@ -125,18 +134,30 @@ func initiate(ctx context.Context, name string, members []*mongod) error {
 	if err := admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: config}}).Err(); err != nil {
 		return fmt.Errorf("replSetInitiate: %w; %s", err, members[0].logTail())
 	}
-	for {
+	err = poll(ctx, func() bool {
 		for _, m := range members {
 			if state, err := memberState(ctx, m); err == nil && state.Writable {
-				return nil
+				return true
 			}
 		}
+		return false
+	})
+	if err != nil {
+		return fmt.Errorf("no primary: %w; %s", err, members[0].logTail())
+	}
+	return nil
+}
+
+// poll calls check until it is true or ctx ends.
+func poll(ctx context.Context, check func() bool) error {
+	for !check() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no primary: %w; %s", ctx.Err(), members[0].logTail())
+			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	return nil
 }
 
 // hello is what a member says of itself.

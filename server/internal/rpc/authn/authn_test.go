@@ -64,8 +64,8 @@ func verifier(t *testing.T, cfg Config) *Verifier {
 	return v
 }
 
-// good gives the claims of a token that holds.
-func good() jwt.MapClaims {
+// claimsThatHold gives the claims of a token that holds.
+func claimsThatHold() jwt.MapClaims {
 	return jwt.MapClaims{
 		"sub": "auth0|42", "exp": time.Now().Add(time.Hour).Unix(), "iss": "idp", "aud": []string{"parley", "other"},
 		"cap": map[string]any{
@@ -99,7 +99,7 @@ func request(authorization ...string) *http.Request {
 }
 
 func with(name string, value any) jwt.MapClaims {
-	c := good()
+	c := claimsThatHold()
 	if value == nil {
 		delete(c, name)
 	} else {
@@ -114,12 +114,12 @@ func TestAccepts(t *testing.T) {
 	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
 	hs := func(c jwt.MapClaims, h map[string]any) string { return sign(t, jwt.SigningMethodHS256, secret, c, h) }
 	for name, token := range map[string]string{
-		"HS256":          hs(good(), nil),
-		"RS256":          sign(t, jwt.SigningMethodRS256, k.rsa, good(), map[string]any{"kid": "1"}),
-		"ES256":          sign(t, jwt.SigningMethodES256, k.ec, good(), nil),
-		"EdDSA":          sign(t, jwt.SigningMethodEdDSA, k.ed, good(), nil),
-		"no typ":         hs(good(), map[string]any{"typ": nil}),
-		"at+jwt":         hs(good(), map[string]any{"typ": "application/AT+jwt"}),
+		"HS256":          hs(claimsThatHold(), nil),
+		"RS256":          sign(t, jwt.SigningMethodRS256, k.rsa, claimsThatHold(), map[string]any{"kid": "1"}),
+		"ES256":          sign(t, jwt.SigningMethodES256, k.ec, claimsThatHold(), nil),
+		"EdDSA":          sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), nil),
+		"no typ":         hs(claimsThatHold(), map[string]any{"typ": nil}),
+		"at+jwt":         hs(claimsThatHold(), map[string]any{"typ": "application/AT+jwt"}),
 		"within leeway":  hs(with("nbf", time.Now().Add(10*time.Second).Unix()), nil),
 		"with a session": hs(with("ssid", "s-1"), nil),
 	} {
@@ -143,14 +143,14 @@ func TestRefuses(t *testing.T) {
 	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
 	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c, nil) }
 	head := func(name string, value any) string {
-		return sign(t, jwt.SigningMethodHS256, secret, good(), map[string]any{name: value})
+		return sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), map[string]any{name: value})
 	}
 	none := func(alg string) string {
-		body := strings.Split(hs(good()), ".")[1]
+		body := strings.Split(hs(claimsThatHold()), ".")[1]
 		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"`+alg+`","typ":"JWT"}`)) + "." + body + "."
 	}
 	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&k.rsa.PublicKey)})
-	ok := hs(good())
+	ok := hs(claimsThatHold())
 	for name, authorization := range map[string][]string{
 		"none at all":               nil,
 		"empty header":              {""},
@@ -164,13 +164,13 @@ func TestRefuses(t *testing.T) {
 		"garbage":                   {"Bearer a.b.c"},
 		"alg none":                  {"Bearer " + none("none")},
 		"alg nOnE":                  {"Bearer " + none("nOnE")},
-		"signed none":               {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good(), nil)},
-		"other alg, same key":       {"Bearer " + sign(t, jwt.SigningMethodHS512, secret, good(), nil)},
-		"RS512":                     {"Bearer " + sign(t, jwt.SigningMethodRS512, k.rsa, good(), nil)},
-		"public key as HS256's":     {"Bearer " + sign(t, jwt.SigningMethodHS256, rsaPEM, good(), nil)},
-		"another's RS256":           {"Bearer " + sign(t, jwt.SigningMethodRS256, other.rsa, good(), nil)},
-		"another's ES256":           {"Bearer " + sign(t, jwt.SigningMethodES256, other.ec, good(), nil)},
-		"another's EdDSA":           {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, good(), nil)},
+		"signed none":               {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsThatHold(), nil)},
+		"other alg, same key":       {"Bearer " + sign(t, jwt.SigningMethodHS512, secret, claimsThatHold(), nil)},
+		"RS512":                     {"Bearer " + sign(t, jwt.SigningMethodRS512, k.rsa, claimsThatHold(), nil)},
+		"public key as HS256's":     {"Bearer " + sign(t, jwt.SigningMethodHS256, rsaPEM, claimsThatHold(), nil)},
+		"another's RS256":           {"Bearer " + sign(t, jwt.SigningMethodRS256, other.rsa, claimsThatHold(), nil)},
+		"another's ES256":           {"Bearer " + sign(t, jwt.SigningMethodES256, other.ec, claimsThatHold(), nil)},
+		"another's EdDSA":           {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, claimsThatHold(), nil)},
 		"nbf ahead":                 {"Bearer " + hs(with("nbf", time.Now().Add(time.Minute).Unix()))},
 		"no exp":                    {"Bearer " + hs(with("exp", nil))},
 		"expired":                   {"Bearer " + hs(with("exp", time.Now().Add(-time.Minute).Unix()))},
@@ -210,7 +210,7 @@ func swapBody(token, other string) string {
 func TestOneBitFlipped(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
-	ok := sign(t, jwt.SigningMethodHS256, secret, good(), nil)
+	ok := sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), nil)
 	if _, err := v.Verify(t.Context(), ok); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package authn
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -61,7 +63,7 @@ func TestKeySetRotates(t *testing.T) {
 	set.serve(t, map[string]*keys{"old": &old})
 	v := verifier(t, Config{JWKSURL: set.url})
 	token := func(k *keys, kid any) string {
-		return sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": kid})
+		return sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": kid})
 	}
 	if _, err := v.Verify(t.Context(), token(&old, "old")); err != nil {
 		t.Fatal(err)
@@ -100,24 +102,45 @@ func TestKeySetSymmetricKey(t *testing.T) {
 	set.serve(t, map[string]*keys{"a": &k},
 		map[string]string{"kty": "oct", "kid": "s", "k": base64.RawURLEncoding.EncodeToString(secret), "alg": "HS256"})
 	v := verifier(t, Config{JWKSURL: set.url})
-	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": "a"})); err != nil {
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, good(), map[string]any{"kid": "s"})); err == nil {
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), map[string]any{"kid": "s"})); err == nil {
 		t.Error("accepted a token signed with a published symmetric key")
 	}
 }
 
+// Of a key set that is too large, or whose keys are too weak, nothing is used.
 func TestKeySetNeverFetched(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
 	set := newServedKeySet(t)
-	for name, body := range map[string]string{"away": "", "garbage": "<html>", "huge": `{"keys":[` + strings.Repeat(" ", 2<<20) + "]}"} {
+	set.serve(t, map[string]*keys{"a": &k})
+	good, _ := set.body.Load().(string)
+	for name, body := range map[string]string{
+		"away": "", "garbage": "<html>", "huge": `{"pad":"` + strings.Repeat("x", 2<<20) + `",` + good[1:],
+	} {
 		set.body.Store(body)
 		v := verifier(t, Config{JWKSURL: set.url})
-		_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, good(), map[string]any{"kid": "a"}))
+		_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"}))
 		if f, ok := fault.As(err); !ok || f.Kind != fault.Unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.serve(t, map[string]*keys{"a": &k}, map[string]string{
+		"kty": "RSA", "kid": "w", "n": base64.RawURLEncoding.EncodeToString(weak.N.Bytes()), "e": "AQAB",
+	})
+	v := verifier(t, Config{JWKSURL: set.url})
+	token := sign(t, jwt.SigningMethodRS256, weak, claimsThatHold(), map[string]any{"kid": "w"})
+	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
+		t.Errorf("a weak key: %v", err)
+	}
+	token = sign(t, jwt.SigningMethodEdDSA, k.ed, claimsThatHold(), map[string]any{"kid": "a"})
+	if _, err := v.Verify(t.Context(), token); err != nil {
+		t.Errorf("a good key beside a weak one: %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func TestPowerLoss(t *testing.T) {
 		for channel, seq := range known {
 			wantLog(t, s, channel, seq, true)
 		}
-		known = useUntilPowerLoss(t, s, known, 20+rng.IntN(100), func() {
+		known = useUntilPowerLoss(t, s, known, 20+rng.IntN(40), func() {
 			cfg := vfs.CrashCloneCfg{}
 			if round%2 == 1 {
 				cfg = vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(100), RNG: rng}
@@ -170,6 +170,8 @@ func readUntil(ctx context.Context, s *Store, channels []string, seen *marks) er
 				seen.raise(c, got[0].Seq)
 			}
 		}
+		// Readers that never rest leave writers no processor.
+		<-time.After(100 * time.Microsecond)
 	}
 	return nil
 }
@@ -229,9 +231,11 @@ func TestFeedAfterPowerLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	var last int64 = -1
 	for last != seq {
-		got, err := again.Next(t.Context(), 7)
+		got, err := again.Next(ctx, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +252,7 @@ func TestFeedAfterPowerLoss(t *testing.T) {
 	if _, err := crashed.Insert(t.Context(), 0, []message.Entry{sendEntry(channel, seq+1)}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := again.Next(t.Context(), 7); err != nil || len(got) != 1 || got[0].Seq != seq+1 {
+	if got, err := again.Next(ctx, 7); err != nil || len(got) != 1 || got[0].Seq != seq+1 {
 		t.Fatalf("feed after an insert: %d, %v", len(got), err)
 	}
 }

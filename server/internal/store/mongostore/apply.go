@@ -2,10 +2,13 @@ package mongostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // Apply changes the target of an edit or a recall, where that is older than the change. A recall also empties the edits
@@ -38,17 +41,48 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 		if change.Kind != message.KindRecall {
 			return nil
 		}
-		_, err := coll.UpdateMany(ctx, bson.D{
-			{Key: "channel_id", Value: change.ChannelID}, {Key: "target_seq", Value: change.TargetSeq},
-			{Key: "seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}}, {Key: "kind", Value: message.KindEdit},
-		}, bson.D{
-			{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}},
-			{Key: "$unset", Value: bson.D{{Key: "digest", Value: ""}}},
-		})
-		return err
+		return s.emptyEdits(ctx, change)
 	})
 	if err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
 	return nil
+}
+
+// emptyEdits takes the text out of the edits that a recall's target had before. The driver does not retry an update of
+// many; this one may be, since the second time changes nothing.
+func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
+	for {
+		_, err := s.of(recall.ChannelID).majority.UpdateMany(ctx, bson.D{
+			{Key: "channel_id", Value: recall.ChannelID}, {Key: "target_seq", Value: recall.TargetSeq},
+			{Key: "seq", Value: bson.D{{Key: "$lt", Value: recall.Seq}}}, {Key: "kind", Value: message.KindEdit},
+		}, bson.D{
+			{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}},
+			{Key: "$unset", Value: bson.D{{Key: "digest", Value: ""}}},
+		})
+		if err == nil || !passing(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// passingCodes are the server's errors that say no more than that it is no longer the primary, or is ending.
+var passingCodes = []int{
+	91,    // ShutdownInProgress
+	189,   // PrimarySteppedDown
+	10107, // NotWritablePrimary
+	11600, // InterruptedAtShutdown
+	11602, // InterruptedDueToReplStateChange
+	13435, // NotPrimaryNoSecondaryOk
+	13436, // NotPrimaryOrSecondary
+}
+
+// passing reports whether an error comes from a connection or a change of primary, so that a repeat may well succeed. The
+// driver waits for a primary before each try.
+func passing(err error) bool {
+	if mongo.IsNetworkError(err) {
+		return true
+	}
+	var server mongo.ServerError
+	return errors.As(err, &server) && slices.ContainsFunc(passingCodes, server.HasErrorCode)
 }

@@ -1,0 +1,276 @@
+package server_test
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/config"
+)
+
+// issuer makes tokens by hand, good ones and others, for a server that knows its keys.
+type issuer struct {
+	t      *testing.T
+	secret []byte
+	rsa    *rsa.PrivateKey
+	// pem is the public half, as the server was given it.
+	pem []byte
+}
+
+// attackIssuer starts a server that takes tokens of an issuer, for the audience parley only.
+func attackIssuer(t *testing.T, change func(*config.Config)) (*target, *issuer) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := &issuer{t: t, rsa: key, pem: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})}
+	file := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(file, is.pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var dir string
+	g := attack(t, func(c *config.Config) {
+		c.Auth.PublicKeys, c.Auth.Audience, c.Auth.Issuer = []string{file}, "parley", "idp"
+		dir = c.DataDir
+		if change != nil {
+			change(c)
+		}
+	})
+	secret, err := os.ReadFile(filepath.Join(dir, "dev-secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	is.secret = []byte(strings.TrimSpace(string(secret)))
+	g.Token = is.hs(nil)
+	return g, is
+}
+
+// claims are those of a good token, with changes; nil removes one.
+func claims(changes jwt.MapClaims) jwt.MapClaims {
+	c := jwt.MapClaims{
+		"sub": "tester", "iss": "idp", "aud": []string{"parley", "other"}, "exp": time.Now().Add(time.Hour).Unix(),
+		"cap": map[string]any{"channel:*": []string{"send", "history", "subscribe", "moderate"}},
+	}
+	for k, v := range changes {
+		if v == nil {
+			delete(c, k)
+		} else {
+			c[k] = v
+		}
+	}
+	return c
+}
+
+func (is *issuer) sign(method jwt.SigningMethod, key any, changes jwt.MapClaims, header map[string]any) string {
+	is.t.Helper()
+	token := jwt.NewWithClaims(method, claims(changes))
+	maps.Copy(token.Header, header)
+	text, err := token.SignedString(key)
+	if err != nil {
+		is.t.Fatal(err)
+	}
+	return text
+}
+
+func (is *issuer) hs(changes jwt.MapClaims) string {
+	is.t.Helper()
+	return is.sign(jwt.SigningMethodHS256, is.secret, changes, nil)
+}
+
+func (is *issuer) head(name string, value any) string {
+	is.t.Helper()
+	return is.sign(jwt.SigningMethodHS256, is.secret, nil, map[string]any{name: value})
+}
+
+// swapHead puts another header before a token's body, and signs with the secret whatever the header says; without sign
+// the signature stays empty.
+func (is *issuer) swapHead(header string, sign bool) string {
+	is.t.Helper()
+	parts := strings.Split(is.hs(nil), ".")
+	text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + parts[1]
+	if !sign {
+		return text + "."
+	}
+	mac := hmac.New(sha256.New, is.secret)
+	mac.Write([]byte(text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// flipped changes one bit of a token's signature.
+func flipped(token string, bit int) string {
+	dot := strings.LastIndexByte(token, '.')
+	sum, err := base64.RawURLEncoding.DecodeString(token[dot+1:])
+	if err != nil {
+		return token
+	}
+	sum[bit/8%len(sum)] ^= 1 << (bit % 8)
+	return token[:dot+1] + base64.RawURLEncoding.EncodeToString(sum)
+}
+
+// lines are the tokens that must not be believed, C43 to C59. Whatever is wrong with the body is not looked at.
+func (is *issuer) lines() []line {
+	ok := is.hs(nil)
+	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		is.t.Fatal(err)
+	}
+	soon, hour := time.Now().Add(time.Minute).Unix(), time.Hour
+	cases := map[string][]string{
+		"C43 no Authorization":                   {},
+		"C44 empty":                              {"Bearer "},
+		"C44 only the word":                      {"Bearer"},
+		"C44 nothing":                            {""},
+		"Basic":                                  {"Basic " + ok},
+		"no scheme":                              {ok},
+		"C46 two headers":                        {"Bearer " + ok, "Bearer " + ok},
+		"C46 two headers, one of them bad":       {"Bearer " + ok, "Bearer x"},
+		"C46 two in one":                         {"Bearer " + ok + ", Bearer " + ok},
+		"C58 a token of 9 KiB":                   {"Bearer " + strings.Repeat("a", 9<<10)},
+		"C58 a thousand dots":                    {"Bearer " + strings.Repeat(".", 1000)},
+		"five parts":                             {"Bearer " + ok + ".x.y"},
+		"a token with a newline's escape":        {"Bearer " + ok + "%0a"},
+		"a space within":                         {"Bearer " + ok[:20] + " " + ok[20:]},
+		"another body":                           {"Bearer " + strings.Replace(ok, strings.Split(ok, ".")[1], strings.Split(is.hs(jwt.MapClaims{"sub": "root"}), ".")[1], 1)},
+		"C50 the first bit flipped":              {"Bearer " + flipped(ok, 0)},
+		"C50 a bit in the middle flipped":        {"Bearer " + flipped(ok, 131)},
+		"C50 the last bit flipped":               {"Bearer " + flipped(ok, 255)},
+		"C50 unused bits of the last letter set": {"Bearer " + ok[:len(ok)-1] + string(ok[len(ok)-1]+1)},
+	}
+	tokens := map[string]string{
+		"C47 alg none":                      is.swapHead(`{"alg":"none","typ":"JWT"}`, false),
+		"C47 alg nOnE":                      is.swapHead(`{"alg":"nOnE","typ":"JWT"}`, false),
+		"C47 alg none, signed":              is.swapHead(`{"alg":"none"}`, true),
+		"C47 no alg":                        is.swapHead(`{"typ":"JWT"}`, true),
+		"C47 alg a list":                    is.swapHead(`{"alg":["HS256"]}`, true),
+		"C47 alg hs256":                     is.swapHead(`{"alg":"hs256"}`, true),
+		"C49 our key as HS512's":            is.sign(jwt.SigningMethodHS512, is.secret, nil, nil),
+		"C49 our key as HS384's":            is.sign(jwt.SigningMethodHS384, is.secret, nil, nil),
+		"C49 said to be RS256":              is.swapHead(`{"alg":"RS256","typ":"JWT"}`, true),
+		"C49 public key as HS256's":         is.sign(jwt.SigningMethodHS256, is.pem, nil, nil),
+		"C49 RSA key as RS512's":            is.sign(jwt.SigningMethodRS512, is.rsa, nil, nil),
+		"C49 RSA key as PS256's":            is.sign(jwt.SigningMethodPS256, is.rsa, nil, nil),
+		"a stranger's RS256":                is.sign(jwt.SigningMethodRS256, stranger, nil, nil),
+		"a stranger's key in the header":    is.sign(jwt.SigningMethodRS256, stranger, nil, map[string]any{"jwk": map[string]any{"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(stranger.N.Bytes())}}),
+		"a key to fetch":                    is.sign(jwt.SigningMethodRS256, stranger, nil, map[string]any{"jku": "http://127.0.0.1:1/", "x5u": "http://127.0.0.1:1/"}),
+		"C52 nbf ahead":                     is.hs(jwt.MapClaims{"nbf": soon}),
+		"C52 nbf of words":                  is.hs(jwt.MapClaims{"nbf": "now"}),
+		"C53 no exp":                        is.hs(jwt.MapClaims{"exp": nil}),
+		"expired":                           is.hs(jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}),
+		"exp 0":                             is.hs(jwt.MapClaims{"exp": 0}),
+		"exp below 0":                       is.hs(jwt.MapClaims{"exp": -1}),
+		"exp of words":                      is.hs(jwt.MapClaims{"exp": "tomorrow"}),
+		"C55 wrong aud":                     is.hs(jwt.MapClaims{"aud": "other"}),
+		"C55 no aud":                        is.hs(jwt.MapClaims{"aud": nil}),
+		"C55 aud a number":                  is.hs(jwt.MapClaims{"aud": 1}),
+		"wrong iss":                         is.hs(jwt.MapClaims{"iss": "evil"}),
+		"C56 kid a path":                    is.head("kid", "../../etc/passwd"),
+		"C56 kid a query":                   is.head("kid", "' OR 1=1 --"),
+		"C56 kid a number":                  is.head("kid", 5),
+		"C56 kid of 1 KiB":                  is.head("kid", strings.Repeat("k", 1<<10)),
+		"C59 a refresh token":               is.head("typ", "refresh+jwt"),
+		"C59 an id token":                   is.head("typ", "id+jwt"),
+		"C59 typ a number":                  is.head("typ", 1),
+		"unknown critical header":           is.head("crit", []string{"b64"}),
+		"no sub":                            is.hs(jwt.MapClaims{"sub": nil}),
+		"sub empty":                         is.hs(jwt.MapClaims{"sub": ""}),
+		"sub with a space":                  is.hs(jwt.MapClaims{"sub": "a b"}),
+		"sub with a newline at the end":     is.hs(jwt.MapClaims{"sub": "tester\n"}),
+		"sub with NUL":                      is.hs(jwt.MapClaims{"sub": "a\x00b"}),
+		"sub with an escape for a terminal": is.hs(jwt.MapClaims{"sub": "a\x1b[31m"}),
+		"sub not ASCII":                     is.hs(jwt.MapClaims{"sub": "ünal"}),
+		"sub of 129 letters":                is.hs(jwt.MapClaims{"sub": strings.Repeat("a", 129)}),
+		"sub a number":                      is.hs(jwt.MapClaims{"sub": 7}),
+		"ssid with a dot":                   is.hs(jwt.MapClaims{"ssid": "a.b"}),
+		"ssid of 65 letters":                is.hs(jwt.MapClaims{"ssid": strings.Repeat("s", 65)}),
+		"cap a list":                        is.hs(jwt.MapClaims{"cap": []string{"channel:*"}}),
+		"cap's actions a word":              is.hs(jwt.MapClaims{"cap": map[string]any{"channel:*": "send"}}),
+	}
+	for name, token := range tokens {
+		cases[name] = []string{"Bearer " + token}
+	}
+	lines := make([]line, 0, len(cases))
+	for name, authorization := range cases {
+		lines = append(lines, line{
+			name: name, header: http.Header{"Authorization": authorization}, open: true, want: unauthenticated,
+			message: &parleyv1.SendMessageRequest{ChannelId: "*"},
+		})
+	}
+	return lines
+}
+
+func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g, is := attackIssuer(t, nil)
+	for name, token := range map[string]string{
+		"HS256": is.hs(nil), "RS256": is.sign(jwt.SigningMethodRS256, is.rsa, nil, nil), "a kid that nobody knows": is.head("kid", "k-1"),
+		"at+jwt": is.head("typ", "at+jwt"), "exp of the year 9999": is.hs(jwt.MapClaims{"exp": 253370764800}),
+	} {
+		l := line{procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "room"}}
+		if a := g.call(&l, &dialects[0], token); a.code != "ok" {
+			t.Errorf("%s: the token is not believed: %s, %s", name, a.code, a.message)
+		}
+	}
+	g.run(is.lines())
+}
+
+// C58. A token that fits into no header at all is turned away by the limit of headers (C34); where that is raised, by
+// the limit of tokens, before a dot of it is looked at.
+func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g, _ := attackIssuer(t, func(c *config.Config) { c.Limits.HeaderBytes = 1 << 20 })
+	large := func(name, token string) line {
+		return line{
+			name: "C58 " + name, header: http.Header{"Authorization": {"Bearer " + token}}, open: true, want: unauthenticated,
+			message: &parleyv1.SendMessageRequest{ChannelId: "*"},
+		}
+	}
+	g.run([]line{
+		large("64 KiB", strings.Repeat("a", 64<<10)),
+		large("a million dots", strings.Repeat(".", 1_000_000)),
+		large("64 KiB of parts", strings.Repeat("e30.", 16<<10)),
+	})
+}
+
+// C56. Ten thousand tokens that name keys nobody knows make the server ask for its key set once or twice, and no reader
+// of them waits for that.
+func TestHostileKeyIDs(t *testing.T) {
+	t.Parallel()
+	set := newKeySet(t)
+	g := attack(t, func(c *config.Config) { c.Auth.JWKSURL = set.url })
+	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := &issuer{t: t, secret: make([]byte, 32), rsa: stranger}
+	parts := strings.Split(is.sign(jwt.SigningMethodRS256, stranger, nil, nil), ".")
+	start := time.Now()
+	for i := range 10_000 {
+		head := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"RS256","kid":"k-%d"}`, i))
+		l := line{message: &parleyv1.SendMessageRequest{ChannelId: "*"}}
+		if a := g.call(&l, &dialects[1], head+"."+parts[1]+"."+parts[2]); a.code != unauthenticated.code {
+			t.Fatalf("kid %d: answered %s, %s", i, a.code, a.message)
+		}
+	}
+	if n := set.asked.Load(); n > 3 {
+		t.Errorf("the key set was asked for %d times", n)
+	}
+	t.Logf("10,000 unknown keys took %v", time.Since(start))
+}
