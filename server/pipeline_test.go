@@ -32,7 +32,6 @@ var modes = map[string]func(testing.TB, ...servertest.Option) *servertest.Server
 
 func inModes(t *testing.T, f func(t *testing.T, s *servertest.Server)) {
 	t.Helper()
-	t.Parallel()
 	for name, start := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,6 +203,7 @@ func live(channel string) *parleyv1.ChannelPosition {
 
 // One message's life, over every protocol: sent, seen live, listed, edited, recalled.
 func TestMessageOverEveryProtocol(t *testing.T) {
+	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		for name, opts := range map[string][]connect.ClientOption{
 			"connect-proto": nil, "connect-json": {connect.WithProtoJSON()}, "connect-get": {connect.WithHTTPGet()},
@@ -249,6 +249,7 @@ func TestMessageOverEveryProtocol(t *testing.T) {
 
 // M9: a subscriber that comes back gets exactly what it missed, from any position, across everything that happened.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c := s.Client(s.Token)
 		const n = 400 // more than the cache holds
@@ -273,6 +274,7 @@ func TestResume(t *testing.T) {
 }
 
 func TestUpdateSubscription(t *testing.T) {
+	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c := s.Client(s.Token)
 		send(t, c, "one", "a")
@@ -504,6 +506,7 @@ func TestNATSAway(t *testing.T) {
 
 // A restart loses nothing that was acknowledged, and subscribers are told to come back.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
 		c := s.Client(s.Token)
 		sub := subscribe(t, c, from("again", 0))

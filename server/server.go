@@ -125,7 +125,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	if err := s.buildPipeline(life, b, tel); err != nil {
 		return err
 	}
-	return s.listen(tel.OpsHandler(telemetry.Checks{
+	return s.listen(ctx, tel.OpsHandler(telemetry.Checks{
 		"draining": func(context.Context) error {
 			if s.draining.Load() {
 				return errors.New("the server is shutting down")
@@ -240,13 +240,14 @@ func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.C
 	return nil
 }
 
-func (s *Server) listen(ops http.Handler) error {
+func (s *Server) listen(ctx context.Context, ops http.Handler) error {
+	var lc net.ListenConfig
 	var err error
-	if s.apiLn, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	s.done.push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
-	if s.opsLn, err = net.Listen("tcp", s.cfg.OpsListen); err != nil {
+	if s.opsLn, err = lc.Listen(ctx, "tcp", s.cfg.OpsListen); err != nil {
 		return fmt.Errorf("ops_listen: %w", err)
 	}
 	s.done.push("ops listener", func(context.Context) error { return ignoreClosed(s.opsLn.Close()) })

@@ -32,7 +32,7 @@ type Hub struct {
 	troubled atomic.Int64
 
 	// ctx ends with Close, and with it every read of the log.
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // the hub's own life, not a call's
 	cancel   context.CancelFunc
 	replays  pool
 	reads    pool
@@ -58,7 +58,7 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 		schedule: schedule{wake: make(chan struct{}, 1)},
 	}
 	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
 	unobserve, err := h.instruments(h.cfg.Meter)
 	if err != nil {
 		h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))

@@ -22,13 +22,14 @@ type pageToken struct {
 	Last    int64  `json:"l"`
 }
 
-// queryID stands for all of a query but its token.
+// queryID stands for what of a query must not change from page to page. The rest may: what a client was told grows
+// while it pages, and a page may be smaller than the one before.
 func queryID(q *ListQuery) []byte {
-	plain := *q
-	plain.PageToken = ""
-	plain.MinSeq = 0            // what a client was told grows while it pages
-	plain.PageSize = 0          // a page may be smaller than the one before
-	b, _ := json.Marshal(plain) //nolint:errchkjson // plain fields only
+	b, _ := json.Marshal(struct { //nolint:errchkjson // plain fields only
+		ChannelID string `json:"c"`
+		After     *int64 `json:"a"`
+		Before    *int64 `json:"b"`
+	}{q.ChannelID, q.After, q.Before})
 	sum := sha256.Sum256(b)
 	return sum[:16]
 }

@@ -103,10 +103,10 @@ type LogReader interface {
 // Feed yields a bucket's entries in the order in which they were stored, from the first that is not yet marked as
 // published. It belongs to one goroutine.
 type Feed interface {
-	// Next waits for entries and returns up to max of them, each as it was inserted or as it is now. What it returned
+	// Next waits for entries and returns up to limit of them, each as it was inserted or as it is now. What it returned
 	// and Published did not confirm comes again after a restart, and may come again at any time; so may what was
 	// confirmed. Entries of a channel never skip one that was not returned before.
-	Next(ctx context.Context, max int) ([]Entry, error)
+	Next(ctx context.Context, limit int) ([]Entry, error)
 	// Published confirms everything that Next has returned. It may be saved a little later (Mongo: 200 ms).
 	Published(ctx context.Context) error
 	// Close saves what was confirmed and frees the feed.

@@ -126,7 +126,7 @@ func (p *Process) signal(s os.Signal) {
 
 // launch starts the child and waits until it answers.
 func (p *Process) launch(ctx context.Context) (<-chan error, error) {
-	//nolint:gosec // the binary is the operator's choice
+	//nolint:gosec,noctx // the binary is the operator's choice; the child outlives ctx and is ended by SIGTERM
 	cmd := exec.Command(p.cfg.Binary,
 		"--port", "0", "--unixsocket", p.socket, "--unixsocketperm", "700", "--dir", p.cfg.Dir,
 		"--pidfile", p.pidFile(), "--logfile", filepath.Join(p.cfg.Dir, "redis.log"),
@@ -231,11 +231,11 @@ func (p *Process) endOrphan(ctx context.Context) error {
 	client := p.client()
 	defer client.Close()
 	_ = client.ShutdownSave(ctx).Err() // the reply to success is a closed connection
-	gone := func() (struct{}, error) {
+	gone := func() (bool, error) {
 		if p.orphan() == pid {
-			return struct{}{}, errors.New("it is still running")
+			return false, errors.New("it is still running")
 		}
-		return struct{}{}, nil
+		return true, nil
 	}
 	wait := func(d time.Duration) error {
 		_, err := backoff.Retry(ctx, gone, backoff.WithBackOff(backoff.NewConstantBackOff(10*time.Millisecond)),

@@ -42,7 +42,7 @@ const (
 	defaultBuckets = 4
 	maxBuckets     = 1 << 16
 	cacheBytes     = 64 << 20
-	memTableBytes  = 32 << 20
+	memTableBytes  = 16 << 20
 )
 
 // Config is what a store is opened with.
@@ -141,7 +141,7 @@ func (s *Store) load(cfg Config) error {
 			meta.Buckets = defaultBuckets
 		}
 		meta.Epoch, meta.Secret = rand.Text(), make([]byte, 32)
-		if _, err := rand.Read(meta.Secret); err != nil {
+		if _, err := rand.Read(meta.GetSecret()); err != nil {
 			return fmt.Errorf("make secret: %w", err)
 		}
 		if err := s.saveMeta(&meta); err != nil {
@@ -195,7 +195,8 @@ func (s *Store) NewEpoch(context.Context) (string, error) {
 	defer s.epochs.Unlock()
 	id := s.Identity()
 	id.Epoch = rand.Text()
-	value, err := proto.Marshal(&clusterv1.Meta{Buckets: int32(id.Buckets), Epoch: id.Epoch, Secret: id.Secret}) //nolint:gosec // at most maxBuckets
+	buckets := int32(id.Buckets) //nolint:gosec // at most maxBuckets
+	value, err := proto.Marshal(&clusterv1.Meta{Buckets: buckets, Epoch: id.Epoch, Secret: id.Secret})
 	if err != nil {
 		return "", fmt.Errorf("new epoch: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -122,53 +123,45 @@ func (b *bucket) advance(a *appending) {
 	if len(b.heads)+len(a.heads) > maxHeads {
 		clear(b.heads)
 	}
-	for channel, seq := range a.heads {
-		b.heads[channel] = seq
-	}
+	maps.Copy(b.heads, a.heads)
 }
 
 // appending builds an Insert's batch. It sees the store as of the last sync, which has all earlier Inserts of the
 // bucket, and its own batch.
 type appending struct {
-	view   *view
-	bucket *bucket
-	batch  *pebble.Batch
-	// used looks client keys up.
-	used    *finder
+	view    *view
+	bucket  *bucket
+	batch   *pebble.Batch
 	heads   map[string]int64
 	keys    map[string]struct{}
 	ordinal int64
 }
 
 // addAll adds entries up to the first that clashes, and tells how many.
-func (a *appending) addAll(entries []message.Entry) (n int, err error) {
-	used, err := a.view.finder()
+func (a *appending) addAll(entries []message.Entry) (int, error) {
+	keys := make([][]byte, len(entries))
+	for i := range entries {
+		keys[i] = clientKey(entries[i].ChannelID, entries[i].FromID, entries[i].ClientMsgID)
+	}
+	used, err := a.view.have(keys)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, used.Close()) }()
-	a.used = used
 	for i := range entries {
 		e := &entries[i]
 		head, err := a.head(e.ChannelID)
 		if err != nil {
 			return i, err
 		}
-		key := clientKey(e.ChannelID, e.FromID, e.ClientMsgID)
-		_, used := a.keys[string(key)]
-		if !used {
-			if used, err = a.used.has(key); err != nil {
-				return i, err
-			}
-		}
-		if used || e.Seq != head+1 {
+		_, twice := a.keys[string(keys[i])]
+		if used[i] || twice || e.Seq != head+1 {
 			return i, &message.ConflictError{ChannelID: e.ChannelID}
 		}
-		if err := a.add(e, key); err != nil {
+		if err := a.add(e, keys[i]); err != nil {
 			return i, err
 		}
 		a.heads[e.ChannelID] = e.Seq
-		a.keys[string(key)] = struct{}{}
+		a.keys[string(keys[i])] = struct{}{}
 	}
 	return len(entries), nil
 }
@@ -199,7 +192,8 @@ func (a *appending) add(e *message.Entry, key []byte) error {
 	if e.Kind == message.KindSend {
 		err = errors.Join(err, a.batch.Set(messageKey(e.ChannelID, e.MsgID), seq, nil))
 	} else {
-		err = errors.Join(err, a.batch.Set(changeKey(e.ChannelID, e.TargetSeq, e.Seq), []byte{byte(e.Kind)}, nil))
+		kind := []byte{byte(e.Kind)} //nolint:gosec // never negative
+		err = errors.Join(err, a.batch.Set(changeKey(e.ChannelID, e.TargetSeq, e.Seq), kind, nil))
 	}
 	if err != nil {
 		return fmt.Errorf("add entry %d of %s: %w", e.Seq, e.ChannelID, err)

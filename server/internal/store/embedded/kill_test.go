@@ -88,7 +88,7 @@ func countAcks(t *testing.T, dir string, n int, acked map[string]int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self) //nolint:gosec // this very binary
+	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -55,11 +56,7 @@ func (m *marks) raise(channel string, seq int64) {
 func (m *marks) copy() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := make(map[string]int64, len(m.at))
-	for channel, seq := range m.at {
-		c[channel] = seq
-	}
-	return c
+	return maps.Clone(m.at)
 }
 
 // TestPowerLoss cuts the power at random moments of a store that is written, read and followed, several times over
@@ -68,7 +65,7 @@ func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+	rng := rand.New(rand.NewPCG(seed, 0))
 	mem := vfs.NewCrashableMem()
 	known := map[string]int64{}
 	for round := range 6 {

@@ -78,7 +78,7 @@ func TestInsertRefusesWhatIsWrong(t *testing.T) {
 	cancel()
 	for _, c := range []struct {
 		name    string
-		ctx     context.Context //nolint:containedctx // a table's
+		ctx     context.Context
 		bucket  int
 		entries []message.Entry
 	}{

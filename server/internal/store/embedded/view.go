@@ -1,8 +1,10 @@
 package embedded
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -50,27 +52,25 @@ func (vs *views) replace(snapshot *pebble.Snapshot) {
 	vs.release(old)
 }
 
-// finder tells which keys are there. Unlike Get, it asks the filters of the lowest level too, so that a key which is
-// not there, as nearly all are, costs no read of a block.
-type finder struct{ *pebble.Iterator }
-
-func (v *view) finder() (*finder, error) {
+// have tells which of the keys have a row. It asks in the order of the keys, which keeps to one file for long, and
+// unlike Get it asks the filters of the lowest level too, so that a key which is not there, as nearly all are, costs no
+// read of a block.
+func (v *view) have(keys [][]byte) (found []bool, err error) {
 	iter, err := v.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
 		return nil, fmt.Errorf("find: %w", err)
 	}
-	return &finder{Iterator: iter}, nil
-}
-
-// has reports whether there is a row with this key.
-func (f *finder) has(key []byte) (bool, error) {
-	if f.SeekPrefixGE(key) {
-		return true, nil
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
 	}
-	if err := f.Error(); err != nil {
-		return false, fmt.Errorf("find: %w", err)
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(keys[a], keys[b]) })
+	found = make([]bool, len(keys))
+	for _, i := range order {
+		found[i] = iter.SeekPrefixGE(keys[i])
 	}
-	return false, nil
+	return found, iter.Error()
 }
 
 // seq reads a row whose value is a seq. ok is false if there is none.

@@ -22,8 +22,12 @@ func byClientKeys(t *testing.T, p *place) {
 	p.insert(t, elsewhere)
 
 	keys := []message.ClientKey{
-		{FromID: "ann", ClientMsgID: "none"}, {FromID: "none", ClientMsgID: "send-1"}, keyOf(&elsewhere),
-		{FromID: "ann", ClientMsgID: "send-"}, {FromID: "an", ClientMsgID: "send-1"}, keyOf(&log[0]),
+		{FromID: "ann", ClientMsgID: "none"},
+		{FromID: "none", ClientMsgID: "send-1"},
+		keyOf(&elsewhere),
+		{FromID: "ann", ClientMsgID: "send-"},
+		{FromID: "an", ClientMsgID: "send-1"},
+		keyOf(&log[0]),
 	}
 	for i := range log {
 		keys = append(keys, keyOf(&log[i]))
@@ -85,8 +89,12 @@ func messageByID(t *testing.T, p *place) {
 	}
 	equal(t, "message", []message.Entry{changed(a, edit)}, []message.Entry{got})
 	for _, q := range [][2]string{
-		{b.ChannelID, a.MsgID}, {a.ChannelID, b.MsgID}, {"nowhere", a.MsgID}, {a.ChannelID, a.MsgID + "0"},
-		{a.ChannelID, a.MsgID[:len(a.MsgID)-1]}, {a.ChannelID, "$x"},
+		{b.ChannelID, a.MsgID},
+		{a.ChannelID, b.MsgID},
+		{"nowhere", a.MsgID},
+		{a.ChannelID, a.MsgID + "0"},
+		{a.ChannelID, a.MsgID[:len(a.MsgID)-1]},
+		{a.ChannelID, "$x"},
 	} {
 		if e, ok, err := p.Message(t.Context(), q[0], q[1]); ok || err != nil {
 			t.Fatalf("message %s of %s: %v, %v, %v", q[1], q[0], fmt.Sprintf("%+v", e), ok, err)

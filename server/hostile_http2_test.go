@@ -1,0 +1,213 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// openingHTTP2 is what a client says first.
+func openingHTTP2() []byte {
+	var out bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	_ = http2.NewFramer(&out, nil).WriteSettings() // to memory
+	return out.Bytes()
+}
+
+// headerBlock gives a request's header, encoded.
+func headerBlock(procedure, token string, more ...hpack.HeaderField) []byte {
+	var out bytes.Buffer
+	enc := hpack.NewEncoder(&out)
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "parley"},
+		{Name: ":path", Value: "/" + parleyv1connect.MessageServiceName + "/" + procedure},
+		{Name: "content-type", Value: "application/grpc+proto"}, {Name: "authorization", Value: "Bearer " + token},
+	}, more...) {
+		_ = enc.WriteField(f) // to memory
+	}
+	return out.Bytes()
+}
+
+// goneAway reads frames until the server closes the connection, and gives the code that it named, if it named one.
+func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
+	var code http2.ErrCode
+	named := false
+	framer := http2.NewFramer(io.Discard, conn)
+	for {
+		f, err := framer.ReadFrame()
+		var op *net.OpError
+		switch {
+		case errors.As(err, &op) && op.Timeout():
+			return 0, false, err
+		case err != nil:
+			return code, named, nil
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok {
+			code, named = g.ErrCode, true
+		}
+	}
+}
+
+// C34 over HTTP/2. The server says how much it takes; who sends more is refused, by an answer or by the connection's end.
+func TestHostileHTTP2Headers(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	conn := g.dial()
+	framer := http2.NewFramer(conn, conn)
+	if _, err := conn.Write(openingHTTP2()); err != nil {
+		t.Fatal(err)
+	}
+	large := string(bytes.Repeat([]byte("a"), 21<<10))
+	block := headerBlock(sendMessage, g.Token, hpack.HeaderField{Name: "x-large", Value: large})
+	first, rest := block[:16000], block[16000:]
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndStream: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := framer.WriteContinuation(1, true, rest); err != nil {
+		t.Fatal(err)
+	}
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			if isReset(err) || errors.Is(err, io.EOF) {
+				return // refused with the connection
+			}
+			t.Fatal(err)
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok {
+			if status := h.PseudoValue("status"); status != "431" {
+				t.Errorf("answered %s", status)
+			}
+			return
+		}
+	}
+}
+
+// C39: a header that never ends ends the connection, long before it has cost anything.
+func TestHostileContinuation(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	for name, fragment := range map[string][]byte{
+		"of nothing":     nil,
+		"of many fields": bytes.Repeat([]byte("\x00\x01a\x01b"), 2000),
+		"of small ones":  []byte("\x00\x01a\x01b"),
+	} {
+		conn := g.dial()
+		framer := http2.NewFramer(conn, nil)
+		if _, err := conn.Write(openingHTTP2()); err != nil {
+			t.Fatal(err)
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headerBlock(sendMessage, g.Token)}); err != nil {
+			t.Fatal(err)
+		}
+		type end struct {
+			code  http2.ErrCode
+			named bool
+			err   error
+		}
+		ended := make(chan end, 1)
+		go func() {
+			code, named, err := goneAway(conn)
+			ended <- end{code, named, err}
+			_ = conn.Close() // the flood ends too
+		}()
+		before, frames := cpu(), 0
+		for frames < 1_000_000 && framer.WriteContinuation(1, false, fragment) == nil {
+			frames++
+		}
+		if frames == 1_000_000 {
+			_ = conn.Close()
+			t.Errorf("continuations %s: a million were taken", name)
+		}
+		e := <-ended
+		t.Logf("continuations %s: %d frames, then %v (%t), %v; %v on a processor", name, frames, e.code, e.named, e.err, cpu()-before)
+	}
+	if head := g.head("room"); head != 0 {
+		t.Errorf("the channel ends at %d", head)
+	}
+}
+
+// resets opens streams and resets each at once, as fast as the server takes them, and tells how it ended.
+func (g *target) resets(streams int) (sent int, code http2.ErrCode, closed bool) {
+	g.t.Helper()
+	conn := g.dial()
+	defer conn.Close()
+	type end struct {
+		code   http2.ErrCode
+		closed bool
+	}
+	ended := make(chan end, 1)
+	go func() {
+		code, named, err := goneAway(conn)
+		ended <- end{code, named && err == nil}
+		_ = conn.Close() // the flood ends too
+	}()
+	var out bytes.Buffer
+	out.Write(openingHTTP2())
+	framer := http2.NewFramer(&out, nil)
+	block := headerBlock(listMessages, g.Token)
+	for i := range streams {
+		id := uint32(2*i + 1) //nolint:gosec // few
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+		_ = framer.WriteRSTStream(id, http2.ErrCodeCancel)
+		if out.Len() > 64<<10 || i == streams-1 {
+			if _, err := conn.Write(out.Bytes()); err != nil {
+				break
+			}
+			out.Reset()
+		}
+		sent++
+	}
+	select {
+	case e := <-ended:
+		return sent, e.code, e.closed
+	case <-time.After(5 * time.Second):
+		return sent, 0, false
+	}
+}
+
+// C38: ten thousand streams that are reset as they are opened end their connection, and others hardly notice.
+func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long others wait
+	g := attack(t, nil)
+	c := g.Client(g.Token)
+	send(t, c, "room", "what others read")
+	p99 := func(enough func(n int) bool) time.Duration {
+		var took []time.Duration
+		for n := 0; !enough(n); n++ {
+			start := time.Now()
+			listPage(t, c, &parleyv1.ListMessagesRequest{ChannelId: "room"})
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		return took[len(took)*99/100]
+	}
+	calm := p99(func(n int) bool { return n == 1000 })
+	var over atomic.Bool
+	go func() {
+		defer over.Store(true)
+		for range 5 {
+			sent, code, closed := g.resets(10_000)
+			if !closed || code != http2.ErrCodeEnhanceYourCalm {
+				t.Errorf("after %d streams the server said %v (closed: %t)", sent, code, closed)
+			}
+		}
+	}()
+	stormy := p99(func(n int) bool { return over.Load() && n >= 1000 })
+	t.Logf("p99 %v, under attack %v", calm, stormy)
+	// On two cores attacker, victim and server share, a scheduler's slice or two is noise.
+	if limit := max(2*calm, raceCost*10*time.Millisecond); stormy > limit {
+		t.Errorf("others' p99 is %v, %v without the attack", stormy, calm)
+	}
+}
