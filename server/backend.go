@@ -153,7 +153,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, fmt.Errorf("refusing this Redis: %w", err)
 	}
 	return b, b.connectNATS(ctx, natsbus.Config{
-		URL: cfg.NATS.URL.Reveal(), Buckets: store.Identity().Buckets, Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge,
-		Logger: log,
+		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
+		Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }

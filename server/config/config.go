@@ -51,9 +51,9 @@ type Redis struct {
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
 	WriteTimeoutMS int `yaml:"write_timeout_ms"`
-	// MessageCacheMaxLen is the most messages that a session chat's hot list holds.
+	// MessageCacheMaxLen is the most messages that a session chat's hot list holds. Session chats are not served yet.
 	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
-	// FailOpen lets tokens in while the list of revoked ones can't be reached.
+	// FailOpen lets tokens in while the list of revoked ones can't be reached. There is no such list yet.
 	FailOpen bool `yaml:"fail_open"`
 	// KeyPrefix stands in front of every key, for a Redis that others use too.
 	KeyPrefix string `yaml:"key_prefix"`
@@ -177,9 +177,9 @@ func Default() Config {
 		Auth: Auth{PublicKeys: []string{}},
 		HTTP: HTTP{CORSOrigins: []string{}},
 		Limits: Limits{
-			RequestsPerSecond: 200, RequestBurst: 1000,
+			RequestsPerSecond: 20_000, RequestBurst: 40_000,
 			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,
-			QueueBytes: 1 << 20, QueueEvents: 1024, FrameBytes: 1 << 20,
+			QueueBytes: 1 << 20, QueueEvents: 4096, FrameBytes: 1 << 20,
 			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 			HeaderBytes: 16 << 10, ConnectionStreams: 250,
 			UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,

@@ -42,6 +42,9 @@ type channel struct {
 	head *Head
 	// targets are the messages that checked items change, as of head; nil for one that is not there.
 	targets map[string]*Entry
+	// repeats is true while what comes is likely there already, as when somebody imports a second time: then items are
+	// looked up before they are inserted, for an insert that fails costs more than a read.
+	repeats bool
 	// blocked is true while the channel is being resolved; queued while it is in ready.
 	blocked, queued bool
 }
@@ -249,7 +252,7 @@ func (l *lane) number(c *channel, b *batch) {
 			if _, repeated := b.keys[key]; repeated {
 				return // wait for the first one's outcome
 			}
-			if it.Kind != KindSend && !it.checked {
+			if (it.Kind != KindSend || c.repeats) && !it.checked {
 				if taken == 0 {
 					l.startResolve(c, clash{})
 				}

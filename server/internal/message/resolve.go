@@ -40,11 +40,11 @@ func (l *lane) resolve(c *channel, cl clash) {
 		if pause && !l.sleep(wait.NextBackOff()) {
 			break
 		}
-		items := l.toCheck(c)
+		items, repeats := l.toCheck(c)
 		if items == nil {
 			break
 		}
-		f, err := l.look(c, items)
+		f, err := l.look(c, items, repeats)
 		if err != nil {
 			if l.ctx.Err() == nil {
 				l.cfg.Logger.WarnContext(l.ctx, "reading a channel's head failed", "channel", c.id, "err", err)
@@ -76,13 +76,12 @@ func (l *lane) sleep(d time.Duration) bool {
 	}
 }
 
-// toCheck gives the channel's open items up to one batch; nil if there are none. An item that must be checked and is
-// beyond the batch is checked when its turn comes.
-func (l *lane) toCheck(c *channel) []*item {
+// toCheck gives the channel's open items up to one batch, nil if there are none, and whether all of them are to be looked
+// up. An item that must be checked and is beyond the batch is checked when its turn comes.
+func (l *lane) toCheck(c *channel) (items []*item, repeats bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.dropDone()
-	var items []*item
 	for _, r := range c.queue {
 		for _, it := range r.items {
 			if !it.settled && !it.stored && len(items) < l.cfg.MaxBatch {
@@ -90,11 +89,11 @@ func (l *lane) toCheck(c *channel) []*item {
 			}
 		}
 	}
-	return items
+	return items, c.repeats
 }
 
 // look reads the head first: what it read after is no older.
-func (l *lane) look(c *channel, items []*item) (findings, error) {
+func (l *lane) look(c *channel, items []*item, repeats bool) (findings, error) {
 	select {
 	case l.resolvers <- struct{}{}:
 		defer func() { <-l.resolvers }()
@@ -110,7 +109,7 @@ func (l *lane) look(c *channel, items []*item) (findings, error) {
 	}
 	var keys []ClientKey
 	for _, it := range items {
-		if it.tried || it.Kind != KindSend {
+		if repeats || it.tried || it.Kind != KindSend {
 			keys = append(keys, it.key())
 		}
 	}
@@ -153,7 +152,7 @@ func (l *lane) resolved(c *channel, items []*item, f findings) {
 			}
 			it.checked = true
 			e, found := f.repeats[it.key()]
-			if !found || !it.tried && it.Kind == KindSend {
+			if !found {
 				continue
 			}
 			out := repeat(it, &e)
@@ -168,7 +167,7 @@ func (l *lane) resolved(c *channel, items []*item, f findings) {
 		// What was tried and is not there was not stored, as far as anyone can see; it is tried again.
 	}
 	head := f.head
-	c.head, c.targets, c.blocked = &head, f.targets, false
+	c.head, c.targets, c.repeats, c.blocked = &head, f.targets, len(f.repeats) > 0, false
 	c.dropDone()
 	l.makeReady(c)
 }

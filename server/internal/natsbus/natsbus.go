@@ -23,6 +23,8 @@ import (
 type Config struct {
 	// URL is the address of the NATS servers, comma-separated. It is not used if Server is set.
 	URL string
+	// CredentialsFile is a NATS credentials file; empty for none.
+	CredentialsFile string
 	// Server is a server in this process, to be used instead of URL.
 	Server *Embedded
 	// Buckets is the store's number of buckets, at least 1.
@@ -122,6 +124,9 @@ func (b *Bus) options() []nats.Option {
 		}),
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	}
+	if b.config.CredentialsFile != "" {
+		options = append(options, nats.UserCredentials(b.config.CredentialsFile))
 	}
 	if b.config.Server != nil {
 		options = append(options, nats.InProcessServer(b.config.Server.server))

@@ -57,7 +57,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
 	mux.Handle("/", unknown(calls))
 	return &Handler{
-		Handler: calls.Wrap(timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux))),
+		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
 	}, nil
 }

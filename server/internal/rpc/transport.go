@@ -90,6 +90,7 @@ func NewHTTPServer(cfg *Config, h http.Handler, log *slog.Logger) *http.Server {
 		ReadHeaderTimeout: cfg.HeaderTimeout,
 		IdleTimeout:       cfg.IdleTimeout,
 		MaxHeaderBytes:    cfg.HeaderBytes,
+		ConnContext:       withConnection,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelInfo),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: cfg.ConnectionStreams,

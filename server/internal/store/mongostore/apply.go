@@ -14,7 +14,7 @@ import (
 // Apply changes the target of an edit or a recall, where that is older than the change. A recall also empties the edits
 // of its target that came before it, always: it may have been interrupted between the two.
 func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
-	coll := s.of(change.ChannelID).majority
+	coll := s.of(change.ChannelID)
 	err := s.run(ctx, func(ctx context.Context) error {
 		set := bson.D{{Key: "changed_seq", Value: change.Seq}}
 		var update bson.D
@@ -53,7 +53,7 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 // many; this one may be, since the second time changes nothing.
 func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
 	for {
-		_, err := s.of(recall.ChannelID).majority.UpdateMany(ctx, bson.D{
+		_, err := s.of(recall.ChannelID).UpdateMany(ctx, bson.D{
 			{Key: "channel_id", Value: recall.ChannelID}, {Key: "target_seq", Value: recall.TargetSeq},
 			{Key: "seq", Value: bson.D{{Key: "$lt", Value: recall.Seq}}}, {Key: "kind", Value: message.KindEdit},
 		}, bson.D{

@@ -55,7 +55,7 @@ func (b *backlog) next(ctx context.Context, s *Store, bucket, limit int) ([]mess
 												SetSort(bson.D{{Key: "ts", Value: 1}, {Key: "seq", Value: 1}, {Key: "channel_id", Value: 1}})
 	var docs []document
 	err := s.read(ctx, func(ctx context.Context) error {
-		cursor, err := s.buckets[bucket].majority.Find(ctx, filter, opts)
+		cursor, err := s.buckets[bucket].Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}

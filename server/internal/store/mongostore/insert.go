@@ -54,7 +54,7 @@ func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry)
 	var sent atomic.Bool
 	ctx = context.WithValue(ctx, sentKey{}, &sent)
 	err := s.run(ctx, func(ctx context.Context) error {
-		_, err := s.buckets[bucket].majority.InsertMany(ctx, docs, options.InsertMany().SetOrdered(true))
+		_, err := s.buckets[bucket].InsertMany(ctx, docs, options.InsertMany().SetOrdered(true))
 		return err
 	})
 	if err == nil {

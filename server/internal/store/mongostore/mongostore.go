@@ -6,12 +6,10 @@
 //
 // Reads are majority reads, which by themselves may be stale: a primary that was stopped and replaced answers them from
 // its past when it wakes. So the store remembers the operation time of what it has been told last (its horizon), and no
-// read is answered from before it; only Head, linearizable, needs no horizon.
+// read is answered from before it. Head and Target are linearizable: they raise the horizon by a write first (fence.go).
 //
-// Head and Target wait for a majority's journals: some 3 ms on a set of three. A set of one writes its journal when it
-// must or every 100 ms, and nothing makes it for a read: there, set storage.journal.commitIntervalMs low.
-//
-// Two more collections: `meta` holds what the store was made with, `feeds` the position of each bucket's change feed.
+// Two more collections: `meta` holds what the store was made with and the fence, `feeds` the position of each bucket's
+// change feed.
 package mongostore
 
 import (
@@ -66,8 +64,9 @@ type Store struct {
 	db      *mongo.Database
 	timeout time.Duration
 	log     *slog.Logger
-	buckets []bucket
+	buckets []*mongo.Collection // messages_<n>
 	horizon horizon
+	fence   fence
 
 	// life ends with Close; the feeds' background work lives in it.
 	life context.Context //nolint:containedctx // not a call's context
@@ -79,12 +78,6 @@ type Store struct {
 }
 
 var _ message.Store = (*Store)(nil)
-
-// bucket is one messages_<n>, with the two read concerns it is read with.
-type bucket struct {
-	majority     *mongo.Collection
-	linearizable *mongo.Collection
-}
 
 // Open connects to the replica set and makes what is not there: collections, indexes, the store's identity and the
 // feeds' positions. It refuses a server that is in no replica set, and another number of buckets than the store has.
@@ -109,6 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		client: client, db: client.Database(cfg.Database), timeout: cfg.Timeout, log: cfg.Logger,
 		feeds: make(map[*feed]struct{}),
 	}
+	s.fence.write = s.writeFence
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.prepare(ctx, cfg.Buckets); err != nil {
 		s.end()
@@ -141,14 +135,9 @@ func (s *Store) prepare(ctx context.Context, buckets int) error {
 		return err
 	}
 	s.identity = identity
-	s.buckets = make([]bucket, identity.Buckets)
+	s.buckets = make([]*mongo.Collection, identity.Buckets)
 	for i := range s.buckets {
-		name := fmt.Sprintf("messages_%d", i)
-		s.buckets[i] = bucket{
-			majority: s.db.Collection(name),
-			linearizable: s.db.Collection(name,
-				options.Collection().SetReadConcern(readconcern.Linearizable())),
-		}
+		s.buckets[i] = s.db.Collection(fmt.Sprintf("messages_%d", i))
 	}
 	return s.prepareBuckets(ctx)
 }
@@ -205,6 +194,6 @@ func (s *Store) Close(ctx context.Context) error {
 }
 
 // of gives the bucket that a channel's entries are in.
-func (s *Store) of(channelID string) *bucket {
-	return &s.buckets[message.Bucket(channelID, len(s.buckets))]
+func (s *Store) of(channelID string) *mongo.Collection {
+	return s.buckets[message.Bucket(channelID, len(s.buckets))]
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A step costs milliseconds here: fewer runs than the embedded store gets, unless the command line says otherwise.
-	if err := flag.Set("rapid.checks", "20"); err != nil {
+	if err := flag.Set("rapid.checks", "10"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}

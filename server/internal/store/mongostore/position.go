@@ -35,7 +35,7 @@ func (s *Store) makePosition(ctx context.Context, bucket int) error {
 		var first struct {
 			TS bson.Timestamp `bson:"ts"`
 		}
-		err := s.buckets[bucket].majority.FindOne(ctx, bson.D{}, options.FindOne().
+		err := s.buckets[bucket].FindOne(ctx, bson.D{}, options.FindOne().
 			SetSort(bson.D{{Key: "ts", Value: 1}}).SetProjection(bson.D{{Key: "ts", Value: 1}})).Decode(&first)
 		switch {
 		case err == nil:

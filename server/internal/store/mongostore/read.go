@@ -12,11 +12,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Head reads a log's end with linearizable read concern: the server confirms with a majority that it was still primary
-// after it had read. It fails within the store's time limit if there is no majority.
+// Head reads a log's end linearizably: in a majority read behind a fence. It fails within the store's time limit if
+// there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
+	if err := s.fence.wait(ctx, s.life); err != nil {
+		return message.Head{}, fmt.Errorf("head: %w", err)
+	}
 	var head message.Head
-	err := s.run(ctx, func(ctx context.Context) (err error) {
+	err := s.read(ctx, func(ctx context.Context) (err error) {
 		head, err = s.head(ctx, channelID)
 		return err
 	})
@@ -32,7 +35,7 @@ func (s *Store) head(ctx context.Context, channelID string) (message.Head, error
 		Count   int64     `bson:"count"`
 		MsgTime time.Time `bson:"msg_time"`
 	}
-	err := s.of(channelID).linearizable.FindOne(ctx, bson.D{{Key: "channel_id", Value: channelID}}, options.FindOne().
+	err := s.of(channelID).FindOne(ctx, bson.D{{Key: "channel_id", Value: channelID}}, options.FindOne().
 		SetSort(bson.D{{Key: "seq", Value: -1}}).
 		SetProjection(bson.D{{Key: "seq", Value: 1}, {Key: "count", Value: 1}, {Key: "msg_time", Value: 1}})).Decode(&row)
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -51,41 +54,38 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	if len(keys) == 0 {
 		return found, nil
 	}
-	ids := make(map[string]bson.A)
+	wanted := make(map[message.ClientKey]bool, len(keys))
+	ids := make(bson.A, 0, len(keys))
 	for _, k := range keys {
-		ids[k.FromID] = append(ids[k.FromID], k.ClientMsgID)
-	}
-	var senders bson.A
-	for from, list := range ids {
-		senders = append(senders, bson.D{
-			{Key: "from_id", Value: from}, {Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: list}}},
-		})
+		wanted[k] = true
+		ids = append(ids, k.ClientMsgID)
 	}
 	entries, err := s.find(ctx, channelID, bson.D{
-		{Key: "channel_id", Value: channelID}, {Key: "$or", Value: senders},
+		{Key: "channel_id", Value: channelID}, {Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
 	}, options.Find().SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
 	if err != nil {
 		return nil, fmt.Errorf("by client keys: %w", err)
 	}
 	for i := range entries {
-		found[message.ClientKey{FromID: entries[i].FromID, ClientMsgID: entries[i].ClientMsgID}] = entries[i]
+		if k := (message.ClientKey{FromID: entries[i].FromID, ClientMsgID: entries[i].ClientMsgID}); wanted[k] {
+			found[k] = entries[i]
+		}
 	}
 	return found, nil
 }
 
-// Target reads the log's end linearizably first, then the message and the last change of it in the same causally
-// consistent session, so that it knows every entry up to that end.
+// Target reads the message and the last change of it behind a fence, in one causally consistent session.
 func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
-	err = s.run(ctx, func(ctx context.Context) error {
-		if _, err := s.head(ctx, channelID); err != nil {
-			return err
-		}
+	if err := s.fence.wait(ctx, s.life); err != nil {
+		return message.Entry{}, false, fmt.Errorf("target: %w", err)
+	}
+	err = s.read(ctx, func(ctx context.Context) error {
 		target, ok, err = s.message(ctx, channelID, msgID)
 		if err != nil || !ok {
 			return err
 		}
 		var change document
-		err := s.of(channelID).majority.FindOne(ctx, bson.D{
+		err := s.of(channelID).FindOne(ctx, bson.D{
 			{Key: "channel_id", Value: channelID}, {Key: "target_seq", Value: target.Seq},
 		}, options.FindOne().SetSort(bson.D{{Key: "seq", Value: -1}})).Decode(&change)
 		if errors.Is(err, mongo.ErrNoDocuments) {
@@ -122,7 +122,7 @@ func (s *Store) Message(ctx context.Context, channelID, msgID string) (e message
 
 func (s *Store) message(ctx context.Context, channelID, msgID string) (message.Entry, bool, error) {
 	var d document
-	err := s.of(channelID).majority.FindOne(ctx, bson.D{
+	err := s.of(channelID).FindOne(ctx, bson.D{
 		{Key: "_id", Value: msgID}, {Key: "channel_id", Value: channelID}, {Key: "kind", Value: message.KindSend},
 	}).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -156,7 +156,7 @@ func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts 
 	var entries []message.Entry
 	err := s.read(ctx, func(ctx context.Context) error {
 		var docs []document
-		cursor, err := s.of(channelID).majority.Find(ctx, filter, opts)
+		cursor, err := s.of(channelID).Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 	}
 	var entries []message.Entry
 	err := s.read(ctx, func(ctx context.Context) error {
-		cursor, err := s.of(channelID).majority.Find(ctx, filter, opts)
+		cursor, err := s.of(channelID).Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}

@@ -98,7 +98,7 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range s.buckets {
 		g.Go(func() error {
-			if err := s.makeIndexes(ctx, &s.buckets[i]); err != nil {
+			if err := s.makeIndexes(ctx, s.buckets[i]); err != nil {
 				return fmt.Errorf("bucket %d: make indexes: %w", i, err)
 			}
 			if err := s.makePosition(ctx, i); err != nil {
@@ -110,7 +110,7 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (s *Store) makeIndexes(ctx context.Context, b *bucket) error {
+func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	up := func(fields ...string) bson.D {
 		keys := make(bson.D, len(fields))
 		for i, f := range fields {
@@ -120,10 +120,11 @@ func (s *Store) makeIndexes(ctx context.Context, b *bucket) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := b.majority.Indexes().CreateMany(ctx, []mongo.IndexModel{
+	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
 		{
-			Keys:    up("channel_id", "from_id", "client_msg_id"),
+			// The sender comes last: a look-up of many ids is then one seek each, whoever they are from.
+			Keys:    up("channel_id", "client_msg_id", "from_id"),
 			Options: options.Index().SetName("client_msg_id").SetUnique(true),
 		},
 		// The order in which a feed that lost its place reads the store; seq and channel make it total.

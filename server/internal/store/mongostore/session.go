@@ -33,7 +33,7 @@ func (h *horizon) get() bson.Timestamp {
 }
 
 // run calls op in a session and within the store's time limit, and raises the horizon by what op was answered, errors
-// included. Use it for writes and linearizable reads, which are never stale.
+// included. Use it for writes, which are never stale.
 func (s *Store) run(ctx context.Context, op func(context.Context) error) error {
 	return s.inSession(ctx, op, nil)
 }

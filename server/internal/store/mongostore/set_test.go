@@ -98,7 +98,7 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	var stop atomic.Bool
 	var stored, unknown atomic.Int64
 	logs := make([][]message.Entry, mongostore.DefaultBuckets*killChannels)
-	fed := make([]func(), mongostore.DefaultBuckets)
+	fed := make([]func() error, mongostore.DefaultBuckets)
 	for b := range mongostore.DefaultBuckets {
 		names := channelsOf(b, killChannels)
 		f, err := s.OpenFeed(t.Context(), b)
@@ -119,15 +119,13 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 			}
 			return nil
 		})
-		fed[b] = func() {
+		fed[b] = func() error {
 			last := make(map[string]int64)
 			for i, name := range names {
 				last[name] = int64(len(logs[b*killChannels+i]))
 			}
 			ends <- last
-			if err := <-done; err != nil {
-				t.Errorf("feed %d: %v", b, err)
-			}
+			return <-done
 		}
 	}
 	progress := func() {
@@ -151,8 +149,14 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 		t.Fatal(err)
 	}
 	t.Logf("%d entries stored, %d outcomes unknown", stored.Load(), unknown.Load())
+	var feeds errgroup.Group
+	for _, wait := range fed {
+		feeds.Go(wait)
+	}
+	if err := feeds.Wait(); err != nil {
+		t.Errorf("feed: %v", err)
+	}
 	for b := range mongostore.DefaultBuckets {
-		fed[b]()
 		for i, name := range channelsOf(b, killChannels) {
 			wantLog(t, s, name, logs[b*killChannels+i])
 		}
@@ -186,7 +190,7 @@ func followAll(f message.Feed, ends <-chan map[string]int64) error {
 		if want != nil && cmp.Equal(want, seen) {
 			return nil
 		}
-		short, stop := context.WithTimeout(ctx, 5*time.Second)
+		short, stop := context.WithTimeout(ctx, time.Second)
 		entries, err := f.Next(short, 50)
 		stop()
 		if err != nil {

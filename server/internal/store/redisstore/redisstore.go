@@ -97,3 +97,13 @@ func field(info, name string) string {
 	}
 	return ""
 }
+
+// quiet drops what the client says of its connections on standard error, in a form of its own: every command that fails
+// for it says the same as an error.
+type quiet struct{}
+
+// Printf implements the client's logger.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+//nolint:gochecknoinits // the client's logger is one global, to be set before anything can use it
+func init() { redis.SetLogger(quiet{}) }

@@ -1,0 +1,199 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// detailOf gives what Parley says of an error.
+func detailOf(t *testing.T, err error) *parleyv1.ErrorDetail {
+	t.Helper()
+	var wire *connect.Error
+	if !errors.As(err, &wire) {
+		t.Fatalf("the end is %v", err)
+	}
+	for _, d := range wire.Details() {
+		if m, err := d.Value(); err == nil {
+			if detail, ok := m.(*parleyv1.ErrorDetail); ok {
+				return detail
+			}
+		}
+	}
+	t.Fatalf("no detail comes with %v", err)
+	return nil
+}
+
+// options are the dialects, for generated clients.
+var options = map[string][]connect.ClientOption{
+	"connect-json": {connect.WithProtoJSON()}, "connect-proto": nil, "grpc": {connect.WithGRPC()}, "grpc-web": {connect.WithGRPCWeb()},
+}
+
+// M45: too many channels for a stream, too many streams for a subject. Nothing of what was refused stays.
+func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
+	many := func(n int) *parleyv1.SubscribeRequest {
+		r := &parleyv1.SubscribeRequest{}
+		for i := range n {
+			r.Channels = append(r.Channels, live("many-"+strconv.Itoa(i)))
+		}
+		return r
+	}
+	exceeded := want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", limit: 500}
+	g.run([]line{
+		{name: "M45 501 channels", procedure: subscribing, message: many(501), want: exceeded},
+		{name: "M45 10,001 channels", procedure: subscribing, message: many(10_001), want: exceeded},
+	})
+
+	for name, opts := range options {
+		token := g.Mint("busy-"+name, ident.Subscribe)
+		c := g.Client(token, opts...)
+		first := subscribe(t, c, live("room"))
+		for range 2 {
+			subscribe(t, c, live("room"))
+		}
+		l := line{procedure: subscribing, message: liveOnly("room")}
+		for i := range dialects {
+			a := g.call(&l, &dialects[i], token)
+			g.judge(name+", "+dialects[i].name, a, want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", limit: 3})
+		}
+		// On a stream that lives, too many channels change nothing.
+		update := &parleyv1.UpdateSubscriptionRequest{SessionId: first.sessionID, Add: many(500).GetChannels()}
+		_, err := c.UpdateSubscription(t.Context(), update)
+		if d := detailOf(t, err); connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetLimit() != 500 {
+			t.Errorf("%s: 501 channels on a stream: %v, %v", name, err, d)
+		}
+		subscribe(t, g.Client(g.Mint("calm-"+name, ident.Subscribe), opts...), live("room"))
+		first.cancel()
+		<-first.ended
+		testkit.Eventually(t, 10*time.Second, func() error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s, err := c.Subscribe(ctx, &parleyv1.SubscribeRequest{})
+			if err == nil && !s.Receive() {
+				err = s.Err()
+			}
+			return err
+		})
+	}
+}
+
+// M43 and M41 for a stream: an old epoch and a position beyond the end are an explicit gap of that channel, and the
+// other channels of the stream go on.
+func TestHostilePositions(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	for name, opts := range options {
+		c := g.Client(g.Token, opts...)
+		good, bad := "good-"+name, "bad-"+name
+		for range 3 {
+			send(t, c, good, "x")
+			send(t, c, bad, "x")
+		}
+		for reason, position := range map[parleyv1.GapReason]*parleyv1.ChannelPosition{
+			parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED: {ChannelId: bad, AfterSeq: proto.Int64(2), Epoch: "an-epoch-of-old"},
+			parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG:  from(bad, math.MaxInt64),
+		} {
+			s := subscribe(t, c, position, from(good, 0))
+			s.awaitGap(reason)
+			s.await(good, 0, 3)
+			seq := send(t, c, bad, "after the gap").GetSeq()
+			testkit.Eventually(t, 10*time.Second, func() error {
+				if got := s.entries(bad); len(got) == 0 || got[len(got)-1].GetSeq() != seq {
+					return errors.New("the channel does not go on after its gap")
+				}
+				return nil
+			})
+			s.mu.Lock()
+			for _, e := range s.events {
+				if e.GetChannelId() == bad && e.GetState().GetRecovered() {
+					t.Errorf("%s, %v: the state says that everything follows", name, reason)
+				}
+			}
+			s.mu.Unlock()
+			s.cancel()
+			<-s.ended
+		}
+	}
+}
+
+// unread is a subscriber that reads its first frames and then no more.
+func (g *target) unread(opts []connect.ClientOption, channel string) *connect.ServerStreamForClient[parleyv1.SubscribeResponse] {
+	g.t.Helper()
+	transport := &http.Transport{
+		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 64 << 10},
+	}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	g.t.Cleanup(transport.CloseIdleConnections)
+	c := parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, g.URL, opts...)
+	ctx, call := connect.NewClientContext(g.t.Context())
+	call.RequestHeader().Set("Authorization", "Bearer "+g.Token)
+	s, err := c.Subscribe(ctx, liveOnly(channel))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = s.Close() })
+	for ready := false; !ready; {
+		if !s.Receive() {
+			g.t.Fatal(s.Err())
+		}
+		ready = slices.ContainsFunc(s.Msg().GetEvents(), func(e *parleyv1.ChannelEvent) bool { return e.GetState() != nil })
+	}
+	return s
+}
+
+// M46: who stops reading is cut, and is told what was sent last; what came before is dense. Others do not wait.
+func TestHostileReaders(t *testing.T) {
+	t.Parallel()
+	g := attack(t, func(c *config.Config) { c.Limits.QueueBytes, c.Limits.QueueEvents = 256<<10, 8 })
+	for name, opts := range options {
+		channel := "slow-" + name
+		c := g.Client(g.Token, opts...)
+		slow := g.unread(opts, channel)
+		other := subscribe(t, c, from(channel, 0))
+		other.awaitState(channel)
+		const messages = 60
+		text := strings.Repeat("x", 30<<10)
+		for i := range messages {
+			send(t, c, channel, text)
+			other.await(channel, 0, i+1)
+		}
+		var last int64
+		for slow.Receive() {
+			for _, e := range slow.Msg().GetEvents() {
+				if e.GetSent() == nil || e.GetSeq() != last+1 {
+					t.Errorf("%s: after %d comes %d", name, last, e.GetSeq())
+				}
+				last = e.GetSeq()
+			}
+		}
+		err := slow.Err()
+		d := detailOf(t, err)
+		if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_SLOW_CONSUMER || !d.GetRetryable() {
+			t.Errorf("%s: cut with %v, %v", name, err, d)
+		}
+		if p := d.GetPositions(); len(p) != 1 || p[0].GetChannelId() != channel || p[0].GetSeq() != last || p[0].GetEpoch() == "" || last == messages {
+			t.Errorf("%s: told %v, read up to %d of %d", name, p, last, messages)
+		}
+		again := subscribe(t, c, from(channel, last))
+		again.await(channel, last, messages-int(last))
+		if lines := g.log.failures(d.GetRequestId()); len(lines) != 1 || lines[0]["code"] != "resource_exhausted" {
+			t.Errorf("%s: logged %v", name, lines)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// fence makes a majority read linearizable: it writes a row with majority and journal before the read, which only a
+// true primary can, and which stands in the oplog behind every entry that was acknowledged before. The row's time
+// raises the horizon, and no read is answered from before that.
+//
+// Read concern linearizable does the same with a write of its own, but waits for the server's next periodic flush of
+// the journal: 100 ms on a quiet replica set of one, where this takes 1.5 ms (measured with mongod 6.0.5). And calls
+// that wait together share one write.
+type fence struct {
+	write func(ctx context.Context) error
+
+	mu sync.Mutex
+	// next is the write that has not begun, for the calls that wait for it; nil without any.
+	next *fencing
+	// writing is true while a goroutine makes the writes.
+	writing bool
+}
+
+// fencing is one write; err is set before done is closed.
+type fencing struct {
+	done chan struct{}
+	err  error
+}
+
+// wait returns once a write that began after the call did is acknowledged. life is the store's.
+func (f *fence) wait(ctx, life context.Context) error {
+	f.mu.Lock()
+	if f.next == nil {
+		f.next = &fencing{done: make(chan struct{})}
+	}
+	mine := f.next
+	if !f.writing {
+		f.writing = true
+		go f.run(life)
+	}
+	f.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run makes writes for as long as somebody waits for one.
+func (f *fence) run(life context.Context) {
+	for {
+		f.mu.Lock()
+		now := f.next
+		f.next = nil
+		if now == nil {
+			f.writing = false
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		now.err = f.write(life)
+		close(now.done)
+	}
+}
+
+// fenceID is the fence's row in `meta`.
+const fenceID = "fence"
+
+func (s *Store) writeFence(ctx context.Context) error {
+	err := s.run(ctx, func(ctx context.Context) error {
+		_, err := s.db.Collection("meta").UpdateByID(ctx, fenceID, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}},
+			options.UpdateOne().SetUpsert(true))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("fence: %w", err)
+	}
+	return nil
+}
