@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -28,9 +29,9 @@ func (c *closers) push(name string, f func(ctx context.Context) error) {
 func (c *closers) close(ctx context.Context) error {
 	c.once.Do(func() {
 		var errs []error
-		for i := len(c.stack) - 1; i >= 0; i-- {
-			if err := c.stack[i].close(ctx); err != nil {
-				errs = append(errs, fmt.Errorf("close %s: %w", c.stack[i].name, err))
+		for _, v := range slices.Backward(c.stack) {
+			if err := v.close(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("close %s: %w", v.name, err))
 			}
 		}
 		c.err = errors.Join(errs...)

@@ -28,9 +28,12 @@ func openingHTTP2() []byte {
 // requestFields gives a call's header.
 func requestFields(procedure, token string) []hpack.HeaderField {
 	return []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "parley"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":authority", Value: "parley"},
 		{Name: ":path", Value: "/" + parleyv1connect.MessageServiceName + "/" + procedure},
-		{Name: "content-type", Value: "application/grpc+proto"}, {Name: "authorization", Value: "Bearer " + token},
+		{Name: "content-type", Value: "application/grpc+proto"},
+		{Name: "authorization", Value: "Bearer " + token},
 	}
 }
 
@@ -56,7 +59,7 @@ func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 		case errors.As(err, &op) && op.Timeout():
 			return 0, false, err
 		case err != nil:
-			return code, named, nil
+			return code, named, nil //nolint:nilerr // that the connection ends is what is waited for
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok {
 			code, named = g.ErrCode, true
@@ -187,7 +190,7 @@ func rapidResets(streams int, token string) []byte {
 		for _, f := range requestFields(listMessages, token) {
 			_ = enc.WriteField(f) // to memory, as the rest
 		}
-		id := uint32(2*i + 1) //nolint:gosec // few
+		id := uint32(2*i + 1)
 		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
 		_ = framer.WriteRSTStream(id, http2.ErrCodeCancel)
 	}

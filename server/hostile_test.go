@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -69,6 +70,9 @@ func (l *logLines) check(t *testing.T) {
 		t.Errorf("the log holds %q", record)
 	}
 	for _, line := range l.lines {
+		if t.Failed() && line["level"] != "INFO" {
+			t.Logf("logged %v", line)
+		}
 		if text := fmt.Sprint(line); line["stack"] != nil || strings.Contains(text, "panic") {
 			t.Errorf("the log tells of a panic: %s", text)
 		}
@@ -214,9 +218,7 @@ func (g *target) request(l *line, d *dialect, token string) *http.Request {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	for k, v := range l.header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, l.header)
 	return req
 }
 

@@ -146,7 +146,7 @@ func frameLines() []line {
 	promise := whole(prefixed(0, 0xffffffff, []byte("abc")))
 	short := whole(prefixed(0, 9, []byte("abc")))
 	cut := whole([]byte("\x00\x00\x00"))
-	two := func(d *dialect, payload []byte) []byte {
+	two := func(_ *dialect, payload []byte) []byte {
 		return append(prefixed(0, len(payload), payload), prefixed(0, len(payload), payload)...)
 	}
 	flagged := func(flags byte) func(*dialect, []byte) []byte {

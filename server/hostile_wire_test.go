@@ -80,7 +80,7 @@ func (d *dialect) encode(t *testing.T, m proto.Message) []byte {
 
 // prefixed puts a frame's prefix before a payload, with a length that need not be true.
 func prefixed(flags byte, length int, payload []byte) []byte {
-	return append(wire.BigEndian.AppendUint32([]byte{flags}, uint32(length)), payload...) //nolint:gosec // a test
+	return append(wire.BigEndian.AppendUint32([]byte{flags}, uint32(length)), payload...)
 }
 
 // body gives a payload as a call's whole body.
@@ -235,7 +235,7 @@ func (a *answer) status(trailer http.Header) error {
 		a.message, err = url.PathUnescape(trailer.Get("Grpc-Message"))
 		return err
 	}
-	if uint64(s.GetCode()) != number { //nolint:gosec // codes are small
+	if uint64(s.GetCode()) != number {
 		return fmt.Errorf("grpc-status is %d, and %d in the details", number, s.GetCode())
 	}
 	for _, d := range s.GetDetails() {

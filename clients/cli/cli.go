@@ -80,8 +80,7 @@ func Run(
 
 func fail(stderr io.Writer, err error) int {
 	_, _ = fmt.Fprintf(stderr, "parley: %s\n", err)
-	var usage usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		_, _ = fmt.Fprintln(stderr, "parley --help says more.")
 		return exitUsage
 	}

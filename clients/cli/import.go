@@ -231,5 +231,5 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 // isTerminal reports whether a person looks at w.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a descriptor fits
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -49,7 +49,7 @@ func upTo(bound time.Duration) time.Duration {
 	if bound <= 0 {
 		return 0
 	}
-	return time.Duration(rand.Int64N(int64(bound) + 1)) //nolint:gosec // jitter needs no secrecy
+	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
 // sleep waits for d or the end of ctx, and gives the latter's error.

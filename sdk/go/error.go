@@ -62,7 +62,7 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // Is compares the reason with that of ErrNotFound and its like.
 func (e *Error) Is(target error) bool {
-	reason, ok := target.(reasonError) //nolint:errorlint // Is is what errors.Is calls for each link of the chain
+	reason, ok := target.(reasonError)
 	return ok && e.Reason == parleyv1.ErrorReason(reason)
 }
 
@@ -104,8 +104,7 @@ func toError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *Error
-	if errors.As(err, &done) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
 	var ce *connect.Error

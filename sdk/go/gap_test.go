@@ -18,7 +18,8 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 		to     int64
 	}{
 		"history gone": {
-			func(s *parleytest.Server) { s.Trim("room", 4) }, parley.Position{ChannelID: "room", Seq: 1},
+			func(s *parleytest.Server) { s.Trim("room", 4) },
+			parley.Position{ChannelID: "room", Seq: 1},
 			parleyv1.GapReason_GAP_REASON_HISTORY_GONE, 3,
 		},
 		"epoch changed": {
@@ -27,7 +28,8 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 			parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED, 4,
 		},
 		"ahead of the log": {
-			func(*parleytest.Server) {}, parley.Position{ChannelID: "room", Seq: 50, Epoch: "epoch-1"},
+			func(*parleytest.Server) {},
+			parley.Position{ChannelID: "room", Seq: 50, Epoch: "epoch-1"},
 			parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG, 6,
 		},
 	} {

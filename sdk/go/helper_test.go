@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,10 +64,8 @@ func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) 
 		if len(kinds) == 0 && e.Kind != parley.EventChannelState {
 			return e
 		}
-		for _, k := range kinds {
-			if e.Kind == k {
-				return e
-			}
+		if slices.Contains(kinds, e.Kind) {
+			return e
 		}
 	}
 }

@@ -26,7 +26,7 @@ func BeforeSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.befor
 
 // PageSize sets how many messages one request asks for, up to 1000. The default is the server's.
 func PageSize(n int) HistoryOption {
-	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) } //nolint:gosec // within bounds
+	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) }
 }
 
 // Limit ends the iteration after n messages. 0 means no limit.
@@ -53,7 +53,7 @@ func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryO
 			MinSeq: c.heads.get(channelID).Seq,
 		}
 		if q.limit > 0 && q.pageSize == 0 {
-			req.PageSize = int32(min(q.limit, 1000)) //nolint:gosec // within bounds
+			req.PageSize = int32(min(q.limit, 1000))
 		}
 		for n := 0; ; {
 			page, err := c.page(ctx, req)

@@ -66,7 +66,8 @@ func TestReadAndFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []irclog.Line{
-		{Number: 1, Kind: irclog.Text, Sender: "bob", Content: "two"}, {Number: 2, Kind: irclog.Blank},
+		{Number: 1, Kind: irclog.Text, Sender: "bob", Content: "two"},
+		{Number: 2, Kind: irclog.Blank},
 		{Number: 3, Kind: irclog.Text, Sender: "bob", Content: "three"},
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {

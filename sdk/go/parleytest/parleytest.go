@@ -253,10 +253,11 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 	if s.tokens != nil && !s.tokens[token] {
 		return nil, Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)
 	}
-	if s.fault == nil {
-		return nil, nil
+	var fault *Fault // none
+	if s.fault != nil {
+		fault = s.fault(method, req)
 	}
-	return s.fault(method, req), nil
+	return fault, nil
 }
 
 // Error makes an error as Parley's: with a detail that holds the reason.

@@ -62,7 +62,7 @@ type Config struct {
 	OnDeliver func(e *message.Event, subscribers int)
 }
 
-func (c Config) withDefaults() Config {
+func (c *Config) setDefaults() {
 	c.QueueBytes = cmp.Or(c.QueueBytes, 1<<20)
 	c.QueueEvents = cmp.Or(c.QueueEvents, 4096)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
@@ -89,5 +89,4 @@ func (c Config) withDefaults() Config {
 	if c.Meter == nil {
 		c.Meter = noop.Meter{}
 	}
-	return c
 }

@@ -46,8 +46,11 @@ func TestPositions(t *testing.T) {
 		want   string
 	}{
 		"live only": {3, 0, live("c"), want("state(e1/3,head=3,recovered=false)", 4, 5)},
-		"live only, with an epoch": {3, 0, Position{ChannelID: "c", Epoch: "e0"},
-			want("state(e1/3,head=3,recovered=false)", 4, 5)},
+		"live only, with an epoch": {
+			3, 0,
+			Position{ChannelID: "c", Epoch: "e0"},
+			want("state(e1/3,head=3,recovered=false)", 4, 5),
+		},
 		"live only of an empty log":  {0, 0, live("c"), want("state(e1/0,head=0,recovered=false)", 1, 2)},
 		"everything":                 {3, 0, after("c", 0), want("state(e1/0,head=3,recovered=true)", 1, 5)},
 		"everything of an empty log": {0, 0, after("c", 0), want("state(e1/0,head=0,recovered=true)", 1, 2)},
@@ -55,12 +58,19 @@ func TestPositions(t *testing.T) {
 		"at the head":                {3, 0, after("c", 3), want("state(e1/3,head=3,recovered=true)", 4, 5)},
 		"same epoch":                 {3, 0, Position{"c", &old, "e1"}, want("state(e1/2,head=3,recovered=true)", 3, 5)},
 		"at what is left":            {9, 3, after("c", 2), want("state(e1/2,head=9,recovered=true)", 3, 11)},
-		"other epoch": {3, 0, Position{"c", &old, "e0"},
-			want("state(e1/3,head=3,recovered=false) gap(e1/3,from=2,reason=1)", 4, 5)},
-		"history gone": {9, 5, after("c", 2),
-			want("state(e1/4,head=9,recovered=false) gap(e1/4,from=2,reason=2)", 5, 11)},
-		"ahead of the log": {3, 0, after("c", 7),
-			want("state(e1/3,head=3,recovered=false) gap(e1/3,from=7,reason=3)", 4, 5)},
+		"other epoch": {
+			3, 0,
+			Position{"c", &old, "e0"},
+			want("state(e1/3,head=3,recovered=false) gap(e1/3,from=2,reason=1)", 4, 5),
+		},
+		"history gone": {
+			9, 5, after("c", 2),
+			want("state(e1/4,head=9,recovered=false) gap(e1/4,from=2,reason=2)", 5, 11),
+		},
+		"ahead of the log": {
+			3, 0, after("c", 7),
+			want("state(e1/3,head=3,recovered=false) gap(e1/3,from=7,reason=3)", 4, 5),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

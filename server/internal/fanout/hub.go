@@ -52,8 +52,9 @@ type Hub struct {
 
 // New starts a hub, which Close ends. The bus, the log and the encoder stay the caller's.
 func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
+	cfg.setDefaults()
 	h := &Hub{
-		cfg: cfg.withDefaults(), bus: bus, log: log, enc: enc,
+		cfg: cfg, bus: bus, log: log, enc: enc,
 		sessions: map[string]*Session{}, subjects: map[string]int{}, topics: map[string]*topic{},
 		schedule: schedule{wake: make(chan struct{}, 1)},
 	}

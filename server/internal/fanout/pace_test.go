@@ -43,8 +43,10 @@ func TestSlowConsumer(t *testing.T) {
 				_, err = slow.Next(t.Context())
 				e := failure(t, err, fault.ResourceExhausted, fault.SlowConsumer)
 				equal(t, e.Positions, []fault.Position{
-					{ChannelID: "c", Seq: 6, Epoch: "e1"}, {ChannelID: "d", Seq: 2, Epoch: "e1"},
-					{ChannelID: "later", Seq: 0, Epoch: "e1"}, {ChannelID: "quiet", Seq: 0, Epoch: "e1"},
+					{ChannelID: "c", Seq: 6, Epoch: "e1"},
+					{ChannelID: "d", Seq: 2, Epoch: "e1"},
+					{ChannelID: "later", Seq: 0, Epoch: "e1"},
+					{ChannelID: "quiet", Seq: 0, Epoch: "e1"},
 				})
 				if err := slow.Add([]Position{live("x")}); err == nil {
 					t.Fatal("a cut session took a channel")

@@ -115,7 +115,7 @@ func retry(ctx context.Context, log *slog.Logger, what string, fn func() error) 
 			waits.Reset()
 		}
 		wait := waits.NextBackOff()
-		log.WarnContext(ctx, what+" failed and will be repeated", "wait", wait, "error", err)
+		log.WarnContext(ctx, "a step failed and will be repeated", "step", what, "wait", wait, "error", err)
 		if err := sleep(ctx, wait); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}

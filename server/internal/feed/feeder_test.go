@@ -62,7 +62,7 @@ func (r *rig) backlog(channelID string, want int) error {
 	if err != nil {
 		return err
 	}
-	defer source.Close(r.t.Context()) //nolint:errcheck // nothing was confirmed
+	defer source.Close(r.t.Context())
 	ctx, cancel := context.WithTimeout(r.t.Context(), 200*time.Millisecond)
 	defer cancel()
 	entries, err := source.Next(ctx, 256)

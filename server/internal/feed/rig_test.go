@@ -332,7 +332,7 @@ func newFakeSource() *fakeSource {
 	return &fakeSource{batches: make(chan []message.Event), results: make(chan error)}
 }
 
-func (s *fakeSource) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
+func (s *fakeSource) Consume(ctx context.Context, _ int, fn func(context.Context, []message.Event) error) error {
 	for {
 		select {
 		case batch := <-s.batches:

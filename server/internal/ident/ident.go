@@ -3,6 +3,7 @@ package ident
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,10 +47,8 @@ func (p *Principal) Can(action Action, channelID string) bool {
 		if !covers(c.Pattern, channelID) {
 			continue
 		}
-		for _, a := range c.Actions {
-			if a == action {
-				return true
-			}
+		if slices.Contains(c.Actions, action) {
+			return true
 		}
 	}
 	return false

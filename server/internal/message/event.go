@@ -78,7 +78,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	kind := Kind(-1)
 	for k, name := range eventNames {
 		if name == r.EventType {
-			kind = Kind(k) //nolint:gosec // three of them
+			kind = Kind(k)
 		}
 	}
 	if kind < 0 {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,7 +172,7 @@ func (b *Bus) rejoined() {
 // mayHaveMissed tells those who asked by OnReconnect.
 func (b *Bus) mayHaveMissed() {
 	b.mu.Lock()
-	fns := b.onMayBe[:len(b.onMayBe):len(b.onMayBe)]
+	fns := slices.Clip(b.onMayBe)
 	b.mu.Unlock()
 	for _, fn := range fns {
 		fn()

@@ -244,7 +244,7 @@ func TestNATSGoesAwayAndComesBack(t *testing.T) {
 	publish(t, bus, sent("room", 1, 2))
 	consumed.wait(t, 1, 2)
 
-	for round := int64(0); round < 2; round++ {
+	for round := range int64(2) {
 		server.Stop()
 		testkit.Eventually(t, patience, func() error {
 			if bus.Connected() || bus.Ping(t.Context()) == nil {

@@ -27,9 +27,7 @@ func startSetOfOne(more ...string) (*mongod, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A linearizable read waits until a majority has journaled. In a set of one that is the journal's next turn, which is
-	// every 100 ms by default.
-	m.more = append(more, "--journalCommitInterval", "2")
+	m.more = more
 	if err := m.start(); err != nil {
 		return nil, err
 	}

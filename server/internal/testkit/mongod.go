@@ -102,7 +102,7 @@ func (m *mongod) start() error {
 	if m.replSet != "" {
 		args = append(args, "--replSet", m.replSet)
 	}
-	cmd := exec.Command("sh", args...) //nolint:gosec // a test's own arguments
+	cmd := exec.Command("sh", args...)
 	cmd.Env = append(os.Environ(), "DATA="+m.dir)
 	// A group of its own, so that an interrupt at the terminal does not reach it before the tests have ended.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -101,7 +101,7 @@ func (s *RedisServer) Start() {
 		return
 	}
 	run := &redisRun{output: &bytes.Buffer{}, exited: make(chan struct{})}
-	run.cmd = exec.Command("redis-server", slices.Clone(s.args)...) //nolint:gosec // a test's own arguments
+	run.cmd = exec.Command("redis-server", slices.Clone(s.args)...)
 	run.cmd.Stdout, run.cmd.Stderr = run.output, run.output
 	run.cmd.SysProcAttr = boundToUs()
 	started := make(chan error)
@@ -120,7 +120,7 @@ func (s *RedisServer) Start() {
 	}
 	s.run = run
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1})
-	defer client.Close() //nolint:errcheck // only pinged with
+	defer client.Close()
 	Eventually(s.tb, 15*time.Second, func() error {
 		select {
 		case <-run.exited:

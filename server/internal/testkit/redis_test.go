@@ -61,11 +61,11 @@ func TestNATSComesBackAtItsPort(t *testing.T) {
 // the server's answer.
 func TestRedisEndsWithAKilledTestProcess(t *testing.T) {
 	if os.Getenv("PARLEY_TESTKIT_HOLD") != "" {
-		fmt.Println("socket:" + Redis(t).Addr()) //nolint:forbidigo // the parent reads it
+		fmt.Println("socket:" + Redis(t).Addr())
 		select {}
 	}
 	t.Parallel()
-	child := exec.Command(os.Args[0], "-test.run=^TestRedisEndsWithAKilledTestProcess$") //nolint:gosec // ourselves
+	child := exec.Command(os.Args[0], "-test.run=^TestRedisEndsWithAKilledTestProcess$")
 	child.Env = append(os.Environ(), "PARLEY_TESTKIT_HOLD=1")
 	out, err := child.StdoutPipe()
 	if err != nil {

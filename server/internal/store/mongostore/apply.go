@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // Apply changes the target of an edit or a recall, where that is older than the change. A recall also empties the edits
@@ -33,7 +34,8 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 			return nil
 		}
 		if _, err := coll.UpdateOne(ctx, bson.D{
-			{Key: "channel_id", Value: change.ChannelID}, {Key: "seq", Value: change.TargetSeq},
+			{Key: "channel_id", Value: change.ChannelID},
+			{Key: "seq", Value: change.TargetSeq},
 			{Key: "changed_seq", Value: bson.D{{Key: "$lt", Value: change.Seq}}},
 		}, update); err != nil {
 			return err
@@ -54,8 +56,10 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
 	for {
 		_, err := s.of(recall.ChannelID).UpdateMany(ctx, bson.D{
-			{Key: "channel_id", Value: recall.ChannelID}, {Key: "target_seq", Value: recall.TargetSeq},
-			{Key: "seq", Value: bson.D{{Key: "$lt", Value: recall.Seq}}}, {Key: "kind", Value: message.KindEdit},
+			{Key: "channel_id", Value: recall.ChannelID},
+			{Key: "target_seq", Value: recall.TargetSeq},
+			{Key: "seq", Value: bson.D{{Key: "$lt", Value: recall.Seq}}},
+			{Key: "kind", Value: message.KindEdit},
 		}, bson.D{
 			{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}},
 			{Key: "$unset", Value: bson.D{{Key: "digest", Value: ""}}},

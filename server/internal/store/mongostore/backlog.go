@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // lookBack is how much older than a place in the stream an entry's ts may be that stands behind it: mongod fills ts in

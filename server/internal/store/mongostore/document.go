@@ -3,8 +3,9 @@ package mongostore
 import (
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // document is an entry as it is stored.

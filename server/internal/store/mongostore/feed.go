@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // The waits between a feed's failures.

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // duplicateKey is the server's code for a clash in a unique index.

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -28,6 +27,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // What a zero Config means.

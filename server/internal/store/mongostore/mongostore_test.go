@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
 	"github.com/parleyhq/parley/server/internal/testkit"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.uber.org/goleak"
-	"golang.org/x/sync/errgroup"
 )
 
 func TestMain(m *testing.M) {

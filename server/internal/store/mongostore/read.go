@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // Head reads a log's end linearizably: in a majority read behind a fence. It fails within the store's time limit if

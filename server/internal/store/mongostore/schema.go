@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // identityID is the `_id` of the one row of `meta`.

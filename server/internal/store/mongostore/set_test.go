@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
 	"github.com/parleyhq/parley/server/internal/testkit"
-	"go.mongodb.org/mongo-driver/v2/event"
-	"golang.org/x/sync/errgroup"
 )
 
 // TestSetOfThree has one set for all its parts, one after the other: each leaves it whole.

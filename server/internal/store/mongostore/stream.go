@@ -7,10 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/message"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/message"
 )
 
 // maxAwait is how long the server holds a request for events when there are none. It bounds only how often an idle feed
@@ -37,8 +38,7 @@ var placeLostCodes = []int{
 
 // placeLost reports whether a stream can't go on from its place, so that the store itself has to be read.
 func placeLost(err error) bool {
-	var server mongo.ServerError
-	if errors.As(err, &server) {
+	if server, ok := errors.AsType[mongo.ServerError](err); ok {
 		return slices.ContainsFunc(placeLostCodes, server.HasErrorCode)
 	}
 	return errors.Is(err, errInvalidated)

@@ -419,6 +419,22 @@ func TestSetsThatAreNoPieceOfALogAreIgnored(t *testing.T) {
 	}
 }
 
+func TestPageBesideAHoleIsNoPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 9))
+	if n := b.client.ZRemRangeByScore(t.Context(), "msg_cache:room", "3", "3").Val(); n != 1 {
+		t.Fatal(n)
+	}
+	page, err := b.cache.Page(t.Context(), room, message.Range{Desc: true, Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(message.CachedPage{}, page); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{}, testkit.RedisAppendOnly())

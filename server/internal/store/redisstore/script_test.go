@@ -187,6 +187,6 @@ func freePort(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // only its number is of use
+	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
