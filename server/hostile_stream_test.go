@@ -44,6 +44,15 @@ var options = map[string][]connect.ClientOption{
 	"connect-json": {connect.WithProtoJSON()}, "connect-proto": nil, "grpc": {connect.WithGRPC()}, "grpc-web": {connect.WithGRPCWeb()},
 }
 
+// badMetadata has n entries whose keys are none.
+func badMetadata(n int) map[string]string {
+	m := make(map[string]string, n)
+	for i := range n {
+		m["."+strconv.Itoa(i)] = ""
+	}
+	return m
+}
+
 // M45: too many channels for a stream, too many streams for a subject. Nothing of what was refused stays.
 func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
@@ -58,6 +67,11 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	g.run([]line{
 		{name: "M45 501 channels", procedure: subscribing, message: many(501), want: exceeded},
 		{name: "M45 10,001 channels", procedure: subscribing, message: many(10_001), want: exceeded},
+		{name: "M45 400,000 channels", procedure: subscribing, binary: strings.Repeat("\x0a\x03\x0a\x01a", 400_000), want: exceeded},
+		{name: "a million positions of nothing", procedure: subscribing, binary: strings.Repeat("\x0a\x00", 1_000_000), want: exceeded},
+		{name: "a million channels of nothing to leave", procedure: updating, binary: "\x0a\x01s" + strings.Repeat("\x1a\x00", 1_000_000), want: exceeded},
+		{name: "a million messages of nothing", procedure: sendMessages, binary: strings.Repeat("\x0a\x00", 1_000_000), want: over("messages", 500)},
+		{name: "as many bad metadata as fit", message: sent(func(m *parleyv1.SendMessageRequest) { m.Metadata = badMetadata(40_000) }), want: over("metadata", 16)},
 	})
 
 	for name, opts := range options {
@@ -167,7 +181,7 @@ func TestHostileReaders(t *testing.T) {
 		slow := g.unread(opts, channel)
 		other := subscribe(t, c, from(channel, 0))
 		other.awaitState(channel)
-		const messages = 60
+		const messages = 24
 		text := strings.Repeat("x", 30<<10)
 		for i := range messages {
 			send(t, c, channel, text)

@@ -55,8 +55,9 @@ func (t pageTokens) open(token, subject, epoch string, q *ListQuery) (int64, err
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	var p pageToken
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], t.mac(raw[sha256.Size:])) ||
-		json.Unmarshal(raw[sha256.Size:], &p) != nil {
+	// Base64 has several spellings of one value; a token has one.
+	if err != nil || base64.RawURLEncoding.EncodeToString(raw) != token || len(raw) < sha256.Size ||
+		!hmac.Equal(raw[:sha256.Size], t.mac(raw[sha256.Size:])) || json.Unmarshal(raw[sha256.Size:], &p) != nil {
 		return 0, invalid(fault.InvalidArgument, fault.PageTokenInvalid, "page_token was not given out by this service")
 	}
 	switch {

@@ -71,8 +71,11 @@ func appendPlain(dst []byte, f *frame) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, &m)
 }
 
-// event gives one piece's event as JSON.
+// event gives one piece's events as JSON.
 func (j *jsonEvents) event(piece []byte) ([]byte, error) {
+	if _, rest, err := firstEvent(piece); err != nil || len(rest) > 0 {
+		return jsonOf(piece) // one session's own, as a replay is
+	}
 	addr := &piece[0]
 	e := j.entry(addr)
 	e.once.Do(func() {
@@ -111,18 +114,41 @@ func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
 	}
 }
 
+// jsonOf gives the events that a piece holds, with commas between them: a replay's pieces hold many.
 func jsonOf(piece []byte) ([]byte, error) {
-	_, _, n := protowire.ConsumeTag(piece)
+	var out []byte
+	for len(piece) > 0 {
+		body, rest, err := firstEvent(piece)
+		if err != nil {
+			return nil, err
+		}
+		var ev parleyv1.ChannelEvent
+		if err := proto.Unmarshal(body, &ev); err != nil {
+			return nil, fmt.Errorf("decode event: %w", err)
+		}
+		if len(out) > 0 {
+			out = append(out, ',')
+		}
+		if out, err = (protojson.MarshalOptions{}).MarshalAppend(out, &ev); err != nil {
+			return nil, fmt.Errorf("encode event: %w", err)
+		}
+		piece = rest
+	}
+	return out, nil
+}
+
+// firstEvent takes the first `events` field off a piece.
+func firstEvent(piece []byte) (body, rest []byte, err error) {
+	number, _, n := protowire.ConsumeTag(piece)
 	if n < 0 {
-		return nil, fmt.Errorf("decode event: %w", protowire.ParseError(n))
+		return nil, nil, fmt.Errorf("decode event: %w", protowire.ParseError(n))
 	}
 	body, m := protowire.ConsumeBytes(piece[n:])
-	if m < 0 || n+m != len(piece) {
-		return nil, fmt.Errorf("decode event: a piece is not one field")
+	if m < 0 {
+		return nil, nil, fmt.Errorf("decode event: %w", protowire.ParseError(m))
 	}
-	var ev parleyv1.ChannelEvent
-	if err := proto.Unmarshal(body, &ev); err != nil {
-		return nil, fmt.Errorf("decode event: %w", err)
+	if number != eventsField {
+		return nil, nil, fmt.Errorf("decode event: field %d is among the events", number)
 	}
-	return protojson.Marshal(&ev)
+	return body, piece[n+m:], nil
 }

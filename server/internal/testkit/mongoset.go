@@ -47,7 +47,14 @@ func MongoSet(tb testing.TB) *MongoReplicas {
 	if err := initiate(ctx, s.name, s.members); err != nil {
 		tb.Fatalf("mongod: %v", err)
 	}
+	// The others copy the primary's data first, and until then none of them can take its place.
+	s.WaitHealthy()
 	return s
+}
+
+// For gives the same set with failures that are tb's: a subtest must not end its parent.
+func (s *MongoReplicas) For(tb testing.TB) *MongoReplicas {
+	return &MongoReplicas{tb: tb, name: s.name, members: s.members}
 }
 
 // URI names all members.

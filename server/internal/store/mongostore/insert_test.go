@@ -260,3 +260,48 @@ func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries [
 func cmpSort(less func(a, b bson.E) bool) cmp.Option {
 	return cmpopts.SortSlices(less)
 }
+
+func TestHeadEndsWithinTheTimeLimitBehindAStuckOne(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	const limit = 2 * time.Second
+	s := open(t, mongostore.Config{
+		URI: "mongodb://" + p.Addr() + "/?directConnection=true", Database: testkit.MongoDatabase(t), Timeout: limit,
+	})
+	if _, err := s.Head(t.Context(), "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	p.Stall()
+	type end struct {
+		took time.Duration
+		err  error
+	}
+	ends := make(chan end)
+	const calls = 6
+	for i := range calls {
+		go func() {
+			began := time.Now()
+			var err error
+			if i%2 == 0 {
+				_, err = s.Head(t.Context(), "stuck")
+			} else {
+				_, _, err = s.Target(t.Context(), "stuck", "m")
+			}
+			ends <- end{time.Since(began), err}
+		}()
+	}
+	for range calls {
+		e := <-ends
+		if e.err == nil {
+			t.Error("answered through a stalled link")
+		}
+		if e.took > limit+limit/2 {
+			t.Errorf("took %s, limit %s", e.took, limit)
+		}
+	}
+	p.Heal()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		_, err := s.Head(t.Context(), "stuck")
+		return err
+	})
+}

@@ -16,6 +16,8 @@ import (
 // Head reads a log's end linearizably: in a majority read behind a fence. It fails within the store's time limit if
 // there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout) // the fence's wait included, which may be behind another's
+	defer cancel()
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return message.Head{}, fmt.Errorf("head: %w", err)
 	}
@@ -77,6 +79,8 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 
 // Target reads the message and the last change of it behind a fence, in one causally consistent session.
 func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return message.Entry{}, false, fmt.Errorf("target: %w", err)
 	}
