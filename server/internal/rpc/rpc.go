@@ -51,6 +51,8 @@ type Config struct {
 	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration
 	// HeartbeatInterval is the hub's, which subscribers are told.
 	HeartbeatInterval time.Duration
+	// ChannelsPerStream bounds the channels that a request names, to add or to remove.
+	ChannelsPerStream int
 	// CORSOrigins are the origins that may call from a browser; `*` for all.
 	CORSOrigins []string
 	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
@@ -66,7 +68,7 @@ func DefaultConfig() Config {
 		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
 		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
-		HeartbeatInterval: 15 * time.Second, HeaderBytes: 16 << 10, ConnectionStreams: 250,
+		HeartbeatInterval: 15 * time.Second, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
 	}
 }
 
@@ -103,6 +105,7 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 			intercept.Errors(deps.Telemetry.Logger, toWire),
 			intercept.Recover(),
 			intercept.Deadline(cfg.UnaryTimeout),
+			intercept.Count(func(request any) error { return countItems(request, cfg.ChannelsPerStream) }),
 			intercept.Input(parleyv1connect.MessageServiceSendMessagesProcedure),
 			validate.NewInterceptor(validate.WithValidator(validator)),
 		),

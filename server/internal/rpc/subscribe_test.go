@@ -272,7 +272,7 @@ func TestReaderThatStopsReading(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, func(s *settings) {
-				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 100*time.Millisecond, 500*time.Millisecond
+				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 100*time.Millisecond, 2*time.Second
 				s.hub.QueueBytes, s.hub.QueueEvents = 1<<30, 1<<20
 			})
 			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
@@ -281,7 +281,7 @@ func TestReaderThatStopsReading(t *testing.T) {
 				b.log.append("a", func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) })
 			}
 			line := b.logged.oneLine(t)
-			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 500ms") {
+			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 2s") {
 				t.Errorf("logged %v", line)
 			}
 			if _, err := b.hub.Session(session.GetSessionId(), "ada"); err == nil {

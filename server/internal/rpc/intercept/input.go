@@ -29,6 +29,15 @@ func Input(except ...string) connect.Interceptor {
 		}
 		return CheckInput(m)
 	}
+	return checking(check)
+}
+
+// Count refuses requests that hold too much to be looked at item by item. It stands before the checks that do that.
+func Count(check func(request any) error) connect.Interceptor {
+	return checking(func(_ connect.Spec, request any) error { return check(request) })
+}
+
+func checking(check func(spec connect.Spec, request any) error) connect.Interceptor {
 	return &wrapper{
 		do: func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error {
 			if err := check(spec, request); err != nil {

@@ -187,6 +187,13 @@ func TestLostPlaceIsMadeGoodFromTheStore(t *testing.T) {
 				{Key: "token", Value: bson.D{{Key: "_data", Value: "8263"}}},
 			}}})
 		},
+		// An entry gets its ts before its place in the oplog: here all of them have one well before the position.
+		"EntriesOlderThanThePlace": func(t *testing.T, b *bed) {
+			b.setRow(t, bson.D{{Key: "$set", Value: bson.D{
+				{Key: "cluster_time", Value: bson.Timestamp{T: b.row(t).Time.T + 60}},
+				{Key: "token", Value: bson.D{{Key: "_data", Value: "8263"}}},
+			}}})
+		},
 		"RowRemoved": func(t *testing.T, b *bed) {
 			if _, err := b.db.Collection("feeds").DeleteOne(t.Context(), bson.D{{Key: "_id", Value: b.bucket}}); err != nil {
 				t.Fatal(err)
@@ -215,14 +222,23 @@ func wantWholeLog(t *testing.T, b *bed) {
 	insert(t, b.Store, sends(b.channel, 31, 5))
 	readTo(t, f, 10, 35)
 	published(t, f)
+	// With the store read to its end, the feed is on the stream, and what comes now comes from there.
+	idle, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if entries, err := f.Next(idle, 10); err == nil && entries[len(entries)-1].Seq > 35 {
+		t.Fatalf("next returned %d, 35 are stored", entries[len(entries)-1].Seq)
+	}
+	insert(t, b.Store, sends(b.channel, 36, 5))
+	readTo(t, f, 35, 40)
+	published(t, f)
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if row := b.row(t); row.Time.T < uint32(time.Now().Add(-time.Minute).Unix()) {
 		t.Fatalf("position is %v after all was published", row.Time)
 	}
-	insert(t, b.Store, sends(b.channel, 36, 1))
-	readTo(t, b.feed(t), 35, 36)
+	insert(t, b.Store, sends(b.channel, 41, 1))
+	readTo(t, b.feed(t), 40, 41)
 }
 
 // rollOplog writes until the server's small oplog has lost the bucket's saved position.
@@ -265,16 +281,16 @@ func TestFeedBehindTheOplogMissesNothing(t *testing.T) {
 	wantWholeLog(t, b)
 	// A feed that was open all the time, and slow, has lost its place as well.
 	last := first[len(first)-1].Seq
-	readTo(t, open, last, 36)
+	readTo(t, open, last, 41)
 
 	// A position that was saved, and what came after it.
 	f := b.feed(t)
-	readTo(t, f, 35, 36)
+	readTo(t, f, 40, 41)
 	published(t, f)
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	insert(t, b.Store, sends(b.channel, 37, 200))
+	insert(t, b.Store, sends(b.channel, 42, 200))
 	rollOplog(t, b)
 	f = b.feed(t)
 	before := b.row(t)
@@ -289,7 +305,7 @@ func TestFeedBehindTheOplogMissesNothing(t *testing.T) {
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	readTo(t, b.feed(t), 36, 236)
+	readTo(t, b.feed(t), 41, 241)
 }
 
 func TestOpenFeedSurvivesErrorsOfTheServer(t *testing.T) {
