@@ -3,9 +3,7 @@ package server_test
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,12 +27,12 @@ func TestOneTraceFromSendToDelivery(t *testing.T) {
 				servertest.With(func(c *config.Config) { c.Telemetry.TraceRatio = 1 }))
 			c := s.Client(s.Token)
 			sub := subscribe(t, c, from("traced", 0))
-			send(t, c, "traced", "hello")
-			sub.await("traced", 0, 1)
+			sub.awaitState("traced")
 			want := []string{
 				"parley.v1.MessageService/SendMessage", "message_change_events publish", "redis_cache_group process", "deliver insert",
 			}
 			testkit.Eventually(t, 15*time.Second, func() error {
+				send(t, c, "traced", "hello") // the first may come by replay, which is no delivery of its own trace
 				traces := make(map[string]map[string]bool)
 				for _, span := range spans.GetSpans() {
 					id := span.SpanContext.TraceID().String()
@@ -43,17 +41,20 @@ func TestOneTraceFromSendToDelivery(t *testing.T) {
 					}
 					traces[id][span.Name] = true
 				}
+				best := 0
 				for _, names := range traces {
-					if names[want[0]] {
-						for _, w := range want {
-							if !names[w] {
-								return fmt.Errorf("the send's trace has %v, and no %q", slices.Sorted(maps.Keys(names)), w)
-							}
+					found := 0
+					for _, w := range want {
+						if names[w] {
+							found++
 						}
-						return nil
 					}
+					best = max(best, found)
 				}
-				return fmt.Errorf("no trace of a send among %d", len(traces))
+				if best < len(want) {
+					return fmt.Errorf("no trace among %d has more than %d of %v", len(traces), best, want)
+				}
+				return nil
 			})
 		})
 	}

@@ -224,6 +224,21 @@ func TestCacheIsDistrusted(t *testing.T) {
 	}
 }
 
+// A page from the middle of the log is not served from a cache that lags: it may hold what was edited since.
+func TestCacheBehindAnEditIsNotServed(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	rs := b.sends(t, 6)
+	b.cache.set(testEpoch, b.store.read("c"))
+	if _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
+		t.Fatal(err)
+	}
+	p := b.list(t, ListQuery{Before: at(4), PageSize: 2})
+	if p.FromCache || p.Messages[1].Content != "" {
+		t.Fatalf("from cache %t: %+v", p.FromCache, p.Messages[1])
+	}
+}
+
 // Another node's send is seen within MaxAge, however fresh the cache looks.
 func TestListIsNeverFurtherBehindThanMaxAge(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -59,12 +60,17 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	}
 	wanted := make(map[message.ClientKey]bool, len(keys))
 	ids := make(bson.A, 0, len(keys))
+	var senders bson.A
 	for _, k := range keys {
 		wanted[k] = true
 		ids = append(ids, k.ClientMsgID)
+		if !slices.Contains(senders, any(k.FromID)) {
+			senders = append(senders, k.FromID)
+		}
 	}
 	entries, err := s.find(ctx, channelID, bson.D{
 		{Key: "channel_id", Value: channelID}, {Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
+		{Key: "from_id", Value: bson.D{{Key: "$in", Value: senders}}},
 	}, options.Find().SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
 	if err != nil {
 		return nil, fmt.Errorf("by client keys: %w", err)
