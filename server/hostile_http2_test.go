@@ -232,21 +232,25 @@ func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures 
 		slices.Sort(took)
 		return took[len(took)*99/100]
 	}
-	calm := p99(func(n int) bool { return n == 1000 })
 	flood := rapidResets(10_000, g.Token)
-	var over atomic.Bool
-	go func() {
-		defer over.Store(true)
-		for range 5 {
-			if !g.floods(flood) {
-				t.Error("the server has left the connection open")
+	var calm, stormy time.Duration
+	// Attacker, victim and server share the processors, also with other programs: noise is no fault of the server's.
+	for range 3 {
+		calm = p99(func(n int) bool { return n == 1000 })
+		var over atomic.Bool
+		go func() {
+			defer over.Store(true)
+			for range 5 {
+				if !g.floods(flood) {
+					t.Error("the server has left the connection open")
+				}
 			}
+		}()
+		stormy = p99(func(n int) bool { return over.Load() && n >= 1000 })
+		t.Logf("p99 %v, under attack %v", calm, stormy)
+		if stormy <= max(2*calm, raceCost*10*time.Millisecond) {
+			return
 		}
-	}()
-	stormy := p99(func(n int) bool { return over.Load() && n >= 1000 })
-	t.Logf("p99 %v, under attack %v", calm, stormy)
-	// On two cores attacker, victim and server share, a scheduler's slice or two is noise.
-	if limit := max(2*calm, raceCost*10*time.Millisecond); stormy > limit {
-		t.Errorf("others' p99 is %v, %v without the attack", stormy, calm)
 	}
+	t.Errorf("others' p99 is %v, %v without the attack", stormy, calm)
 }

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
@@ -179,7 +178,7 @@ func rightLines(g *target, othersMessage string) []line {
 }
 
 func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
-	g := attack(t, func(*config.Config) {})
+	g := attack(t, nil)
 	c := g.Client(g.Token)
 	var last string
 	for range 3 {

@@ -64,10 +64,20 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 		return r
 	}
 	exceeded := want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", field: "channels", limit: 500}
+	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
+	// One message of 900 kB of metadata entries, in a batch.
+	metadataItem := "\x0a\xa0\xf7\x36" + strings.Repeat("\x2a\x00", 450_000)
 	g.run([]line{
 		{name: "M45 501 channels", procedure: subscribing, message: many(501), want: exceeded},
 		{name: "M45 10,001 channels", procedure: subscribing, message: many(10_001), want: exceeded},
-		{name: "as many bad metadata as fit", message: sent(func(m *parleyv1.SendMessageRequest) { m.Metadata = badMetadata(40_000) }), want: over("metadata", 16)},
+		{name: "M45 400,000 channels", procedure: subscribing, binary: strings.Repeat("\x0a\x03\x0a\x01a", 400_000), json: `{"channels":[{}` + strings.Repeat(",{}", 400_000) + "]}", want: elements},
+		{name: "a million positions of nothing", procedure: subscribing, binary: strings.Repeat("\x0a\x00", 1_000_000), want: elements},
+		{name: "a million channels of nothing to leave", procedure: updating, binary: "\x0a\x01s" + strings.Repeat("\x1a\x00", 1_000_000), want: refused("invalid_argument")},
+		{name: "a million messages of nothing", procedure: sendMessages, binary: strings.Repeat("\x0a\x00", 1_000_000), json: `{"messages":[{}` + strings.Repeat(",{}", 600_000) + "]}", want: refused("invalid_argument")},
+		{name: "metadata of nothing in a message of a batch", procedure: sendMessages, binary: metadataItem, want: refused("invalid_argument")},
+		{name: "a million of what nobody knows", json: `{"x":[0` + strings.Repeat(",0", 250_000) + "]}", want: refused("invalid_argument")},
+		{name: "49,000 channels of nothing", procedure: subscribing, binary: strings.Repeat("\x0a\x00", 49_000), json: `{"channels":[{}` + strings.Repeat(",{}", 24_000) + "]}", want: exceeded},
+		{name: "as many bad metadata as fit", message: sent(func(m *parleyv1.SendMessageRequest) { m.Metadata = badMetadata(12_000) }), want: over("metadata", 16)},
 	})
 
 	for name, opts := range options {

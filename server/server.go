@@ -200,7 +200,8 @@ func (s *Server) buildTransport(ctx context.Context, svc *message.Service, tel *
 	cfg := rpc.Config{
 		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
 		UnaryTimeout: l.UnaryTimeout, BodyTimeout: l.BodyTimeout, FrameTimeout: l.FrameTimeout,
-		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream, CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
+		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream,
+		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}
 	s.handler, err = rpc.NewHandler(cfg, rpc.Deps{

@@ -76,6 +76,9 @@ func (protoCodec) Unmarshal(data []byte, m any) error {
 	if !ok {
 		return errNoMessage(m)
 	}
+	if err := checkProtoElements(data, p.ProtoReflect().Descriptor()); err != nil {
+		return err
+	}
 	return proto.Unmarshal(data, p)
 }
 
@@ -138,6 +141,9 @@ func (jsonCodec) Unmarshal(data []byte, m any) error {
 	}
 	if len(data) == 0 {
 		return errors.New("zero-length payload is not a valid JSON object")
+	}
+	if err := checkJSONElements(data); err != nil {
+		return err
 	}
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, p)
 }

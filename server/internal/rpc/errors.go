@@ -104,6 +104,11 @@ func callerGone(ctx context.Context, err error) bool {
 
 // libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.
 func libraryFault(wire *connect.Error) *fault.Error {
+	if errors.Is(wire, errElements) { // only a stream's: connect itself answers for a unary call
+		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", errElements.Error())
+		f.Limit = maxElements
+		return f
+	}
 	switch wire.Code() {
 	case connect.CodeInvalidArgument:
 		return fault.New(fault.InvalidArgument, fault.MalformedRequest, "%s", wire.Message())

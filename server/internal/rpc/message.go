@@ -69,6 +69,9 @@ func (s *messageService) SendMessages(
 
 // checkItem does for one item what the interceptors do for a whole request.
 func (s *messageService) checkItem(item *parleyv1.SendMessageRequest) error {
+	if err := countItems(item, s.cfg.ChannelsPerStream); err != nil {
+		return err
+	}
 	if err := intercept.CheckInput(item); err != nil {
 		return err
 	}

@@ -69,7 +69,8 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 		}
 	}
 	entries, err := s.find(ctx, channelID, bson.D{
-		{Key: "channel_id", Value: channelID}, {Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
+		{Key: "channel_id", Value: channelID},
+		{Key: "client_msg_id", Value: bson.D{{Key: "$in", Value: ids}}},
 		{Key: "from_id", Value: bson.D{{Key: "$in", Value: senders}}},
 	}, options.Find().SetBatchSize(int32(len(keys)+1))) //nolint:gosec // a request's items
 	if err != nil {
