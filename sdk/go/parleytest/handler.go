@@ -10,10 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // handler is the service. The interceptor has recorded the call and failed it where the test asks for that.
-type handler struct{ s *Server }
+type handler struct {
+	parleyv1connect.UnimplementedMessageServiceHandler
+
+	s *Server
+}
 
 // interceptor gives the token to the handler.
 func (s *Server) interceptor() connect.Interceptor { return tokenInterceptor{} }

@@ -79,7 +79,7 @@ func (s *Server) Addr() string { return s.addr }
 
 func (s *Server) serve(listener net.Listener) {
 	mux := http.NewServeMux()
-	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)

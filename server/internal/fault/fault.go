@@ -52,6 +52,9 @@ const (
 	TooLarge           Reason = "TOO_LARGE"
 	LimitExceeded      Reason = "LIMIT_EXCEEDED"
 	UnimplementedCall  Reason = "UNIMPLEMENTED"
+	NotMember          Reason = "NOT_MEMBER"
+	ChannelExists      Reason = "CHANNEL_EXISTS"
+	ChannelNotFound    Reason = "CHANNEL_NOT_FOUND"
 	RateLimited        Reason = "RATE_LIMITED"
 	StoreUnavailable   Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown     Reason = "OUTCOME_UNKNOWN"
@@ -83,7 +86,7 @@ type Error struct {
 	Limit int64
 	// RetryAfter is the least time to wait before a retry; 0 says nothing.
 	RetryAfter time.Duration
-	// Positions tell where a cut stream stood.
+	// Positions tell where a cut stream stood; with NotMember they name the channels refused.
 	Positions []Position
 	// Cause is for the log only.
 	Cause error

@@ -20,6 +20,8 @@ const (
 	Moderate Action = "moderate"
 	// SendAs allows naming another sender than oneself: for backends and importers.
 	SendAs Action = "send_as"
+	// Manage allows creating channels, adding and removing members, and using a members-only channel without being one.
+	Manage Action = "manage"
 )
 
 // Capability allows actions on the channels that Pattern covers. A pattern is a channel id, in which one `*` at the end

@@ -64,6 +64,12 @@ const (
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
 	// No such call.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
+	// The channel takes members only, and the caller is none; from Subscribe, `positions` names every such channel.
+	ErrorReason_ERROR_REASON_NOT_MEMBER ErrorReason = 18
+	// There is a channel of this id already.
+	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
+	// There is no channel of this id.
+	ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND ErrorReason = 20
 	// Over the rate limit; `retry_after` says for how long.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
 	// A store did not answer in time, and nothing was changed.
@@ -107,6 +113,9 @@ var (
 		15:  "ERROR_REASON_TOO_LARGE",
 		16:  "ERROR_REASON_LIMIT_EXCEEDED",
 		17:  "ERROR_REASON_UNIMPLEMENTED",
+		18:  "ERROR_REASON_NOT_MEMBER",
+		19:  "ERROR_REASON_CHANNEL_EXISTS",
+		20:  "ERROR_REASON_CHANNEL_NOT_FOUND",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -137,6 +146,9 @@ var (
 		"ERROR_REASON_TOO_LARGE":             15,
 		"ERROR_REASON_LIMIT_EXCEEDED":        16,
 		"ERROR_REASON_UNIMPLEMENTED":         17,
+		"ERROR_REASON_NOT_MEMBER":            18,
+		"ERROR_REASON_CHANNEL_EXISTS":        19,
+		"ERROR_REASON_CHANNEL_NOT_FOUND":     20,
 		"ERROR_REASON_RATE_LIMITED":          100,
 		"ERROR_REASON_STORE_UNAVAILABLE":     101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":       102,
@@ -191,7 +203,7 @@ type ErrorDetail struct {
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Finds the request in the server's log.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Where a cut stream stood, per channel: the last seq that was sent.
+	// Where a cut stream stood, per channel: the last seq that was sent. With NOT_MEMBER: the channels refused.
 	Positions     []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -356,7 +368,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\xb2\a\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\x94\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -376,7 +388,10 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1eERROR_REASON_SESSION_NOT_FOUND\x10\x0e\x12\x1a\n" +
 	"\x16ERROR_REASON_TOO_LARGE\x10\x0f\x12\x1f\n" +
 	"\x1bERROR_REASON_LIMIT_EXCEEDED\x10\x10\x12\x1e\n" +
-	"\x1aERROR_REASON_UNIMPLEMENTED\x10\x11\x12\x1d\n" +
+	"\x1aERROR_REASON_UNIMPLEMENTED\x10\x11\x12\x1b\n" +
+	"\x17ERROR_REASON_NOT_MEMBER\x10\x12\x12\x1f\n" +
+	"\x1bERROR_REASON_CHANNEL_EXISTS\x10\x13\x12\"\n" +
+	"\x1eERROR_REASON_CHANNEL_NOT_FOUND\x10\x14\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +

@@ -80,6 +80,54 @@ func (MessageStatus) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_message_proto_rawDescGZIP(), []int{0}
 }
 
+// LostReason says why a stream lost a channel.
+type LostReason int32
+
+const (
+	LostReason_LOST_REASON_UNSPECIFIED LostReason = 0
+	// The channel takes members only, and the subscriber is none any more.
+	LostReason_LOST_REASON_NOT_MEMBER LostReason = 1
+)
+
+// Enum value maps for LostReason.
+var (
+	LostReason_name = map[int32]string{
+		0: "LOST_REASON_UNSPECIFIED",
+		1: "LOST_REASON_NOT_MEMBER",
+	}
+	LostReason_value = map[string]int32{
+		"LOST_REASON_UNSPECIFIED": 0,
+		"LOST_REASON_NOT_MEMBER":  1,
+	}
+)
+
+func (x LostReason) Enum() *LostReason {
+	p := new(LostReason)
+	*p = x
+	return p
+}
+
+func (x LostReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LostReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_message_proto_enumTypes[1].Descriptor()
+}
+
+func (LostReason) Type() protoreflect.EnumType {
+	return &file_parley_v1_message_proto_enumTypes[1]
+}
+
+func (x LostReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LostReason.Descriptor instead.
+func (LostReason) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{1}
+}
+
 // GapReason says why entries can't be had.
 type GapReason int32
 
@@ -120,11 +168,11 @@ func (x GapReason) String() string {
 }
 
 func (GapReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_message_proto_enumTypes[1].Descriptor()
+	return file_parley_v1_message_proto_enumTypes[2].Descriptor()
 }
 
 func (GapReason) Type() protoreflect.EnumType {
-	return &file_parley_v1_message_proto_enumTypes[1]
+	return &file_parley_v1_message_proto_enumTypes[2]
 }
 
 func (x GapReason) Number() protoreflect.EnumNumber {
@@ -133,7 +181,7 @@ func (x GapReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GapReason.Descriptor instead.
 func (GapReason) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
 // Message is one message of a channel, as it is now. Wherever two copies meet, the one with the higher `changed_seq`
@@ -1507,6 +1555,8 @@ type ChannelEvent struct {
 	//	*ChannelEvent_Recalled
 	//	*ChannelEvent_State
 	//	*ChannelEvent_Gap
+	//	*ChannelEvent_Lost
+	//	*ChannelEvent_Typing
 	Event         isChannelEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1608,6 +1658,24 @@ func (x *ChannelEvent) GetGap() *ChannelGap {
 	return nil
 }
 
+func (x *ChannelEvent) GetLost() *ChannelLost {
+	if x != nil {
+		if x, ok := x.Event.(*ChannelEvent_Lost); ok {
+			return x.Lost
+		}
+	}
+	return nil
+}
+
+func (x *ChannelEvent) GetTyping() *Typing {
+	if x != nil {
+		if x, ok := x.Event.(*ChannelEvent_Typing); ok {
+			return x.Typing
+		}
+	}
+	return nil
+}
+
 type isChannelEvent_Event interface {
 	isChannelEvent_Event()
 }
@@ -1637,6 +1705,16 @@ type ChannelEvent_Gap struct {
 	Gap *ChannelGap `protobuf:"bytes,7,opt,name=gap,proto3,oneof"`
 }
 
+type ChannelEvent_Lost struct {
+	// The last event of a channel on a stream: the stream has lost it.
+	Lost *ChannelLost `protobuf:"bytes,8,opt,name=lost,proto3,oneof"`
+}
+
+type ChannelEvent_Typing struct {
+	// Somebody is typing. It has no place in the log: `seq` is 0.
+	Typing *Typing `protobuf:"bytes,9,opt,name=typing,proto3,oneof"`
+}
+
 func (*ChannelEvent_Sent) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Edited) isChannelEvent_Event() {}
@@ -1646,6 +1724,100 @@ func (*ChannelEvent_Recalled) isChannelEvent_Event() {}
 func (*ChannelEvent_State) isChannelEvent_Event() {}
 
 func (*ChannelEvent_Gap) isChannelEvent_Event() {}
+
+func (*ChannelEvent_Lost) isChannelEvent_Event() {}
+
+func (*ChannelEvent_Typing) isChannelEvent_Event() {}
+
+// ChannelLost ends a channel's events on a stream, which goes on for the others. Subscribing again wants what was lost.
+type ChannelLost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        LostReason             `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.LostReason" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChannelLost) Reset() {
+	*x = ChannelLost{}
+	mi := &file_parley_v1_message_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChannelLost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChannelLost) ProtoMessage() {}
+
+func (x *ChannelLost) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChannelLost.ProtoReflect.Descriptor instead.
+func (*ChannelLost) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ChannelLost) GetReason() LostReason {
+	if x != nil {
+		return x.Reason
+	}
+	return LostReason_LOST_REASON_UNSPECIFIED
+}
+
+// Typing says that somebody is typing; show it for 6 s.
+type Typing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Typing) Reset() {
+	*x = Typing{}
+	mi := &file_parley_v1_message_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Typing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Typing) ProtoMessage() {}
+
+func (x *Typing) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Typing.ProtoReflect.Descriptor instead.
+func (*Typing) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Typing) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
 
 // ChannelState is where a channel stands as its events begin.
 type ChannelState struct {
@@ -1665,7 +1837,7 @@ type ChannelState struct {
 
 func (x *ChannelState) Reset() {
 	*x = ChannelState{}
-	mi := &file_parley_v1_message_proto_msgTypes[21]
+	mi := &file_parley_v1_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1849,7 @@ func (x *ChannelState) String() string {
 func (*ChannelState) ProtoMessage() {}
 
 func (x *ChannelState) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[21]
+	mi := &file_parley_v1_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1862,7 @@ func (x *ChannelState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelState.ProtoReflect.Descriptor instead.
 func (*ChannelState) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{21}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChannelState) GetEpoch() string {
@@ -1743,7 +1915,7 @@ type ChannelGap struct {
 
 func (x *ChannelGap) Reset() {
 	*x = ChannelGap{}
-	mi := &file_parley_v1_message_proto_msgTypes[22]
+	mi := &file_parley_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1927,7 @@ func (x *ChannelGap) String() string {
 func (*ChannelGap) ProtoMessage() {}
 
 func (x *ChannelGap) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[22]
+	mi := &file_parley_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1940,7 @@ func (x *ChannelGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChannelGap.ProtoReflect.Descriptor instead.
 func (*ChannelGap) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{22}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChannelGap) GetFromSeq() int64 {
@@ -1813,7 +1985,7 @@ type UpdateSubscriptionRequest struct {
 
 func (x *UpdateSubscriptionRequest) Reset() {
 	*x = UpdateSubscriptionRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[23]
+	mi := &file_parley_v1_message_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1997,7 @@ func (x *UpdateSubscriptionRequest) String() string {
 func (*UpdateSubscriptionRequest) ProtoMessage() {}
 
 func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[23]
+	mi := &file_parley_v1_message_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2010,7 @@ func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{23}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateSubscriptionRequest) GetSessionId() string {
@@ -1871,7 +2043,7 @@ type UpdateSubscriptionResponse struct {
 
 func (x *UpdateSubscriptionResponse) Reset() {
 	*x = UpdateSubscriptionResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[24]
+	mi := &file_parley_v1_message_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2055,7 @@ func (x *UpdateSubscriptionResponse) String() string {
 func (*UpdateSubscriptionResponse) ProtoMessage() {}
 
 func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[24]
+	mi := &file_parley_v1_message_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2068,935 @@ func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{24}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{26}
+}
+
+// Channel is what is told of a channel.
+type Channel struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// Whether only members may use it; it never changes.
+	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
+	// Who made it; empty for one that a first send made.
+	CreatedBy  string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The log's last entry, and how many messages the log holds up to and with it.
+	HeadSeq       int64 `protobuf:"varint,5,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
+	Count         int64 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Channel) Reset() {
+	*x = Channel{}
+	mi := &file_parley_v1_message_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Channel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Channel) ProtoMessage() {}
+
+func (x *Channel) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Channel.ProtoReflect.Descriptor instead.
+func (*Channel) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Channel) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *Channel) GetMembersOnly() bool {
+	if x != nil {
+		return x.MembersOnly
+	}
+	return false
+}
+
+func (x *Channel) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *Channel) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Channel) GetHeadSeq() int64 {
+	if x != nil {
+		return x.HeadSeq
+	}
+	return 0
+}
+
+func (x *Channel) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// CreateChannelRequest is what CreateChannel takes.
+type CreateChannelRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// Whether only members may use it, for good.
+	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
+	// Users to be its members besides the caller, at most 500.
+	UserIds       []string `protobuf:"bytes,3,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateChannelRequest) Reset() {
+	*x = CreateChannelRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateChannelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateChannelRequest) ProtoMessage() {}
+
+func (x *CreateChannelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateChannelRequest.ProtoReflect.Descriptor instead.
+func (*CreateChannelRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *CreateChannelRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *CreateChannelRequest) GetMembersOnly() bool {
+	if x != nil {
+		return x.MembersOnly
+	}
+	return false
+}
+
+func (x *CreateChannelRequest) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
+}
+
+// CreateChannelResponse is what CreateChannel answers.
+type CreateChannelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Channel       *Channel               `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateChannelResponse) Reset() {
+	*x = CreateChannelResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateChannelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateChannelResponse) ProtoMessage() {}
+
+func (x *CreateChannelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateChannelResponse.ProtoReflect.Descriptor instead.
+func (*CreateChannelResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CreateChannelResponse) GetChannel() *Channel {
+	if x != nil {
+		return x.Channel
+	}
+	return nil
+}
+
+// AddMembersRequest is what AddMembers takes.
+type AddMembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	UserIds       []string               `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMembersRequest) Reset() {
+	*x = AddMembersRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMembersRequest) ProtoMessage() {}
+
+func (x *AddMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMembersRequest.ProtoReflect.Descriptor instead.
+func (*AddMembersRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AddMembersRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *AddMembersRequest) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
+}
+
+// AddMembersResponse is what AddMembers answers.
+type AddMembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMembersResponse) Reset() {
+	*x = AddMembersResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMembersResponse) ProtoMessage() {}
+
+func (x *AddMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMembersResponse.ProtoReflect.Descriptor instead.
+func (*AddMembersResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{31}
+}
+
+// RemoveMembersRequest is what RemoveMembers takes.
+type RemoveMembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	UserIds       []string               `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMembersRequest) Reset() {
+	*x = RemoveMembersRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMembersRequest) ProtoMessage() {}
+
+func (x *RemoveMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMembersRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMembersRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RemoveMembersRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *RemoveMembersRequest) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
+}
+
+// RemoveMembersResponse is what RemoveMembers answers.
+type RemoveMembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMembersResponse) Reset() {
+	*x = RemoveMembersResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMembersResponse) ProtoMessage() {}
+
+func (x *RemoveMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMembersResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMembersResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{33}
+}
+
+// ListMembersRequest is what ListMembers takes.
+type ListMembersRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// At most 1000; 0 means 100.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMembersRequest) Reset() {
+	*x = ListMembersRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMembersRequest) ProtoMessage() {}
+
+func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
+func (*ListMembersRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListMembersRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *ListMembersRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListMembersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListMembersResponse is what ListMembers answers.
+type ListMembersResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// Empty at the end of the list, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMembersResponse) Reset() {
+	*x = ListMembersResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMembersResponse) ProtoMessage() {}
+
+func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
+func (*ListMembersResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListMembersResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *ListMembersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Member is one user of a channel.
+type Member struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	UserId   string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	JoinTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=join_time,json=joinTime,proto3" json:"join_time,omitempty"`
+	// How far the user has read: the highest seq that he marked or sent; 0 for nothing.
+	ReadSeq       int64 `protobuf:"varint,3,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_parley_v1_message_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Member) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Member) GetJoinTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JoinTime
+	}
+	return nil
+}
+
+func (x *Member) GetReadSeq() int64 {
+	if x != nil {
+		return x.ReadSeq
+	}
+	return 0
+}
+
+// ListChannelsRequest is what ListChannels takes.
+type ListChannelsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 200; 0 means 50.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChannelsRequest) Reset() {
+	*x = ListChannelsRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChannelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChannelsRequest) ProtoMessage() {}
+
+func (x *ListChannelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChannelsRequest.ProtoReflect.Descriptor instead.
+func (*ListChannelsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ListChannelsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListChannelsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListChannelsResponse is what ListChannels answers.
+type ListChannelsResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Channels []*MyChannel           `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
+	// Empty at the end of the list, and only there.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChannelsResponse) Reset() {
+	*x = ListChannelsResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChannelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChannelsResponse) ProtoMessage() {}
+
+func (x *ListChannelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChannelsResponse.ProtoReflect.Descriptor instead.
+func (*ListChannelsResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListChannelsResponse) GetChannels() []*MyChannel {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *ListChannelsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// MyChannel is a channel as it is to the caller.
+type MyChannel struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Channel *Channel               `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
+	// How far the caller has read.
+	ReadSeq int64 `protobuf:"varint,2,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
+	// How many messages lie after that; edits and recalls do not count, recalled messages do.
+	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
+	// The newest message as it is now, a tombstone if it was recalled; unset while there is none, and for a token that may
+	// not read the channel's history.
+	LastMessage   *Message `protobuf:"bytes,4,opt,name=last_message,json=lastMessage,proto3" json:"last_message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MyChannel) Reset() {
+	*x = MyChannel{}
+	mi := &file_parley_v1_message_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MyChannel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MyChannel) ProtoMessage() {}
+
+func (x *MyChannel) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MyChannel.ProtoReflect.Descriptor instead.
+func (*MyChannel) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *MyChannel) GetChannel() *Channel {
+	if x != nil {
+		return x.Channel
+	}
+	return nil
+}
+
+func (x *MyChannel) GetReadSeq() int64 {
+	if x != nil {
+		return x.ReadSeq
+	}
+	return 0
+}
+
+func (x *MyChannel) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
+}
+
+func (x *MyChannel) GetLastMessage() *Message {
+	if x != nil {
+		return x.LastMessage
+	}
+	return nil
+}
+
+// MarkReadRequest is what MarkRead takes.
+type MarkReadRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// The highest seq that the caller has read; at most the log's head.
+	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkReadRequest) Reset() {
+	*x = MarkReadRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkReadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkReadRequest) ProtoMessage() {}
+
+func (x *MarkReadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkReadRequest.ProtoReflect.Descriptor instead.
+func (*MarkReadRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *MarkReadRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *MarkReadRequest) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// MarkReadResponse is what MarkRead answers.
+type MarkReadResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the cursor is now: `seq`, or further on if it was there already.
+	ReadSeq int64 `protobuf:"varint,1,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
+	// How many messages lie after it.
+	Unread        int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkReadResponse) Reset() {
+	*x = MarkReadResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkReadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkReadResponse) ProtoMessage() {}
+
+func (x *MarkReadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkReadResponse.ProtoReflect.Descriptor instead.
+func (*MarkReadResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *MarkReadResponse) GetReadSeq() int64 {
+	if x != nil {
+		return x.ReadSeq
+	}
+	return 0
+}
+
+func (x *MarkReadResponse) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
+}
+
+// SendTypingRequest is what SendTyping takes.
+type SendTypingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendTypingRequest) Reset() {
+	*x = SendTypingRequest{}
+	mi := &file_parley_v1_message_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendTypingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendTypingRequest) ProtoMessage() {}
+
+func (x *SendTypingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendTypingRequest.ProtoReflect.Descriptor instead.
+func (*SendTypingRequest) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SendTypingRequest) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+// SendTypingResponse is what SendTyping answers.
+type SendTypingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendTypingResponse) Reset() {
+	*x = SendTypingResponse{}
+	mi := &file_parley_v1_message_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendTypingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendTypingResponse) ProtoMessage() {}
+
+func (x *SendTypingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_message_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendTypingResponse.ProtoReflect.Descriptor instead.
+func (*SendTypingResponse) Descriptor() ([]byte, []int) {
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{43}
 }
 
 // ItemError is the error of one item of a batch.
@@ -1913,7 +3013,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_parley_v1_message_proto_msgTypes[25]
+	mi := &file_parley_v1_message_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +3025,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[25]
+	mi := &file_parley_v1_message_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +3038,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{25}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ItemError) GetCode() string {
@@ -2081,7 +3181,7 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\x12heartbeat_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\v\n" +
 	"\tHeartbeat\">\n" +
 	"\tReconnect\x121\n" +
-	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\"\xae\x02\n" +
+	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\"\x89\x03\n" +
 	"\fChannelEvent\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
@@ -2090,8 +3190,14 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\x06edited\x18\x04 \x01(\v2\x12.parley.v1.MessageH\x00R\x06edited\x120\n" +
 	"\brecalled\x18\x05 \x01(\v2\x12.parley.v1.MessageH\x00R\brecalled\x12/\n" +
 	"\x05state\x18\x06 \x01(\v2\x17.parley.v1.ChannelStateH\x00R\x05state\x12)\n" +
-	"\x03gap\x18\a \x01(\v2\x15.parley.v1.ChannelGapH\x00R\x03gapB\a\n" +
-	"\x05event\"\x92\x01\n" +
+	"\x03gap\x18\a \x01(\v2\x15.parley.v1.ChannelGapH\x00R\x03gap\x12,\n" +
+	"\x04lost\x18\b \x01(\v2\x16.parley.v1.ChannelLostH\x00R\x04lost\x12+\n" +
+	"\x06typing\x18\t \x01(\v2\x11.parley.v1.TypingH\x00R\x06typingB\a\n" +
+	"\x05event\"<\n" +
+	"\vChannelLost\x12-\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x15.parley.v1.LostReasonR\x06reason\"!\n" +
+	"\x06Typing\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\"\x92\x01\n" +
 	"\fChannelState\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1d\n" +
 	"\n" +
@@ -2110,7 +3216,72 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12,\n" +
 	"\x03add\x18\x02 \x03(\v2\x1a.parley.v1.ChannelPositionR\x03add\x129\n" +
 	"\x06remove\x18\x03 \x03(\tB!\xbaH\x1e\x92\x01\x1b\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06remove\"\x1c\n" +
-	"\x1aUpdateSubscriptionResponse\"i\n" +
+	"\x1aUpdateSubscriptionResponse\"\xd8\x01\n" +
+	"\aChannel\x12\x1d\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tR\tchannelId\x12!\n" +
+	"\fmembers_only\x18\x02 \x01(\bR\vmembersOnly\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12;\n" +
+	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x19\n" +
+	"\bhead_seq\x18\x05 \x01(\x03R\aheadSeq\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\x03R\x05count\"\xb0\x01\n" +
+	"\x14CreateChannelRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12!\n" +
+	"\fmembers_only\x18\x02 \x01(\bR\vmembersOnly\x128\n" +
+	"\buser_ids\x18\x03 \x03(\tB\x1d\xbaH\x1a\x92\x01\x17\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"E\n" +
+	"\x15CreateChannelResponse\x12,\n" +
+	"\achannel\x18\x01 \x01(\v2\x12.parley.v1.ChannelR\achannel\"\x8c\x01\n" +
+	"\x11AddMembersRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12:\n" +
+	"\buser_ids\x18\x02 \x03(\tB\x1f\xbaH\x1c\x92\x01\x19\b\x01\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"\x14\n" +
+	"\x12AddMembersResponse\"\x8f\x01\n" +
+	"\x14RemoveMembersRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12:\n" +
+	"\buser_ids\x18\x02 \x03(\tB\x1f\xbaH\x1c\x92\x01\x19\b\x01\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"\x17\n" +
+	"\x15RemoveMembersResponse\"\xa3\x01\n" +
+	"\x12ListMembersRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"j\n" +
+	"\x13ListMembersResponse\x12+\n" +
+	"\amembers\x18\x01 \x03(\v2\x11.parley.v1.MemberR\amembers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"u\n" +
+	"\x06Member\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x127\n" +
+	"\tjoin_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinTime\x12\x19\n" +
+	"\bread_seq\x18\x03 \x01(\x03R\areadSeq\"g\n" +
+	"\x13ListChannelsRequest\x12'\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"p\n" +
+	"\x14ListChannelsResponse\x120\n" +
+	"\bchannels\x18\x01 \x03(\v2\x14.parley.v1.MyChannelR\bchannels\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa3\x01\n" +
+	"\tMyChannel\x12,\n" +
+	"\achannel\x18\x01 \x01(\v2\x12.parley.v1.ChannelR\achannel\x12\x19\n" +
+	"\bread_seq\x18\x02 \x01(\x03R\areadSeq\x12\x16\n" +
+	"\x06unread\x18\x03 \x01(\x03R\x06unread\x125\n" +
+	"\flast_message\x18\x04 \x01(\v2\x12.parley.v1.MessageR\vlastMessage\"i\n" +
+	"\x0fMarkReadRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12\x19\n" +
+	"\x03seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x03seq\"E\n" +
+	"\x10MarkReadResponse\x12\x19\n" +
+	"\bread_seq\x18\x01 \x01(\x03R\areadSeq\x12\x16\n" +
+	"\x06unread\x18\x02 \x01(\x03R\x06unread\"P\n" +
+	"\x11SendTypingRequest\x12;\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\"\x14\n" +
+	"\x12SendTypingResponse\"i\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
@@ -2119,12 +3290,16 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13MESSAGE_STATUS_SENT\x10\x01\x12\x19\n" +
 	"\x15MESSAGE_STATUS_EDITED\x10\x02\x12\x1b\n" +
-	"\x17MESSAGE_STATUS_RECALLED\x10\x03*\x7f\n" +
+	"\x17MESSAGE_STATUS_RECALLED\x10\x03*E\n" +
+	"\n" +
+	"LostReason\x12\x1b\n" +
+	"\x17LOST_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16LOST_REASON_NOT_MEMBER\x10\x01*\x7f\n" +
 	"\tGapReason\x12\x1a\n" +
 	"\x16GAP_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18GAP_REASON_EPOCH_CHANGED\x10\x01\x12\x1b\n" +
 	"\x17GAP_REASON_HISTORY_GONE\x10\x02\x12\x1b\n" +
-	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x032\xa4\x05\n" +
+	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x032\xd0\t\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -2134,7 +3309,16 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\vEditMessage\x12\x1d.parley.v1.EditMessageRequest\x1a\x1e.parley.v1.EditMessageResponse\x12R\n" +
 	"\rRecallMessage\x12\x1f.parley.v1.RecallMessageRequest\x1a .parley.v1.RecallMessageResponse\x12H\n" +
 	"\tSubscribe\x12\x1b.parley.v1.SubscribeRequest\x1a\x1c.parley.v1.SubscribeResponse0\x01\x12a\n" +
-	"\x12UpdateSubscription\x12$.parley.v1.UpdateSubscriptionRequest\x1a%.parley.v1.UpdateSubscriptionResponseB\x9f\x01\n" +
+	"\x12UpdateSubscription\x12$.parley.v1.UpdateSubscriptionRequest\x1a%.parley.v1.UpdateSubscriptionResponse\x12R\n" +
+	"\rCreateChannel\x12\x1f.parley.v1.CreateChannelRequest\x1a .parley.v1.CreateChannelResponse\x12I\n" +
+	"\n" +
+	"AddMembers\x12\x1c.parley.v1.AddMembersRequest\x1a\x1d.parley.v1.AddMembersResponse\x12R\n" +
+	"\rRemoveMembers\x12\x1f.parley.v1.RemoveMembersRequest\x1a .parley.v1.RemoveMembersResponse\x12Q\n" +
+	"\vListMembers\x12\x1d.parley.v1.ListMembersRequest\x1a\x1e.parley.v1.ListMembersResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12C\n" +
+	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\x12I\n" +
+	"\n" +
+	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponseB\x9f\x01\n" +
 	"\x14dev.parley.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1\xa2\x02\x03PXX\xaa\x02\tParley.V1\xca\x02\tParley\\V1\xe2\x02\x15Parley\\V1\\GPBMetadata\xea\x02\n" +
 	"Parley::V1b\x06proto3"
 
@@ -2150,93 +3334,137 @@ func file_parley_v1_message_proto_rawDescGZIP() []byte {
 	return file_parley_v1_message_proto_rawDescData
 }
 
-var file_parley_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_parley_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_parley_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_parley_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_parley_v1_message_proto_goTypes = []any{
 	(MessageStatus)(0),                 // 0: parley.v1.MessageStatus
-	(GapReason)(0),                     // 1: parley.v1.GapReason
-	(*Message)(nil),                    // 2: parley.v1.Message
-	(*SendMessageRequest)(nil),         // 3: parley.v1.SendMessageRequest
-	(*SendMessageResponse)(nil),        // 4: parley.v1.SendMessageResponse
-	(*SendMessagesRequest)(nil),        // 5: parley.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 6: parley.v1.SendMessagesResponse
-	(*SendResult)(nil),                 // 7: parley.v1.SendResult
-	(*ListMessagesRequest)(nil),        // 8: parley.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 9: parley.v1.ListMessagesResponse
-	(*GetMessageRequest)(nil),          // 10: parley.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 11: parley.v1.GetMessageResponse
-	(*EditMessageRequest)(nil),         // 12: parley.v1.EditMessageRequest
-	(*EditMessageResponse)(nil),        // 13: parley.v1.EditMessageResponse
-	(*RecallMessageRequest)(nil),       // 14: parley.v1.RecallMessageRequest
-	(*RecallMessageResponse)(nil),      // 15: parley.v1.RecallMessageResponse
-	(*ChannelPosition)(nil),            // 16: parley.v1.ChannelPosition
-	(*SubscribeRequest)(nil),           // 17: parley.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),          // 18: parley.v1.SubscribeResponse
-	(*Session)(nil),                    // 19: parley.v1.Session
-	(*Heartbeat)(nil),                  // 20: parley.v1.Heartbeat
-	(*Reconnect)(nil),                  // 21: parley.v1.Reconnect
-	(*ChannelEvent)(nil),               // 22: parley.v1.ChannelEvent
-	(*ChannelState)(nil),               // 23: parley.v1.ChannelState
-	(*ChannelGap)(nil),                 // 24: parley.v1.ChannelGap
-	(*UpdateSubscriptionRequest)(nil),  // 25: parley.v1.UpdateSubscriptionRequest
-	(*UpdateSubscriptionResponse)(nil), // 26: parley.v1.UpdateSubscriptionResponse
-	(*ItemError)(nil),                  // 27: parley.v1.ItemError
-	nil,                                // 28: parley.v1.Message.MetadataEntry
-	nil,                                // 29: parley.v1.SendMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),      // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 31: google.protobuf.Duration
-	(*ErrorDetail)(nil),                // 32: parley.v1.ErrorDetail
+	(LostReason)(0),                    // 1: parley.v1.LostReason
+	(GapReason)(0),                     // 2: parley.v1.GapReason
+	(*Message)(nil),                    // 3: parley.v1.Message
+	(*SendMessageRequest)(nil),         // 4: parley.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),        // 5: parley.v1.SendMessageResponse
+	(*SendMessagesRequest)(nil),        // 6: parley.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 7: parley.v1.SendMessagesResponse
+	(*SendResult)(nil),                 // 8: parley.v1.SendResult
+	(*ListMessagesRequest)(nil),        // 9: parley.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 10: parley.v1.ListMessagesResponse
+	(*GetMessageRequest)(nil),          // 11: parley.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 12: parley.v1.GetMessageResponse
+	(*EditMessageRequest)(nil),         // 13: parley.v1.EditMessageRequest
+	(*EditMessageResponse)(nil),        // 14: parley.v1.EditMessageResponse
+	(*RecallMessageRequest)(nil),       // 15: parley.v1.RecallMessageRequest
+	(*RecallMessageResponse)(nil),      // 16: parley.v1.RecallMessageResponse
+	(*ChannelPosition)(nil),            // 17: parley.v1.ChannelPosition
+	(*SubscribeRequest)(nil),           // 18: parley.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),          // 19: parley.v1.SubscribeResponse
+	(*Session)(nil),                    // 20: parley.v1.Session
+	(*Heartbeat)(nil),                  // 21: parley.v1.Heartbeat
+	(*Reconnect)(nil),                  // 22: parley.v1.Reconnect
+	(*ChannelEvent)(nil),               // 23: parley.v1.ChannelEvent
+	(*ChannelLost)(nil),                // 24: parley.v1.ChannelLost
+	(*Typing)(nil),                     // 25: parley.v1.Typing
+	(*ChannelState)(nil),               // 26: parley.v1.ChannelState
+	(*ChannelGap)(nil),                 // 27: parley.v1.ChannelGap
+	(*UpdateSubscriptionRequest)(nil),  // 28: parley.v1.UpdateSubscriptionRequest
+	(*UpdateSubscriptionResponse)(nil), // 29: parley.v1.UpdateSubscriptionResponse
+	(*Channel)(nil),                    // 30: parley.v1.Channel
+	(*CreateChannelRequest)(nil),       // 31: parley.v1.CreateChannelRequest
+	(*CreateChannelResponse)(nil),      // 32: parley.v1.CreateChannelResponse
+	(*AddMembersRequest)(nil),          // 33: parley.v1.AddMembersRequest
+	(*AddMembersResponse)(nil),         // 34: parley.v1.AddMembersResponse
+	(*RemoveMembersRequest)(nil),       // 35: parley.v1.RemoveMembersRequest
+	(*RemoveMembersResponse)(nil),      // 36: parley.v1.RemoveMembersResponse
+	(*ListMembersRequest)(nil),         // 37: parley.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),        // 38: parley.v1.ListMembersResponse
+	(*Member)(nil),                     // 39: parley.v1.Member
+	(*ListChannelsRequest)(nil),        // 40: parley.v1.ListChannelsRequest
+	(*ListChannelsResponse)(nil),       // 41: parley.v1.ListChannelsResponse
+	(*MyChannel)(nil),                  // 42: parley.v1.MyChannel
+	(*MarkReadRequest)(nil),            // 43: parley.v1.MarkReadRequest
+	(*MarkReadResponse)(nil),           // 44: parley.v1.MarkReadResponse
+	(*SendTypingRequest)(nil),          // 45: parley.v1.SendTypingRequest
+	(*SendTypingResponse)(nil),         // 46: parley.v1.SendTypingResponse
+	(*ItemError)(nil),                  // 47: parley.v1.ItemError
+	nil,                                // 48: parley.v1.Message.MetadataEntry
+	nil,                                // 49: parley.v1.SendMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),      // 50: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 51: google.protobuf.Duration
+	(*ErrorDetail)(nil),                // 52: parley.v1.ErrorDetail
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
-	28, // 0: parley.v1.Message.metadata:type_name -> parley.v1.Message.MetadataEntry
-	30, // 1: parley.v1.Message.msg_time:type_name -> google.protobuf.Timestamp
+	48, // 0: parley.v1.Message.metadata:type_name -> parley.v1.Message.MetadataEntry
+	50, // 1: parley.v1.Message.msg_time:type_name -> google.protobuf.Timestamp
 	0,  // 2: parley.v1.Message.status:type_name -> parley.v1.MessageStatus
-	29, // 3: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
-	30, // 4: parley.v1.SendMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	3,  // 5: parley.v1.SendMessagesRequest.messages:type_name -> parley.v1.SendMessageRequest
-	7,  // 6: parley.v1.SendMessagesResponse.results:type_name -> parley.v1.SendResult
-	4,  // 7: parley.v1.SendResult.sent:type_name -> parley.v1.SendMessageResponse
-	27, // 8: parley.v1.SendResult.error:type_name -> parley.v1.ItemError
-	2,  // 9: parley.v1.ListMessagesResponse.messages:type_name -> parley.v1.Message
-	2,  // 10: parley.v1.GetMessageResponse.message:type_name -> parley.v1.Message
-	30, // 11: parley.v1.EditMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	30, // 12: parley.v1.RecallMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	16, // 13: parley.v1.SubscribeRequest.channels:type_name -> parley.v1.ChannelPosition
-	19, // 14: parley.v1.SubscribeResponse.session:type_name -> parley.v1.Session
-	22, // 15: parley.v1.SubscribeResponse.events:type_name -> parley.v1.ChannelEvent
-	20, // 16: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	21, // 17: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
-	31, // 18: parley.v1.Session.heartbeat_interval:type_name -> google.protobuf.Duration
-	31, // 19: parley.v1.Reconnect.within:type_name -> google.protobuf.Duration
-	2,  // 20: parley.v1.ChannelEvent.sent:type_name -> parley.v1.Message
-	2,  // 21: parley.v1.ChannelEvent.edited:type_name -> parley.v1.Message
-	2,  // 22: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.Message
-	23, // 23: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
-	24, // 24: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
-	1,  // 25: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
-	16, // 26: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
-	32, // 27: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
-	3,  // 28: parley.v1.MessageService.SendMessage:input_type -> parley.v1.SendMessageRequest
-	5,  // 29: parley.v1.MessageService.SendMessages:input_type -> parley.v1.SendMessagesRequest
-	8,  // 30: parley.v1.MessageService.ListMessages:input_type -> parley.v1.ListMessagesRequest
-	10, // 31: parley.v1.MessageService.GetMessage:input_type -> parley.v1.GetMessageRequest
-	12, // 32: parley.v1.MessageService.EditMessage:input_type -> parley.v1.EditMessageRequest
-	14, // 33: parley.v1.MessageService.RecallMessage:input_type -> parley.v1.RecallMessageRequest
-	17, // 34: parley.v1.MessageService.Subscribe:input_type -> parley.v1.SubscribeRequest
-	25, // 35: parley.v1.MessageService.UpdateSubscription:input_type -> parley.v1.UpdateSubscriptionRequest
-	4,  // 36: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	6,  // 37: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	9,  // 38: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	11, // 39: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	13, // 40: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	15, // 41: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	18, // 42: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	26, // 43: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	36, // [36:44] is the sub-list for method output_type
-	28, // [28:36] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	49, // 3: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
+	50, // 4: parley.v1.SendMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	4,  // 5: parley.v1.SendMessagesRequest.messages:type_name -> parley.v1.SendMessageRequest
+	8,  // 6: parley.v1.SendMessagesResponse.results:type_name -> parley.v1.SendResult
+	5,  // 7: parley.v1.SendResult.sent:type_name -> parley.v1.SendMessageResponse
+	47, // 8: parley.v1.SendResult.error:type_name -> parley.v1.ItemError
+	3,  // 9: parley.v1.ListMessagesResponse.messages:type_name -> parley.v1.Message
+	3,  // 10: parley.v1.GetMessageResponse.message:type_name -> parley.v1.Message
+	50, // 11: parley.v1.EditMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	50, // 12: parley.v1.RecallMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	17, // 13: parley.v1.SubscribeRequest.channels:type_name -> parley.v1.ChannelPosition
+	20, // 14: parley.v1.SubscribeResponse.session:type_name -> parley.v1.Session
+	23, // 15: parley.v1.SubscribeResponse.events:type_name -> parley.v1.ChannelEvent
+	21, // 16: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
+	22, // 17: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
+	51, // 18: parley.v1.Session.heartbeat_interval:type_name -> google.protobuf.Duration
+	51, // 19: parley.v1.Reconnect.within:type_name -> google.protobuf.Duration
+	3,  // 20: parley.v1.ChannelEvent.sent:type_name -> parley.v1.Message
+	3,  // 21: parley.v1.ChannelEvent.edited:type_name -> parley.v1.Message
+	3,  // 22: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.Message
+	26, // 23: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
+	27, // 24: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
+	24, // 25: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
+	25, // 26: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
+	1,  // 27: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
+	2,  // 28: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
+	17, // 29: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
+	50, // 30: parley.v1.Channel.create_time:type_name -> google.protobuf.Timestamp
+	30, // 31: parley.v1.CreateChannelResponse.channel:type_name -> parley.v1.Channel
+	39, // 32: parley.v1.ListMembersResponse.members:type_name -> parley.v1.Member
+	50, // 33: parley.v1.Member.join_time:type_name -> google.protobuf.Timestamp
+	42, // 34: parley.v1.ListChannelsResponse.channels:type_name -> parley.v1.MyChannel
+	30, // 35: parley.v1.MyChannel.channel:type_name -> parley.v1.Channel
+	3,  // 36: parley.v1.MyChannel.last_message:type_name -> parley.v1.Message
+	52, // 37: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
+	4,  // 38: parley.v1.MessageService.SendMessage:input_type -> parley.v1.SendMessageRequest
+	6,  // 39: parley.v1.MessageService.SendMessages:input_type -> parley.v1.SendMessagesRequest
+	9,  // 40: parley.v1.MessageService.ListMessages:input_type -> parley.v1.ListMessagesRequest
+	11, // 41: parley.v1.MessageService.GetMessage:input_type -> parley.v1.GetMessageRequest
+	13, // 42: parley.v1.MessageService.EditMessage:input_type -> parley.v1.EditMessageRequest
+	15, // 43: parley.v1.MessageService.RecallMessage:input_type -> parley.v1.RecallMessageRequest
+	18, // 44: parley.v1.MessageService.Subscribe:input_type -> parley.v1.SubscribeRequest
+	28, // 45: parley.v1.MessageService.UpdateSubscription:input_type -> parley.v1.UpdateSubscriptionRequest
+	31, // 46: parley.v1.MessageService.CreateChannel:input_type -> parley.v1.CreateChannelRequest
+	33, // 47: parley.v1.MessageService.AddMembers:input_type -> parley.v1.AddMembersRequest
+	35, // 48: parley.v1.MessageService.RemoveMembers:input_type -> parley.v1.RemoveMembersRequest
+	37, // 49: parley.v1.MessageService.ListMembers:input_type -> parley.v1.ListMembersRequest
+	40, // 50: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
+	43, // 51: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
+	45, // 52: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
+	5,  // 53: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	7,  // 54: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	10, // 55: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	12, // 56: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	14, // 57: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	16, // 58: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	19, // 59: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	29, // 60: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	32, // 61: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	34, // 62: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	36, // 63: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	38, // 64: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	41, // 65: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	44, // 66: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	46, // 67: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	53, // [53:68] is the sub-list for method output_type
+	38, // [38:53] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_message_proto_init() }
@@ -2257,14 +3485,16 @@ func file_parley_v1_message_proto_init() {
 		(*ChannelEvent_Recalled)(nil),
 		(*ChannelEvent_State)(nil),
 		(*ChannelEvent_Gap)(nil),
+		(*ChannelEvent_Lost)(nil),
+		(*ChannelEvent_Typing)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_message_proto_rawDesc), len(file_parley_v1_message_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   28,
+			NumEnums:      3,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

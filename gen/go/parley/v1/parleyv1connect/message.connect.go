@@ -57,6 +57,26 @@ const (
 	// MessageServiceUpdateSubscriptionProcedure is the fully-qualified name of the MessageService's
 	// UpdateSubscription RPC.
 	MessageServiceUpdateSubscriptionProcedure = "/parley.v1.MessageService/UpdateSubscription"
+	// MessageServiceCreateChannelProcedure is the fully-qualified name of the MessageService's
+	// CreateChannel RPC.
+	MessageServiceCreateChannelProcedure = "/parley.v1.MessageService/CreateChannel"
+	// MessageServiceAddMembersProcedure is the fully-qualified name of the MessageService's AddMembers
+	// RPC.
+	MessageServiceAddMembersProcedure = "/parley.v1.MessageService/AddMembers"
+	// MessageServiceRemoveMembersProcedure is the fully-qualified name of the MessageService's
+	// RemoveMembers RPC.
+	MessageServiceRemoveMembersProcedure = "/parley.v1.MessageService/RemoveMembers"
+	// MessageServiceListMembersProcedure is the fully-qualified name of the MessageService's
+	// ListMembers RPC.
+	MessageServiceListMembersProcedure = "/parley.v1.MessageService/ListMembers"
+	// MessageServiceListChannelsProcedure is the fully-qualified name of the MessageService's
+	// ListChannels RPC.
+	MessageServiceListChannelsProcedure = "/parley.v1.MessageService/ListChannels"
+	// MessageServiceMarkReadProcedure is the fully-qualified name of the MessageService's MarkRead RPC.
+	MessageServiceMarkReadProcedure = "/parley.v1.MessageService/MarkRead"
+	// MessageServiceSendTypingProcedure is the fully-qualified name of the MessageService's SendTyping
+	// RPC.
+	MessageServiceSendTypingProcedure = "/parley.v1.MessageService/SendTyping"
 )
 
 // MessageServiceClient is a client for the parley.v1.MessageService service.
@@ -88,8 +108,30 @@ type MessageServiceClient interface {
 	// an error whose ErrorDetail says whether to subscribe again, and for each channel from where.
 	Subscribe(context.Context, *v1.SubscribeRequest) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
 	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Only the stream's own subject may;
-	// anyone else's session id, and one that has ended, is `not_found`.
+	// anyone else's session id, and one that has ended, is `not_found`. The call may land on any node.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
+	// CreateChannel makes a channel before its first message, with members, and says for good whether it takes members
+	// only. It wants the capability `manage`. The caller becomes a member. Over an existing channel it is
+	// `already_exists`, and changes nothing.
+	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
+	// AddMembers makes users members of a channel, which lists it as theirs; who is one already stays one. It wants
+	// `manage`; anyone who may subscribe to an open channel may add himself.
+	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
+	// RemoveMembers takes users off a channel; who is no member is passed over. Live streams of a removed member lose a
+	// members-only channel within a second, on every node. It wants `manage`; anyone may remove himself.
+	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
+	// ListMembers returns a channel's members by user id. It wants `history`.
+	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
+	// ListChannels returns the caller's channels by id, those that the token covers with any action: where he is a member,
+	// and open ones in which he has sent or marked something read since he last left. Heads, counts and last messages may
+	// be 100 ms behind what was acknowledged.
+	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
+	// MarkRead moves the caller's read cursor of a channel forward; a place behind it changes nothing. A send moves the
+	// sender's own cursor too, within 100 ms. Above the log's head it is `out_of_range`. It wants `history`.
+	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
+	// SendTyping tells a channel's live subscribers that the caller is typing. It is kept nowhere and may be lost; send it
+	// again every 3 s or so while it holds, and show it for 6 s. More than one a second is passed over. It wants `send`.
+	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
 // NewMessageServiceClient constructs a client for the parley.v1.MessageService service. By default,
@@ -153,6 +195,50 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(messageServiceMethods.ByName("UpdateSubscription")),
 			connect.WithClientOptions(opts...),
 		),
+		createChannel: connect.NewClient[v1.CreateChannelRequest, v1.CreateChannelResponse](
+			httpClient,
+			baseURL+MessageServiceCreateChannelProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("CreateChannel")),
+			connect.WithClientOptions(opts...),
+		),
+		addMembers: connect.NewClient[v1.AddMembersRequest, v1.AddMembersResponse](
+			httpClient,
+			baseURL+MessageServiceAddMembersProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+			connect.WithClientOptions(opts...),
+		),
+		removeMembers: connect.NewClient[v1.RemoveMembersRequest, v1.RemoveMembersResponse](
+			httpClient,
+			baseURL+MessageServiceRemoveMembersProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("RemoveMembers")),
+			connect.WithClientOptions(opts...),
+		),
+		listMembers: connect.NewClient[v1.ListMembersRequest, v1.ListMembersResponse](
+			httpClient,
+			baseURL+MessageServiceListMembersProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("ListMembers")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		listChannels: connect.NewClient[v1.ListChannelsRequest, v1.ListChannelsResponse](
+			httpClient,
+			baseURL+MessageServiceListChannelsProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("ListChannels")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		markRead: connect.NewClient[v1.MarkReadRequest, v1.MarkReadResponse](
+			httpClient,
+			baseURL+MessageServiceMarkReadProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("MarkRead")),
+			connect.WithClientOptions(opts...),
+		),
+		sendTyping: connect.NewClient[v1.SendTypingRequest, v1.SendTypingResponse](
+			httpClient,
+			baseURL+MessageServiceSendTypingProcedure,
+			connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -166,6 +252,13 @@ type messageServiceClient struct {
 	recallMessage      *connect.Client[v1.RecallMessageRequest, v1.RecallMessageResponse]
 	subscribe          *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
 	updateSubscription *connect.Client[v1.UpdateSubscriptionRequest, v1.UpdateSubscriptionResponse]
+	createChannel      *connect.Client[v1.CreateChannelRequest, v1.CreateChannelResponse]
+	addMembers         *connect.Client[v1.AddMembersRequest, v1.AddMembersResponse]
+	removeMembers      *connect.Client[v1.RemoveMembersRequest, v1.RemoveMembersResponse]
+	listMembers        *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
+	listChannels       *connect.Client[v1.ListChannelsRequest, v1.ListChannelsResponse]
+	markRead           *connect.Client[v1.MarkReadRequest, v1.MarkReadResponse]
+	sendTyping         *connect.Client[v1.SendTypingRequest, v1.SendTypingResponse]
 }
 
 // SendMessage calls parley.v1.MessageService.SendMessage.
@@ -236,6 +329,69 @@ func (c *messageServiceClient) UpdateSubscription(ctx context.Context, req *v1.U
 	return nil, err
 }
 
+// CreateChannel calls parley.v1.MessageService.CreateChannel.
+func (c *messageServiceClient) CreateChannel(ctx context.Context, req *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error) {
+	response, err := c.createChannel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AddMembers calls parley.v1.MessageService.AddMembers.
+func (c *messageServiceClient) AddMembers(ctx context.Context, req *v1.AddMembersRequest) (*v1.AddMembersResponse, error) {
+	response, err := c.addMembers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveMembers calls parley.v1.MessageService.RemoveMembers.
+func (c *messageServiceClient) RemoveMembers(ctx context.Context, req *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error) {
+	response, err := c.removeMembers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListMembers calls parley.v1.MessageService.ListMembers.
+func (c *messageServiceClient) ListMembers(ctx context.Context, req *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {
+	response, err := c.listMembers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListChannels calls parley.v1.MessageService.ListChannels.
+func (c *messageServiceClient) ListChannels(ctx context.Context, req *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error) {
+	response, err := c.listChannels.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// MarkRead calls parley.v1.MessageService.MarkRead.
+func (c *messageServiceClient) MarkRead(ctx context.Context, req *v1.MarkReadRequest) (*v1.MarkReadResponse, error) {
+	response, err := c.markRead.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SendTyping calls parley.v1.MessageService.SendTyping.
+func (c *messageServiceClient) SendTyping(ctx context.Context, req *v1.SendTypingRequest) (*v1.SendTypingResponse, error) {
+	response, err := c.sendTyping.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // MessageServiceHandler is an implementation of the parley.v1.MessageService service.
 type MessageServiceHandler interface {
 	// SendMessage appends one message to a channel, which the first send makes. It answers once the entry is durable.
@@ -265,8 +421,30 @@ type MessageServiceHandler interface {
 	// an error whose ErrorDetail says whether to subscribe again, and for each channel from where.
 	Subscribe(context.Context, *v1.SubscribeRequest, *connect.ServerStream[v1.SubscribeResponse]) error
 	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Only the stream's own subject may;
-	// anyone else's session id, and one that has ended, is `not_found`.
+	// anyone else's session id, and one that has ended, is `not_found`. The call may land on any node.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
+	// CreateChannel makes a channel before its first message, with members, and says for good whether it takes members
+	// only. It wants the capability `manage`. The caller becomes a member. Over an existing channel it is
+	// `already_exists`, and changes nothing.
+	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
+	// AddMembers makes users members of a channel, which lists it as theirs; who is one already stays one. It wants
+	// `manage`; anyone who may subscribe to an open channel may add himself.
+	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
+	// RemoveMembers takes users off a channel; who is no member is passed over. Live streams of a removed member lose a
+	// members-only channel within a second, on every node. It wants `manage`; anyone may remove himself.
+	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
+	// ListMembers returns a channel's members by user id. It wants `history`.
+	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
+	// ListChannels returns the caller's channels by id, those that the token covers with any action: where he is a member,
+	// and open ones in which he has sent or marked something read since he last left. Heads, counts and last messages may
+	// be 100 ms behind what was acknowledged.
+	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
+	// MarkRead moves the caller's read cursor of a channel forward; a place behind it changes nothing. A send moves the
+	// sender's own cursor too, within 100 ms. Above the log's head it is `out_of_range`. It wants `history`.
+	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
+	// SendTyping tells a channel's live subscribers that the caller is typing. It is kept nowhere and may be lost; send it
+	// again every 3 s or so while it holds, and show it for 6 s. More than one a second is passed over. It wants `send`.
+	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
 // NewMessageServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -326,6 +504,50 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		connect.WithSchema(messageServiceMethods.ByName("UpdateSubscription")),
 		connect.WithHandlerOptions(opts...),
 	)
+	messageServiceCreateChannelHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceCreateChannelProcedure,
+		svc.CreateChannel,
+		connect.WithSchema(messageServiceMethods.ByName("CreateChannel")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceAddMembersHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceAddMembersProcedure,
+		svc.AddMembers,
+		connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceRemoveMembersHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceRemoveMembersProcedure,
+		svc.RemoveMembers,
+		connect.WithSchema(messageServiceMethods.ByName("RemoveMembers")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceListMembersHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceListMembersProcedure,
+		svc.ListMembers,
+		connect.WithSchema(messageServiceMethods.ByName("ListMembers")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceListChannelsHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceListChannelsProcedure,
+		svc.ListChannels,
+		connect.WithSchema(messageServiceMethods.ByName("ListChannels")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceMarkReadHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceMarkReadProcedure,
+		svc.MarkRead,
+		connect.WithSchema(messageServiceMethods.ByName("MarkRead")),
+		connect.WithHandlerOptions(opts...),
+	)
+	messageServiceSendTypingHandler := connect.NewUnaryHandlerSimple(
+		MessageServiceSendTypingProcedure,
+		svc.SendTyping,
+		connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/parley.v1.MessageService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MessageServiceSendMessageProcedure:
@@ -344,6 +566,20 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 			messageServiceSubscribeHandler.ServeHTTP(w, r)
 		case MessageServiceUpdateSubscriptionProcedure:
 			messageServiceUpdateSubscriptionHandler.ServeHTTP(w, r)
+		case MessageServiceCreateChannelProcedure:
+			messageServiceCreateChannelHandler.ServeHTTP(w, r)
+		case MessageServiceAddMembersProcedure:
+			messageServiceAddMembersHandler.ServeHTTP(w, r)
+		case MessageServiceRemoveMembersProcedure:
+			messageServiceRemoveMembersHandler.ServeHTTP(w, r)
+		case MessageServiceListMembersProcedure:
+			messageServiceListMembersHandler.ServeHTTP(w, r)
+		case MessageServiceListChannelsProcedure:
+			messageServiceListChannelsHandler.ServeHTTP(w, r)
+		case MessageServiceMarkReadProcedure:
+			messageServiceMarkReadHandler.ServeHTTP(w, r)
+		case MessageServiceSendTypingProcedure:
+			messageServiceSendTypingHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -383,4 +619,32 @@ func (UnimplementedMessageServiceHandler) Subscribe(context.Context, *v1.Subscri
 
 func (UnimplementedMessageServiceHandler) UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.UpdateSubscription is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.CreateChannel is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.AddMembers is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.RemoveMembers is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.ListMembers is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.ListChannels is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.MarkRead is not implemented"))
+}
+
+func (UnimplementedMessageServiceHandler) SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.MessageService.SendTyping is not implemented"))
 }
