@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
@@ -24,9 +25,10 @@ import (
 
 // backends are the three engines below the pipeline.
 type backends struct {
-	store message.Store
-	redis redis.UniversalClient
-	bus   *natsbus.Bus
+	store    message.Store
+	channels channel.Store
+	redis    redis.UniversalClient
+	bus      *natsbus.Bus
 	// failed is closed when the store has failed for good and the process must end; nil if it never does.
 	failed <-chan struct{}
 	// notes tell the user of `parleyd dev` what runs, and what a restart loses.
@@ -46,7 +48,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
 	done.push("store", store.Close)
-	b.store, b.failed = store, store.Failed()
+	b.store, b.channels, b.failed = store, store.Channels(), store.Failed()
 	b.notes = append(b.notes, "messages: embedded store in "+filepath.Join(dir, "store")+", every acknowledged message is on disk")
 
 	if err := b.openDevRedis(ctx, dir, log, done); err != nil {
@@ -139,7 +141,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
 	done.push("store", store.Close)
-	b.store = store
+	b.store, b.channels = store, store.Channels()
 
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	if err := b.connectRedis(redisstore.ClientConfig{

@@ -72,7 +72,9 @@ func devSecret(dir string) ([]byte, error) {
 func devToken(secret []byte) (string, error) {
 	return authn.Mint(secret, devSubject, devTokenTTL, []ident.Capability{{
 		Pattern: "*",
-		Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs},
+		Actions: []ident.Action{
+			ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage,
+		},
 	}})
 }
 

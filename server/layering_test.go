@@ -56,7 +56,21 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/message/"},
-		imports:  []string{"server/internal/fault", "server/internal/ident"},
+		imports:  []string{"server/internal/fault", "server/internal/ident", "server/internal/pagetoken"},
+		never:    outside,
+	},
+	{
+		name:     "channels stand on the log",
+		packages: []string{"server/internal/channel/"},
+		imports: []string{
+			"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/pagetoken",
+		},
+		never: outside,
+	},
+	{
+		name:     "page tokens",
+		packages: []string{"server/internal/pagetoken/"},
+		imports:  []string{"server/internal/fault"},
 		never:    outside,
 	},
 	{
@@ -69,16 +83,28 @@ var layers = []layer{
 	{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
-		imports:  []string{"server/internal/message", "server/internal/fault"},
+		imports:  []string{"server/internal/message", "server/internal/channel", "server/internal/fault"},
 		never:    outside,
+	},
+	{
+		name:     "nodes talk in records of their own, over whatever carries them",
+		packages: []string{"server/internal/cluster/"},
+		imports: []string{
+			"server/internal/message", "server/internal/channel", "server/internal/fanout", "server/internal/fault",
+			"gen/go/parley/cluster/",
+		},
+		never: []string{
+			module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
+			"github.com/cockroachdb/",
+		},
 	},
 	{
 		name:     "adapters know the domain and their driver",
 		packages: []string{"server/internal/store/", "server/internal/natsbus/", "server/internal/redisproc/"},
 		except:   []string{"server/internal/store/storetest"},
 		imports: []string{
-			"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/feed",
-			"server/internal/fanout", "gen/go/parley/cluster/",
+			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
+			"server/internal/feed", "server/internal/fanout", "server/internal/cluster", "gen/go/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -86,8 +112,8 @@ var layers = []layer{
 		name:     "the transport knows the domain",
 		packages: []string{"server/internal/rpc/"},
 		imports: []string{
-			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/fault", "server/internal/ident",
-			"server/internal/fanout", "server/internal/telemetry",
+			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
+			"server/internal/ident", "server/internal/fanout", "server/internal/telemetry",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -118,6 +144,17 @@ var layers = []layer{
 		name:     "clients use the SDK",
 		packages: []string{"clients/"},
 		imports:  []string{"sdk/go/", "gen/", "clients/"},
+		never:    []string{module + "server"},
+	},
+	{
+		name:     "the rig runs binaries and knows none of them from inside",
+		packages: []string{"internal/rig/"},
+		never:    []string{module + "server", module + "gen/", module + "sdk/"},
+	},
+	{
+		name:     "the fault harness is a user",
+		packages: []string{"chaos/"},
+		imports:  []string{"sdk/go", "gen/", "internal/rig", "chaos/"},
 		never:    []string{module + "server"},
 	},
 }

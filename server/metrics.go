@@ -20,6 +20,7 @@ type pipelineMetrics struct {
 	batchSize metric.Int64Histogram
 	inserts   metric.Float64Histogram
 	lists     metric.Int64Counter
+	forwards  metric.Int64Counter
 }
 
 func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
@@ -41,7 +42,19 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 		metric.WithUnit("{page}")); err != nil {
 		return nil, err
 	}
+	if m.forwards, err = meter.Int64Counter("parley.cluster.forwards",
+		metric.WithDescription("Writes passed to their home node, by what became of that: answered, refused, nobody there, "+
+			"unanswered in time, or not tried (shunned)."), metric.WithUnit("{request}")); err != nil {
+		return nil, err
+	}
 	return &m, nil
+}
+
+// onForward is the hook of the writer that forwards.
+func (m *pipelineMetrics) onForward(ctx context.Context) func(string) {
+	return func(result string) {
+		m.forwards.Add(ctx, 1, metric.WithAttributes(attribute.String("result", result)))
+	}
 }
 
 var (

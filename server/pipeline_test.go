@@ -139,7 +139,7 @@ func (s *stream) entries(channel string) []*parleyv1.ChannelEvent {
 	defer s.mu.Unlock()
 	var out []*parleyv1.ChannelEvent
 	for _, e := range s.events {
-		if e.GetChannelId() == channel && e.GetState() == nil && e.GetGap() == nil {
+		if e.GetChannelId() == channel && e.GetSeq() > 0 && e.GetState() == nil && e.GetGap() == nil && e.GetLost() == nil {
 			out = append(out, e)
 		}
 	}

@@ -28,6 +28,8 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-running.Done():
 	case <-s.failed:
 		broken = errStoreFailed
+	case <-s.outlived:
+		broken = errEpochReplaced
 	}
 
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Limits.DrainTimeout)
@@ -58,6 +60,7 @@ func served(err error) error {
 func (s *Server) drain(ctx context.Context) error {
 	s.draining.Store(true)
 	s.handler.Health.SetServing(false)
+	s.roster.Leave() // before anything else ends: the others take the work over meanwhile
 	// Most of the time may go to clients; the engines need the rest to save what they have.
 	clients, cancel := context.WithTimeout(ctx, s.cfg.Limits.DrainTimeout*3/4)
 	defer cancel()

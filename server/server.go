@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -57,10 +60,10 @@ type Server struct {
 	log   *slog.Logger
 	done  closers
 	notes []string
-	// failed is closed when the store has failed for good.
-	failed <-chan struct{}
+	// failed is closed when the store has failed for good, outlived when its epoch was replaced.
+	failed, outlived <-chan struct{}
 
-	writer  *message.Writer
+	roster  *cluster.Roster
 	hub     *fanout.Hub
 	handler *rpc.Handler
 	api     *http.Server
@@ -162,11 +165,20 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		return fmt.Errorf("make the cache: %w", err)
 	}
 	reader := message.NewReader(b.store, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
+	outlived, stopWatching := watchEpoch(ctx, b.store, id.Epoch, s.log)
+	s.outlived = outlived
+	s.done.push("epoch watcher", func(context.Context) error { stopWatching(); return nil })
 
+	nodes := b.bus.Nodes()
+	s.roster = cluster.NewRoster(cluster.RosterConfig{
+		Transport: nodes, Address: s.cfg.Listen, Logger: s.log,
+		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
+	})
 	if err := s.startFeed(ctx, b, cache, tel); err != nil {
 		return err
 	}
 	s.hub = fanout.New(fanout.Config{
+		Node:       s.roster.ID(),
 		QueueBytes: s.cfg.Limits.QueueBytes, QueueEvents: s.cfg.Limits.QueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
 		HeartbeatInterval:     s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerSession: s.cfg.Limits.ChannelsPerStream,
@@ -175,21 +187,68 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	}, b.bus, reader, rpc.Encoder{})
 	s.done.push("hub", func(context.Context) error { s.hub.Close(); return nil })
 
-	s.writer = message.NewWriter(ctx, b.store, id.Buckets, message.WriterConfig{
+	local := message.NewWriter(ctx, b.store, id.Buckets, message.WriterConfig{
 		OnInsert: metrics.onInsert(ctx), Logger: s.log,
 	})
-	s.done.push("writer", s.writer.Close)
-	return s.buildTransport(ctx, message.NewService(s.writer, reader, id), tel)
+	s.done.push("writer", local.Close)
+	writer := cluster.NewWriter(s.roster, nodes, local, id.Buckets, cluster.WriterConfig{
+		OnForward: metrics.onForward(ctx), Logger: s.log,
+	})
+	sessions := cluster.NewSessions(s.roster, nodes, s.hub, s.log)
+	changes := cluster.NewChanges(nodes, s.log)
+	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
+	if err := s.startFleet(ctx, writer, sessions, changes, channel.NewWatcher(channel.WatcherConfig{
+		Store: b.channels, Access: access, Hub: s.hub, Logger: s.log,
+	})); err != nil {
+		return err
+	}
+	return s.buildTransport(ctx, rpc.Deps{
+		Messages: message.NewService(writer, reader, id, access),
+		Channels: channel.NewService(channel.ServiceConfig{
+			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: changes.Publish, Secret: id.Secret, Logger: s.log,
+		}),
+		Access: access, Sessions: sessions, Hub: s.hub, Telemetry: tel,
+		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
+	})
 }
 
-func (s *Server) buildTransport(ctx context.Context, svc *message.Service, tel *telemetry.Telemetry) error {
+// startFleet joins the other nodes. What it starts ends before what it works on does, in reverse.
+func (s *Server) startFleet(
+	ctx context.Context, writer *cluster.Writer, sessions *cluster.Sessions, changes *cluster.Changes, watcher *channel.Watcher,
+) error {
+	if err := watcher.Start(ctx); err != nil {
+		return err
+	}
+	s.done.push("watcher of members", func(context.Context) error { watcher.Stop(); return nil })
+	unhear, err := changes.Listen(watcher.Hint)
+	if err != nil {
+		return err
+	}
+	s.done.push("changes of members", func(context.Context) error { unhear(); return nil })
+	if err := sessions.Start(); err != nil {
+		return err
+	}
+	s.done.push("session calls", func(context.Context) error { sessions.Stop(); return nil })
+	if err := writer.Start(); err != nil {
+		return err
+	}
+	s.done.push("forwarded writes", func(context.Context) error { writer.Stop(); return nil })
+	if err := s.roster.Start(ctx); err != nil {
+		return err
+	}
+	s.done.push("roster", func(context.Context) error { s.roster.Stop(); return nil })
+	return nil
+}
+
+// buildTransport puts the API over what it calls; deps lacks the verifier.
+func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
 	if err != nil {
 		return fmt.Errorf("auth.public_keys: %w", err)
 	}
 	verifying, stop := context.WithCancel(ctx)
 	s.done.push("token keys", func(context.Context) error { stop(); return nil })
-	verifier, err := authn.New(verifying, authn.Config{
+	deps.Verifier, err = authn.New(verifying, authn.Config{
 		Secret: []byte(s.cfg.Auth.HS256Secret.Reveal()), PublicKeys: keys, JWKSURL: s.cfg.Auth.JWKSURL,
 		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Logger: s.log,
 	})
@@ -204,10 +263,7 @@ func (s *Server) buildTransport(ctx context.Context, svc *message.Service, tel *
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}
-	s.handler, err = rpc.NewHandler(cfg, rpc.Deps{
-		Messages: svc, Hub: s.hub, Verifier: verifier, Telemetry: tel,
-		Limiter: limit.New(limit.Config{PerSecond: l.RequestsPerSecond, Burst: l.RequestBurst}),
-	})
+	s.handler, err = rpc.NewHandler(cfg, deps)
 	if err != nil {
 		return err
 	}
@@ -223,23 +279,37 @@ func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.C
 	}
 	tracer := tel.Tracers.Tracer(scope)
 	feeder, err := feed.NewFeeder(feed.FeederConfig{
-		Log: b.store, Publisher: b.bus, Metrics: metrics, Tracer: tracer, Logger: s.log,
+		Log: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the feeder: %w", err)
 	}
 	builder, err := feed.NewBuilder(feed.BuilderConfig{
-		Source: b.bus, Cache: cache, Reader: b.store, Keep: cache.Keep(), Metrics: metrics, Tracer: tracer, Logger: s.log,
+		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Reader: b.store, Keep: cache.Keep(), Owner: s.roster,
+		Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the cache builder: %w", err)
 	}
+	advancer := feed.NewAdvancer(feed.AdvancerConfig{
+		Source: b.bus.Group(channelGroup, channelBatch), Rows: b.channels, Identity: b.store.Identity(), Owner: s.roster,
+		Logger: s.log,
+	})
 	feeder.Start(ctx)
 	s.done.push("feeder", func(context.Context) error { feeder.Stop(); return nil })
 	builder.Start(ctx)
 	s.done.push("cache builder", func(context.Context) error { builder.Stop(); return nil })
+	advancer.Start(ctx)
+	s.done.push("channel rows", func(context.Context) error { advancer.Stop(); return nil })
 	return nil
 }
+
+// The durable consumers of the event stream, and the most events that each takes at once: rows are joined per channel,
+// so many events make one write.
+const (
+	cacheGroup, cacheBatch     = "redis_cache_group", 256
+	channelGroup, channelBatch = "channel_group", 2048
+)
 
 func (s *Server) listen(ctx context.Context, ops http.Handler) error {
 	var lc net.ListenConfig

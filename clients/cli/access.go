@@ -16,7 +16,7 @@ const (
 	defaultAddr   = "http://127.0.0.1:8080"
 )
 
-// access is where the server is and how to get in.
+// access is where the server is, or the nodes of a fleet with commas between them, and how to get in.
 type access struct{ addr, token string }
 
 // access takes each of the two from its flag, else from the environment, else from the files of a local server. That
@@ -54,7 +54,17 @@ func (s *session) devFile(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-func isLoopback(addr string) bool {
+// isLoopback reports whether all addresses are of this machine.
+func isLoopback(addrs string) bool {
+	for addr := range strings.SplitSeq(addrs, ",") {
+		if !isLoopbackOne(strings.TrimSpace(addr)) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLoopbackOne(addr string) bool {
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
 	}

@@ -1,4 +1,5 @@
-// Package cli is the command line of Parley: send, follow, read and import messages, and mint tokens for development.
+// Package cli is the command line of Parley: send, follow, read and import messages, look after channels and their members,
+// and mint tokens for development.
 package cli
 
 import (
@@ -22,7 +23,7 @@ const (
 
 // commands are the flags and commands; kong makes the parser from it.
 type commands struct {
-	Addr    string `help:"Server: host:port or URL. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." placeholder:"ADDR"`
+	Addr    string `help:"Server: host:port or URL; several with commas for a fleet. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." aliases:"server" placeholder:"ADDR,..."`
 	Token   string `help:"Bearer token. Default: $PARLEY_TOKEN, else the token that a local 'parleyd dev' wrote." placeholder:"TOKEN"`
 	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
 	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
@@ -30,6 +31,9 @@ type commands struct {
 	Send    sendCommand    `cmd:"" help:"Send a message."`
 	Tail    tailCommand    `cmd:"" help:"Follow channels live, one line per message."`
 	History historyCommand `cmd:"" help:"Read a channel's messages."`
+	Channel channelCommand `cmd:"" help:"Make channels, change and list their members, list your own channels."`
+	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a place in its log."`
+	Typing  typingCommand  `cmd:"" help:"Tell a channel's followers that you are typing."`
 	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
 }
@@ -94,6 +98,18 @@ type patience struct {
 
 func (p patience) context(s *session) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.ctx, p.Timeout)
+}
+
+// with does work with a client, within the time.
+func (p patience) with(s *session, work func(ctx context.Context, client *parley.Client) error) error {
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := p.context(s)
+	defer cancel()
+	return work(ctx, client)
 }
 
 // client connects with the address and the token that flags, environment and files give.

@@ -108,6 +108,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"send", "room", "--lines", "text"}, 2},
 		{[]string{"tail", "room", "--after", "3", "--from-start"}, 2},
 		{[]string{"history", "room", "--limit", "0"}, 2},
+		{[]string{"channel"}, 2},
+		{[]string{"channel", "add", "room"}, 2},
+		{[]string{"channel", "create"}, 2},
+		{[]string{"read", "room", "0"}, 2},
+		{[]string{"typing"}, 2},
+		{[]string{"--addr", "http://a,https://b", "send", "room", "text"}, 2},
 		{[]string{"import", "somewhere"}, 2},
 		{[]string{"--addr", "ftp://host", "send", "room", "text"}, 2},
 		{[]string{"token", "--sub", "two words"}, 2},
@@ -206,13 +212,8 @@ func TestAccess(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	dir := t.TempDir()
-	write := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("dev-addr", "http://"+s.Addr())
-	write("dev-token", "from-file")
+	writeFile(t, dir, "dev-addr", "http://"+s.Addr())
+	writeFile(t, dir, "dev-token", "from-file")
 	for name, one := range map[string]struct {
 		env  map[string]string
 		args []string
@@ -329,7 +330,7 @@ func TestToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := runWith(t, nil, "", "--data-dir", dir, "token", "--sub", "auth0|42", "--ttl", "2h",
-		"--cap", "channel:*=send,history", "--cap", "channel:irc-*=send_as").wantOK(t)
+		"--cap", "channel:*=send,history,manage", "--cap", "channel:irc-*=send_as").wantOK(t)
 	claims := jwt.MapClaims{}
 	_, err := jwt.ParseWithClaims(strings.TrimSpace(got.stdout), claims, func(*jwt.Token) (any, error) { return []byte(secret), nil },
 		jwt.WithValidMethods([]string{"HS256"}), jwt.WithExpirationRequired(), jwt.WithIssuedAt())
@@ -339,13 +340,20 @@ func TestToken(t *testing.T) {
 	if life := claims["exp"].(float64) - claims["iat"].(float64); life != 7200 || claims["sub"] != "auth0|42" {
 		t.Errorf("claims %v", claims)
 	}
-	want := map[string]any{"channel:*": []any{"send", "history"}, "channel:irc-*": []any{"send_as"}}
+	want := map[string]any{"channel:*": []any{"send", "history", "manage"}, "channel:irc-*": []any{"send_as"}}
 	if fmt.Sprint(claims["cap"]) != fmt.Sprint(want) {
 		t.Errorf("capabilities %v, want %v", claims["cap"], want)
 	}
 	one := runWith(t, nil, "", "--data-dir", dir, "token", "--sub", "ann", "--json").wantOK(t).objects(t)
 	if len(one) != 1 || one[0]["sub"] != "ann" || one[0]["token"] == "" {
 		t.Errorf("for programs: %v", one)
+	}
+}
+
+func writeFile(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

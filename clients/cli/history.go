@@ -46,7 +46,7 @@ func (c *historyCommand) Run(s *session) error {
 		opts = append(opts, parley.Limit(c.Limit))
 	}
 	out := bufio.NewWriter(s.stdout)
-	p := printer{w: out, json: s.flags.JSON}
+	p := printer{w: out, side: s.stderr, json: s.flags.JSON}
 	if err := c.write(s, client, p, ascending, opts); err != nil {
 		_ = out.Flush()
 		return err

@@ -13,13 +13,13 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// printer writes lines for people or JSON for programs.
+// printer writes lines for people or JSON for programs. What is no message goes to the side output for people.
 type printer struct {
-	w    io.Writer
-	json bool
+	w, side io.Writer
+	json    bool
 }
 
-func (s *session) printer() printer { return printer{w: s.stdout, json: s.flags.JSON} }
+func (s *session) printer() printer { return printer{w: s.stdout, side: s.stderr, json: s.flags.JSON} }
 
 // print writes value as JSON, or text, as the user asked.
 func (p printer) print(value any, text string) error {
@@ -72,6 +72,10 @@ func (p printer) event(e parley.Event) error {
 	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
 	case parley.EventGap:
 		return p.gap(e)
+	case parley.EventLost:
+		return p.lost(e)
+	case parley.EventTyping:
+		return p.typing(e)
 	case parley.EventChannelState:
 		return nil
 	default:
@@ -104,6 +108,42 @@ func (p printer) gap(e parley.Event) error {
 		Event: "gap", ChannelID: e.ChannelID, FromSeq: e.Gap.GetFromSeq(), ToSeq: e.Gap.GetToSeq(), Reason: reason,
 		Epoch: e.Gap.GetEpoch(),
 	}, text)
+}
+
+// lostJSON is the loss of a channel for programs.
+type lostJSON struct {
+	Event     string `json:"event"`
+	ChannelID string `json:"channel_id"`
+	Seq       int64  `json:"seq"`
+	Epoch     string `json:"epoch"`
+	Reason    string `json:"reason"`
+}
+
+func (p printer) lost(e parley.Event) error {
+	reason := lowerName(e.Lost.GetReason().String(), "LOST_REASON_")
+	return p.aside(lostJSON{Event: "lost", ChannelID: e.ChannelID, Seq: e.Seq, Epoch: e.Epoch, Reason: reason},
+		fmt.Sprintf("-- %s: lost after %d (%s)", e.ChannelID, e.Seq, strings.ReplaceAll(reason, "_", " ")))
+}
+
+// typingJSON is somebody typing, for programs.
+type typingJSON struct {
+	Event     string `json:"event"`
+	ChannelID string `json:"channel_id"`
+	UserID    string `json:"user_id"`
+}
+
+func (p printer) typing(e parley.Event) error {
+	user := e.Typing.GetUserId()
+	return p.aside(typingJSON{Event: "typing", ChannelID: e.ChannelID, UserID: user},
+		fmt.Sprintf("-- %s: %s is typing", e.ChannelID, oneLine(user)))
+}
+
+// aside writes JSON to the output, or text beside it.
+func (p printer) aside(value any, text string) error {
+	if !p.json {
+		p.w = p.side
+	}
+	return p.print(value, text)
 }
 
 // line is `2026-01-31 12:34:56 general 42 <ann> hello`.

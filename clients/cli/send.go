@@ -108,11 +108,26 @@ func (c *sendCommand) send(ctx context.Context, s *session, client *parley.Clien
 // timeFormat is RFC 3339 with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
+// refusedChannels names the channels that an error is about, if it does.
+func refusedChannels(err error) string {
+	e, ok := errors.AsType[*parley.Error](err)
+	if !ok || len(e.Positions) == 0 {
+		return ""
+	}
+	ids := make([]string, len(e.Positions))
+	for i, p := range e.Positions {
+		ids[i] = p.ChannelID
+	}
+	return " (" + strings.Join(ids, ", ") + ")"
+}
+
 // explain says what a call was for, and what to do about the common failures.
 func explain(what string, err error) error {
 	switch {
 	case errors.Is(err, parley.ErrTokenInvalid), errors.Is(err, parley.ErrTokenExpired):
 		return fmt.Errorf("%s: %w (is the token meant for this server, and still good?)", what, err)
+	case errors.Is(err, parley.ErrNotMember):
+		return fmt.Errorf("%s: %w%s", what, err, refusedChannels(err))
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: gave up: %w", what, err)
 	default:

@@ -42,7 +42,10 @@ func (c *tailCommand) Run(s *session) error {
 	}
 	sub := client.Subscribe(s.ctx, opts...)
 	defer sub.Close()
-	written := 0
+	written, following := 0, make(map[string]bool)
+	for _, id := range c.Channels {
+		following[id] = true
+	}
 	for e, err := range sub.Events() {
 		if err != nil {
 			if errors.Is(err, context.Canceled) {
@@ -52,6 +55,11 @@ func (c *tailCommand) Run(s *session) error {
 		}
 		if err := s.printer().event(e); err != nil {
 			return fmt.Errorf("write: %w", err)
+		}
+		if e.Kind == parley.EventLost {
+			if delete(following, e.ChannelID); len(following) == 0 {
+				return errors.New("tail: no channel is left to follow")
+			}
 		}
 		if e.Message == nil {
 			continue

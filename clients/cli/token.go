@@ -17,7 +17,7 @@ var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 type tokenCommand struct {
 	Sub string        `help:"The user id that the token is for." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is good." default:"24h"`
-	Cap []string      `help:"A capability, as 'channel:<pattern>=<action>,...'; may be repeated. Actions: send, history, subscribe, moderate, send_as." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Cap []string      `help:"A capability, as 'channel:<pattern>=<action>,...'; may be repeated. Actions: send, history, subscribe, moderate, send_as, manage." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is a token for programs.

@@ -65,6 +65,21 @@ func TestBackoffDefaults(t *testing.T) {
 	}
 }
 
+// TestPacerMovesAtOnce has nodes fail one after another, each after a second or more: the next one is asked at once.
+func TestPacerMovesAtOnce(t *testing.T) {
+	t.Parallel()
+	c := &Client{backoff: Backoff{Base: time.Hour, Max: time.Hour}, tokens: &tokens{}}
+	var p pacer
+	for range 10 {
+		if wait, again := p.next(c, streamEnd{err: errEnded, lived: usefulAfter, moved: true}); wait != 0 || !again {
+			t.Fatalf("waits %s, again %v; want no wait", wait, again)
+		}
+	}
+	if wait, _ := p.next(c, streamEnd{err: errEnded, lived: usefulAfter}); wait == 0 {
+		t.Errorf("no wait before the next stream at the same node")
+	}
+}
+
 // TestPacerNeverSpins holds every way to come back at once to a wait, where the server ends each stream as it begins.
 func TestPacerNeverSpins(t *testing.T) {
 	t.Parallel()
@@ -77,6 +92,7 @@ func TestPacerNeverSpins(t *testing.T) {
 		"advice":  {advice: &none, lived: time.Millisecond},
 		"token":   {err: &Error{Code: 16, Reason: 105, Retryable: true}, token: "t", lived: time.Millisecond},
 		"dropped": {err: errEnded, lived: time.Millisecond},
+		"moving":  {err: errEnded, lived: time.Millisecond, moved: true},
 	} {
 		var p pacer
 		var total time.Duration

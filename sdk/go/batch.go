@@ -3,6 +3,7 @@ package parley
 import (
 	"context"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -53,7 +54,7 @@ func (c *Client) sendAll(ctx context.Context, b *batch) error {
 	var last error
 	for failures := 0; len(b.pending) > 0; {
 		before := len(b.pending)
-		err := c.sendPart(ctx, b, b.part())
+		node, err := c.sendPart(ctx, b, b.part(), batchAttempts*c.limit(failures))
 		if len(b.pending) < before {
 			failures, last = 0, nil
 		}
@@ -66,7 +67,7 @@ func (c *Client) sendAll(ctx context.Context, b *batch) error {
 			return b.giveUp(err)
 		}
 		last = err
-		if err := c.pause(ctx, "SendMessages", failures, err); err != nil {
+		if err := c.pause(ctx, "SendMessages", failures, node, err); err != nil {
 			return b.giveUp(err)
 		}
 		failures++
@@ -107,14 +108,14 @@ func (b *batch) giveUp(err error) error {
 }
 
 // sendPart makes one request and takes the settled messages from the pending ones. Its error is the first failure that
-// may pass, or that of the request as a whole.
-func (c *Client) sendPart(ctx context.Context, b *batch, part []int) error {
+// may pass, or that of the request as a whole; with the node that was asked.
+func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.Duration) (*endpoint, error) {
 	req := &parleyv1.SendMessagesRequest{Messages: make([]*parleyv1.SendMessageRequest, 0, len(part))}
 	for _, i := range part {
 		req.Messages = append(req.Messages, b.requests[i])
 	}
 	var res *parleyv1.SendMessagesResponse
-	err := c.call(ctx, batchAttempts*c.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
+	node, err := c.call(ctx, limit, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
 		res, err = rpc.SendMessages(ctx, req)
 		return err
 	})
@@ -125,9 +126,13 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int) error {
 		for _, i := range part {
 			b.results[i].Err = err
 		}
-		return err
+		return node, err
 	}
-	return c.settle(b, part, res.GetResults())
+	err = c.settle(b, part, res.GetResults())
+	if nodeFailed(err) {
+		c.endpoints.fail(node)
+	}
+	return node, err
 }
 
 // settle takes the answers of a part, in order.

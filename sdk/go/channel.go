@@ -34,6 +34,8 @@ type channel struct {
 	onStream bool
 	// tentative is true while the server has not yet agreed to the channel: a new stream must not stand or fall with it.
 	tentative bool
+	// lost is true once the channel's last event has arrived: no stream is asked for it any more.
+	lost bool
 	// holes counts how often entries after seq were skipped.
 	holes int
 
@@ -51,6 +53,9 @@ func newChannel(s Start) *channel {
 	return ch
 }
 
+// wanted reports whether a new stream is to begin with the channel.
+func (ch *channel) wanted() bool { return !ch.tentative && !ch.lost }
+
 // request is how a stream is asked for the channel from where it is.
 func (ch *channel) request() *parleyv1.ChannelPosition {
 	p := &parleyv1.ChannelPosition{ChannelId: ch.id}
@@ -63,6 +68,9 @@ func (ch *channel) request() *parleyv1.ChannelPosition {
 // accept judges an event that arrived and moves the position. The event returned is for the program where the verdict
 // is pass; for a server that keeps skipping, it is the gap, and the event itself is to be judged again.
 func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
+	if ch.lost {
+		return Event{}, drop
+	}
 	switch kind := ev.GetEvent().(type) {
 	case *parleyv1.ChannelEvent_State:
 		return ch.acceptState(ev, kind.State), pass
@@ -75,6 +83,13 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 			ch.epoch = epoch
 		}
 		return ch.event(EventGap, ev.GetSeq(), nil, func(e *Event) { e.Gap = kind.Gap }), pass
+	case *parleyv1.ChannelEvent_Lost:
+		return ch.lose(kind.Lost), pass
+	case *parleyv1.ChannelEvent_Typing:
+		if !ch.begun {
+			return Event{}, drop
+		}
+		return ch.event(EventTyping, 0, nil, func(e *Event) { e.Typing = kind.Typing }), pass
 	case *parleyv1.ChannelEvent_Sent:
 		return ch.acceptEntry(ev, EventSent, kind.Sent)
 	case *parleyv1.ChannelEvent_Edited:
@@ -119,6 +134,12 @@ func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Mes
 	return ch.event(EventGap, gap.GetToSeq(), nil, func(e *Event) { e.Gap = gap }), pass
 }
 
+// lose makes the channel's last event.
+func (ch *channel) lose(lost *parleyv1.ChannelLost) Event {
+	ch.lost, ch.onStream = true, false
+	return ch.event(EventLost, ch.seq, nil, func(e *Event) { e.Lost = lost })
+}
+
 func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event)) Event {
 	e := Event{Kind: kind, ChannelID: ch.id, Seq: seq, Epoch: ch.epoch, Message: m}
 	if fill != nil {
@@ -130,6 +151,9 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 // hand records that the program takes the event. A state moves nothing but a channel that starts live; what follows a
 // position that was lost comes with a gap.
 func (ch *channel) hand(e Event) {
+	if e.Kind == EventTyping || e.Kind == EventLost {
+		return
+	}
 	if e.Kind == EventChannelState && ch.hasHanded {
 		if ch.handed.Epoch == "" {
 			ch.handed.Epoch = e.Epoch

@@ -35,10 +35,13 @@ type Error struct {
 	RetryAfter time.Duration
 	// RequestID finds the request in the server's log; may be empty.
 	RequestID string
-	// Positions are where a cut stream stood, by what the server had sent.
+	// Positions are where a cut stream stood, by what the server had sent; with ErrNotMember from Subscribe, the channels
+	// refused.
 	Positions []Position
 
-	cause error
+	// unanswered is true if the failure arose on the client's side, for want of a sound answer.
+	unanswered bool
+	cause      error
 }
 
 // Error gives the text for people, with the reason where there is one.
@@ -88,6 +91,9 @@ var (
 	ErrResync            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RESYNC)
 	ErrTooLarge          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOO_LARGE)
 	ErrLimitExceeded     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED)
+	ErrNotMember         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER)
+	ErrChannelExists     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
+	ErrChannelNotFound   error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND)
 	ErrRateLimited       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED)
 	ErrStoreUnavailable  error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
 	ErrOutcomeUnknown    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
@@ -109,7 +115,7 @@ func toError(err error) error {
 	}
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
-		return &Error{Code: connect.CodeUnknown, Message: err.Error(), Retryable: true, cause: err}
+		return &Error{Code: connect.CodeUnknown, Message: err.Error(), Retryable: true, unanswered: true, cause: err}
 	}
 	e := &Error{Code: ce.Code(), Message: ce.Message(), RequestID: ce.Meta().Get("X-Request-Id"), cause: err}
 	if detail := findDetail(ce); detail != nil {
@@ -121,6 +127,7 @@ func toError(err error) error {
 	} else {
 		// The client's own side: a broken connection has many codes. What cannot get better is an answer too large to read.
 		e.Retryable = ce.Code() != connect.CodeResourceExhausted && ce.Code() != connect.CodeUnimplemented
+		e.unanswered = true
 	}
 	return e
 }

@@ -23,6 +23,11 @@ const (
 	// EventGap says that entries can't be had. The subscription goes on behind them; what the program holds of the
 	// channel is to be loaded anew with History.
 	EventGap
+	// EventLost is a channel's last event: it takes members only, and the user is none any more. The subscription goes on
+	// for the others; to follow the channel again, Add it.
+	EventLost
+	// EventTyping says that somebody is typing; show it for 6 s. It has no place in the log.
+	EventTyping
 )
 
 // String gives the kind's name in lower case.
@@ -38,6 +43,10 @@ func (k EventKind) String() string {
 		return "channel_state"
 	case EventGap:
 		return "gap"
+	case EventLost:
+		return "lost"
+	case EventTyping:
+		return "typing"
 	default:
 		return "unknown"
 	}
@@ -48,7 +57,8 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind      EventKind
 	ChannelID string
-	// Seq is the entry's place in the log; for a state and a gap, the position from which the channel goes on.
+	// Seq is the entry's place in the log; for a state and a gap, the position from which the channel goes on; for
+	// EventLost the position up to which events had come; 0 for EventTyping.
 	Seq   int64
 	Epoch string
 	// Message is set for EventSent, EventEdited and EventRecalled.
@@ -57,6 +67,10 @@ type Event struct {
 	Channel *parleyv1.ChannelState
 	// Gap is set for EventGap. Its reason is unspecified where the server itself skipped entries, again and again.
 	Gap *parleyv1.ChannelGap
+	// Lost is set for EventLost.
+	Lost *parleyv1.ChannelLost
+	// Typing is set for EventTyping, and names the user.
+	Typing *parleyv1.Typing
 }
 
 // State is what a subscription is doing.
@@ -99,4 +113,7 @@ type StateChange struct {
 	Err error
 	// Wait is how long StateWaiting lasts.
 	Wait time.Duration
+	// Addr is the address of the node: for StateLive the stream's, for StateWaiting the last stream's, which is empty if
+	// none was tried for want of a token.
+	Addr string
 }

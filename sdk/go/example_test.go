@@ -67,8 +67,12 @@ func Example_subscribe() {
 			fmt.Println(event.ChannelID, event.Message.GetContent())
 		case parley.EventGap:
 			fmt.Println("load anew:", event.ChannelID)
+		case parley.EventLost:
+			fmt.Println("no member any more:", event.ChannelID)
 		}
-		stored, _ = sub.Position(event.ChannelID)
+		if p, ok := sub.Position("general"); ok {
+			stored = p
+		}
 	}
 }
 
@@ -131,3 +135,82 @@ type exampleTB struct{ testing.TB }
 func (exampleTB) Helper()                   {}
 func (exampleTB) Cleanup(func())            {}
 func (exampleTB) Fatalf(f string, a ...any) { log.Fatalf(f, a...) }
+
+// Make a channel for a few, see what is unread, and read it.
+func Example_channels() {
+	server := parleytest.Start(exampleTB{})
+	defer server.Kill()
+	ctx := context.Background()
+	client, err := parley.New(server.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	_, err = client.CreateChannel(ctx, "project-x", parley.MembersOnly(), parley.WithMembers("ann", "bob"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.Post("project-x", "ann", "shall we?")
+	for mine, err := range client.Channels(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(mine.GetChannel().GetChannelId(), mine.GetUnread(), mine.GetLastMessage().GetContent())
+	}
+	cursor, err := client.MarkRead(ctx, "project-x", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("unread:", cursor.Unread)
+	if err := client.RemoveMembers(ctx, "project-x", "bob"); err != nil {
+		log.Fatal(err)
+	}
+	for member, err := range client.Members(ctx, "project-x") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("member:", member.GetUserId())
+	}
+	// Output:
+	// project-x 1 shall we?
+	// unread: 0
+	// member: ann
+	// member: tester
+}
+
+// Use a fleet: the client sticks to one node, and moves with its calls and subscriptions when that one fails.
+func Example_fleet() {
+	fleet := parleytest.StartFleet(exampleTB{}, 3)
+	ctx := context.Background()
+	client, err := parley.New(parleytest.Addrs(fleet...)) // "host-a:8080,host-b:8080,host-c:8080"
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	sub := client.Subscribe(ctx, parley.FromStart("general"))
+	defer sub.Close()
+
+	for i, node := range fleet {
+		if _, err := client.Send(ctx, "general", fmt.Sprint("message ", i+1)); err != nil {
+			log.Fatal(err)
+		}
+		for event, err := range sub.Events() {
+			if err != nil {
+				log.Fatal(err)
+			}
+			if event.Kind == parley.EventSent {
+				fmt.Println(event.Seq, event.Message.GetContent())
+				break
+			}
+		}
+		if i < 2 {
+			node.Kill()
+		}
+	}
+	fleet[2].Kill()
+	// Output:
+	// 1 message 1
+	// 2 message 2
+	// 3 message 3
+}

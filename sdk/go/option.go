@@ -30,8 +30,10 @@ const (
 )
 
 const (
-	// attemptTimeout bounds one attempt of a call, and the wait for a stream's first frame.
-	attemptTimeout = 10 * time.Second
+	// attemptTimeout bounds the first attempt of a call, and the wait for a stream's first frame.
+	attemptTimeout = 5 * time.Second
+	// tokenTimeout bounds one call of a token source.
+	tokenTimeout = 10 * time.Second
 	// maxReadBytes bounds a message that the client reads. Servers send frames and pages of about 1 MiB.
 	maxReadBytes = 16 << 20
 )
@@ -86,8 +88,9 @@ func WithProtocol(p Protocol) Option { return func(c *config) { c.protocol = p }
 // WithBackoff sets the waits between attempts; a field that is zero keeps its default.
 func WithBackoff(b Backoff) Option { return func(c *config) { c.backoff = b } }
 
-// WithAttemptTimeout bounds one attempt of a call and the wait for a stream's first frame. The default is 10 s. What
-// bounds a call as a whole is its context.
+// WithAttemptTimeout bounds the first attempt of a call and the wait for a stream's first frame. The default is 5 s. A
+// second attempt may take twice, later ones four times as long, those of a batch three times that. What bounds a call as
+// a whole is its context.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if d > 0 {

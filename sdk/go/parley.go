@@ -4,6 +4,9 @@
 // iterates over history, and subscribes: a Subscription reconnects by itself, goes on from where it was, and delivers
 // each entry of a channel's log once and in order, or says with a gap event which ones can't be had.
 //
+// Given the addresses of several nodes, a Client sticks to one and moves on when that one fails; ids, positions and
+// subscriptions go with it.
+//
 // What this package does at each failure (states, codes, waits) is what sdk/SPEC.md asks of every SDK.
 package parley
 
@@ -18,10 +21,10 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// Client calls one Parley server, or the fleet behind one address. It is safe for concurrent use; all calls and streams
-// of a client share its connections. A program wants one Client per identity, not one per call.
+// Client calls one Parley server, or a fleet of them. It is safe for concurrent use; all calls and streams of a client
+// share its connections. A program wants one Client per identity, not one per call.
 type Client struct {
-	endpoints endpoints
+	endpoints *endpoints
 	tokens    *tokens
 	backoff   Backoff
 	attempt   time.Duration
@@ -30,14 +33,15 @@ type Client struct {
 	closeIdle func()
 }
 
-// New makes a client of the server at addr: a `host:port`, which means http, or a URL with http or https. It does not
-// connect; the first call does. Plain http speaks HTTP/2 without TLS (h2c).
+// New makes a client of the server at addr: a `host:port`, which means http, or a URL with http or https. Several
+// addresses, with commas between them, name the nodes of a fleet: "a:8080,b:8080,c:8080"; all have the same scheme. New
+// does not connect; the first call does. Plain http speaks HTTP/2 without TLS (h2c).
 func New(addr string, opts ...Option) (*Client, error) {
 	cfg := defaultConfig()
 	for _, opt := range opts {
 		opt(&cfg)
 	}
-	base, err := parseAddr(addr)
+	addrs, scheme, err := parseAddrs(addr)
 	if err != nil {
 		return nil, fmt.Errorf("new client: %w", err)
 	}
@@ -47,12 +51,14 @@ func New(addr string, opts ...Option) (*Client, error) {
 	}
 	httpClient, closeIdle := cfg.httpClient, func() {}
 	if httpClient == nil {
-		own := newHTTPClient(base.Scheme)
+		own := newHTTPClient(scheme)
 		httpClient, closeIdle = own, own.CloseIdleConnections
 	}
 	return &Client{
-		endpoints: endpoints{parleyv1connect.NewMessageServiceClient(httpClient, base.String(), clientOpts...)},
-		tokens:    &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: cfg.attempt},
+		endpoints: newEndpoints(addrs, func(addr string) parleyv1connect.MessageServiceClient {
+			return parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...)
+		}),
+		tokens:    &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
 		backoff:   cfg.backoff.withDefaults(),
 		attempt:   cfg.attempt,
 		log:       cfg.log,
@@ -63,13 +69,6 @@ func New(addr string, opts ...Option) (*Client, error) {
 // Close closes the connections that no call uses. Subscriptions are closed by their own Close, or by the end of the
 // context that they were made with.
 func (c *Client) Close() { c.closeIdle() }
-
-// endpoints are the addresses that a client may call. There is one today; a client of a fleet will hold several, and
-// pick is where it will choose.
-type endpoints []parleyv1connect.MessageServiceClient
-
-// pick gives the endpoint for the next attempt.
-func (e endpoints) pick() parleyv1connect.MessageServiceClient { return e[0] }
 
 // authorize gives the context of one attempt, which carries the token, and the token itself.
 func (c *Client) authorize(ctx context.Context) (context.Context, string, error) {

@@ -15,31 +15,41 @@ import (
 type attemptFunc func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error
 
 // call makes one attempt within limit, and one more at once if the token was refused and can be replaced: a refused
-// call did nothing.
-func (c *Client) call(ctx context.Context, limit time.Duration, attempt attemptFunc) error {
+// call did nothing. It gives the node that was called last, nil if none was.
+func (c *Client) call(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
 	for again := true; ; again = false {
-		token, err := c.attemptOnce(ctx, limit, attempt)
+		node, token, err := c.attemptOnce(ctx, limit, attempt)
 		if token == "" || !refused(err) || !c.tokens.refuse(token) || !again {
-			return err
+			return node, err
 		}
 	}
 }
 
-func (c *Client) attemptOnce(ctx context.Context, limit time.Duration, attempt attemptFunc) (string, error) {
+func (c *Client) attemptOnce(
+	caller context.Context, limit time.Duration, attempt attemptFunc,
+) (node *endpoint, token string, err error) {
+	ctx, token, err := c.authorize(caller)
+	if err != nil {
+		return nil, "", toError(err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx, token, err := c.authorize(ctx)
-	if err != nil {
-		return "", toError(err)
-	}
-	return token, toError(attempt(ctx, c.endpoints.pick()))
+	node = c.endpoints.pick()
+	began := c.endpoints.now()
+	err = toError(attempt(ctx, node.rpc))
+	c.endpoints.judge(caller, node, began, limit, err)
+	return node, token, err
 }
+
+// limit is how long an attempt after the given number of failures may take. It grows: what is too long for a dead node
+// may be too short for a slow network.
+func (c *Client) limit(failures int) time.Duration { return c.attempt << min(failures, 2) }
 
 // retry makes attempts until one succeeds, fails for good, or ctx ends.
 func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) error {
 	var last error
 	for failures := 0; ; failures++ {
-		err := c.call(ctx, c.attempt, attempt)
+		node, err := c.call(ctx, c.limit(failures), attempt)
 		switch {
 		case err == nil:
 			return nil
@@ -49,16 +59,20 @@ func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) er
 			return err
 		}
 		last = err
-		if err := c.pause(ctx, name, failures, err); err != nil {
+		if err := c.pause(ctx, name, failures, node, err); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits before the next attempt. Its error is that of ctx, with the failure that was being waited out.
-func (c *Client) pause(ctx context.Context, name string, failures int, failure error) error {
+// pause waits before the next attempt, unless that is the first to go elsewhere. Its error is that of ctx, with the
+// failure that was being waited out.
+func (c *Client) pause(ctx context.Context, name string, failures int, node *endpoint, failure error) error {
 	wait := c.backoff.wait(failures, retryAfter(failure))
-	c.log.WarnContext(ctx, "retrying", "call", name, "wait", wait, "error", failure)
+	if failures == 0 && retryAfter(failure) == 0 && node != nil && c.endpoints.elsewhere(node) {
+		wait = 0
+	}
+	c.log.WarnContext(ctx, "retrying", "call", name, "addr", node.name(), "wait", wait, "error", failure)
 	if err := sleep(ctx, wait); err != nil {
 		return interrupted(ctx, failure)
 	}

@@ -19,19 +19,29 @@ type backend interface {
 	// Kill ends the server at once; Restart brings it back with all that it acknowledged.
 	Kill()
 	Restart()
+	// TokenOf gives a user's token. That of `tester` may do everything, that of another user all but manage.
+	TokenOf(userID string) string
 }
 
-// backends are the servers, each with a token that may do everything.
-var backends = map[string]func(t *testing.T) (backend, string){
-	"memory": func(t *testing.T) (backend, string) {
+// backends are the servers.
+var backends = map[string]func(t *testing.T) backend{
+	"memory": func(t *testing.T) backend {
 		t.Helper()
-		return parleytest.Start(t), "tester"
+		return memory{parleytest.Start(t)}
 	},
-	"parleyd": func(t *testing.T) (backend, string) {
+	"parleyd": func(t *testing.T) backend {
 		t.Helper()
-		s := servertest.Dev(t)
-		return parleyd{s}, s.Token
+		return parleyd{servertest.Dev(t)}
 	},
+}
+
+// memory is the server in memory.
+type memory struct{ *parleytest.Server }
+
+func (m memory) TokenOf(userID string) string {
+	token := "token of " + userID
+	m.SetUser(token, userID)
+	return token
 }
 
 // parleyd is a real server.
@@ -40,6 +50,13 @@ type parleyd struct{ *servertest.Server }
 func (p parleyd) Addr() string { return p.URL }
 func (p parleyd) Kill()        { p.Stop() }
 func (p parleyd) Restart()     { p.Start() }
+
+func (p parleyd) TokenOf(userID string) string {
+	if userID == "tester" {
+		return p.Token
+	}
+	return p.Mint(userID, "send", "history", "subscribe")
+}
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -50,14 +67,15 @@ func TestScenarios(t *testing.T) {
 		"send and read":          scenarioSendAndRead,
 		"edit and recall":        scenarioEditAndRecall,
 		"resume through a crash": scenarioResume,
+		"members and cursors":    scenarioMembers,
 	}
 	for server, start := range backends {
 		for protocol, p := range protocols {
 			for name, run := range scenarios {
 				t.Run(server+"/"+protocol+"/"+name, func(t *testing.T) {
 					t.Parallel()
-					b, token := start(t)
-					run(t, b, newClient(t, b.Addr(), parley.WithToken(token), parley.WithProtocol(p)))
+					b := start(t)
+					run(t, b, newClient(t, b.Addr(), parley.WithToken(b.TokenOf("tester")), parley.WithProtocol(p)))
 				})
 			}
 		}

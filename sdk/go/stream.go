@@ -24,7 +24,7 @@ const (
 var (
 	errDead        = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
 	errNoFirst     = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
-	errHole        = &Error{Code: connect.CodeDataLoss, Retryable: true, Message: "the stream skipped entries"}
+	errHole        = &Error{Code: connect.CodeDataLoss, Retryable: true, unanswered: true, Message: "the stream skipped entries"}
 	errEnded       = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
 	errResubscribe = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of channels may not have arrived"}
 )
@@ -47,6 +47,10 @@ type streamEnd struct {
 	token string
 	// lived is how long the stream was live; 0 if it never was.
 	lived time.Duration
+	// node is where it was; nil if none was tried.
+	node *endpoint
+	// moved is true if the next stream goes to another node.
+	moved bool
 }
 
 // run keeps a stream up until ctx ends or a failure is final.
@@ -77,16 +81,32 @@ func (s *Subscription) keepUp(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if s.passOverRefused(ctx, &end) {
+			continue
+		}
+		s.client.judgeStream(&end)
 		wait, again := p.next(s.client, end)
 		if !again {
 			return end.err
 		}
-		s.client.log.WarnContext(ctx, "subscription waits for its next stream", "wait", wait, "error", end.err)
-		s.setState(StateChange{State: StateWaiting, Err: end.err, Wait: wait})
+		s.client.log.WarnContext(ctx, "subscription waits for its next stream",
+			"addr", end.node.name(), "wait", wait, "error", end.err)
+		s.setState(StateChange{State: StateWaiting, Err: end.err, Wait: wait, Addr: end.node.name()})
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
+}
+
+// judgeStream draws from a stream's end whether its node works, and notes whether the next stream goes elsewhere.
+func (c *Client) judgeStream(end *streamEnd) {
+	if end.node == nil {
+		return
+	}
+	if end.advice != nil || nodeFailed(end.err) {
+		c.endpoints.fail(end.node)
+	}
+	end.moved = c.endpoints.elsewhere(end.node)
 }
 
 // pacer decides how long a subscription waits between two streams.
@@ -101,7 +121,7 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	if useful {
 		p.refusals = 0
 	}
-	if end.lived >= stableAfter {
+	if end.lived >= stableAfter || useful && end.moved {
 		p.failures = 0
 	}
 	var wait time.Duration
@@ -119,6 +139,11 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	case !c.worthRetrying(end.err):
 		return 0, false
 	}
+	if p.failures == 0 && end.moved && retryAfter(end.err) == 0 {
+		// The first attempt at another node is made without a wait, but for the one advised.
+		p.failures++
+		return wait, true
+	}
 	wait += c.backoff.wait(p.failures, retryAfter(end.err))
 	p.failures++
 	return wait, true
@@ -128,23 +153,25 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 func (s *Subscription) follow(ctx context.Context) streamEnd {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(s.client.attempt, func() { cancel(errNoFirst) })
-	defer func() { watch.Stop() }()
 	callCtx, token, err := s.client.authorize(ctx)
 	if err != nil {
 		return streamEnd{err: orCause(ctx, err)}
 	}
+	watch := time.AfterFunc(s.client.attempt, func() { cancel(errNoFirst) })
+	defer func() { watch.Stop() }()
+	end := streamEnd{token: token, node: s.client.endpoints.pick()}
+	tried := s.client.endpoints.now()
 	current := &stream{cancel: cancel}
-	incoming, err := s.client.endpoints.pick().Subscribe(callCtx, s.begin(current))
+	incoming, err := end.node.rpc.Subscribe(callCtx, s.begin(current))
 	if err != nil {
-		return streamEnd{err: orCause(ctx, err), token: token}
+		end.err = orCause(ctx, err)
+		return end
 	}
 	// The context goes first: Close alone would wait for the server to end the stream.
 	defer func() {
 		cancel(nil)
 		_ = incoming.Close()
 	}()
-	end := streamEnd{token: token}
 	var began time.Time
 	patience := s.client.attempt
 	for incoming.Receive() {
@@ -156,7 +183,8 @@ func (s *Subscription) follow(ctx context.Context) streamEnd {
 			patience = 5 * heartbeat(frame.GetSession()) / 2
 			watch = time.AfterFunc(patience, func() { cancel(errDead) })
 			watch.Stop()
-			s.live(ctx, current, frame.GetSession())
+			s.client.endpoints.work(end.node, tried)
+			s.live(ctx, current, end.node, frame.GetSession())
 		}
 		sound := s.deliver(ctx, frame.GetEvents())
 		end.lived = time.Since(began)
@@ -204,8 +232,8 @@ func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 	req := &parleyv1.SubscribeRequest{Channels: make([]*parleyv1.ChannelPosition, 0, len(s.order))}
 	for _, id := range s.order {
 		ch := s.channels[id]
-		ch.begun, ch.onStream = false, !ch.tentative
-		if ch.tentative {
+		ch.begun, ch.onStream = false, ch.wanted()
+		if !ch.onStream {
 			continue
 		}
 		req.Channels = append(req.Channels, ch.request())
@@ -214,15 +242,15 @@ func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 }
 
 // live notes the session, and asks for what was changed since the stream's request was made.
-func (s *Subscription) live(ctx context.Context, current *stream, session *parleyv1.Session) {
+func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint, session *parleyv1.Session) {
 	s.mu.Lock()
-	current.session = session.GetSessionId()
+	current.session, s.wasLive = session.GetSessionId(), true
 	late := len(current.removed) > 0
 	for _, ch := range s.channels {
-		late = late || !ch.onStream && !ch.tentative
+		late = late || !ch.onStream && ch.wanted()
 	}
 	s.mu.Unlock()
-	s.setState(StateChange{State: StateLive})
+	s.setState(StateChange{State: StateLive, Addr: node.addr})
 	if !late {
 		return
 	}
@@ -237,11 +265,16 @@ func (s *Subscription) live(ctx context.Context, current *stream, session *parle
 // delivered all the same.
 func (s *Subscription) deliver(ctx context.Context, events []*parleyv1.ChannelEvent) bool {
 	frame, sound := s.take(events)
-	if len(frame) > 0 {
-		select {
-		case s.queue <- frame:
-		case <-ctx.Done():
-		}
-	}
+	s.enqueue(ctx, frame)
 	return sound
+}
+
+func (s *Subscription) enqueue(ctx context.Context, frame []queued) {
+	if len(frame) == 0 {
+		return
+	}
+	select {
+	case s.queue <- frame:
+	case <-ctx.Done():
+	}
 }

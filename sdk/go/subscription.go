@@ -70,8 +70,10 @@ type Subscription struct {
 	order    []string
 	stream   *stream
 	state    State
-	closed   bool
-	err      error
+	// wasLive is true once any stream has been live.
+	wasLive bool
+	closed  bool
+	err     error
 }
 
 // queued is an event with the channel that it was accepted for, by which events of a channel that was removed since are
@@ -84,7 +86,9 @@ type queued struct {
 // Subscribe follows channels: Subscribe(ctx, Live("a"), FromStart("b"), After(stored)). It returns at once, and
 // connects in the background; ctx bounds the subscription's life. One stream carries up to 500 channels.
 //
-// Failures that may pass lead to a new stream after a wait; any other ends the subscription, and is what Next gives.
+// Failures that may pass lead to a new stream, after a wait or at another node; any other ends the subscription, and is
+// what Next gives. So does ErrNotMember from the first stream, whose Positions name the channels refused; once the
+// subscription has been live, such channels are lost instead (see EventLost).
 func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscription {
 	var cfg subscribeConfig
 	for _, opt := range opts {
@@ -105,11 +109,14 @@ func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscr
 	return s
 }
 
-// insert adds a channel that is not there yet, and reports whether it did.
+// insert adds a channel that is not there yet, or was lost, and reports whether it did.
 func (s *Subscription) insert(start Start) bool {
 	id := start.position.ChannelID
-	if s.channels[id] != nil {
-		return false
+	if known := s.channels[id]; known != nil {
+		if !known.lost {
+			return false
+		}
+		s.delete(id)
 	}
 	s.channels[id] = newChannel(start)
 	s.order = append(s.order, id)
@@ -173,11 +180,15 @@ func (s *Subscription) hand(q queued) (bool, error) {
 		return false, nil
 	}
 	q.channel.hand(q.Event)
+	if q.Kind == EventLost {
+		s.delete(q.ChannelID)
+	}
 	return true, nil
 }
 
 // Position gives the place in a channel's log up to which Next and Events have given events: what to store, and to pass
-// to After later. It is false for a channel that is not subscribed to, and for one that is to start live and has not.
+// to After later. It is false for a channel that is not subscribed to or was lost, and for one that is to start live and
+// has not.
 func (s *Subscription) Position(channelID string) (Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,6 +253,9 @@ func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, so
 			return frame, false
 		case pass:
 			frame = append(frame, queued{Event: e, channel: ch})
+			if e.Kind == EventLost || e.Kind == EventTyping {
+				continue
+			}
 			if e.Gap.GetReason() == parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG {
 				s.client.heads.reset(Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch})
 			} else {

@@ -36,6 +36,8 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	if current != "" {
 		return current, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
 	answer := t.flight.DoChan("token", func() (any, error) { return t.fetch(context.WithoutCancel(ctx)) })
 	select {
 	case <-ctx.Done():

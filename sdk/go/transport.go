@@ -6,9 +6,30 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
+
+// parseAddrs takes one address or several, with commas between them, and gives their URLs and their scheme. One that is
+// named twice counts once.
+func parseAddrs(list string) (addrs []string, scheme string, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		u, err := parseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return nil, "", err
+		}
+		if scheme != "" && scheme != u.Scheme {
+			// The token would go to one node in the clear: most likely a mistake.
+			return nil, "", errors.New("addresses: some have http and some https")
+		}
+		scheme = u.Scheme
+		if addr := u.String(); !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, scheme, nil
+}
 
 // parseAddr takes `host:port` or an http or https URL.
 func parseAddr(addr string) (*url.URL, error) {
@@ -50,10 +71,11 @@ func newHTTPClient(scheme string) *http.Client {
 		TLSHandshakeTimeout: 5 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 		Protocols:           protocols,
-		// A connection whose peer has silently gone is found by a ping, so that the calls after it get a new one.
+		// A connection whose peer has stopped or silently gone is found by a ping: its streams end, and the calls after it
+		// get a new one.
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout:  15 * time.Second,
-			PingTimeout:      5 * time.Second,
+			SendPingTimeout:  5 * time.Second,
+			PingTimeout:      3 * time.Second,
 			WriteByteTimeout: 10 * time.Second,
 		},
 	}}

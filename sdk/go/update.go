@@ -10,11 +10,12 @@ import (
 )
 
 // Add follows more channels, on the same stream. One that is followed already stays as it is: Remove it first to begin
-// it anew.
+// it anew. One that was lost begins anew, also if its EventLost has not been taken yet, which then does not come.
 //
 // An error that is final, as ErrCapabilityMissing, leaves the subscription as it was. Where the request may or may not
 // have arrived there is no error: the subscription then reconnects, with all channels. Between two streams Add returns
-// at once; the next stream begins with all channels, and a refusal of one of them then ends the subscription.
+// at once; the next stream begins with all channels, and a refusal of one of them then ends the subscription, but for
+// ErrNotMember, which loses the channel.
 func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	for _, start := range starts {
 		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {
@@ -53,7 +54,7 @@ func (s *Subscription) settle(current *stream, added []*channel, err error) {
 			continue
 		}
 		ch.tentative = false
-		if !ch.onStream && s.stream != nil && s.stream != current && s.stream.session != "" {
+		if !ch.onStream && !ch.lost && s.stream != nil && s.stream != current && s.stream.session != "" {
 			// The stream that took the channel has gone, and the one after it began without.
 			s.stream.cancel(errResubscribe)
 		}
@@ -97,7 +98,7 @@ func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	s.mu.Lock()
 	var late []*channel
 	for _, id := range s.order {
-		if ch := s.channels[id]; !ch.onStream && !ch.tentative {
+		if ch := s.channels[id]; !ch.onStream && ch.wanted() {
 			late = append(late, ch)
 		}
 	}
@@ -129,7 +130,7 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	if req == nil {
 		return nil
 	}
-	err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
+	_, err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
 		_, err := rpc.UpdateSubscription(ctx, req)
 		return err
 	})

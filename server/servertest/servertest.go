@@ -98,6 +98,16 @@ func Serve(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
+// Join starts another node on the same engines as s, which Serve started, and stops it when the test ends. A token of one
+// node's is good for the other.
+func (s *Server) Join(opts ...Option) *Server {
+	s.tb.Helper()
+	n := newServer(s.tb, s.cfg, opts)
+	n.Redis, n.NATS = s.Redis, s.NATS
+	n.Start()
+	return n
+}
+
 func newServer(tb testing.TB, cfg config.Config, opts []Option) *Server {
 	set := settings{cfg: cfg, opts: []server.Option{server.WithLogOutput(testLog{tb})}}
 	set.cfg.Listen, set.cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0"
@@ -138,7 +148,7 @@ func (s *Server) Start() {
 	if s.dev {
 		s.secret = srv.DevSecret()
 	}
-	s.Token = s.Mint("tester", ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs)
+	s.Token = s.Mint("tester", ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage)
 	s.stop, s.done = stop, make(chan error, 1)
 	done := s.done
 	go func() { done <- srv.Run(ctx) }()
@@ -161,6 +171,29 @@ func (s *Server) Stop() {
 		}
 	case <-time.After(stopTimeout):
 		s.tb.Errorf("the server did not end within %s", stopTimeout)
+	}
+}
+
+// Restored replaces the epoch of the store of a server that Serve started, as `parleyd admin restored` does.
+func (s *Server) Restored(ctx context.Context) error {
+	_, err := server.Restored(ctx, s.cfg)
+	return err
+}
+
+// Ended waits until the server has ended by itself, and gives what Run returned, or ctx's error if it does not.
+func (s *Server) Ended(ctx context.Context) error {
+	s.mu.Lock()
+	stop, done := s.stop, s.done
+	s.stop = nil
+	s.mu.Unlock()
+	defer stop()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		s.tb.Errorf("the server goes on")
+		stop()
+		return <-done
 	}
 }
 

@@ -76,7 +76,9 @@ func (f *Fault) happen() error {
 
 // SendMessage implements the service.
 func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
-	return do(ctx, h.s, "SendMessage", req, func() (*parleyv1.SendMessageResponse, error) { return h.s.sendLocked(req) })
+	return do(ctx, h.s, "SendMessage", req, func() (*parleyv1.SendMessageResponse, error) {
+		return h.s.sendLocked(h.s.userLocked(ctx), req)
+	})
 }
 
 // SendMessages implements the service. A fault may name single items: `SendMessages/<client_msg_id>` is asked about for
@@ -84,29 +86,29 @@ func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageReque
 func (h handler) SendMessages(ctx context.Context, req *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
 	return do(ctx, h.s, "SendMessages", req, func() (*parleyv1.SendMessagesResponse, error) {
 		res := new(parleyv1.SendMessagesResponse)
-		stopped := make(map[string]bool)
+		user, stopped := h.s.userLocked(ctx), make(map[string]bool)
 		for _, item := range req.GetMessages() {
-			res.Results = append(res.Results, h.item(item, stopped))
+			res.Results = append(res.Results, h.item(user, item, stopped))
 		}
 		return res, nil
 	})
 }
 
-func (h handler) item(item *parleyv1.SendMessageRequest, stopped map[string]bool) *parleyv1.SendResult {
+func (h handler) item(user string, item *parleyv1.SendMessageRequest, stopped map[string]bool) *parleyv1.SendResult {
 	if stopped[item.GetChannelId()] {
 		return itemResult(Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED))
 	}
 	if h.s.fault != nil {
 		if fault := h.s.fault("SendMessages/"+item.GetClientMsgId(), item); fault != nil {
 			if fault.Applied {
-				_, _ = h.s.sendLocked(item)
+				_, _ = h.s.sendLocked(user, item)
 			}
 			result := itemResult(fault.Err)
 			stopped[item.GetChannelId()] = result.GetError().GetDetail().GetRetryable()
 			return result
 		}
 	}
-	sent, err := h.s.sendLocked(item)
+	sent, err := h.s.sendLocked(user, item)
 	if err != nil {
 		return itemResult(err)
 	}
@@ -128,7 +130,11 @@ func itemResult(err error) *parleyv1.SendResult {
 // GetMessage implements the service.
 func (h handler) GetMessage(ctx context.Context, req *parleyv1.GetMessageRequest) (*parleyv1.GetMessageResponse, error) {
 	return do(ctx, h.s, "GetMessage", req, func() (*parleyv1.GetMessageResponse, error) {
-		m := h.s.logLocked(req.GetChannelId()).messages[req.GetMsgId()]
+		l, err := h.s.usableLocked(ctx, req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
+		m := l.messages[req.GetMsgId()]
 		if m == nil {
 			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
 		}
@@ -139,7 +145,10 @@ func (h handler) GetMessage(ctx context.Context, req *parleyv1.GetMessageRequest
 // EditMessage implements the service.
 func (h handler) EditMessage(ctx context.Context, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	return do(ctx, h.s, "EditMessage", req, func() (*parleyv1.EditMessageResponse, error) {
-		l := h.s.logLocked(req.GetChannelId())
+		l, err := h.s.usableLocked(ctx, req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
 		m := l.messages[req.GetMsgId()]
 		switch {
 		case m == nil:
@@ -156,7 +165,10 @@ func (h handler) EditMessage(ctx context.Context, req *parleyv1.EditMessageReque
 // RecallMessage implements the service.
 func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
 	return do(ctx, h.s, "RecallMessage", req, func() (*parleyv1.RecallMessageResponse, error) {
-		l := h.s.logLocked(req.GetChannelId())
+		l, err := h.s.usableLocked(ctx, req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
 		m := l.messages[req.GetMsgId()]
 		if m == nil {
 			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
@@ -170,7 +182,10 @@ func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageR
 // ListMessages implements the service. A page token is the seq where the next page begins.
 func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) {
-		l := h.s.logLocked(req.GetChannelId())
+		l, err := h.s.usableLocked(ctx, req.GetChannelId())
+		if err != nil {
+			return nil, err
+		}
 		if max(req.GetMinSeq(), req.GetAfterSeq()) > l.head() {
 			return nil, Error(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
 		}

@@ -24,6 +24,13 @@ type log struct {
 	messages map[string]*parleyv1.Message
 	byClient map[string]int64
 	count    int64
+
+	// made is true once the channel exists, by a first send or by CreateChannel.
+	made        bool
+	membersOnly bool
+	createdBy   string
+	createTime  time.Time
+	members     map[string]*member
 }
 
 // entry is what one place of the log says: which message, and what was done to it.
@@ -34,12 +41,12 @@ type entry struct {
 
 func (l *log) head() int64 { return int64(len(l.entries)) }
 
-func (s *Server) logLocked(id string) *log {
+func (s *shared) logLocked(id string) *log {
 	l := s.channels[id]
 	if l == nil {
 		l = &log{
 			id: id, epoch: "epoch-1", oldest: 1, skip: make(map[int64]int), messages: make(map[string]*parleyv1.Message),
-			byClient: make(map[string]int64),
+			byClient: make(map[string]int64), members: make(map[string]*member),
 		}
 		s.channels[id] = l
 	}
@@ -47,7 +54,7 @@ func (s *Server) logLocked(id string) *log {
 }
 
 // appendLocked adds an entry, or finds the one that the same id made.
-func (s *Server) appendLocked(l *log, key, kind string, target *parleyv1.Message) (seq int64, duplicate bool) {
+func (s *shared) appendLocked(l *log, key, kind string, target *parleyv1.Message) (seq int64, duplicate bool) {
 	if seq, ok := l.byClient[key]; ok {
 		return seq, true
 	}
@@ -59,8 +66,11 @@ func (s *Server) appendLocked(l *log, key, kind string, target *parleyv1.Message
 	return seq, false
 }
 
-func (s *Server) sendLocked(req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
+	if !l.admits(user) {
+		return nil, notMember()
+	}
 	if req.GetContent() == "" {
 		return nil, ErrorDetail(connect.CodeInvalidArgument, &parleyv1.ErrorDetail{
 			Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: "content", Limit: 1,
@@ -68,7 +78,7 @@ func (s *Server) sendLocked(req *parleyv1.SendMessageRequest) (*parleyv1.SendMes
 	}
 	from := req.GetFromId()
 	if from == "" {
-		from = "tester"
+		from = user
 	}
 	msgType := req.GetMsgType()
 	if msgType == "" {
@@ -91,6 +101,8 @@ func (s *Server) sendLocked(req *parleyv1.SendMessageRequest) (*parleyv1.SendMes
 		l.count++
 		m.Seq, m.Count = seq, l.count
 		l.messages[m.GetMsgId()] = m
+		l.make("", false)
+		l.read(from, seq, !l.membersOnly)
 	}
 	return &parleyv1.SendMessageResponse{
 		MsgId: m.GetMsgId(), Seq: seq, Count: m.GetCount(), MsgTime: m.GetMsgTime(), ClientMsgId: m.GetClientMsgId(),
@@ -120,7 +132,7 @@ func (s *Server) Post(channelID, from, content string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.minted++
-	res, err := s.sendLocked(&parleyv1.SendMessageRequest{
+	res, err := s.sendLocked(from, &parleyv1.SendMessageRequest{
 		ChannelId: channelID, Content: content, FromId: from, ClientMsgId: fmt.Sprintf("posted-%d", s.minted),
 	})
 	if err != nil {

@@ -1,16 +1,20 @@
 // Package parleytest has a Parley server in memory, for tests of programs that use the SDK and of the SDK itself. It
 // keeps to the contract of parley.v1.MessageService (dense logs, idempotent sends, replay, positions) and fails on
 // request: calls that are refused or whose answers are lost, streams that break, fall silent, repeat or skip frames,
-// tokens that expire, a server that is killed and comes back.
+// tokens that expire, a server that is killed and comes back, or stops without a word. StartFleet starts several nodes
+// that share their channels.
 //
 // It is no server for use: nothing is durable, nothing is validated beyond what tests need, and any token will do unless
-// the test says which.
+// the test says which. Every token is the user `tester`, unless SetUser says otherwise, and may do everything; who is not
+// a member is kept out of members-only channels all the same.
 package parleytest
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,37 +37,74 @@ type Fault struct {
 	Applied bool
 }
 
-// Server is a Parley server in memory. All methods are safe for concurrent use.
+// Server is a Parley server in memory: one alone, or a node of a fleet. All methods are safe for concurrent use.
 type Server struct {
+	*shared
+
 	tb   testing.TB
 	addr string
+	gate *gate
 
-	mu       sync.Mutex // guards what follows
+	// What follows is guarded by the lock of shared.
+
 	http     *http.Server
 	served   chan struct{}
-	channels map[string]*log
-	sessions map[string]*session
-	tokens   map[string]bool
 	fault    func(method string, req proto.Message) *Fault
 	requests []proto.Message
 	auths    []string
-	changed  chan struct{}
 
 	heartbeat time.Duration
 	silent    bool
 	repeat    bool
 	perFrame  int
-	minted    int
+	pageSize  int
 	conns     int
+}
+
+// shared is what the nodes of a fleet have in common: their stores, and their knowledge of each other's streams.
+type shared struct {
+	mu       sync.Mutex // guards what follows, and the nodes
+	channels map[string]*log
+	sessions map[string]*session
+	tokens   map[string]bool
+	users    map[string]string
+	changed  chan struct{}
+	minted   int
 }
 
 // Start starts a server on a free port of the loopback interface. It ends with the test.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{
-		tb: tb, channels: make(map[string]*log), sessions: make(map[string]*session), changed: make(chan struct{}),
-		heartbeat: 15 * time.Second, perFrame: 3,
+	return StartFleet(tb, 1)[0]
+}
+
+// StartFleet starts n servers that share channels, members, tokens and sessions, as the nodes of a fleet do. What a test
+// asks of one (faults, silence, its death) concerns that one only. Addrs gives their addresses.
+func StartFleet(tb testing.TB, n int) []*Server {
+	tb.Helper()
+	common := &shared{
+		channels: make(map[string]*log), sessions: make(map[string]*session), users: make(map[string]string),
+		changed: make(chan struct{}),
 	}
+	fleet := make([]*Server, n)
+	for i := range fleet {
+		fleet[i] = start(tb, common)
+	}
+	return fleet
+}
+
+// Addrs gives the addresses of several servers as one, with commas, which is what parley.New takes.
+func Addrs(fleet ...*Server) string {
+	addrs := make([]string, len(fleet))
+	for i, s := range fleet {
+		addrs[i] = s.addr
+	}
+	return strings.Join(addrs, ",")
+}
+
+func start(tb testing.TB, common *shared) *Server {
+	tb.Helper()
+	s := &Server{shared: common, tb: tb, gate: newGate(), heartbeat: 15 * time.Second, perFrame: 3}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatalf("listen: %v", err)
@@ -97,7 +138,7 @@ func (s *Server) serve(listener net.Listener) {
 	s.mu.Unlock()
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener)
+		_ = server.Serve(gatedListener{listener, s.gate})
 	}()
 }
 
@@ -105,11 +146,18 @@ func (s *Server) serve(listener net.Listener) {
 func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served
-	s.sessions = make(map[string]*session)
+	maps.DeleteFunc(s.sessions, func(_ string, one *session) bool { return one.node == s })
 	s.mu.Unlock()
 	_ = server.Close()
 	<-served
 }
+
+// Freeze stops the server without a word, as SIGSTOP or a cut cable does: connections stay, and new ones are taken, but
+// nothing that comes in is read and nothing goes out, until Thaw.
+func (s *Server) Freeze() { s.gate.close() }
+
+// Thaw ends Freeze.
+func (s *Server) Thaw() { s.gate.open() }
 
 // Restart makes a killed server listen again, on the same port.
 func (s *Server) Restart() {
@@ -124,6 +172,20 @@ func (s *Server) Restart() {
 		<-time.After(20 * time.Millisecond)
 	}
 	s.tb.Fatalf("listen again: %v", err)
+}
+
+// SetUser says which user a token is of.
+func (s *Server) SetUser(token, userID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users[token] = userID
+}
+
+// SetPageSize bounds the pages of this server's lists of members and channels.
+func (s *Server) SetPageSize(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pageSize = n
 }
 
 // Fault sets what decides each call's fate; nil, and a function that gives nil, let calls pass. The method is the bare
@@ -191,12 +253,12 @@ func (s *Server) SetRepeat(on bool) {
 	s.repeat = on
 }
 
-// EndStreams ends all live streams: with err, or broken off where that is nil.
+// EndStreams ends all live streams of this server: with err, or broken off where that is nil.
 func (s *Server) EndStreams(err error) {
 	s.endStreams(end{err: err, drop: err == nil})
 }
 
-// Advise ends all live streams with the advice to reconnect.
+// Advise ends all live streams of this server with the advice to reconnect.
 func (s *Server) Advise(within time.Duration) {
 	s.endStreams(end{advice: &parleyv1.Reconnect{Within: durationpb.New(within)}})
 }
@@ -205,16 +267,24 @@ func (s *Server) endStreams(e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range s.sessions {
-		one.end = &e
+		if one.node == s {
+			one.end = &e
+		}
 	}
 	s.wakeLocked()
 }
 
-// Streams is how many streams are live.
+// Streams is how many streams are live on this server.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.sessions)
+	n := 0
+	for _, one := range s.sessions {
+		if one.node == s {
+			n++
+		}
+	}
+	return n
 }
 
 // Connections is how many connections were ever made.
@@ -239,7 +309,7 @@ func (s *Server) Tokens() []string {
 }
 
 // wakeLocked tells all streams to look again.
-func (s *Server) wakeLocked() {
+func (s *shared) wakeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -275,6 +345,17 @@ func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error
 }
 
 type tokenKey struct{}
+
+// userLocked is who makes a call.
+func (s *shared) userLocked(ctx context.Context) string {
+	if user := s.users[tokenOf(ctx)]; user != "" {
+		return user
+	}
+	return defaultUser
+}
+
+// defaultUser is who a token is of where the test does not say.
+const defaultUser = "tester"
 
 func tokenOf(ctx context.Context) string {
 	token, _ := ctx.Value(tokenKey{}).(string)

@@ -17,9 +17,12 @@ import (
 // session is a live stream. It is guarded by the server's lock.
 type session struct {
 	id     string
+	node   *Server
 	token  string
+	user   string
 	order  []string
 	places map[string]*place
+	typing []*parleyv1.ChannelEvent
 	end    *end
 }
 
@@ -62,6 +65,9 @@ func (h handler) UpdateSubscription(
 		if one == nil {
 			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND)
 		}
+		if err := h.s.refusedLocked(ctx, req.GetAdd()); err != nil {
+			return nil, err
+		}
 		for _, id := range req.GetRemove() {
 			one.remove(id)
 		}
@@ -85,7 +91,10 @@ func (h handler) Subscribe(
 	if fault != nil {
 		return fault.happen()
 	}
-	one, heartbeat := s.open(tokenOf(ctx), req)
+	one, heartbeat, err := s.open(ctx, req)
+	if err != nil {
+		return err
+	}
 	defer s.closeSession(one)
 	first := &parleyv1.SubscribeResponse{Session: &parleyv1.Session{
 		SessionId: one.id, HeartbeatInterval: durationpb.New(heartbeat),
@@ -131,16 +140,22 @@ func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) erro
 	return e.err
 }
 
-func (s *Server) open(token string, req *parleyv1.SubscribeRequest) (*session, time.Duration) {
+func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*session, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.refusedLocked(ctx, req.GetChannels()); err != nil {
+		return nil, 0, err
+	}
 	s.minted++
-	one := &session{id: fmt.Sprintf("session-%d", s.minted), token: token, places: make(map[string]*place)}
+	one := &session{
+		id: fmt.Sprintf("session-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx),
+		places: make(map[string]*place),
+	}
 	for _, p := range req.GetChannels() {
 		one.add(p)
 	}
 	s.sessions[one.id] = one
-	return one, s.heartbeat
+	return one, s.heartbeat, nil
 }
 
 func (s *Server) closeSession(one *session) {
@@ -175,9 +190,15 @@ func (s *Server) collect(one *session) (events []*parleyv1.ChannelEvent, ended *
 		return nil, one.end, nil, false, false
 	}
 	if !s.silent {
-		for _, id := range one.order {
-			events = append(events, s.logLocked(id).advance(one.places[id])...)
+		for _, id := range slices.Clone(one.order) {
+			if l := s.logLocked(id); l.admits(one.user) {
+				events = append(events, l.advance(one.places[id])...)
+				continue
+			}
+			one.remove(id)
+			events = append(events, lostEvent(id))
 		}
+		events, one.typing = append(events, one.typing...), nil
 	}
 	return events, nil, s.changed, s.silent, s.repeat
 }

@@ -1,5 +1,6 @@
 // Package cluster joins nodes: which of them live (Roster), which one of them does a bucket's work, how a write reaches
-// the bucket's home node (Writer), and how a call about a live stream reaches the node that holds it (Sessions).
+// the bucket's home node (Writer), how a call about a live stream reaches the node that holds it (Sessions), and how all
+// learn that somebody may have lost a channel (Changes).
 //
 // All of it is for speed and comfort. Nothing is ever lost or doubled because two nodes believe themselves to be home,
 // or because none does: the store decides what is true.
@@ -8,10 +9,14 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // ErrNobody says that nobody listens: the request has reached no one.
 var ErrNobody = errors.New("nobody listens")
+
+// ErrCutOff says that this node has no connection to the others. It is an ErrNobody.
+var ErrCutOff = fmt.Errorf("no connection to the other nodes: %w", ErrNobody)
 
 // Transport carries what nodes say to each other, at most once. Its methods may be called concurrently. Topics and nodes
 // are words of A-Z a-z 0-9 _ -.
@@ -21,9 +26,18 @@ type Transport interface {
 	// Listen has fn called with what is broadcast on topic, one at a time, until cancel. fn must not block.
 	Listen(topic string, fn func(payload []byte)) (cancel func(), err error)
 	// Request asks a node and waits for its answer until ctx ends. It fails with ErrNobody, at once, if the node does not
-	// serve the topic. After any other error the node may have got the request, or get it yet.
+	// serve the topic, and with ErrCutOff if this node can't ask anyone. After any other error the node may have got the
+	// request, or get it yet.
 	Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error)
-	// Serve has fn answer the requests that come for a node on a topic, each in a goroutine of its own, until cancel,
-	// which waits for those under way. ctx ends with cancel. A nil answer sends none.
+	// Serve has fn answer the requests that come for a node on a topic, each in a goroutine of its own, until cancel, which
+	// takes no more and waits for those under way. ctx ends when the asker ceases to wait. A nil answer sends none.
 	Serve(node, topic string, fn func(ctx context.Context, payload []byte) []byte) (cancel func(), err error)
 }
+
+// The topics.
+const (
+	topicNodes   = "nodes"
+	topicAppend  = "append"
+	topicSession = "session"
+	topicMembers = "members"
+)

@@ -21,6 +21,10 @@ func (p plainEncoder) State(string, int64, message.State, bool) []byte { return 
 
 func (p plainEncoder) Gap(string, int64, int64, string, GapReason) []byte { return p.data }
 
+func (p plainEncoder) Lost(string, LostReason) []byte { return p.data }
+
+func (p plainEncoder) Typing(string, string) []byte { return p.data }
+
 // fleet opens n sessions on one channel, all live.
 func fleet(b *testing.B, h *Hub, n int) []*Session {
 	b.Helper()

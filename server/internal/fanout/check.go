@@ -75,8 +75,8 @@ func (t *topic) due() {
 		return
 	}
 	t.mu.Lock()
-	idle := t.closed || t.refs == 0 || t.cancel == nil
-	if idle && !t.closed && t.refs == 0 {
+	idle := t.closed || len(t.subs) == 0 || t.cancel == nil
+	if idle && !t.closed && len(t.subs) == 0 {
 		t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))
 	}
 	confirm := t.checks.suspect > 0 && !time.Now().Before(t.checks.suspectAt)

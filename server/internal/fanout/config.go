@@ -13,6 +13,9 @@ import (
 
 // Config is what a Hub can be told. A zero field takes its default.
 type Config struct {
+	// Node is what session ids end with, after 26 characters, so that any node knows from an id where the session lives:
+	// up to 38 of A-Z a-z 0-9 _ -. Default none.
+	Node string
 	// QueueBytes and QueueEvents bound the live events that wait for one session's reader; over either it is cut as a
 	// slow consumer. One event is always let in. Defaults 1 MiB and 4096.
 	QueueBytes, QueueEvents int

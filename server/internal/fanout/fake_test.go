@@ -37,6 +37,14 @@ func (f *fakeEncoder) Gap(channelID string, from, to int64, epoch string, reason
 	return fmt.Appendf(nil, "gap %s %s %d from=%d,reason=%d\n", channelID, epoch, to, from, reason)
 }
 
+func (f *fakeEncoder) Lost(channelID string, reason LostReason) []byte {
+	return fmt.Appendf(nil, "lost %s - 0 reason=%d\n", channelID, reason)
+}
+
+func (f *fakeEncoder) Typing(channelID, userID string) []byte {
+	return fmt.Appendf(nil, "typing %s - 0 %s\n", channelID, userID)
+}
+
 // line is what fakeEncoder wrote.
 type line struct {
 	kind, channel, epoch string
@@ -67,6 +75,8 @@ func (l line) String() string {
 	switch l.kind {
 	case "event":
 		return fmt.Sprintf("%s/%d", l.epoch, l.seq)
+	case "lost", "typing":
+		return fmt.Sprintf("%s(%s)", l.kind, l.rest)
 	default:
 		return fmt.Sprintf("%s(%s/%d,%s)", l.kind, l.epoch, l.seq, l.rest)
 	}
@@ -215,13 +225,14 @@ type fakeBus struct {
 }
 
 type fakeSub struct {
-	mu sync.Mutex // one event at a time
-	fn func(message.Event)
+	mu     sync.Mutex // one event at a time
+	fn     func(message.Event)
+	typing func(userID string)
 }
 
 func newBus() *fakeBus { return &fakeBus{subs: map[string][]*fakeSub{}} }
 
-func (f *fakeBus) Subscribe(id string, fn func(message.Event)) (func(), error) {
+func (f *fakeBus) Subscribe(id string, fn func(message.Event), typing func(string)) (func(), error) {
 	if f.fail != nil {
 		if err := f.fail(id); err != nil {
 			return nil, err
@@ -229,7 +240,7 @@ func (f *fakeBus) Subscribe(id string, fn func(message.Event)) (func(), error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := &fakeSub{fn: fn}
+	s := &fakeSub{fn: fn, typing: typing}
 	f.subs[id] = append(f.subs[id], s)
 	f.subscribed++
 	return func() {
@@ -261,6 +272,15 @@ func (f *fakeBus) publish(e message.Event) {
 		s.mu.Lock()
 		s.fn(e)
 		s.mu.Unlock()
+	}
+}
+
+func (f *fakeBus) typing(id, userID string) {
+	f.mu.Lock()
+	subs := f.subs[id]
+	f.mu.Unlock()
+	for _, s := range subs {
+		s.typing(userID)
 	}
 }
 
@@ -298,7 +318,12 @@ func (r *rig) send(id string) { r.bus.publish(r.log.add(id)) }
 
 func (r *rig) open(positions ...Position) *Session {
 	r.tb.Helper()
-	s, err := r.hub.Open("ann", time.Time{})
+	return r.openAs("ann", positions...)
+}
+
+func (r *rig) openAs(subject string, positions ...Position) *Session {
+	r.tb.Helper()
+	s, err := r.hub.Open(subject, time.Time{})
 	if err != nil {
 		r.tb.Fatalf("open: %v", err)
 	}

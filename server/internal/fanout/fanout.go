@@ -18,6 +18,9 @@
 // memory but the page that its reader asked for. Pages and live events go through one queue per session, and the step
 // to live and the push of the last page are one critical section: so order needs no further care.
 //
+// Notes (somebody is typing; the channel is lost) are no part of the log and of its order. They wait beside the queue,
+// follow what is in it, and are gone with the subscription.
+//
 // # Goroutines
 //
 // A session has none: the stream's handler calls Next. Reads of the log run in pools of bounded size whose goroutines
@@ -43,9 +46,9 @@ import (
 
 // Bus is where live events come from. It may lose, repeat, reorder and delay them.
 type Bus interface {
-	// Subscribe calls fn with the channel's events, one at a time, until cancel. It returns promptly. A channel may be
-	// subscribed to twice for a moment; fn may still be called once while cancel runs.
-	Subscribe(channelID string, fn func(message.Event)) (cancel func(), err error)
+	// Subscribe calls fn with the channel's events, one at a time, and typing with who is typing there, until cancel. It
+	// returns promptly. A channel may be subscribed to twice for a moment; both may still be called once while cancel runs.
+	Subscribe(channelID string, fn func(message.Event), typing func(userID string)) (cancel func(), err error)
 	// OnReconnect calls fn whenever events may have been lost because the connection was. fn returns promptly.
 	OnReconnect(fn func())
 }
@@ -68,6 +71,10 @@ type Encoder interface {
 	State(channelID string, seq int64, s message.State, recovered bool) []byte
 	// Gap encodes a hole from the subscriber's position to the one after which its events go on.
 	Gap(channelID string, from, to int64, epoch string, reason GapReason) []byte
+	// Lost encodes that the subscriber has the channel no more.
+	Lost(channelID string, reason LostReason) []byte
+	// Typing encodes that somebody is typing.
+	Typing(channelID, userID string) []byte
 }
 
 // GapReason says why entries can't be had.
@@ -81,4 +88,13 @@ const (
 	GapHistoryGone
 	// GapAheadOfLog: the position lies beyond the log's end.
 	GapAheadOfLog
+)
+
+// LostReason says why a subscriber has a channel no more.
+type LostReason int8
+
+// The reasons of a loss.
+const (
+	// LostNotMember: the channel takes members only, and the subscriber is none any more.
+	LostNotMember LostReason = iota + 1
 )

@@ -56,11 +56,11 @@ func TestPositions(t *testing.T) {
 		"everything of an empty log": {0, 0, after("c", 0), want("state(e1/0,head=0,recovered=true)", 1, 2)},
 		"after one":                  {3, 0, after("c", 1), want("state(e1/1,head=3,recovered=true)", 2, 5)},
 		"at the head":                {3, 0, after("c", 3), want("state(e1/3,head=3,recovered=true)", 4, 5)},
-		"same epoch":                 {3, 0, Position{"c", &old, "e1"}, want("state(e1/2,head=3,recovered=true)", 3, 5)},
+		"same epoch":                 {3, 0, Position{ChannelID: "c", After: &old, Epoch: "e1"}, want("state(e1/2,head=3,recovered=true)", 3, 5)},
 		"at what is left":            {9, 3, after("c", 2), want("state(e1/2,head=9,recovered=true)", 3, 11)},
 		"other epoch": {
 			3, 0,
-			Position{"c", &old, "e0"},
+			Position{ChannelID: "c", After: &old, Epoch: "e0"},
 			want("state(e1/3,head=3,recovered=false) gap(e1/3,from=2,reason=1)", 4, 5),
 		},
 		"history gone": {

@@ -77,7 +77,7 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 // a limit, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
 func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 	s := &Session{
-		id: rand.Text(), subject: subject, expires: expires, hub: h, wake: make(chan struct{}, 1),
+		id: rand.Text() + h.cfg.Node, subject: subject, expires: expires, hub: h, wake: make(chan struct{}, 1),
 		lastFrame: time.Now(),
 	}
 	h.mu.Lock()
@@ -191,7 +191,8 @@ func (h *Hub) attach(u *subscription) {
 	}
 	u.topic = t
 	t.mu.Lock()
-	t.refs++
+	u.index = len(t.subs)
+	t.subs = append(t.subs, u)
 	t.mu.Unlock()
 	h.stats.subscribers.Add(1)
 }
@@ -202,7 +203,7 @@ func (h *Hub) retire(t *topic) bool {
 	defer h.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.refs > 0 || time.Since(t.emptyAt) < h.cfg.Linger {
+	if t.closed || len(t.subs) > 0 || time.Since(t.emptyAt) < h.cfg.Linger {
 		return false
 	}
 	t.closed = true

@@ -23,8 +23,8 @@ var (
 )
 
 // TestModel has many clients follow many channels through a bus that loses, repeats, delays and reorders, a log that is
-// slow and fails, restores, cuts and reconnects, and holds every client's view against the log: in order, nothing
-// twice, no hole, and at the end everything.
+// slow and fails, restores, cuts, reconnects and expulsions, and holds every client's view against the log: in order,
+// nothing twice, no hole, and at the end everything. Among it somebody types.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for run := range *modelRuns {
@@ -97,13 +97,14 @@ func runModel(t *testing.T, seed uint64) {
 	stop := make(chan struct{})
 	all := make([]*client, 0, 30)
 	for i := range 30 {
-		c := &client{model: m, name: fmt.Sprintf("client %d", i), views: map[string]*view{}}
+		c := &client{model: m, name: fmt.Sprintf("client-%d", i), views: map[string]*view{}}
 		all = append(all, c)
 		clients.Go(func() { c.run(stop) })
 	}
 	for _, id := range m.channels {
 		writers.Go(func() { m.write(id) })
 	}
+	writers.Go(func() { m.expel(all) })
 	writers.Wait()
 	m.mu.Lock()
 	m.calm = true
@@ -111,14 +112,15 @@ func runModel(t *testing.T, seed uint64) {
 	time.Sleep(2 * time.Minute) // the checks find what was lost last
 	close(stop)
 	clients.Wait()
-	events := 0
+	events, losses := 0, 0
 	for _, c := range all {
 		c.atEnd(t)
 		events += c.events
+		losses += c.losses
 	}
 	st := &m.hub.stats
-	t.Logf("%d events seen, %d cuts, %d fills, %d demotions, %d restores, %d failed reads", events, st.cuts.Load(),
-		st.fills.Load(), st.demoted.Load(), m.restores, st.readErrors.Load())
+	t.Logf("%d events seen, %d cuts, %d fills, %d demotions, %d restores, %d failed reads, %d losses", events,
+		st.cuts.Load(), st.fills.Load(), st.demoted.Load(), m.restores, st.readErrors.Load(), losses)
 }
 
 // write appends to a channel for two minutes or so, in bursts and pauses, through a bad bus.
@@ -148,6 +150,20 @@ func (m *model) write(id string) {
 	}
 }
 
+// expel takes channels off clients, which may be adding them, removing them, replaying or reading late.
+func (m *model) expel(clients []*client) {
+	for range 300 {
+		time.Sleep(time.Duration(m.n(600)) * time.Millisecond)
+		c, id := clients[m.n(len(clients))], m.channels[m.n(len(m.channels))]
+		if m.chance(50) {
+			m.bus.typing(id, c.name)
+			continue
+		}
+		c.expelled.Store(id, true)
+		m.hub.Expel(id, c.name)
+	}
+}
+
 // badly publishes as a bad bus does.
 func (m *model) badly(e message.Event) {
 	if m.chance(m.lossy) {
@@ -173,6 +189,9 @@ type client struct {
 	session *Session
 	views   map[string]*view
 	events  int
+	losses  int
+	// expelled are the channels that were ever taken off the client.
+	expelled sync.Map
 }
 
 // view is what a client knows of one channel.
@@ -217,7 +236,7 @@ func (c *client) run(stop <-chan struct{}) {
 
 // connect opens a session and subscribes from where the client was.
 func (c *client) connect() {
-	s, err := c.hub.Open("ann", time.Time{})
+	s, err := c.hub.Open(c.name, time.Time{})
 	if err != nil {
 		c.fatalf("open: %v", err)
 	}
@@ -248,6 +267,9 @@ func (c *client) cut(err error) {
 	}
 	for id, v := range c.views {
 		want := fault.Position{ChannelID: id, Seq: v.pos, Epoch: v.epoch}
+		if _, ok := c.expelled.Load(id); ok {
+			continue // perhaps it was to be told that just now
+		}
 		if !slices.Contains(e.Positions, want) && (!v.live || v.epoch != "") {
 			c.fatalf("cut at %v, but it was at %v", e.Positions, want)
 		}
@@ -290,6 +312,15 @@ func (c *client) take(l line) {
 		c.fatalf("%v of %s, which was removed", l, l.channel)
 	}
 	switch l.kind {
+	case "lost":
+		c.losses++
+		delete(c.views, l.channel)
+		return
+	case "typing":
+		if v.waiting {
+			c.fatalf("%s: %v before its state", l.channel, l)
+		}
+		return
 	case "state":
 		if !v.waiting {
 			c.fatalf("%s: a second %v", l.channel, l)

@@ -11,7 +11,7 @@ import (
 type Frame struct {
 	// Pieces are the Encoder's, to be concatenated in order. They may be read until the next call of Next.
 	Pieces [][]byte
-	// Events is how many log entries Pieces hold; states and gaps are not counted.
+	// Events is how many log entries Pieces hold; states, gaps and notes are not counted.
 	Events int
 	// Heartbeat says that there was nothing to send for a while.
 	Heartbeat bool
@@ -64,7 +64,7 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 	if s.failure != nil {
 		return f, false, s.told()
 	}
-	if len(s.queue) > 0 {
+	if len(s.queue) > 0 || len(s.notes) > 0 {
 		f = s.join()
 		s.read()
 		return f, true, nil
@@ -85,7 +85,7 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 	return f, false, nil
 }
 
-// join makes a frame from the front of the queue.
+// join makes a frame from the front of the queue, and of the notes if that leaves nothing of the queue.
 func (s *Session) join() Frame {
 	var (
 		f             Frame
@@ -114,6 +114,9 @@ func (s *Session) join() Frame {
 	rest := copy(s.queue, s.queue[n:])
 	clear(s.queue[rest:])
 	s.queue = s.queue[:rest]
+	if rest == 0 && len(s.notes) > 0 {
+		s.joinNotes(cfg.FrameBytes - all)
+	}
 	f.Pieces = s.pieces
 	if room := max(cap(s.queue), cap(s.pieces)); rest > 0 || room <= small || n >= room/slack {
 		s.roomy = 0

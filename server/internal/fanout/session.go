@@ -16,6 +16,8 @@ type Position struct {
 	After *int64
 	// Epoch is that which After belongs to; empty is not compared.
 	Epoch string
+	// Exempt says that the subscriber may have the channel without being a member: Watched and Expel pass it over.
+	Exempt bool
 }
 
 // Session is one stream's place in the hub. Next belongs to one goroutine; the other methods may be called by any.
@@ -47,6 +49,8 @@ type Session struct {
 	// queue is what waits for the reader. Of it, liveEvents and liveBytes count what was pushed, not asked for.
 	queue                 []queued
 	liveEvents, liveBytes int
+	// notes are what is told beside the log.
+	notes []note
 	// behind are the subscriptions that wait for a turn to read the log; reading counts those that have it.
 	behind  []*subscription
 	reading int
@@ -73,7 +77,7 @@ type queued struct {
 	*piece
 }
 
-// ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits.
+// ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits, and then Config.Node.
 func (s *Session) ID() string { return s.id }
 
 // Add subscribes the session to channels; see Update.
@@ -165,6 +169,7 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 		dropped = append(dropped, u)
 		return true
 	})
+	s.dropNotes(chosen)
 	s.mu.Unlock()
 	if len(dropped) == 0 {
 		return
@@ -185,6 +190,7 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 		}
 		return q.sub.left
 	})
+	s.dropNotes(chosen)
 }
 
 // push queues a live event. It reports false if the session takes no more: it has ended, or just was cut.
@@ -253,7 +259,7 @@ func (s *Session) fail(failure *fault.Error) {
 	if s.failure == nil {
 		s.failure = failure
 	}
-	s.queue, s.behind = nil, nil
+	s.queue, s.behind, s.notes = nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
 	s.poke()
 }

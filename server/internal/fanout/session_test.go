@@ -184,6 +184,9 @@ func TestSessionIsBoundToItsSubject(t *testing.T) {
 	if !regexp.MustCompile(`^[A-Za-z0-9_-]{22,64}$`).MatchString(s.ID()) || s.ID() == r.open().ID() {
 		t.Fatalf("id %q", s.ID())
 	}
+	if id := setup(t, Config{Node: "node-1"}).open().ID(); len(id) != 32 || id[26:] != "node-1" {
+		t.Errorf("of a named node: id %q", id)
+	}
 	got, err := r.hub.Session(s.ID(), "ann")
 	if err != nil || got != s {
 		t.Fatalf("own session: %v", err)

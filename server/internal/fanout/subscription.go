@@ -21,9 +21,11 @@ type subscription struct {
 
 	// Guarded by topic.mu.
 	//
-	// gone is set when it has ended. slot is its index in topic.live plus one, 0 if it is not live.
-	gone bool
-	slot int
+	// gone is set when it has ended. index is its place in topic.subs. slot is its index in topic.live plus one, 0 if it
+	// is not live.
+	gone  bool
+	index int
+	slot  int
 	// placed is set once its State is queued, and anew once it knows where in which epoch to go on.
 	stated, placed bool
 	// after is the last entry queued, of epoch. goal is the head that its State told, which it must reach to be level.

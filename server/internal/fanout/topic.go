@@ -30,8 +30,8 @@ type topic struct {
 	closed bool
 	// cancel ends the bus subscription; nil while there is none.
 	cancel func()
-	// refs counts the subscriptions, live or not; emptyAt is when the last one left.
-	refs    int
+	// subs are the subscriptions, live or not; emptyAt is when the last one left.
+	subs    []*subscription
 	emptyAt time.Time
 
 	// epoch is the log's; empty until the first State. tail is the last entry that was passed on, or that nobody live
@@ -73,7 +73,7 @@ func (t *topic) connect(ctx context.Context) error {
 	case done:
 		return nil
 	}
-	cancel, err := t.hub.bus.Subscribe(t.channelID, t.arrive)
+	cancel, err := t.hub.bus.Subscribe(t.channelID, t.arrive, t.typing)
 	if err != nil {
 		return fmt.Errorf("subscribe to bus: %w", err)
 	}
@@ -279,7 +279,12 @@ func (t *topic) detach(u *subscription) {
 	defer t.mu.Unlock()
 	u.gone = true
 	t.unlive(u)
-	if t.refs--; t.refs == 0 {
+	last := len(t.subs) - 1
+	t.subs[u.index] = t.subs[last]
+	t.subs[u.index].index = u.index
+	t.subs[last] = nil
+	if t.subs = t.subs[:last]; last == 0 {
+		t.subs = nil
 		t.emptyAt = time.Now()
 		t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))
 	}

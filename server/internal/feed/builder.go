@@ -23,8 +23,6 @@ const (
 	maxRounds = 10
 	// maxSettles is how often one rebuild follows a log that grows meanwhile.
 	maxSettles = 5
-	// loadLife is how old a load may be when it is written.
-	loadLife = 2 * time.Second
 )
 
 // BuilderConfig is what a Builder works with.
@@ -37,6 +35,8 @@ type BuilderConfig struct {
 	// Patience is how long a rebuild waits for the store to show what it has published before it leaves the channel
 	// without a set: 10 s if 0.
 	Patience time.Duration
+	// Owner tells which buckets are this node's; nil means all.
+	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Tracer may be nil.
@@ -53,6 +53,7 @@ type Builder struct {
 	reader   Reader
 	keep     int
 	patience time.Duration
+	owner    Owner
 	metrics  *Metrics
 	tracer   trace.Tracer
 	logger   *slog.Logger
@@ -66,7 +67,7 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 	}
 	return &Builder{
 		source: config.Source, cache: config.Cache, reader: config.Reader, keep: cmp.Or(config.Keep, defaultKeep),
-		patience: cmp.Or(config.Patience, defaultPatience), metrics: metrics, tracer: orNoTracer(config.Tracer),
+		patience: cmp.Or(config.Patience, defaultPatience), owner: config.Owner, metrics: metrics, tracer: orNoTracer(config.Tracer),
 		logger: cmp.Or(config.Logger, slog.Default()),
 	}, nil
 }
@@ -80,9 +81,11 @@ func (b *Builder) Stop() { b.stop() }
 
 // run consumes one bucket's events until ctx ends.
 func (b *Builder) run(ctx context.Context, bucket int) {
-	// The error can only be that ctx has ended.
-	_ = retry(ctx, b.logger.With("bucket", bucket), "consuming", func() error {
-		return b.source.Consume(ctx, bucket, b.handle)
+	whileOwned(ctx, b.owner, bucket, func(ctx context.Context) {
+		// The error can only be that ctx has ended.
+		_ = retry(ctx, b.logger.With("bucket", bucket), "consuming", func() error {
+			return b.source.Consume(ctx, bucket, b.handle)
+		})
 	})
 }
 
@@ -198,11 +201,11 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 		if entries == nil {
 			break
 		}
-		// A process that was stopped for a while must not write what it loaded before.
-		if time.Since(began) > loadLife {
-			continue
+		err = b.cache.Replace(ctx, channelID, began, entries)
+		if errors.Is(err, ErrStaleLoad) {
+			continue // this process was stopped for a while
 		}
-		if err := b.cache.Replace(ctx, channelID, entries); err != nil {
+		if err != nil {
 			return false, err
 		}
 		built = true
@@ -230,7 +233,9 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entr
 	waits := newBackoff()
 	epoch := b.reader.Identity().Epoch
 	for deadline := time.Now().Add(b.patience); ; {
-		began = time.Now()
+		if began, err = b.cache.Now(ctx, channelID); err != nil {
+			return nil, began, err
+		}
 		newest, err := b.reader.Entries(ctx, channelID, message.Range{Desc: true, Limit: b.keep})
 		if err != nil {
 			return nil, began, fmt.Errorf("load the newest entries of %s: %w", channelID, err)

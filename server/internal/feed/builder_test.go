@@ -268,12 +268,12 @@ type racedCache struct {
 	before func()
 }
 
-func (c *racedCache) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
+func (c *racedCache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
 	if before := c.before; before != nil {
 		c.before = nil
 		before()
 	}
-	return c.CacheWriter.Replace(ctx, channelID, entries)
+	return c.CacheWriter.Replace(ctx, channelID, began, entries)
 }
 
 func TestRecallThatAnotherBuilderHandledDuringARebuild(t *testing.T) {
@@ -295,6 +295,35 @@ func TestRecallThatAnotherBuilderHandledDuringARebuild(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
+// stoppedCache is that of a process that stood still for long before its first Replace.
+type stoppedCache struct {
+	feed.CacheWriter
+	stale atomic.Int64
+}
+
+func (c *stoppedCache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
+	if c.stale.Load() == 0 {
+		began = began.Add(-20 * time.Second)
+	}
+	err := c.CacheWriter.Replace(ctx, channelID, began, entries)
+	if errors.Is(err, feed.ErrStaleLoad) {
+		c.stale.Add(1)
+	}
+	return err
+}
+
+func TestALoadOfLongAgoIsReadAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	stopped := &stoppedCache{CacheWriter: r.cache}
+	source := r.builderOnly(stopped, r.store)
+	r.mustDeliver(source, r.eventOf(r.send("room", "1")))
+	r.mustMirror("room")
+	if n := stopped.stale.Load(); n != 1 {
+		t.Errorf("%d loads were refused, want 1", n)
+	}
+}
+
 func TestSetsThatVanishAtOnceArePutOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -310,8 +339,8 @@ type vanishing struct {
 	r *rig
 }
 
-func (v vanishing) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
-	if err := v.CacheWriter.Replace(ctx, channelID, entries); err != nil {
+func (v vanishing) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
+	if err := v.CacheWriter.Replace(ctx, channelID, began, entries); err != nil {
 		return err
 	}
 	return v.r.client.FlushAll(ctx).Err()

@@ -2,9 +2,14 @@ package feed
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
+
+// ErrStaleLoad says that entries were read too long ago to be cached.
+var ErrStaleLoad = errors.New("the load is too old")
 
 // CacheWriter writes the cache of newest entries. The Builder is the only one to call it. Every call may be repeated
 // without harm, so an error leaves nothing to undo.
@@ -15,9 +20,12 @@ type CacheWriter interface {
 	// the set. An insert that does not follow on ends the run before it: the set must be replaced first. A channel without
 	// a set, and one whose set is of another epoch, has nothing that an entry could follow.
 	Append(ctx context.Context, runs []Run) ([]int, error)
+	// Now is the cache's own time as far as the channel is concerned, for Replace.
+	Now(ctx context.Context, channelID string) (time.Time, error)
 	// Replace makes entries the channel's set: dense, ascending, of one epoch. It does nothing if the set is of that epoch
-	// and reaches as far as entries.
-	Replace(ctx context.Context, channelID string, entries []message.Cached) error
+	// and reaches as far as entries. began is what Now was before entries were read from the store: if that is more than
+	// 2 s ago when the cache is to be written, it is not, and the error is ErrStaleLoad.
+	Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error
 	// Drop deletes the channel's set.
 	Drop(ctx context.Context, channelID string) error
 }

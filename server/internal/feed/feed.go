@@ -1,6 +1,7 @@
 // Package feed carries every entry of every log from the store to the change stream, and from there to the cache.
 //
 //	store -> Feeder -> message_change_events -> Builder (redis_cache_group) -> msg_cache:<channel>
+//	                                         -> Advancer (channel_group)    -> channels, members
 //
 // The Feeder publishes what the store holds: at once, nothing skipped, and confirmed in the store only after the stream
 // has it. So an entry may be published twice, and never not at all. What it could not publish at once it publishes as
@@ -8,8 +9,10 @@
 //
 // The Builder keeps each channel's newest entries in the cache, as one dense piece of the log. Only a message creates or
 // renews such a piece; edits and recalls change what is there, and remove it if it misses what came before them. Since
-// every step may be repeated, neither of the two keeps a state of its own: what dies is started again, and two of a
-// kind at once only repeat each other.
+// every step may be repeated, none of them keeps a state of its own: what dies is started again, and two of a kind at
+// once only repeat each other. So no lease is needed: the nodes agree on an Owner for each bucket well enough.
+//
+// The Advancer moves the numbers of channels' rows, and the read cursors of those who send.
 package feed
 
 import (
@@ -57,6 +60,14 @@ type Log interface {
 	OpenFeed(ctx context.Context, bucket int) (message.Feed, error)
 	Apply(ctx context.Context, change *message.Entry) error
 	Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error)
+	Head(ctx context.Context, channelID string) (message.Head, error)
+	NewEpoch(ctx context.Context) (string, error)
+}
+
+// History is what the change stream remembers.
+type History interface {
+	// LastPublished gives a bucket's newest event; ok is false if the stream holds none.
+	LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error)
 }
 
 // Reader is what the Builder needs of the store; message.Store says what each method promises.

@@ -3,6 +3,7 @@ package feed
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -17,6 +18,10 @@ import (
 type FeederConfig struct {
 	Log       Log
 	Publisher Publisher
+	// History may be nil: then a log that was restored without telling is not noticed here.
+	History History
+	// Owner tells which buckets are this node's; nil means all.
+	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Tracer may be nil.
@@ -31,6 +36,8 @@ type Feeder struct {
 	service
 	log       Log
 	publisher Publisher
+	history   History
+	owner     Owner
 	metrics   *Metrics
 	tracer    trace.Tracer
 	logger    *slog.Logger
@@ -43,8 +50,8 @@ func NewFeeder(config FeederConfig) (*Feeder, error) {
 		return nil, err
 	}
 	return &Feeder{
-		log: config.Log, publisher: config.Publisher, metrics: metrics, tracer: orNoTracer(config.Tracer),
-		logger: cmp.Or(config.Logger, slog.Default()),
+		log: config.Log, publisher: config.Publisher, history: config.History, owner: config.Owner, metrics: metrics,
+		tracer: orNoTracer(config.Tracer), logger: cmp.Or(config.Logger, slog.Default()),
 	}, nil
 }
 
@@ -71,12 +78,49 @@ func (f *Feeder) Stop() { f.stop() }
 // run publishes one bucket's entries until ctx ends.
 func (f *Feeder) run(ctx context.Context, bucket int) {
 	logger := f.logger.With("bucket", bucket)
-	// The error can only be that ctx has ended.
-	_ = retry(ctx, logger, "feeding", func() error { return f.feed(ctx, logger, bucket) })
+	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
+		// The error can only be that ctx has ended.
+		_ = retry(ctx, logger, "feeding", func() error { return f.feed(ctx, logger, bucket) })
+	})
 }
+
+// checkEpoch replaces the epoch if a log ends below what was published of it: then the store was put back to an earlier
+// state and nobody said so. What clients hold of such a log is worth nothing, and only another epoch tells them. The
+// look is at one log per bucket, the one that was published to last, each time a node takes the bucket over.
+func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int) error {
+	if f.history == nil {
+		return nil
+	}
+	last, ok, err := f.history.LastPublished(ctx, bucket)
+	if err != nil {
+		return fmt.Errorf("look at what was published last: %w", err)
+	}
+	if !ok || last.Epoch != f.log.Identity().Epoch {
+		return nil
+	}
+	head, err := f.log.Head(ctx, last.Message.ChannelID)
+	if err != nil {
+		return fmt.Errorf("look at what was published last: %w", err)
+	}
+	if head.Seq >= last.Seq {
+		return nil
+	}
+	epoch, err := f.log.NewEpoch(ctx)
+	if err != nil {
+		return fmt.Errorf("replace the epoch: %w", err)
+	}
+	logger.ErrorContext(ctx, "the store was put back to an earlier state: the epoch is replaced, nodes start again",
+		"channel", last.Message.ChannelID, "published", last.Seq, "head", head.Seq, "epoch", epoch)
+	return errEpochReplaced
+}
+
+var errEpochReplaced = errors.New("the epoch was replaced")
 
 // feed opens a bucket's feed and publishes from it until something fails. It returns an error, always.
 func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) error {
+	if err := f.checkEpoch(ctx, logger, bucket); err != nil {
+		return err
+	}
 	source, err := f.log.OpenFeed(ctx, bucket)
 	if err != nil {
 		return fmt.Errorf("open the feed: %w", err)

@@ -22,7 +22,7 @@ func TestMetricsCountWhatWasDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: r.bus, Cache: r.cache, Reader: r.store, Keep: keep, Metrics: metrics, Logger: quiet,
+		Source: r.bus.Group("redis_cache_group", 256), Cache: r.cache, Reader: r.store, Keep: keep, Metrics: metrics, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)

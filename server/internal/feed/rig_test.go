@@ -86,7 +86,7 @@ func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 		t.Fatal(err)
 	}
 	r.newFeeder(r.store, r.bus)
-	r.newBuilder(r.bus, r.cache, r.store)
+	r.newBuilder(r.bus.Group("redis_cache_group", 256), r.cache, r.store)
 	return r
 }
 
@@ -291,7 +291,7 @@ func (r *rig) listen(channelID string) *listener {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.events = append(l.events, e)
-	})
+	}, func(string) {})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -4,61 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/parleyhq/parley/server/internal/fault"
 )
-
-// A page token opens only for the subject, the query and the epoch that it was made for, and only letter for letter.
-func FuzzPageToken(f *testing.F) {
-	tokens := pageTokens{secret: []byte("a secret of the store's own making")}
-	query := ListQuery{ChannelID: "room"}
-	token := tokens.seal("ada", "e-1", &query, 7)
-	for _, seed := range []string{
-		token, "", "{}", token[:len(token)-1], token + "A", token + "\n", token[:20] + "\r\n" + token[20:], token + "=", strings.ToUpper(token),
-		tokens.seal("ada", "e-2", &query, 7), tokens.seal("bob", "e-1", &query, 7), tokens.seal("ada", "e-1", &ListQuery{ChannelID: "other"}, 7),
-		pageTokens{secret: []byte("another")}.seal("ada", "e-1", &query, 7),
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		last, err := tokens.open(text, "ada", "e-1", &query)
-		if err == nil {
-			if text != token || last != 7 {
-				t.Fatalf("%q is taken for a token, and opens as %d", text, last)
-			}
-			return
-		}
-		e, ok := fault.As(err)
-		if !ok || e.Field != "page_token" || last != 0 {
-			t.Fatalf("%q: %v, %d", text, err, last)
-		}
-		switch e.Reason {
-		case fault.PageTokenInvalid, fault.PageTokenForeign, fault.Resync:
-		default:
-			t.Fatalf("%q: reason %s", text, e.Reason)
-		}
-	})
-}
-
-// Every letter of a page token counts.
-func TestPageTokenTampered(t *testing.T) {
-	t.Parallel()
-	tokens := pageTokens{secret: []byte("a secret of the store's own making")}
-	for _, subject := range []string{"a", "ad", "ada"} { // so that the last letter has unused bits once at least
-		token := tokens.seal(subject, "e", &ListQuery{ChannelID: "room"}, 7)
-		for i := range len(token) {
-			for _, letter := range "AZaz09-_" {
-				text := token[:i] + string(letter) + token[i+1:]
-				if _, err := tokens.open(text, subject, "e", &ListQuery{ChannelID: "room"}); text != token && !fault.Is(err, fault.PageTokenInvalid) {
-					t.Fatalf("with letter %d changed to %c: %v", i, letter, err)
-				}
-			}
-		}
-	}
-}
 
 func eventSeeds(f *testing.F) [][]byte {
 	f.Helper()

@@ -72,7 +72,7 @@ func (r *Reader) Saw(channelID string, seq int64) { r.heads.saw(channelID, seq) 
 func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	h, err := r.heads.get(ctx, channelID, 0)
 	if err != nil {
-		return State{}, unavailable(err)
+		return State{}, Unavailable(err)
 	}
 	s := State{Epoch: r.epoch, Head: h.Seq, Count: h.Count}
 	if h.Seq > 0 {
@@ -81,8 +81,8 @@ func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	return s, nil
 }
 
-// unavailable is the fault of a store that does not answer a read.
-func unavailable(err error) error {
+// Unavailable is the fault of a store that does not answer a read: err itself if that is a fault.
+func Unavailable(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
 	}
@@ -139,7 +139,7 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 		h, err = r.heads.get(ctx, channelID, 0)
 	}
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, Unavailable(err)
 	}
 	for _, p := range [...]struct {
 		field string
@@ -226,22 +226,32 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 
 // readStore reads entries from the store, again and again while it does not reach as far as is known.
 func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
+	patience, cancel := context.WithTimeoutCause(ctx, r.cfg.Patience, errBehind)
 	defer cancel()
-	return backoff.Retry(ctx, func() ([]Entry, error) {
-		entries, err := r.log.Entries(ctx, channelID, rg)
+	entries, err := backoff.Retry(patience, func() ([]Entry, error) {
+		entries, err := r.log.Entries(patience, channelID, rg)
 		if err != nil {
-			return nil, backoff.Permanent(unavailable(err))
+			return nil, backoff.Permanent(err)
 		}
 		if !dense(entries, rg, head) {
-			return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; try again")
+			return nil, errBehind
 		}
 		Fold(entries)
 		return entries, nil
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
 	}), backoff.WithMaxElapsedTime(r.cfg.Patience))
+	if err != nil && patience.Err() != nil && ctx.Err() == nil {
+		err = errBehind // however the end of patience shows
+	}
+	if err != nil {
+		return nil, Unavailable(err)
+	}
+	return entries, nil
 }
+
+// errBehind is the fault of a store whose reads do not reach what is known to be there.
+var errBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; try again")
 
 // dense tells whether entries are the range's, from its near end on without a hole, as far as the limits or the head
 // let them reach. The range's Before is at most head+1.
@@ -269,12 +279,49 @@ func dense(entries []Entry, rg Range, head int64) bool {
 	return ended || len(entries) > 0 && (len(entries) == rg.Limit || rg.MaxBytes > 0 && bytes >= rg.MaxBytes)
 }
 
+// CountAt gives how many messages the log holds up to and with the entry at seq. It fails if the log ends before that.
+func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int64, error) {
+	rg := Range{After: seq - 1, Before: seq + 1, Limit: 1}
+	entries, err := r.readCache(ctx, channelID, rg, seq)
+	if errors.Is(err, errNotCached) {
+		entries, err = r.readStore(ctx, channelID, rg, seq)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if len(entries) == 0 {
+		return 0, fmt.Errorf("channel %s: asked for the count at %d", channelID, seq)
+	}
+	return entries[0].Count, nil
+}
+
+// MessageAt gives the message at seq, as it is now. ok is false if the log ends before it, or holds an edit or a recall
+// there.
+func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m Message, ok bool, err error) {
+	for last := false; ; last = true {
+		es, err := r.log.Messages(ctx, channelID, []int64{seq})
+		if err != nil {
+			return Message{}, false, Unavailable(err)
+		}
+		if len(es) == 1 {
+			return es[0].Message, true, nil
+		}
+		if last {
+			return Message{}, false, nil
+		}
+		// As in message: a read may be behind.
+		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
+			return Message{}, false, Unavailable(err)
+		}
+	}
+}
+
 // message finds one message by its id.
 func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message, error) {
 	for last := false; ; last = true {
 		e, ok, err := r.log.Message(ctx, channelID, msgID)
 		if err != nil {
-			return Message{}, unavailable(err)
+			return Message{}, Unavailable(err)
 		}
 		if ok {
 			return e.Message, nil
@@ -286,7 +333,7 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message,
 		}
 		// A read may be behind; one after a linearizable read of the head is not.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
-			return Message{}, unavailable(err)
+			return Message{}, Unavailable(err)
 		}
 	}
 }
@@ -327,7 +374,7 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 		slices.Sort(missing)
 		targets, err := r.log.Messages(ctx, channelID, slices.Compact(missing))
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, Unavailable(err)
 		}
 		for i := range targets {
 			sends[targets[i].Seq] = &targets[i]

@@ -2,12 +2,16 @@ package message
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/pagetoken"
 )
 
 // SendRequest asks for one message to be appended to a channel. The transport has checked the fields' own rules.
@@ -80,14 +84,24 @@ type Page struct {
 // Service is the message use-cases: who may do what, and what it means for the log. Safe for concurrent use. The
 // caller's ident.Principal travels in the context; without one every call is refused.
 type Service struct {
-	writer *Writer
+	writer Appender
 	reader *Reader
-	tokens pageTokens
+	access Access
+	tokens pagetoken.Sealer
 }
 
-// NewService joins a writer and a reader of one store. The identity is that store's.
-func NewService(w *Writer, r *Reader, id Identity) *Service {
-	return &Service{writer: w, reader: r, tokens: pageTokens{secret: id.Secret}}
+// NewService joins a writer and a reader of one store, whose identity it is, and who may use which channel.
+func NewService(w Appender, r *Reader, id Identity, access Access) *Service {
+	return &Service{writer: w, reader: r, access: access, tokens: pagetoken.New(id.Secret)}
+}
+
+// allowUse gives the caller if it may do action on the channel, by its token and by the channel's members.
+func (s *Service) allowUse(ctx context.Context, action ident.Action, channelID string) (*ident.Principal, error) {
+	p, err := allow(ctx, action, channelID)
+	if err != nil {
+		return nil, err
+	}
+	return p, s.access.ForRead(ctx, p, channelID)
 }
 
 // allow gives the caller if it may do action on the channel. The answer depends on the caller's patterns alone, never
@@ -104,6 +118,7 @@ func allow(ctx context.Context, action ident.Action, channelID string) (*ident.P
 	return p, nil
 }
 
+// sendDraft makes what is to be appended of what the caller's token allows it to ask; access is not asked yet.
 func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) {
 	p, err := allow(ctx, ident.Send, r.ChannelID)
 	if err != nil {
@@ -133,6 +148,9 @@ func (s *Service) Send(ctx context.Context, r SendRequest) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
+	if err := s.access.ForSend(ctx, ident.FromContext(ctx), r.ChannelID); err != nil {
+		return Receipt{}, err
+	}
 	return s.append(ctx, d)
 }
 
@@ -150,7 +168,7 @@ func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	if out.MsgTime.IsZero() { // a recall that another call made: only its place is known so far
 		es, err := s.reader.log.Entries(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1})
 		if err != nil {
-			return Receipt{}, unavailable(err)
+			return Receipt{}, Unavailable(err)
 		}
 		if len(es) == 1 {
 			out.MsgTime, out.Count = es[0].MsgTime, es[0].Count
@@ -176,7 +194,17 @@ func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome
 		}
 		drafts, at = append(drafts, d), append(at, i)
 	}
-	for j, out := range s.writer.Append(ctx, drafts) {
+	refused := s.refusals(ctx, drafts)
+	n := 0
+	for j := range drafts {
+		if err := refused[drafts[j].ChannelID]; err != nil {
+			outs[at[j]].Err = err
+			continue
+		}
+		drafts[n], at[n] = drafts[j], at[j]
+		n++
+	}
+	for j, out := range s.writer.Append(ctx, drafts[:n]) {
 		if out.Err != nil {
 			outs[at[j]].Err = out.Err
 			continue
@@ -186,9 +214,35 @@ func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome
 	return outs
 }
 
+// refusals asks for every channel once, and gives the errors of those that the caller may not send to.
+func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error {
+	var mu sync.Mutex
+	refused := make(map[string]error)
+	asked := make(map[string]bool)
+	var calls errgroup.Group
+	calls.SetLimit(16)
+	for i := range drafts {
+		channelID := drafts[i].ChannelID
+		if asked[channelID] {
+			continue
+		}
+		asked[channelID] = true
+		calls.Go(func() error {
+			if err := s.access.ForSend(ctx, ident.FromContext(ctx), channelID); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				refused[channelID] = err
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait() // the errors are in the map
+	return refused
+}
+
 // Edit replaces the content of one of the caller's own messages.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, error) {
-	p, err := allow(ctx, ident.Send, r.ChannelID)
+	p, err := s.allowUse(ctx, ident.Send, r.ChannelID)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -205,7 +259,7 @@ func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, error) 
 	if p != nil && p.Can(ident.Moderate, r.ChannelID) {
 		action = ident.Moderate
 	}
-	p, err := allow(ctx, action, r.ChannelID)
+	p, err := s.allowUse(ctx, action, r.ChannelID)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -217,7 +271,7 @@ func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, error) 
 
 // List returns a page of messages: ascending from After, else descending from Before or from the log's end.
 func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
-	p, err := allow(ctx, ident.History, q.ChannelID)
+	p, err := s.allowUse(ctx, ident.History, q.ChannelID)
 	if err != nil {
 		return Page{}, err
 	}
@@ -232,7 +286,7 @@ func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
 		r.before = *q.Before
 	}
 	if q.PageToken != "" {
-		last, err := s.tokens.open(q.PageToken, p.Subject, s.reader.epoch, &q)
+		last, err := s.openToken(p, &q)
 		if err != nil {
 			return Page{}, err
 		}
@@ -248,14 +302,34 @@ func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
 	}
 	page := Page{Messages: res.messages, Head: res.head, Epoch: s.reader.epoch, FromCache: res.fromCache}
 	if res.more {
-		page.NextPageToken = s.tokens.seal(p.Subject, s.reader.epoch, &q, res.last)
+		page.NextPageToken = s.tokens.Seal(s.binding(p, &q), strconv.FormatInt(res.last, 10))
 	}
 	return page, nil
 }
 
+// binding is what of a query must not change from page to page. The rest may: what a client was told grows while it
+// pages, and a page may be smaller than the one before.
+func (s *Service) binding(p *ident.Principal, q *ListQuery) *pagetoken.Binding {
+	return &pagetoken.Binding{
+		Call: "messages", Subject: p.Subject, Epoch: s.reader.epoch,
+		Query: struct {
+			ChannelID     string
+			After, Before *int64
+		}{q.ChannelID, q.After, q.Before},
+	}
+}
+
+func (s *Service) openToken(p *ident.Principal, q *ListQuery) (int64, error) {
+	last, err := s.tokens.Open(q.PageToken, s.binding(p, q))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(last, 10, 64)
+}
+
 // Get returns one message as it is now.
 func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, error) {
-	if _, err := allow(ctx, ident.History, channelID); err != nil {
+	if _, err := s.allowUse(ctx, ident.History, channelID); err != nil {
 		return Message{}, err
 	}
 	return s.reader.message(ctx, channelID, msgID)

@@ -121,6 +121,9 @@ type Store interface {
 	Identity() Identity
 	// OpenFeed opens a bucket's change feed. One feed per bucket does the work; two only repeat each other.
 	OpenFeed(ctx context.Context, bucket int) (Feed, error)
+	// StoredEpoch reads the epoch that the store holds now. It is another than Identity's once somebody else has called
+	// NewEpoch since this store was opened; a process does not outlive that.
+	StoredEpoch(ctx context.Context) (string, error)
 	// NewEpoch replaces the epoch of every log, which tells every client to load anew. Run after a restore from backup,
 	// with no node running.
 	NewEpoch(ctx context.Context) (string, error)

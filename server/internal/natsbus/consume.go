@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,28 +14,45 @@ import (
 )
 
 const (
-	// batchSize is the most events that one call of a consumer's function gets.
-	batchSize = 256
-	// pullWait is how long one request to JetStream waits for events.
-	pullWait = 5 * time.Second
+	// CacheGroup is the consumer group that builds the cache.
+	CacheGroup = "redis_cache_group"
+	// ChannelGroup is the consumer group that moves the channels' rows forward.
+	ChannelGroup = "channel_group"
 )
 
-// Consume has fn called with a bucket's events, up to 256 at a time, in the order in which they were published, until
+// pullWait is how long one request to JetStream waits for events.
+const pullWait = 5 * time.Second
+
+// Group is a durable consumer group of the event stream: one consumer per bucket, named after group and bucket. Groups
+// are independent of each other: each gets every event. Safe for concurrent use.
+type Group struct {
+	bus   *Bus
+	name  string
+	batch int
+}
+
+// Group gives a consumer group by its name, a word of A-Z a-z 0-9 _ -, which decides what was consumed before. Its
+// functions get up to batch events at a time; 256 if 0. Nothing is made in NATS before Consume.
+func (b *Bus) Group(name string, batch int) *Group {
+	return &Group{bus: b, name: name, batch: cmp.Or(batch, 256)}
+}
+
+// Consume has fn called with a bucket's events, up to a batch at a time, in the order in which they were published, until
 // ctx ends, which is the only error that it returns. Each event comes at least once: when fn fails, it gets the same
 // batch again, after a wait of 50 ms and then longer ones up to 5 s; when the process or NATS dies, the events come again
 // after Config.AckWait, perhaps later than newer ones. A consumer or a stream that is gone is made again.
-func (b *Bus) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
+func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {
-		joined := b.nextJoin()
-		err := b.consume(ctx, bucket, fn, waits.Reset)
+		joined := g.bus.nextJoin()
+		err := g.consume(ctx, bucket, fn, waits.Reset)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err == nil {
 			continue // NATS is back
 		}
-		b.log.WarnContext(ctx, "consuming was interrupted", "consumer", consumerName(bucket), "error", err)
+		g.bus.log.WarnContext(ctx, "consuming was interrupted", "consumer", g.consumerName(bucket), "error", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -45,14 +63,14 @@ func (b *Bus) Consume(ctx context.Context, bucket int, fn func(context.Context, 
 }
 
 // consume makes stream and consumer and pulls until something fails, or a reconnect leaves it without its request.
-func (b *Bus) consume(
+func (g *Group) consume(
 	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
 ) error {
-	joined := b.nextJoin()
-	if err := b.ensureStream(ctx); err != nil {
+	joined := g.bus.nextJoin()
+	if err := g.bus.ensureStream(ctx); err != nil {
 		return err
 	}
-	consumer, err := b.ensureConsumer(ctx, bucket)
+	consumer, err := g.ensureConsumer(ctx, bucket)
 	if err != nil {
 		return err
 	}
@@ -66,7 +84,7 @@ func (b *Bus) consume(
 			case <-stop:
 			}
 		}()
-		err := b.pull(pullCtx, ctx, consumer, fn, worked)
+		err := g.pull(pullCtx, ctx, consumer, fn, worked)
 		close(stop)
 		cancel()
 		switch {
@@ -84,11 +102,11 @@ func (b *Bus) consume(
 }
 
 // pull asks for a batch of events and hands on what has arrived whenever something has.
-func (b *Bus) pull(
+func (g *Group) pull(
 	pullCtx, ctx context.Context, consumer jetstream.Consumer, fn func(context.Context, []message.Event) error,
 	worked func(),
 ) error {
-	pulled, err := consumer.Fetch(batchSize, jetstream.FetchContext(pullCtx))
+	pulled, err := consumer.Fetch(g.batch, jetstream.FetchContext(pullCtx))
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
@@ -111,7 +129,7 @@ func (b *Bus) pull(
 				break more
 			}
 		}
-		if err := b.handle(ctx, batch, fn); err != nil {
+		if err := g.handle(ctx, batch, fn); err != nil {
 			return err
 		}
 		worked()
@@ -124,18 +142,18 @@ func (b *Bus) pull(
 }
 
 // handle gives a batch to fn until it succeeds, and confirms it.
-func (b *Bus) handle(ctx context.Context, batch []jetstream.Msg, fn func(context.Context, []message.Event) error) error {
+func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(context.Context, []message.Event) error) error {
 	events := make([]message.Event, 0, len(batch))
 	for _, msg := range batch {
 		e, err := decode(msg.Subject(), msg.Data())
 		if err != nil {
 			// It would be no better the next time.
-			b.log.ErrorContext(ctx, "dropped an event that can't be read", "error", err)
+			g.bus.log.ErrorContext(ctx, "dropped an event that can't be read", "error", err)
 			continue
 		}
 		events = append(events, e)
 	}
-	stop := b.keepInProgress(ctx, batch)
+	stop := g.keepInProgress(ctx, batch)
 	defer stop()
 	waits := newBackoff()
 	for len(events) > 0 {
@@ -147,7 +165,7 @@ func (b *Bus) handle(ctx context.Context, batch []jetstream.Msg, fn func(context
 			return context.Cause(ctx)
 		}
 		wait := waits.NextBackOff()
-		b.log.WarnContext(ctx, "events will be handled again", "events", len(events), "wait", wait, "error", err)
+		g.bus.log.WarnContext(ctx, "events will be handled again", "events", len(events), "wait", wait, "error", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -163,10 +181,10 @@ func (b *Bus) handle(ctx context.Context, batch []jetstream.Msg, fn func(context
 }
 
 // keepInProgress asks JetStream for more time for a batch until stop is called.
-func (b *Bus) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop func()) {
+func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(b.config.AckWait / 3)
+		tick := time.NewTicker(g.bus.config.AckWait / 3)
 		defer tick.Stop()
 		for {
 			select {
@@ -176,7 +194,7 @@ func (b *Bus) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop f
 			}
 			for _, msg := range batch {
 				if err := msg.InProgress(); err != nil {
-					b.log.DebugContext(ctx, "ask for more time", "error", err)
+					g.bus.log.DebugContext(ctx, "ask for more time", "error", err)
 					break
 				}
 			}

@@ -17,7 +17,7 @@ func TestNATSGoesAwayAndComesBack(t *testing.T) {
 	bus := connect(t, Config{URL: server.URL(), AckWait: time.Second})
 	var consumed, live inbox
 	consume(t, bus, 0, into(&consumed))
-	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }, nil); err != nil {
 		t.Fatal(err)
 	}
 	back := make(chan struct{}, 8)
@@ -60,7 +60,7 @@ func TestConnectWithoutNATS(t *testing.T) {
 	bus := connect(t, Config{URL: url, ConnectWait: 50 * time.Millisecond})
 	var consumed, live inbox
 	consume(t, bus, 0, into(&consumed))
-	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }, nil); err != nil {
 		t.Fatal(err)
 	}
 	server.Start()
@@ -92,7 +92,7 @@ func TestDeletedStreamAndConsumerAreMadeAgain(t *testing.T) {
 	}
 	publish(t, bus, sent("room", 2, 2))
 	consumed.wait(t, 1, 2)
-	if err := bus.js.DeleteConsumer(t.Context(), streamName, consumerName(0)); err != nil {
+	if err := bus.js.DeleteConsumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(0)); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, bus, sent("room", 3, 3))

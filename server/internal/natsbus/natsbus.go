@@ -1,9 +1,11 @@
-// Package natsbus joins the change feed, the cache's builder and the live subscribers by NATS.
+// Package natsbus joins the change feed, the cache's builder, the live subscribers and the nodes by NATS.
 //
 // One JetStream stream, message_change_events, holds every entry of every log for a day. The feeder publishes to it
-// (Publish), the cache's builder pulls from one durable consumer per bucket (Consume), and nodes with live subscribers
-// listen to the very same subjects without JetStream (Subscribe). Nothing here is the truth: the store is. So every
-// publish may be repeated, every delivery may be one, and whoever needs certainty compares positions with the store.
+// (Publish), whoever must see every event pulls from one durable consumer per bucket (Group), and nodes with live
+// subscribers listen to the very same subjects without JetStream (Subscribe). Nothing here is the truth: the store is. So
+// every publish may be repeated, every delivery may be one, and whoever needs certainty compares positions with the store.
+//
+// What nodes say to each other (Nodes), and who types, goes over subjects of its own, at most once, and is kept nowhere.
 package natsbus
 
 import (

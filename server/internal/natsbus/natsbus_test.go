@@ -100,9 +100,16 @@ func (i *inbox) wait(t testing.TB, want ...int64) {
 // consume consumes until the test ends, or stop is called.
 func consume(t testing.TB, bus *Bus, bucket int, fn func(context.Context, []message.Event) error) (stop func()) {
 	t.Helper()
+	return consumeGroup(t, bus.Group(CacheGroup, 0), bucket, fn)
+}
+
+func consumeGroup(
+	t testing.TB, group *Group, bucket int, fn func(context.Context, []message.Event) error,
+) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- bus.Consume(ctx, bucket, fn) }()
+	go func() { done <- group.Consume(ctx, bucket, fn) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -138,7 +145,7 @@ func TestEventsReachConsumersAndSubscribersWhole(t *testing.T) {
 	bucket := message.Bucket("room", 4)
 	consume(t, bus, bucket, into(&consumed))
 	consume(t, bus, (bucket+1)%4, into(&other))
-	cancel, err := bus.Subscribe("room", func(e message.Event) { live.put(e) })
+	cancel, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +175,7 @@ func TestChannelIDsThatWouldReachOthersAreRefused(t *testing.T) {
 		if err := bus.Publish(t.Context(), sent(id, 1, 1)); err == nil {
 			t.Errorf("published to %q", id)
 		}
-		if cancel, err := bus.Subscribe(id, func(message.Event) {}); err == nil {
+		if cancel, err := bus.Subscribe(id, func(message.Event) {}, nil); err == nil {
 			cancel()
 			t.Errorf("subscribed to %q", id)
 		}
@@ -199,7 +206,7 @@ func TestFailedBatchComesAgainBeforeAnythingNewer(t *testing.T) {
 // unacked is nil when a bucket's consumer has delivered everything, and everything is confirmed.
 func unacked(t testing.TB, bus *Bus, bucket int) error {
 	t.Helper()
-	c, err := bus.js.Consumer(t.Context(), streamName, consumerName(bucket))
+	c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(bucket))
 	if err != nil {
 		return err
 	}
@@ -267,7 +274,7 @@ func TestGarbageOnASubjectStopsNobody(t *testing.T) {
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
 	var consumed, live inbox
 	consume(t, bus, 0, into(&consumed))
-	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }); err != nil {
+	if _, err := bus.Subscribe("room", func(e message.Event) { live.put(e) }, nil); err != nil {
 		t.Fatal(err)
 	}
 	foreign, err := bus.encode(&sent("other", 7, 7)[0])

@@ -50,24 +50,24 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 }
 
 // ensureConsumer makes a bucket's consumer, or makes it what the configuration says.
-func (b *Bus) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consumer, error) {
-	b.making.Lock()
-	defer b.making.Unlock()
+func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consumer, error) {
+	g.bus.making.Lock()
+	defer g.bus.making.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, apiWait)
 	defer cancel()
-	consumer, err := b.js.CreateOrUpdateConsumer(ctx, streamName, jetstream.ConsumerConfig{
-		Durable:       consumerName(bucket),
+	consumer, err := g.bus.js.CreateOrUpdateConsumer(ctx, streamName, jetstream.ConsumerConfig{
+		Durable:       g.consumerName(bucket),
 		FilterSubject: bucketSubjects(bucket),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
-		// Each event is confirmed by itself. With one for all before it, a second builder, which has pulled later events,
+		// Each event is confirmed by itself. With one for all before it, a second consumer, which has pulled later events,
 		// would confirm what the first one has not yet done.
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       b.config.AckWait,
-		MaxAckPending: 4 * batchSize,
+		AckWait:       g.bus.config.AckWait,
+		MaxAckPending: 4 * g.batch,
 		MaxDeliver:    -1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make consumer %s: %w", consumerName(bucket), err)
+		return nil, fmt.Errorf("make consumer %s: %w", g.consumerName(bucket), err)
 	}
 	return consumer, nil
 }

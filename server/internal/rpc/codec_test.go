@@ -60,7 +60,7 @@ func frames() map[string]struct {
 			frameOf(&fanout.Frame{Pieces: [][]byte{
 				enc.State("a", 2, message.State{Epoch: "e1", Oldest: 1, Head: 10, Count: 8}, true),
 				enc.Event(someEvent(message.KindSend, "a", 3)), enc.Event(edit), enc.Event(recall),
-				enc.Gap("b", 4, 8, "e2", fanout.GapHistoryGone),
+				enc.Gap("b", 4, 8, "e2", fanout.GapHistoryGone), enc.Typing("a", `auth0|"7`), enc.Lost("b", fanout.LostNotMember),
 			}}),
 			&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{
 				{ChannelId: "a", Seq: 2, Event: &parleyv1.ChannelEvent_State{State: &parleyv1.ChannelState{
@@ -74,6 +74,10 @@ func frames() map[string]struct {
 				}}},
 				{ChannelId: "b", Seq: 8, Event: &parleyv1.ChannelEvent_Gap{Gap: &parleyv1.ChannelGap{
 					FromSeq: 4, ToSeq: 8, Epoch: "e2", Reason: parleyv1.GapReason_GAP_REASON_HISTORY_GONE,
+				}}},
+				{ChannelId: "a", Event: &parleyv1.ChannelEvent_Typing{Typing: &parleyv1.Typing{UserId: `auth0|"7`}}},
+				{ChannelId: "b", Event: &parleyv1.ChannelEvent_Lost{Lost: &parleyv1.ChannelLost{
+					Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
 				}}},
 			}},
 		},

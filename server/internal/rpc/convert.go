@@ -4,7 +4,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -36,10 +38,33 @@ func sendFromWire(r *parleyv1.SendMessageRequest, traceparent string) message.Se
 	}
 }
 
-func positionsFromWire(ps []*parleyv1.ChannelPosition) []fanout.Position {
-	out := make([]fanout.Position, len(ps))
-	for i, p := range ps {
-		out[i] = fanout.Position{ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch()}
+// positionsFromWire exempts who holds `manage` from being a member.
+func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fanout.Position {
+	out := make([]fanout.Position, len(ats))
+	for i, at := range ats {
+		out[i] = fanout.Position{
+			ChannelID: at.GetChannelId(), After: at.AfterSeq, Epoch: at.GetEpoch(),
+			Exempt: p.Can(ident.Manage, at.GetChannelId()),
+		}
+	}
+	return out
+}
+
+func channelToWire(r *channel.Row) *parleyv1.Channel {
+	return &parleyv1.Channel{
+		ChannelId: r.ChannelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
+		CreateTime: timestamppb.New(r.CreatedAt), HeadSeq: r.Head, Count: r.Count,
+	}
+}
+
+func memberToWire(m *channel.Member) *parleyv1.Member {
+	return &parleyv1.Member{UserId: m.UserID, JoinTime: timestamppb.New(m.JoinedAt), ReadSeq: m.Seq}
+}
+
+func mineToWire(m *channel.Mine) *parleyv1.MyChannel {
+	out := &parleyv1.MyChannel{Channel: channelToWire(&m.Row), ReadSeq: m.Read.Seq, Unread: m.Unread}
+	if m.LastMessage != nil {
+		out.LastMessage = messageToWire(m.LastMessage)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 const (
 	maxBatchItems    = 500
 	maxMetadataPairs = 16
+	maxUserIDs       = 500
 )
 
 // countItems refuses requests with more items than allowed, without looking at any.
@@ -26,6 +27,12 @@ func countItems(request any, channels int) error {
 		return tooMany("messages", len(r.GetMessages()), maxBatchItems)
 	case *parleyv1.SendMessageRequest:
 		return tooMany("metadata", len(r.GetMetadata()), maxMetadataPairs)
+	case *parleyv1.CreateChannelRequest:
+		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
+	case *parleyv1.AddMembersRequest:
+		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
+	case *parleyv1.RemoveMembersRequest:
+		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
 	}
 	return nil
 }

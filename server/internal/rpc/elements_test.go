@@ -20,12 +20,15 @@ func TestElements(t *testing.T) {
 	for i := range maxMetadataPairs {
 		item.Metadata["k"+strconv.Itoa(i)] = `,\",`
 	}
-	batch, many := &parleyv1.SendMessagesRequest{}, &parleyv1.SubscribeRequest{}
+	batch, many, users := &parleyv1.SendMessagesRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.AddMembersRequest{}
+	for range maxUserIDs {
+		users.UserIds = append(users.UserIds, strings.Repeat(`[`, 128))
+	}
 	for range maxBatchItems {
 		batch.Messages = append(batch.Messages, item)
 		many.Channels = append(many.Channels, &parleyv1.ChannelPosition{ChannelId: "a", AfterSeq: proto.Int64(1), Epoch: "e"})
 	}
-	for _, m := range []proto.Message{batch, many} {
+	for _, m := range []proto.Message{batch, many, users} {
 		data, text := marshal(t, m)
 		if err := checkProtoElements(data, m.ProtoReflect().Descriptor()); err != nil {
 			t.Errorf("%T: %v", m, err)

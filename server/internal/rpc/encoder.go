@@ -56,6 +56,24 @@ func (Encoder) Gap(channelID string, from, to int64, epoch string, reason fanout
 	}})
 }
 
+var lostReasons = map[fanout.LostReason]parleyv1.LostReason{
+	fanout.LostNotMember: parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
+}
+
+// Lost implements fanout.Encoder.
+func (Encoder) Lost(channelID string, reason fanout.LostReason) []byte {
+	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Lost{
+		Lost: &parleyv1.ChannelLost{Reason: lostReasons[reason]},
+	}})
+}
+
+// Typing implements fanout.Encoder.
+func (Encoder) Typing(channelID, userID string) []byte {
+	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Typing{
+		Typing: &parleyv1.Typing{UserId: userID},
+	}})
+}
+
 // piece writes an `events` field: tag, length, value. The stores hold valid UTF-8 only, and nothing else can make the
 // encoding fail; what did would be left out.
 func piece(ev *parleyv1.ChannelEvent) []byte {

@@ -17,8 +17,6 @@ import (
 
 // messageService is parley.v1.MessageService. Interceptors have checked the requests against the schema.
 type messageService struct {
-	parleyv1connect.UnimplementedMessageServiceHandler
-
 	cfg       Config
 	deps      Deps
 	validator protovalidate.Validator

@@ -20,6 +20,7 @@ import (
 	"connectrpc.com/validate"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -39,12 +40,16 @@ type Messages interface {
 	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, error)
 }
 
-var _ Messages = (*message.Service)(nil)
+var (
+	_ Messages = (*message.Service)(nil)
+	_ Channels = (*channel.Service)(nil)
+	_ Access   = (*channel.Access)(nil)
+)
 
 // Config is about limits. Every field must be set, but for CORSOrigins.
 type Config struct {
 	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request after decompression: SendMessage and EditMessage;
-	// SendMessages, Subscribe and UpdateSubscription; all others.
+	// SendMessages, Subscribe, UpdateSubscription, CreateChannel, AddMembers and RemoveMembers; all others.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
 	// UnaryTimeout bounds a call whatever deadline it asks for, BodyTimeout the reading of a request's body,
 	// FrameTimeout the writing of one frame of a stream. FrameTimeout is at least twice HeartbeatInterval.
@@ -75,14 +80,18 @@ func DefaultConfig() Config {
 // Deps is what the handler calls. All must be set.
 type Deps struct {
 	Messages  Messages
+	Channels  Channels
+	Access    Access
 	Hub       *fanout.Hub
+	Sessions  Sessions
 	Verifier  *authn.Verifier
 	Limiter   *limit.Limiter
 	Telemetry *telemetry.Telemetry
 }
 
 func (d *Deps) check() error {
-	if d.Messages == nil || d.Hub == nil || d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
+	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Sessions == nil ||
+		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
 		return errors.New("a dependency is missing")
 	}
 	return nil

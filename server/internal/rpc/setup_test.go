@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
@@ -27,7 +30,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// net/http keeps a connection for half a second after it has refused the rest of a body.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
@@ -65,16 +71,108 @@ func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (mes
 	return f.recall(ctx, r)
 }
 
+// fakeChannels answers with what the test set, as fakeMessages.
+type fakeChannels struct {
+	create   func(context.Context, channel.CreateRequest) (channel.Row, error)
+	add      func(ctx context.Context, channelID string, userIDs []string) error
+	remove   func(ctx context.Context, channelID string, userIDs []string) error
+	members  func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
+	mine     func(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error)
+	markRead func(ctx context.Context, channelID string, seq int64) (channel.Cursor, int64, error)
+	typing   func(ctx context.Context, channelID string) error
+}
+
+func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (channel.Row, error) {
+	return f.create(ctx, r)
+}
+
+func (f *fakeChannels) AddMembers(ctx context.Context, channelID string, userIDs []string) error {
+	return f.add(ctx, channelID, userIDs)
+}
+
+func (f *fakeChannels) RemoveMembers(ctx context.Context, channelID string, userIDs []string) error {
+	return f.remove(ctx, channelID, userIDs)
+}
+
+func (f *fakeChannels) Members(
+	ctx context.Context, channelID string, pageSize int, pageToken string,
+) (channel.MemberPage, error) {
+	return f.members(ctx, channelID, pageSize, pageToken)
+}
+
+func (f *fakeChannels) Mine(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error) {
+	return f.mine(ctx, pageSize, pageToken)
+}
+
+func (f *fakeChannels) MarkRead(ctx context.Context, channelID string, seq int64) (channel.Cursor, int64, error) {
+	return f.markRead(ctx, channelID, seq)
+}
+
+func (f *fakeChannels) Typing(ctx context.Context, channelID string) error {
+	return f.typing(ctx, channelID)
+}
+
+// fakeAccess lets everybody read everything until the test says otherwise.
+type fakeAccess struct {
+	mu       sync.Mutex
+	readable func(p *ident.Principal, channelIDs []string) ([]string, error)
+}
+
+func (f *fakeAccess) set(readable func(p *ident.Principal, channelIDs []string) ([]string, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readable = readable
+}
+
+func (f *fakeAccess) Readable(_ context.Context, p *ident.Principal, channelIDs []string) ([]string, error) {
+	f.mu.Lock()
+	readable := f.readable
+	f.mu.Unlock()
+	if readable == nil {
+		return nil, nil
+	}
+	return readable(p, channelIDs)
+}
+
+// fakeSessions is a cluster of one node, which fails as the test says.
+type fakeSessions struct {
+	hub  *fanout.Hub
+	fail atomic.Pointer[fault.Error]
+}
+
+func (f *fakeSessions) Update(_ context.Context, id, subject string, add []fanout.Position, remove []string) error {
+	if failure := f.fail.Load(); failure != nil {
+		return failure
+	}
+	s, err := f.hub.Session(id, subject)
+	if err != nil {
+		return err
+	}
+	return s.Update(add, remove)
+}
+
 // fakeLog is a log of each channel in memory, and the bus beside it.
 type fakeLog struct {
 	mu     sync.Mutex
 	events map[string][]message.Event
 	subs   map[string]map[int]func(message.Event)
+	typers map[string]func(userID string)
 	next   int
 }
 
 func newFakeLog() *fakeLog {
-	return &fakeLog{events: map[string][]message.Event{}, subs: map[string]map[int]func(message.Event){}}
+	return &fakeLog{
+		events: map[string][]message.Event{}, subs: map[string]map[int]func(message.Event){},
+		typers: map[string]func(string){},
+	}
+}
+
+// typing tells the latest who subscribed to the channel.
+func (l *fakeLog) typing(channel, userID string) {
+	l.mu.Lock()
+	typing := l.typers[channel]
+	l.mu.Unlock()
+	typing(userID)
 }
 
 func (l *fakeLog) append(channel string, change func(*message.Event)) {
@@ -94,9 +192,10 @@ func (l *fakeLog) append(channel string, change func(*message.Event)) {
 	}
 }
 
-func (l *fakeLog) Subscribe(channel string, fn func(message.Event)) (func(), error) {
+func (l *fakeLog) Subscribe(channel string, fn func(message.Event), typing func(string)) (func(), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.typers[channel] = typing
 	if l.subs[channel] == nil {
 		l.subs[channel] = map[int]func(message.Event){}
 	}
@@ -177,6 +276,9 @@ type bundle struct {
 	t        *testing.T
 	cfg      Config
 	messages *fakeMessages
+	channels *fakeChannels
+	access   *fakeAccess
+	sessions *fakeSessions
 	log      *fakeLog
 	hub      *fanout.Hub
 	health   *Health
@@ -202,8 +304,8 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		change(&s)
 	}
 	b := &bundle{
-		t: t, cfg: s.cfg, messages: &fakeMessages{}, log: newFakeLog(), logged: &logBuffer{},
-		spans: tracetest.NewInMemoryExporter(),
+		t: t, cfg: s.cfg, messages: &fakeMessages{}, channels: &fakeChannels{}, access: &fakeAccess{}, log: newFakeLog(),
+		logged: &logBuffer{}, spans: tracetest.NewInMemoryExporter(),
 	}
 	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Output: b.logged, TraceRatio: 1, Spans: b.spans, Level: slog.LevelDebug})
 	if err != nil {
@@ -211,12 +313,14 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	s.hub.HeartbeatInterval = s.cfg.HeartbeatInterval
 	b.hub = fanout.New(s.hub, b.log, b.log, Encoder{})
+	b.sessions = &fakeSessions{hub: b.hub}
 	verifier, err := authn.New(t.Context(), authn.Config{Secret: secret, Logger: tel.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, err := NewHandler(s.cfg, Deps{
-		Messages: b.messages, Hub: b.hub, Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
+		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Sessions: b.sessions,
+		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,31 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 )
+
+// Access says which channels somebody may read, besides what the capabilities of his token allow.
+type Access interface {
+	// Readable gives those of the channels that p may not read. It fails with a fault where that can't be told.
+	Readable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
+}
+
+// Sessions changes live streams, wherever they are.
+type Sessions interface {
+	// Update is fanout.Session.Update for the subject's session of this id. It fails with SESSION_NOT_FOUND where there is
+	// none, and with a retryable fault where that can't be told.
+	Update(ctx context.Context, sessionID, subject string, add []fanout.Position, remove []string) error
+}
+
+// withdrawTimeout bounds the taking back of channels, which must go on when the call has ended.
+const withdrawTimeout = 2 * time.Second
 
 // Subscribe implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) Subscribe(
@@ -19,7 +37,9 @@ func (s *messageService) Subscribe(
 	if err != nil {
 		return err
 	}
-	if err := maySubscribe(p, "channels", req.GetChannels()); err != nil {
+	const field = "channels"
+	add, err := s.admit(ctx, p, field, req.GetChannels())
+	if err != nil {
 		return err
 	}
 	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
@@ -27,7 +47,10 @@ func (s *messageService) Subscribe(
 		return err
 	}
 	defer session.Close()
-	if err := session.Add(positionsFromWire(req.GetChannels())); err != nil {
+	if err := session.Add(add); err != nil {
+		return err
+	}
+	if err := s.mayRead(ctx, p, field, add); err != nil {
 		return err
 	}
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout}
@@ -56,28 +79,96 @@ func (s *messageService) UpdateSubscription(
 	if err != nil {
 		return nil, err
 	}
-	if err := maySubscribe(p, "add", req.GetAdd()); err != nil {
-		return nil, err
-	}
-	session, err := s.deps.Hub.Session(req.GetSessionId(), p.Subject)
+	const field = "add"
+	add, err := s.admit(ctx, p, field, req.GetAdd())
 	if err != nil {
 		return nil, err
 	}
-	if err := session.Update(positionsFromWire(req.GetAdd()), req.GetRemove()); err != nil {
+	if err := s.deps.Sessions.Update(ctx, req.GetSessionId(), p.Subject, add, req.GetRemove()); err != nil {
+		return nil, err
+	}
+	if err := s.mayRead(ctx, p, field, add); err != nil {
+		if f, ok := fault.As(err); ok && f.Reason == fault.NotMember {
+			s.withdraw(ctx, req.GetSessionId(), p.Subject, f.Positions)
+		}
 		return nil, err
 	}
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// maySubscribe allows all of the channels in a field of the request, or none.
-func maySubscribe(p *ident.Principal, field string, channels []*parleyv1.ChannelPosition) error {
+// admit gives the positions of a field of the request if the caller may have all of the channels.
+//
+// Its caller asks mayRead again once they are on the stream: a membership that ends before a channel is there need not
+// expel it.
+func (s *messageService) admit(
+	ctx context.Context, p *ident.Principal, field string, channels []*parleyv1.ChannelPosition,
+) ([]fanout.Position, error) {
 	for i, c := range channels {
 		if !p.Can(ident.Subscribe, c.GetChannelId()) {
 			f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
 				"the token has no capability %q for channel %s", ident.Subscribe, c.GetChannelId())
-			f.Field = fmt.Sprintf("%s[%d].channel_id", field, i)
-			return f
+			f.Field = positionPath(field, i)
+			return nil, f
 		}
 	}
-	return nil
+	add := positionsFromWire(p, channels)
+	return add, s.mayRead(ctx, p, field, add)
 }
+
+// mayRead refuses with NOT_MEMBER, naming all channels that the caller is not let read.
+func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
+	var asked []string
+	for _, at := range add {
+		if !at.Exempt {
+			asked = append(asked, at.ChannelID)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	some, err := s.deps.Access.Readable(ctx, p, asked)
+	if err != nil {
+		return err
+	}
+	refused := make(map[string]struct{}, len(some))
+	for _, id := range some {
+		refused[id] = struct{}{}
+	}
+	return notMember(field, add, refused)
+}
+
+// notMember names the refused channels, and the place of the first one in the field; nil if there is none.
+func notMember(field string, add []fanout.Position, refused map[string]struct{}) error {
+	var denied *fault.Error
+	for i, at := range add {
+		if _, ok := refused[at.ChannelID]; !ok || at.Exempt {
+			continue
+		}
+		delete(refused, at.ChannelID)
+		if denied == nil {
+			denied = fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", at.ChannelID)
+			denied.Field = positionPath(field, i)
+		}
+		denied.Positions = append(denied.Positions, fault.Position{ChannelID: at.ChannelID})
+	}
+	if denied == nil {
+		return nil
+	}
+	return denied
+}
+
+// withdraw takes channels that were refused back off a stream.
+func (s *messageService) withdraw(ctx context.Context, sessionID, subject string, refused []fault.Position) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
+	defer cancel()
+	ids := make([]string, len(refused))
+	for i, at := range refused {
+		ids[i] = at.ChannelID
+	}
+	err := s.deps.Sessions.Update(ctx, sessionID, subject, nil, ids)
+	if err != nil && !fault.Is(err, fault.SessionNotFound) {
+		s.deps.Telemetry.Logger.WarnContext(ctx, "channels that were refused may stay on a stream", attrError(err))
+	}
+}
+
+func positionPath(field string, i int) string { return fmt.Sprintf("%s[%d].channel_id", field, i) }

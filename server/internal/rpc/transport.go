@@ -28,7 +28,8 @@ func readLimit(cfg *Config, procedure string) int {
 	case parleyv1connect.MessageServiceSendMessageProcedure, parleyv1connect.MessageServiceEditMessageProcedure:
 		return cfg.SendReadBytes
 	case parleyv1connect.MessageServiceSendMessagesProcedure, parleyv1connect.MessageServiceSubscribeProcedure,
-		parleyv1connect.MessageServiceUpdateSubscriptionProcedure:
+		parleyv1connect.MessageServiceUpdateSubscriptionProcedure, parleyv1connect.MessageServiceCreateChannelProcedure,
+		parleyv1connect.MessageServiceAddMembersProcedure, parleyv1connect.MessageServiceRemoveMembersProcedure:
 		return cfg.BatchReadBytes
 	default:
 		return cfg.OtherReadBytes

@@ -64,6 +64,8 @@ type Store struct {
 	commits  committer
 	views    views
 	changing stripes
+	rosters  rosterLocks
+	changes  changes
 
 	// open is held for reading by every call under way, and guards closed.
 	open   sync.RWMutex
@@ -184,6 +186,15 @@ func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 
 // Identity is what the store was made with.
 func (s *Store) Identity() message.Identity { return *s.identity.Load() }
+
+// StoredEpoch is Identity's: nobody else can open the folder.
+func (s *Store) StoredEpoch(context.Context) (string, error) {
+	if err := s.begin(); err != nil {
+		return "", fmt.Errorf("stored epoch: %w", err)
+	}
+	defer s.end()
+	return s.Identity().Epoch, nil
+}
 
 // NewEpoch replaces the epoch of every log and returns the new one.
 func (s *Store) NewEpoch(context.Context) (string, error) {

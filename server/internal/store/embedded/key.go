@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 )
@@ -18,6 +19,12 @@ const (
 	changeRow = 'c'
 	// outboxRow: bucket, ordinal -> seq, channel: what is not yet published, in the order in which it was stored
 	outboxRow = 'o'
+	// channelRow: channel -> channelRecord
+	channelRow = 'h'
+	// memberRow: channel, user -> memberRecord, of present and past members
+	memberRow = 'p'
+	// membershipRow: user, channel -> nothing, of present members
+	membershipRow = 'u'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
 )
@@ -48,6 +55,23 @@ func changeKey(channel string, target, seq int64) []byte {
 	return number(number(nameKey(changeRow, channel), target), seq)
 }
 
+func channelKey(channel string) []byte { return nameKey(channelRow, channel) }
+
+func memberKey(channel, user string) []byte { return nameKey(memberRow, channel, user) }
+
+func membershipKey(user, channel string) []byte { return nameKey(membershipRow, user, channel) }
+
+// nameBounds are those of the keys in which a name above after follows on first.
+func nameBounds(row byte, first, after string) (lower, upper []byte) {
+	lower = append(nameKey(row, first, after), 0) // one more than the key of after itself
+	if after == "" {
+		lower = nameKey(row, first)
+	}
+	upper = nameKey(row, first)
+	upper[len(upper)-1] = 1
+	return lower, upper
+}
+
 func outboxKey(bucket int, ordinal int64) []byte {
 	key := binary.BigEndian.AppendUint16([]byte{outboxRow}, uint16(bucket)) //nolint:gosec // below maxBuckets
 	return number(key, ordinal)
@@ -56,6 +80,12 @@ func outboxKey(bucket int, ordinal int64) []byte {
 // trailing reads the number that a key ends with.
 func trailing(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key[len(key)-8:])) //nolint:gosec // never above 1<<63
+}
+
+// lastName reads the name that a key ends with.
+func lastName(key []byte) string {
+	key = key[:len(key)-1]
+	return string(key[bytes.LastIndexByte(key, 0)+1:])
 }
 
 // entryBounds are those of a channel's entries with after < seq < before; a before of 0 is no bound.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -251,5 +253,65 @@ func TestFeedAfterPowerLoss(t *testing.T) {
 	}
 	if got, err := again.Next(ctx, 7); err != nil || len(got) != 1 || got[0].Seq != seq+1 {
 		t.Fatalf("feed after an insert: %d, %v", len(got), err)
+	}
+}
+
+// TestChannelsAfterPowerLoss sees to it that what was answered of channels and members is on the disk.
+func TestChannelsAfterPowerLoss(t *testing.T) {
+	t.Parallel()
+	ctx, now := context.WithoutCancel(t.Context()), time.UnixMilli(1_700_000_000_000).UTC()
+	cursor := channel.Cursor{Seq: 7, Count: 6}
+	for _, step := range []struct {
+		name string
+		do   func(c *Channels) error
+		want []channel.Member
+		head int64
+	}{
+		{"Create", func(*Channels) error { return nil }, []channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}}, 0},
+		{
+			"AddMembers", func(c *Channels) error { return c.AddMembers(ctx, "club", []string{"bob"}, now) },
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}, {ChannelID: "club", UserID: "bob", JoinedAt: now}}, 0,
+		},
+		{"RemoveMembers", func(c *Channels) error { return c.RemoveMembers(ctx, "club", []string{"ann"}, 3) }, nil, 0},
+		{
+			"MarkRead", func(c *Channels) error {
+				_, _, err := c.MarkRead(ctx, "club", "ann", cursor, false, now)
+				return err
+			},
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}}, 0,
+		},
+		{
+			"Advance", func(c *Channels) error {
+				return c.Advance(ctx, []channel.Advance{{
+					ChannelID: "club", Numbers: channel.Numbers{Head: 9}, Senders: map[string]channel.Cursor{"ann": cursor},
+				}}, now)
+			},
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}}, 9,
+		},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			mem := vfs.NewCrashableMem()
+			s := openOn(t, mem)
+			row := channel.Row{ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: now}
+			if err := s.Channels().Create(t.Context(), row, []string{"ann"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := step.do(s.Channels()); err != nil {
+				t.Fatal(err)
+			}
+			crashed := openOn(t, mem.CrashClone(vfs.CrashCloneCfg{}))
+			closeStore(t, s)
+			defer closeStore(t, crashed)
+			row.Head = step.head
+			rows, err := crashed.Channels().Rows(t.Context(), []string{"club"})
+			if d := cmp.Diff(map[string]channel.Row{"club": row}, rows); err != nil || d != "" {
+				t.Fatalf("%v (-want +got):\n%s", err, d)
+			}
+			found, err := crashed.Channels().Members(t.Context(), "club", "", 10)
+			if d := cmp.Diff(step.want, found); err != nil || d != "" {
+				t.Fatalf("%v (-want +got):\n%s", err, d)
+			}
+		})
 	}
 }

@@ -87,6 +87,11 @@ func passing(err error) bool {
 	if mongo.IsNetworkError(err) {
 		return true
 	}
+	// That of a pool whose connections were all closed because one of them failed; nothing was sent.
+	var pool interface{ Retryable() bool }
+	if errors.As(err, &pool) && pool.Retryable() {
+		return true
+	}
 	var server mongo.ServerError
 	return errors.As(err, &server) && slices.ContainsFunc(passingCodes, server.HasErrorCode)
 }

@@ -1,10 +1,18 @@
 package mongostore_test
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 // BenchmarkInsert stores messages of 100 bytes in one bucket, spread over ten channels, one Insert at a time.
@@ -30,6 +38,100 @@ func BenchmarkInsert(b *testing.B) {
 				stored += size
 			}
 			b.ReportMetric(float64(stored)/b.Elapsed().Seconds(), "messages/s")
+		})
+	}
+}
+
+// BenchmarkAdvance moves channels' rows, each with one sender's cursor.
+func BenchmarkAdvance(b *testing.B) {
+	for _, size := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("channels=%d", size), func(b *testing.B) {
+			s, _ := openFresh(b)
+			c := s.Channels()
+			moves := make([]channel.Advance, size)
+			seq := int64(0)
+			advance := func() {
+				seq++
+				for i := range moves {
+					moves[i] = channel.Advance{
+						ChannelID: fmt.Sprintf("c%d", i), Numbers: channel.Numbers{Head: seq, Count: seq, LastMessage: seq},
+						Senders: map[string]channel.Cursor{"ann": {Seq: seq, Count: seq}},
+					}
+				}
+				if err := c.Advance(b.Context(), moves, time.Now()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			advance() // makes the rows
+			for b.Loop() {
+				advance()
+			}
+		})
+	}
+}
+
+// BenchmarkMembersOf looks up one membership, as is done before a stream's channel is opened.
+func BenchmarkMembersOf(b *testing.B) {
+	s, _ := openFresh(b)
+	c := s.Channels()
+	if err := c.Create(b.Context(), channel.Row{ChannelID: "club", CreatedAt: time.Now()}, []string{"ann"}); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if of, err := c.MembersOf(b.Context(), "ann", []string{"club"}); err != nil || len(of) != 1 {
+			b.Fatal(of, err)
+		}
+	}
+}
+
+// BenchmarkThreeNodes has three nodes store messages of 1000 channels in 16 buckets: each of any bucket, or each of its own
+// buckets only, as the rendezvous choice of home nodes has it.
+func BenchmarkThreeNodes(b *testing.B) {
+	const nodes, buckets, channels, senders = 3, 16, 1000, 128
+	for _, own := range []bool{false, true} {
+		b.Run(fmt.Sprintf("own=%t", own), func(b *testing.B) {
+			cfg := mongostore.Config{URI: testkit.MongoURI(b), Database: testkit.MongoDatabase(b), Buckets: buckets}
+			var writers [nodes]*message.Writer
+			var names [nodes][]string
+			for n := range nodes {
+				writers[n] = message.NewWriter(b.Context(), open(b, cfg), buckets, message.WriterConfig{})
+				b.Cleanup(func() { _ = writers[n].Close(context.Background()) })
+				for c := range channels {
+					name := fmt.Sprintf("c%d", c)
+					if !own || message.Bucket(name, buckets)%nodes == n {
+						names[n] = append(names[n], name)
+					}
+				}
+			}
+			var stored, failed atomic.Int64
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			var g sync.WaitGroup
+			for i := range nodes * senders {
+				g.Go(func() {
+					mine := names[i%nodes]
+					for n := 0; ctx.Err() == nil; n++ {
+						id := fmt.Sprintf("%d-%d", i, n)
+						out := writers[i%nodes].Append(context.WithoutCancel(ctx), []message.Draft{{
+							ChannelID: mine[rand.IntN(len(mine))], MsgID: id, FromID: "ann", MsgType: "text", //nolint:gosec // chance is enough
+							Content: "text", ClientMsgID: id,
+						}})
+						if out[0].Err != nil {
+							failed.Add(1)
+						} else {
+							stored.Add(1)
+						}
+					}
+				})
+			}
+			for b.Loop() { // a second each
+				<-time.After(time.Second)
+			}
+			sum := stored.Load()
+			b.ReportMetric(float64(sum)/b.Elapsed().Seconds(), "messages/s")
+			b.ReportMetric(float64(failed.Load()), "failed")
+			cancel()
+			g.Wait()
 		})
 	}
 }

@@ -8,8 +8,8 @@
 // its past when it wakes. So the store remembers the operation time of what it has been told last (its horizon), and no
 // read is answered from before it. Head and Target are linearizable: they raise the horizon by a write first (fence.go).
 //
-// Two more collections: `meta` holds what the store was made with and the fence, `feeds` the position of each bucket's
-// change feed.
+// More collections: `meta` holds what the store was made with and the fence, `feeds` the position of each bucket's change
+// feed, `channels` and `members` what Channels keeps.
 package mongostore
 
 import (

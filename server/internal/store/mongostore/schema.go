@@ -65,6 +65,23 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	return message.Identity{Buckets: row.Buckets, Epoch: row.Epoch, Secret: row.Secret}, nil
 }
 
+// StoredEpoch reads the epoch linearizably.
+func (s *Store) StoredEpoch(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := s.fence.wait(ctx, s.life); err != nil {
+		return "", fmt.Errorf("stored epoch: %w", err)
+	}
+	var row identityRow
+	err := s.read(ctx, func(ctx context.Context) error {
+		return s.db.Collection("meta").FindOne(ctx, bson.D{{Key: "_id", Value: identityID}}).Decode(&row)
+	})
+	if err != nil {
+		return "", fmt.Errorf("stored epoch: %w", err)
+	}
+	return row.Epoch, nil
+}
+
 // NewEpoch replaces the epoch.
 func (s *Store) NewEpoch(ctx context.Context) (string, error) {
 	epoch, err := newEpoch()
@@ -93,10 +110,16 @@ func newEpoch() (string, error) {
 	return hex.EncodeToString(b), nil
 }
 
-// prepareBuckets makes the buckets' indexes and the feeds' positions. It ends before the store takes a send, so that a
+// prepareBuckets makes the indexes and the feeds' positions. It ends before the store takes a send, so that a
 // feed's first position is before every entry.
 func (s *Store) prepareBuckets(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.makeChannelIndexes(ctx); err != nil {
+			return fmt.Errorf("channels: make indexes: %w", err)
+		}
+		return nil
+	})
 	for i := range s.buckets {
 		g.Go(func() error {
 			if err := s.makeIndexes(ctx, s.buckets[i]); err != nil {
@@ -111,14 +134,16 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
-	up := func(fields ...string) bson.D {
-		keys := make(bson.D, len(fields))
-		for i, f := range fields {
-			keys[i] = bson.E{Key: f, Value: 1}
-		}
-		return keys
+// up are the keys of an ascending index.
+func up(fields ...string) bson.D {
+	keys := make(bson.D, len(fields))
+	for i, f := range fields {
+		keys[i] = bson.E{Key: f, Value: 1}
 	}
+	return keys
+}
+
+func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{

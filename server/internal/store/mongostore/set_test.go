@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/store/storetest"
@@ -43,7 +45,7 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 			<-time.After(3 * time.Second) // the suite goes on undisturbed for a while
 		}
 	})
-	storetest.Run(t, func(t *testing.T) func() message.Store {
+	places := func(t *testing.T) func() message.Store {
 		cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second}
 		return func() (s message.Store) {
 			// Making indexes is not retried by the driver.
@@ -54,7 +56,9 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 			t.Cleanup(func() { _ = s.Close(context.Background()) })
 			return s
 		}
-	})
+	}
+	storetest.Run(t, places)
+	storetest.RunChannels(t, places, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
 // withoutMajority stops both secondaries: a primary that acknowledges now, and is killed, takes the entries with it.
@@ -232,10 +236,15 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 		reads[name+" of a node told nothing"] = lateReads(untold, channel, log)[name]
 	}
 
+	club := newWokenClub(t, s)
+	maps.Copy(reads, club.calls(untold, all))
+	calls := int64(4 * len(reads))
+
 	set.Stop(old)
 	if now := set.Primary(); now == old {
 		t.Fatal("the stopped member is primary")
 	}
+	club.change(t, all)
 	insertUntilStored(t, s, bucketOf(s, channel), log[before:])
 	told.AdoptHorizon(s)
 	asked.Store(0)
@@ -266,7 +275,7 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	// A lie comes at once. What waits for the member to be primary again has been refused well enough by then.
 	time.AfterFunc(3*time.Second, cancel)
 	refused := 0
-	for range 4 * len(reads) {
+	for range calls {
 		a := <-answers
 		switch {
 		case a.err != nil:
@@ -275,7 +284,7 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 			t.Errorf("%s answered up to %d; %d was acknowledged before", a.name, a.seq, all)
 		}
 	}
-	t.Logf("%d of %d reads refused", refused, 4*len(reads))
+	t.Logf("%d of %d calls refused", refused, calls)
 	if head, err := s.Head(t.Context(), channel); err != nil || head.Seq != all {
 		t.Errorf("head %d, %v", head.Seq, err)
 	}

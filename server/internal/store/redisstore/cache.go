@@ -105,14 +105,30 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 	return done, nil
 }
 
+// loadLife is how old entries may be when they replace a set.
+const loadLife = 2 * time.Second
+
+// replaceStale is what the script answers to entries that are older; 0 and 1 both mean that the set is as it should be.
+const replaceStale = -1
+
+// Now implements feed.CacheWriter. It is the time of the server that holds the channel's set.
+func (c *Cache) Now(ctx context.Context, channelID string) (time.Time, error) {
+	results, err := cacheNow.run(ctx, c.client, []call{{keys: []string{c.keys.messages(channelID)}}})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the cache's time: %w", err)
+	}
+	return time.UnixMilli(results[0]), nil
+}
+
 // Replace implements feed.CacheWriter.
-func (c *Cache) Replace(ctx context.Context, channelID string, entries []message.Cached) error {
+func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, entries []message.Cached) error {
 	if len(entries) == 0 {
 		return errors.New("replace the cache: there are no entries")
 	}
 	last := entries[len(entries)-1]
 	entries = entries[max(0, len(entries)-c.keep):]
-	args := append(make([]any, 0, 3+2*len(entries)), headOf(last.Epoch), c.ttl, last.Seq)
+	args := append(make([]any, 0, 5+2*len(entries)),
+		headOf(last.Epoch), c.ttl, began.UnixMilli(), loadLife.Milliseconds(), last.Seq)
 	for i := range entries {
 		value, err := json.Marshal(entries[i])
 		if err != nil {
@@ -121,8 +137,12 @@ func (c *Cache) Replace(ctx context.Context, channelID string, entries []message
 		args = append(args, entries[i].Seq, value)
 	}
 	calls := []call{{keys: []string{c.keys.messages(channelID)}, args: args}}
-	if _, err := cacheReplace.run(ctx, c.client, calls); err != nil {
+	results, err := cacheReplace.run(ctx, c.client, calls)
+	if err != nil {
 		return fmt.Errorf("replace the cache: %w", err)
+	}
+	if results[0] == replaceStale {
+		return fmt.Errorf("replace the cache of %s: %w", channelID, feed.ErrStaleLoad)
 	}
 	return nil
 }

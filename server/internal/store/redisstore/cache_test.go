@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -101,7 +102,17 @@ func (b *bundle) append(t testing.TB, wantDone int, changes ...feed.Change) {
 
 func (b *bundle) replace(t testing.TB, all []message.Cached) {
 	t.Helper()
-	if err := b.cache.Replace(t.Context(), room, all); err != nil {
+	replace(t, b.cache, room, all)
+}
+
+// replace replaces a channel's set by entries that were read just now.
+func replace(t testing.TB, cache *Cache, channelID string, all []message.Cached) {
+	t.Helper()
+	began, err := cache.Now(t.Context(), channelID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Replace(t.Context(), channelID, began, all); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -348,7 +359,13 @@ func TestScriptsAreLoadedAgainAfterTheServerForgotThem(t *testing.T) {
 		t.Fatal("appended without a server")
 	}
 	b.server.Start()
-	testkit.Eventually(t, 10*time.Second, func() error { return b.cache.Replace(t.Context(), room, entries(1, 2)) })
+	testkit.Eventually(t, 10*time.Second, func() error {
+		began, err := b.cache.Now(t.Context(), room)
+		if err != nil {
+			return err
+		}
+		return b.cache.Replace(t.Context(), room, began, entries(1, 2))
+	})
 	b.append(t, 1, insert(4))
 	b.rawIs(t, entries(1, 4)...)
 }
@@ -360,9 +377,7 @@ func TestRunsOfManyChannelsAreApart(t *testing.T) {
 	for i := range 100 {
 		id := fmt.Sprintf("c%d", i)
 		if i%2 == 0 {
-			if err := b.cache.Replace(t.Context(), id, entries(1, 3)); err != nil {
-				t.Fatal(err)
-			}
+			replace(t, b.cache, id, entries(1, 3))
 		}
 		runs = append(runs, feed.Run{ChannelID: id, Epoch: epoch, Entries: inserts(2, 5)})
 	}
@@ -384,4 +399,27 @@ func TestRunsOfManyChannelsAreApart(t *testing.T) {
 	if n := b.client.DBSize(t.Context()).Val(); n != 49 {
 		t.Errorf("%d keys", n)
 	}
+}
+
+func TestReplaceRefusesWhatWasReadLongAgo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	b.replace(t, entries(1, 2))
+	now, err := b.cache.Now(t.Context(), room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Since(now).Abs(); off > time.Minute {
+		t.Errorf("Redis's time is off by %s", off)
+	}
+	for _, ago := range []time.Duration{loadLife + time.Millisecond, 20 * time.Second, -time.Hour} {
+		if err := b.cache.Replace(t.Context(), room, now.Add(-ago), entries(1, 3)); !errors.Is(err, feed.ErrStaleLoad) {
+			t.Errorf("what was read %s ago: %v", ago, err)
+		}
+	}
+	b.rawIs(t, entries(1, 2)...)
+	if err := b.cache.Replace(t.Context(), room, now.Add(-loadLife/2), entries(1, 3)); err != nil {
+		t.Error(err)
+	}
+	b.rawIs(t, entries(1, 3)...)
 }

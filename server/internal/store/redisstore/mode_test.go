@@ -163,9 +163,7 @@ func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Replace(t.Context(), room, entries(1, 3)); err != nil {
-		t.Fatal(err)
-	}
+	replace(t, cache, room, entries(1, 3))
 	done, err := cache.Append(t.Context(), []feed.Run{{
 		ChannelID: room, Epoch: epoch, Entries: []feed.Change{insert(4), change(5, 3, message.KindRecall, ""), insert(7)},
 	}})

@@ -14,6 +14,9 @@ var libCache string
 //go:embed lua/cache_append.lua
 var cacheAppendSource string
 
+//go:embed lua/cache_now.lua
+var cacheNowSource string
+
 //go:embed lua/cache_replace.lua
 var cacheReplaceSource string
 
@@ -27,6 +30,7 @@ type script struct {
 // The scripts. A test holds each to its file's header.
 var (
 	cacheAppend  = newScript("cache_append", 1, libCache, cacheAppendSource)
+	cacheNow     = newScript("cache_now", 1, libCache, cacheNowSource)
 	cacheReplace = newScript("cache_replace", 1, libCache, cacheReplaceSource)
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-var all = []*script{cacheAppend, cacheReplace}
+var all = []*script{cacheAppend, cacheNow, cacheReplace}
 
 var (
 	headerArgs = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)(\.\.\.)?\]`)
@@ -149,9 +149,7 @@ func TestClusterTakesEverything(t *testing.T) {
 	var runs []feed.Run
 	for i := range 20 {
 		id := "c" + strconv.Itoa(i)
-		if err := cache.Replace(t.Context(), id, entries(1, 3)); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, cache, id, entries(1, 3))
 		runs = append(runs, feed.Run{ChannelID: id, Epoch: epoch, Entries: append(inserts(4, 5), change(6, 2, message.KindEdit, "x"))})
 	}
 	if err := single.ScriptFlush(t.Context()).Err(); err != nil {

@@ -36,6 +36,9 @@ func newEpoch(t *testing.T, p *place) {
 	if epoch == "" || epoch == old.Epoch || id.Epoch != epoch {
 		t.Fatalf("epoch was %q, NewEpoch answered %q, identity says %q", old.Epoch, epoch, id.Epoch)
 	}
+	if stored, err := p.StoredEpoch(t.Context()); err != nil || stored != epoch {
+		t.Fatalf("stored epoch: %q, %v, want %q", stored, err, epoch)
+	}
 	old.Epoch = epoch
 	p.reopen(t)
 	if d := cmp.Diff(old, p.Identity()); d != "" {

@@ -19,3 +19,9 @@ end
 local function changed_seq_of(value)
   return tonumber(string.match(value, '"changed_seq":(%d+)}$') or '0')
 end
+
+-- now_ms gives this server's time. A script calls it once at most: two calls may differ.
+local function now_ms()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end

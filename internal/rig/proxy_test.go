@@ -1,4 +1,4 @@
-package testkit
+package rig_test
 
 import (
 	"bufio"
@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/parleyhq/parley/internal/rig"
 )
 
 // lineServer answers each line with "ok" and counts the lines.
@@ -60,13 +62,32 @@ func dial(t *testing.T, addr string) (ask func(line string) error) {
 	}
 }
 
+// testProxy is a proxy with the address that it listens on.
+type testProxy struct {
+	*rig.Proxy
+
+	addr string
+}
+
+func newProxy(t *testing.T, target string) testProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := rig.NewProxy()
+	p.Serve(l, rig.DialTo("tcp", target))
+	t.Cleanup(p.Close)
+	return testProxy{p, l.Addr().String()}
+}
+
 func TestProxyLosesRepliesToExecutedRequests(t *testing.T) {
 	t.Parallel()
 	addr, lines := lineServer(t)
-	p := NewProxy(t, "tcp", addr)
+	p := newProxy(t, addr)
 	p.LoseReplies(2, func(request []byte) bool { return bytes.HasPrefix(request, []byte("write")) })
 
-	ask := dial(t, p.Addr())
+	ask := dial(t, p.addr)
 	for _, line := range []string{"write", "read", "read"} {
 		if err := ask(line); err != nil {
 			t.Fatalf("%s: %v", line, err)
@@ -82,7 +103,7 @@ func TestProxyLosesRepliesToExecutedRequests(t *testing.T) {
 		t.Errorf("lost %d replies, want 1", got)
 	}
 	p.Heal()
-	ask = dial(t, p.Addr())
+	ask = dial(t, p.addr)
 	for range 4 {
 		if err := ask("write"); err != nil {
 			t.Fatalf("after Heal: %v", err)
@@ -93,8 +114,8 @@ func TestProxyLosesRepliesToExecutedRequests(t *testing.T) {
 func TestProxyCutStallAndHeal(t *testing.T) {
 	t.Parallel()
 	addr, lines := lineServer(t)
-	p := NewProxy(t, "tcp", addr)
-	ask := dial(t, p.Addr())
+	p := newProxy(t, addr)
+	ask := dial(t, p.addr)
 	if err := ask("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +123,11 @@ func TestProxyCutStallAndHeal(t *testing.T) {
 	if err := ask("b"); err == nil {
 		t.Fatal("answered through a cut link")
 	}
-	if err := dial(t, p.Addr())("c"); err == nil {
+	if err := dial(t, p.addr)("c"); err == nil {
 		t.Fatal("a new link was made through a cut")
 	}
 	p.Heal()
-	ask = dial(t, p.Addr())
+	ask = dial(t, p.addr)
 	p.Stall()
 	answered := make(chan error, 1)
 	go func() { answered <- ask("d") }()

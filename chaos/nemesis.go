@@ -1,0 +1,325 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+const (
+	// mendLimit bounds the mending of a fault.
+	mendLimit = 90 * time.Second
+	// lostEvery is how rarely a reply is lost.
+	lostEvery = 100
+)
+
+// nemesis breaks things by a schedule and mends them again.
+type nemesis struct {
+	*world
+
+	fleet *rig.Fleet
+	log   *slog.Logger
+	seed  uint64
+	// down counts, for each node, who keeps it down on purpose.
+	down []atomic.Int32
+	// past is an append-only file as it was once; taken is when.
+	past  string
+	taken time.Time
+}
+
+func newNemesis(w *world, fleet *rig.Fleet, seed uint64, log *slog.Logger) *nemesis {
+	return &nemesis{
+		world: w, fleet: fleet, log: log, seed: seed, down: make([]atomic.Int32, len(fleet.Nodes())),
+		past: filepath.Join(fleet.Dir, "aof-past"),
+	}
+}
+
+// run does the steps, one after another. Its error is that something could not be broken or mended: the run is then
+// worth nothing.
+func (n *nemesis) run(ctx context.Context, steps []Step) error {
+	for i, step := range steps {
+		n.keepPast()
+		if !sleep(ctx, step.Wait) {
+			return ctx.Err()
+		}
+		n.log.InfoContext(ctx, "step", "number", i+1, "of", len(steps), "faults", step.String())
+		errs := make([]error, len(step.Faults))
+		var wg sync.WaitGroup
+		for i, f := range step.Faults {
+			wg.Go(func() {
+				if sleep(ctx, f.Delay) {
+					errs[i] = n.one(ctx, f)
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepPast copies Redis's append-only file now and then, for the day on which it is given back.
+func (n *nemesis) keepPast() {
+	if time.Since(n.taken) < time.Minute && !n.taken.IsZero() {
+		return
+	}
+	if err := os.RemoveAll(n.past); err != nil {
+		return
+	}
+	if n.fleet.Redis.SaveAOF(n.past) == nil {
+		n.taken = time.Now()
+	}
+}
+
+// mend ends a fault.
+type mend func(ctx context.Context) error
+
+// one breaks something, holds it broken and mends it.
+func (n *nemesis) one(ctx context.Context, p Planned) error {
+	f := Fault{Name: string(p.Name), Holds: p.Name.holds()}
+	n.rec.BeginFault(&f)
+	target, heal, err := n.breakIt(ctx, p)
+	f.Target = target
+	if err == nil {
+		sleep(ctx, p.Hold)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendLimit)
+		err = heal(ctx)
+		cancel()
+	}
+	if err != nil {
+		f.Err = err.Error()
+		err = fmt.Errorf("%s of %s: %w", p.Name, f.Target, err)
+	}
+	n.rec.EndFault(&f)
+	n.log.InfoContext(ctx, "mended", "fault", p.Name, "target", target, "open_writes", f.OpenWrites, "open_reads", f.OpenReads,
+		"took", time.Duration(f.End-f.Begin).Round(time.Millisecond), "err", f.Err)
+	return err
+}
+
+// holds reports whether a fault may hold back what was under way, and let it go afterwards.
+func (f FaultName) holds() bool {
+	return f == NodeStop || f == NodeIsolate || f == StallNATS
+}
+
+// breakIt begins a fault.
+func (n *nemesis) breakIt(ctx context.Context, p Planned) (target string, heal mend, err error) {
+	node := n.fleet.Node(p.Node)
+	links := map[FaultName]rig.Engine{
+		CutMongo: rig.EngineMongo, CutRedis: rig.EngineRedis, CutNATS: rig.EngineNATS,
+		StallMongo: rig.EngineMongo, StallRedis: rig.EngineRedis, StallNATS: rig.EngineNATS,
+	}
+	switch p.Name {
+	case NodeKill:
+		n.down[p.Node].Add(1)
+		node.Kill()
+		return node.Addr(), func(ctx context.Context) error { return n.raise(ctx, p.Node) }, nil
+	case NodeStop:
+		return node.Addr(), func(context.Context) error { return node.Cont() }, node.Stop()
+	case NodeIsolate:
+		return node.Addr(), node.Rejoin, node.Isolate(ctx)
+	case Roll:
+		return "all", n.roll, nil
+	case MongoKill, MongoStepDown, MongoStop:
+		return n.breakMongo(ctx, p.Name)
+	case RedisKill, RedisFlush, RedisPast:
+		return n.breakRedis(ctx, p.Name)
+	case NATSAway, NATSKill:
+		return n.breakNATS(ctx, p)
+	case CutMongo, CutRedis, CutNATS:
+		n.fleet.Link(p.Node, links[p.Name]).Cut()
+	case StallMongo, StallRedis, StallNATS:
+		n.fleet.Link(p.Node, links[p.Name]).Stall()
+	default:
+		return "", nil, fmt.Errorf("no such fault: %s", p.Name)
+	}
+	return node.Addr(), func(context.Context) error { n.fleet.Link(p.Node, links[p.Name]).Restore(); return nil }, nil
+}
+
+func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string, heal mend, err error) {
+	set := n.fleet.Mongo
+	if name == MongoStepDown {
+		i, err := set.StepDown(ctx)
+		return fmt.Sprintf("mongo-%d", i), set.WaitHealthy, err
+	}
+	i, err := set.Primary(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	target = fmt.Sprintf("mongo-%d", i)
+	if name == MongoStop {
+		return target, func(ctx context.Context) error { return errors.Join(set.Cont(i), set.WaitHealthy(ctx)) }, set.Stop(i)
+	}
+	set.Kill(i)
+	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
+}
+
+func (n *nemesis) breakRedis(ctx context.Context, name FaultName) (target string, heal mend, err error) {
+	server := n.fleet.Redis
+	switch name {
+	case RedisFlush:
+		return "redis", func(context.Context) error { return nil }, server.FlushAll(ctx)
+	case RedisPast:
+		server.Kill()
+		return "redis", func(ctx context.Context) error {
+			return errors.Join(server.RestoreAOF(n.past), server.Restart(ctx))
+		}, nil
+	default:
+		server.Kill()
+		return "redis", server.Restart, nil
+	}
+}
+
+func (n *nemesis) breakNATS(ctx context.Context, p Planned) (target string, heal mend, err error) {
+	cluster := n.fleet.NATS
+	if p.Name == NATSKill {
+		i := p.Node % cluster.Size()
+		cluster.Kill(i)
+		return fmt.Sprintf("nats-%d", i), func(ctx context.Context) error { return cluster.Restart(ctx, i) }, nil
+	}
+	cluster.KillAll()
+	var done sync.WaitGroup
+	done.Go(func() { n.sendAndRecall(ctx, p) })
+	return "nats", func(ctx context.Context) error {
+		done.Wait()
+		return cluster.StartAll(ctx)
+	}, nil
+}
+
+// sendAndRecall sends messages and takes them back while nobody can be told: their text must never be seen.
+func (n *nemesis) sendAndRecall(ctx context.Context, p Planned) {
+	name := fmt.Sprintf("nemesis-%d", n.rec.ID())
+	w, err := n.newWriter(n.seed, name, n.allAddrs(p.Node), name)
+	if err != nil {
+		return
+	}
+	defer w.client.Close()
+	for i := range 6 {
+		channel := n.channels[i%len(n.channels)]
+		if i%2 == 0 {
+			channel = hot
+		}
+		op := w.message(channel)
+		w.resend(ctx, &op)
+		if op.Outcome == OK {
+			w.take(ctx, sent{op.Channel, op.MsgID, op.From})
+		}
+	}
+}
+
+// raise starts a node again and again until it is ready: what keeps nodes running does so too.
+func (n *nemesis) raise(ctx context.Context, i int) error {
+	node := n.fleet.Node(i)
+	for {
+		err := node.Restart(ctx)
+		if err == nil {
+			n.down[i].Add(-1)
+			return nil
+		}
+		if !sleep(ctx, 500*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// roll restarts all nodes, one after another, as an upgrade does.
+func (n *nemesis) roll(ctx context.Context) error {
+	for i, node := range n.fleet.Nodes() {
+		n.down[i].Add(1)
+		termCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		err := node.Term(termCtx)
+		cancel()
+		if err != nil {
+			n.rec.Exit(node.Addr(), fmt.Sprintf("a graceful end: %v: %s", err, n.logTail(i)))
+			node.Kill()
+		}
+		if err := n.raise(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch records nodes that end though nobody told them to, and starts them again, until ctx ends.
+func (n *nemesis) watch(ctx context.Context, i int) {
+	node := n.fleet.Node(i)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-node.Exited():
+		}
+		if n.down[i].Load() == 0 && ctx.Err() == nil {
+			n.down[i].Add(1)
+			n.rec.Exit(node.Addr(), n.logTail(i))
+			_ = n.raise(ctx, i)
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+}
+
+func (n *nemesis) logTail(i int) string {
+	data, err := n.fleet.Node(i).Log()
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-3000):])
+}
+
+// panics gives what nodes said as they broke down.
+func (n *nemesis) panics() []string {
+	var found []string
+	for i, node := range n.fleet.Nodes() {
+		data, err := node.Log()
+		if err != nil {
+			continue
+		}
+		for _, sign := range []string{"panic:", "fatal error:", "WARNING: DATA RACE", "panicked"} {
+			if at := bytes.Index(data, []byte(sign)); at >= 0 {
+				found = append(found, fmt.Sprintf("node %d: %s", i, data[at:min(len(data), at+2000)]))
+			}
+		}
+	}
+	return found
+}
+
+// loseReplies loses every hundredth reply of MongoDB and Redis to every node, until stop.
+func (n *nemesis) loseReplies() (stop func()) {
+	f := Fault{Name: string(LostReplies), Target: "all"}
+	n.rec.BeginFault(&f)
+	each := func(do func(p *rig.Proxy)) {
+		for i := range n.fleet.Nodes() {
+			for _, e := range []rig.Engine{rig.EngineMongo, rig.EngineRedis} {
+				do(n.fleet.Link(i, e))
+			}
+		}
+	}
+	each(func(p *rig.Proxy) { p.LoseReplies(lostEvery, nil) })
+	return func() {
+		each(func(p *rig.Proxy) { p.LoseReplies(0, nil) })
+		n.rec.EndFault(&f)
+	}
+}
+
+// lost counts the replies that were lost, by engine.
+func (n *nemesis) lost() map[string]int64 {
+	sum := make(map[string]int64)
+	for i := range n.fleet.Nodes() {
+		for _, e := range []rig.Engine{rig.EngineMongo, rig.EngineRedis} {
+			sum[string(e)] += n.fleet.Link(i, e).Lost()
+		}
+	}
+	return sum
+}

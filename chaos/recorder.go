@@ -1,0 +1,289 @@
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Recorder writes a history while it happens, to memory and as JSON lines to a file. Safe for concurrent use.
+type Recorder struct {
+	began time.Time
+
+	mu    sync.Mutex // guards what follows
+	h     History
+	known map[string][]int // copies by message and changed_seq
+	next  int64
+	open  [2]int // reads and writes under way
+	file  *os.File
+	buf   *bufio.Writer
+	err   error
+}
+
+// line is one line of the file; exactly one field is set.
+type line struct {
+	Op       *Op              `json:"op,omitempty"`
+	Copy     *Copy            `json:"copy,omitempty"`
+	Life     *Life            `json:"life,omitempty"`
+	Delivery *Delivery        `json:"delivery,omitempty"`
+	Fault    *Fault           `json:"fault,omitempty"`
+	Exit     *Exit            `json:"exit,omitempty"`
+	Marks    map[string]int64 `json:"marks,omitempty"`
+}
+
+// NewRecorder begins a history in the file at path, which is made anew. An empty path keeps it in memory only.
+func NewRecorder(path string) (*Recorder, error) {
+	r := &Recorder{began: time.Now(), known: make(map[string][]int)}
+	if path == "" {
+		return r, nil
+	}
+	var err error
+	if r.file, err = os.Create(path); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	r.buf = bufio.NewWriterSize(r.file, 1<<20)
+	return r, nil
+}
+
+// Now is the time since the run began.
+func (r *Recorder) Now() int64 { return int64(time.Since(r.began)) }
+
+// ID gives a number that was not given before.
+func (r *Recorder) ID() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next++
+	return r.next
+}
+
+// Start begins an op: it gets its id and its begin, and counts as open until Done.
+func (r *Recorder) Start(op *Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next++
+	op.ID, op.Begin = r.next, r.Now()
+	r.open[class(op.Kind)]++
+}
+
+func class(k Kind) int {
+	if k.write() {
+		return 1
+	}
+	return 0
+}
+
+// Done ends an op and records it.
+func (r *Recorder) Done(op *Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open[class(op.Kind)]--
+	if op.End == 0 {
+		op.End = r.Now()
+	}
+	r.h.Ops = append(r.h.Ops, *op)
+	r.write(line{Op: op})
+}
+
+// Copy records what a message looked like, and gives its index. The same look has the same index.
+func (r *Recorder) Copy(c *Copy) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := fmt.Sprintf("%s/%d/%d", c.Channel, c.Seq, c.ChangedSeq)
+	for _, i := range r.known[key] {
+		if same(&r.h.Copies[i], c) {
+			return i
+		}
+	}
+	i := len(r.h.Copies)
+	r.known[key] = append(r.known[key], i)
+	r.h.Copies = append(r.h.Copies, *c)
+	r.write(line{Copy: c})
+	return i
+}
+
+// same compares every field of two copies.
+func same(a, b *Copy) bool {
+	x, y := *a, *b
+	x.Metadata, y.Metadata = nil, nil
+	return x.plain() == y.plain() && maps.Equal(a.Metadata, b.Metadata)
+}
+
+// plainCopy is a copy without its map, which can be compared.
+type plainCopy struct {
+	channel, msgID, from, msgType, content, clientMsgID string
+	seq, count, timeMS, changedSeq                      int64
+	status                                              Status
+}
+
+func (c *Copy) plain() plainCopy {
+	return plainCopy{
+		channel: c.Channel, msgID: c.MsgID, from: c.From, msgType: c.Type, content: c.Content, clientMsgID: c.ClientMsgID,
+		seq: c.Seq, count: c.Count, timeMS: c.TimeMS, changedSeq: c.ChangedSeq, status: c.Status,
+	}
+}
+
+// Life records that a channel begins on a stream, and gives it its id.
+func (r *Recorder) Life(l Life) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next++
+	l.ID = r.next
+	r.h.Lives = append(r.h.Lives, l)
+	r.write(line{Life: &l})
+	return l.ID
+}
+
+// EndLife records that the subscriber gave a channel up.
+func (r *Recorder) EndLife(id int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Lives are few at a time and end soon after they began.
+	for i := len(r.h.Lives) - 1; i >= 0; i-- {
+		if l := &r.h.Lives[i]; l.ID == id {
+			l.End = r.Now()
+			r.write(line{Life: l})
+			return
+		}
+	}
+}
+
+// Deliver records an event.
+func (r *Recorder) Deliver(d Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d.At == 0 {
+		d.At = r.Now()
+	}
+	r.h.Deliveries = append(r.h.Deliveries, d)
+	r.write(line{Delivery: &d})
+}
+
+// BeginFault notes how much was under way as a fault began. EndFault records it.
+func (r *Recorder) BeginFault(f *Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.Begin, f.OpenReads, f.OpenWrites = r.Now(), r.open[0], r.open[1]
+}
+
+// EndFault records a fault that is mended.
+func (r *Recorder) EndFault(f *Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.End = r.Now()
+	r.h.Faults = append(r.h.Faults, *f)
+	r.write(line{Fault: f})
+}
+
+// Exit records that a node ended by itself.
+func (r *Recorder) Exit(node, log string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := Exit{Node: node, At: r.Now(), Log: log}
+	r.h.Exits = append(r.h.Exits, e)
+	r.write(line{Exit: &e})
+}
+
+// Mark notes the time of one of the run's turns: healed, touched, ended.
+func (r *Recorder) Mark(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	marks := map[string]int64{name: r.Now()}
+	r.h.mark(marks)
+	r.write(line{Marks: marks})
+}
+
+func (h *History) mark(marks map[string]int64) {
+	for name, at := range marks {
+		switch name {
+		case "healed":
+			h.Healed = at
+		case "touched":
+			h.Touched = at
+		case "ended":
+			h.Ended = at
+		}
+	}
+}
+
+// Close writes out the file and gives the history, to which nothing may be added any more.
+func (r *Recorder) Close() (*History, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.h
+	h.sort()
+	if r.file == nil {
+		return &h, r.err
+	}
+	return &h, errors.Join(r.err, r.buf.Flush(), r.file.Close())
+}
+
+func (h *History) sort() {
+	slices.SortStableFunc(h.Ops, func(a, b Op) int { return int(a.ID - b.ID) })
+	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return int(a.Begin - b.Begin) })
+}
+
+// write appends to the file; the lock is held. The first error is kept for Close.
+func (r *Recorder) write(l line) {
+	if r.buf == nil || r.err != nil {
+		return
+	}
+	data, err := json.Marshal(l)
+	if err == nil {
+		_, err = r.buf.Write(append(data, '\n'))
+	}
+	r.err = err
+}
+
+// ReadHistory reads a history that a Recorder wrote, as far as it goes: a last line that is cut off is passed over.
+func ReadHistory(path string) (*History, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	h := new(History)
+	lives := make(map[int64]int)
+	dec := json.NewDecoder(bufio.NewReaderSize(f, 1<<20))
+	for {
+		var l line
+		err := dec.Decode(&l)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			h.sort()
+			return h, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("history: %w", err)
+		}
+		h.add(&l, lives)
+	}
+}
+
+func (h *History) add(l *line, lives map[int64]int) {
+	switch {
+	case l.Op != nil:
+		h.Ops = append(h.Ops, *l.Op)
+	case l.Copy != nil:
+		h.Copies = append(h.Copies, *l.Copy)
+	case l.Life != nil:
+		if i, ok := lives[l.Life.ID]; ok {
+			h.Lives[i] = *l.Life
+			return
+		}
+		lives[l.Life.ID] = len(h.Lives)
+		h.Lives = append(h.Lives, *l.Life)
+	case l.Delivery != nil:
+		h.Deliveries = append(h.Deliveries, *l.Delivery)
+	case l.Fault != nil:
+		h.Faults = append(h.Faults, *l.Fault)
+	case l.Exit != nil:
+		h.Exits = append(h.Exits, *l.Exit)
+	}
+	h.mark(l.Marks)
+}

@@ -1,0 +1,167 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// FaultName names a kind of fault.
+type FaultName string
+
+// The faults.
+const (
+	NodeKill      FaultName = "node-kill"    // kill -9, and a start a moment later
+	NodeStop      FaultName = "node-stop"    // SIGSTOP and SIGCONT: it comes back as a zombie, feeder and home of what it had
+	NodeIsolate   FaultName = "node-isolate" // its wire to the clients is out
+	Roll          FaultName = "roll"         // SIGTERM and start, one node after another
+	MongoKill     FaultName = "mongo-kill"   // kill -9 of the primary
+	MongoStepDown FaultName = "mongo-step"   // the primary steps down
+	MongoStop     FaultName = "mongo-stop"   // SIGSTOP and SIGCONT of the primary
+	RedisKill     FaultName = "redis-kill"   // kill -9
+	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
+	RedisPast     FaultName = "redis-past"   // killed, and given back an older append-only file
+	NATSAway      FaultName = "nats-away"    // every server killed; meanwhile messages are sent and recalled
+	NATSKill      FaultName = "nats-kill"    // one server
+	CutMongo      FaultName = "cut-mongo"    // a node's connections to MongoDB break, and new ones are refused
+	CutRedis      FaultName = "cut-redis"    // as cut-mongo
+	CutNATS       FaultName = "cut-nats"     // as cut-mongo: a node is cut off from the other nodes, too
+	StallMongo    FaultName = "stall-mongo"  // a node's connections to MongoDB stand, and no byte passes
+	StallRedis    FaultName = "stall-redis"  // as stall-mongo
+	StallNATS     FaultName = "stall-nats"   // as stall-mongo
+	LostReplies   FaultName = "lost-replies" // every hundredth reply of MongoDB and Redis, all the time
+)
+
+// Step is one place in a schedule: one fault, or two at a time.
+type Step struct {
+	// Wait is the time in which all is well before the step.
+	Wait   time.Duration
+	Faults []Planned
+}
+
+// Planned is a fault of a schedule.
+type Planned struct {
+	Name FaultName
+	// Node is the target, for faults that hit a node. Faults of MongoDB hit who is primary then.
+	Node int
+	// Delay is from the step's beginning, Hold from there to the mending.
+	Delay, Hold time.Duration
+}
+
+// Plan says what a schedule is made of.
+type Plan struct {
+	// Counts says how often each fault comes.
+	Counts map[FaultName]int
+	// Nodes is the number of nodes.
+	Nodes int
+	// Scale stretches every wait and hold: 1 for minutes, less for a short run.
+	Scale float64
+}
+
+// ShortPlan is for a run of about a minute and a half: every kind of fault that is not much like another, once.
+func ShortPlan() Plan {
+	return Plan{
+		Nodes: 3, Scale: 0.2,
+		Counts: map[FaultName]int{
+			NodeKill: 2, NodeStop: 1, Roll: 1, MongoKill: 1, MongoStepDown: 1, MongoStop: 1, RedisKill: 1, RedisPast: 1,
+			NATSAway: 1, CutMongo: 1, CutNATS: 1, StallNATS: 1,
+		},
+	}
+}
+
+// LongPlan is what `make chaos` does: every fault, the worst of them many times.
+func LongPlan() Plan {
+	return Plan{
+		Nodes: 3, Scale: 1,
+		Counts: map[FaultName]int{
+			NodeKill: 10, NodeStop: 4, NodeIsolate: 2, Roll: 2, MongoKill: 3, MongoStepDown: 3, MongoStop: 3, RedisKill: 2,
+			RedisFlush: 2, RedisPast: 2, NATSAway: 3, NATSKill: 2, CutMongo: 3, CutRedis: 3, CutNATS: 3, StallMongo: 3,
+			StallRedis: 3, StallNATS: 3,
+		},
+	}
+}
+
+// hold is how long a fault lasts at scale 1, from and up to.
+func (f FaultName) hold() (from, to time.Duration) {
+	switch f {
+	case NodeStop, MongoStop:
+		return 19 * time.Second, 21 * time.Second
+	case NodeKill, RedisKill, RedisPast, NATSKill:
+		return time.Second, 8 * time.Second
+	case MongoKill:
+		return 5 * time.Second, 15 * time.Second
+	case MongoStepDown, RedisFlush, Roll:
+		return 0, 0
+	default:
+		return 8 * time.Second, 20 * time.Second
+	}
+}
+
+// engine is what a fault takes away; two of one engine never come together.
+func (f FaultName) engine() string {
+	name, rest, _ := strings.Cut(string(f), "-")
+	switch name {
+	case "cut", "stall":
+		return rest
+	case "roll":
+		return "node"
+	default:
+		return name
+	}
+}
+
+// Schedule makes the steps of a run. The same seed and plan give the same schedule.
+func Schedule(seed uint64, p Plan) []Step {
+	rng := source(seed, "schedule")
+	var names []FaultName
+	for _, name := range slices.Sorted(maps.Keys(p.Counts)) {
+		for range p.Counts[name] {
+			names = append(names, name)
+		}
+	}
+	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	var steps []Step
+	for len(names) > 0 {
+		step := Step{Wait: p.between(rng, 5*time.Second, 15*time.Second), Faults: []Planned{p.fault(rng, names[0])}}
+		first := names[0]
+		names = names[1:]
+		if len(names) > 0 && rng.IntN(3) == 0 && names[0].engine() != first.engine() && first != Roll && names[0] != Roll {
+			second := p.fault(rng, names[0])
+			second.Delay = p.between(rng, 0, 3*time.Second)
+			step.Faults = append(step.Faults, second)
+			names = names[1:]
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+func (p *Plan) fault(rng *rand.Rand, name FaultName) Planned {
+	from, to := name.hold()
+	f := Planned{Name: name, Node: rng.IntN(max(1, p.Nodes)), Hold: p.between(rng, from, to)}
+	if p.Scale < 1 && from > 0 {
+		// Less than this is over before anybody has noticed.
+		f.Hold = max(f.Hold, 2*time.Second)
+	}
+	return f
+}
+
+func (p *Plan) between(rng *rand.Rand, from, to time.Duration) time.Duration {
+	d := from
+	if to > from {
+		d += time.Duration(rng.Int64N(int64(to - from)))
+	}
+	return time.Duration(float64(d) * p.Scale).Round(time.Millisecond)
+}
+
+// String gives a step in one line.
+func (s Step) String() string {
+	parts := make([]string, len(s.Faults))
+	for i, f := range s.Faults {
+		parts[i] = fmt.Sprintf("%s (node %d, +%s, for %s)", f.Name, f.Node, f.Delay, f.Hold)
+	}
+	return fmt.Sprintf("after %s: %s", s.Wait, strings.Join(parts, " and "))
+}

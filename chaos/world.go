@@ -1,0 +1,189 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// world is what the clients of a run share.
+type world struct {
+	rec   *Recorder
+	addrs []string
+	// token gives a token for a subject, which may do everything.
+	token    func(subject string) string
+	channels []string
+	load     Load
+
+	told told
+	pool pool
+}
+
+// hot is the channel that half of the writes go to.
+const hot = "hot"
+
+// Load says how many clients there are and how fast they go.
+type Load struct {
+	// Channels is the number of cold channels.
+	Channels int
+	// Writers and RawWriters are per node. Writers use the SDK, as a program would; raw ones make each call once, so
+	// that what one answer says can be judged by itself.
+	Writers, RawWriters int
+	// Readers are per node.
+	Readers int
+	// WriteEvery and ReadEvery are the mean pauses of one client between two calls.
+	WriteEvery, ReadEvery time.Duration
+}
+
+func (l *Load) setDefaults() {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&l.Channels, 40)
+	def(&l.Writers, 2)
+	def(&l.RawWriters, 1)
+	def(&l.Readers, 2)
+	if l.WriteEvery == 0 {
+		l.WriteEvery = 40 * time.Millisecond
+	}
+	if l.ReadEvery == 0 {
+		l.ReadEvery = 60 * time.Millisecond
+	}
+}
+
+// allAddrs gives all addresses as the SDK takes them, beginning with node i's.
+func (w *world) allAddrs(i int) string {
+	return strings.Join(append(append([]string(nil), w.addrs[i:]...), w.addrs[:i]...), ",")
+}
+
+// pick chooses a channel: the hot one every other time.
+func (w *world) pick(rng *rand.Rand) string {
+	if rng.IntN(2) == 0 {
+		return hot
+	}
+	return w.channels[rng.IntN(len(w.channels))]
+}
+
+// note records what a message that was shown tells, and gives its copy's index.
+func (w *world) note(m *parleyv1.Message) int {
+	w.told.raise(m.GetChannelId(), max(m.GetSeq(), m.GetChangedSeq()))
+	return w.rec.Copy(copyOf(m))
+}
+
+func copyOf(m *parleyv1.Message) *Copy {
+	statuses := map[parleyv1.MessageStatus]Status{
+		parleyv1.MessageStatus_MESSAGE_STATUS_SENT:     StatusSent,
+		parleyv1.MessageStatus_MESSAGE_STATUS_EDITED:   StatusEdited,
+		parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED: StatusRecalled,
+	}
+	status, ok := statuses[m.GetStatus()]
+	if !ok {
+		status = -1
+	}
+	return &Copy{
+		Channel: m.GetChannelId(), MsgID: m.GetMsgId(), Seq: m.GetSeq(), Count: m.GetCount(), From: m.GetFromId(),
+		Type: m.GetMsgType(), Content: m.GetContent(), Metadata: m.GetMetadata(), ClientMsgID: m.GetClientMsgId(),
+		TimeMS: m.GetMsgTime().AsTime().UnixMilli(), Status: status, ChangedSeq: m.GetChangedSeq(),
+	}
+}
+
+// told is the highest seq of each channel that any client was told of.
+type told struct {
+	mu  sync.Mutex // guards seq
+	seq map[string]int64
+}
+
+func (t *told) raise(channel string, seq int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seq == nil {
+		t.seq = make(map[string]int64)
+	}
+	t.seq[channel] = max(t.seq[channel], seq)
+}
+
+func (t *told) get(channel string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seq[channel]
+}
+
+// sent is a message that was acknowledged.
+type sent struct{ channel, msgID, from string }
+
+// pool has the newest acknowledged messages, to be edited, recalled and read by whoever comes by.
+type pool struct {
+	mu   sync.Mutex // guards what follows
+	ring []sent
+	next int
+}
+
+// poolSize bounds the pool: the newer a message, the more happens to it at once.
+const poolSize = 300
+
+func (p *pool) add(s sent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ring) < poolSize {
+		p.ring = append(p.ring, s)
+		return
+	}
+	p.ring[p.next] = s
+	p.next = (p.next + 1) % poolSize
+}
+
+// pick gives one; from chooses the sender unless it is empty.
+func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range 20 {
+		if len(p.ring) == 0 {
+			break
+		}
+		if s := p.ring[rng.IntN(len(p.ring))]; from == "" || s.from == from {
+			return s, true
+		}
+	}
+	return sent{}, false
+}
+
+// pause waits for about the mean. It is false if ctx ended.
+func pause(ctx context.Context, rng *rand.Rand, mean time.Duration) bool {
+	return sleep(ctx, mean/2+rand.N(mean)+time.Duration(rng.IntN(1000)))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// source gives a client its own random numbers, which depend on the run's seed and the client's name alone.
+func source(seed uint64, name string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, h)) //nolint:gosec // repeatable on purpose
+}
+
+// text makes a content with a mark of its own, long enough now and then to matter.
+func text(rng *rand.Rand, name string) string {
+	n := rng.IntN(60)
+	if rng.IntN(50) == 0 {
+		n = 2000 + rng.IntN(4000)
+	}
+	return fmt.Sprintf("%s %s", markOf(name), strings.Repeat("~ä\"\\", n/4))
+}

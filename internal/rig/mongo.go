@@ -1,0 +1,306 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// MongoConfig says what StartMongo starts.
+type MongoConfig struct {
+	// Dir gets a folder for each member: mongo-0 and so on, with its data and its log.
+	Dir string
+	// ReplicaSet is the set's name; empty for one server that is in no set.
+	ReplicaSet string
+	// Addrs are the members' addresses, host:port, by which they and all drivers find each other.
+	Addrs []string
+	// Args are more arguments of each mongod.
+	Args []string
+	// Unwatched leaves no goroutine that waits for the members' end: for one that ends with this process. Only Kill and
+	// Close then notice that a member has ended.
+	Unwatched bool
+}
+
+// Mongo is a MongoDB replica set of mongod processes. Members are named by their index. Elections take one to two
+// seconds. Its methods may be called concurrently, but faults are for one goroutine at a time.
+type Mongo struct {
+	name    string
+	members []*mongod
+}
+
+type mongod struct {
+	process
+
+	addr string
+}
+
+// StartMongo starts the members, makes a set of them unless their data says that they are one, and waits until every
+// member can take part. On an error nothing is left running.
+func StartMongo(ctx context.Context, c MongoConfig) (*Mongo, error) {
+	bin, err := Mongod()
+	if err != nil {
+		return nil, err
+	}
+	m := &Mongo{name: c.ReplicaSet}
+	for i, addr := range c.Addrs {
+		d, err := newMongod(bin, i, addr, &c)
+		if err != nil {
+			return nil, err
+		}
+		m.members = append(m.members, d)
+	}
+	if err := m.start(ctx); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("start MongoDB: %w", err)
+	}
+	return m, nil
+}
+
+func newMongod(bin string, i int, addr string, c *MongoConfig) (*mongod, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	name := "mongo-" + strconv.Itoa(i)
+	dir := filepath.Join(c.Dir, name)
+	args := []string{
+		"--dbpath", dir, "--port", port, "--bind_ip", host, "--nounixsocket", "--wiredTigerCacheSizeGB", "0.25",
+		"--setParameter", "enableTestCommands=1", "--setParameter", "diagnosticDataCollectionEnabled=false",
+	}
+	args = append(args, c.Args...)
+	if c.ReplicaSet != "" {
+		args = append(args, "--replSet", c.ReplicaSet)
+	}
+	return &mongod{
+		process: process{
+			name: name, path: bin, args: args, log: filepath.Join(dir, "log"), unwatched: c.Unwatched,
+		},
+		addr: addr,
+	}, os.MkdirAll(dir, 0o700)
+}
+
+func (m *Mongo) start(ctx context.Context) error {
+	for _, d := range m.members {
+		if err := d.start(); err != nil {
+			return err
+		}
+	}
+	for _, d := range m.members {
+		if err := d.answers(ctx); err != nil {
+			return err
+		}
+	}
+	if m.name == "" {
+		return nil
+	}
+	if err := m.initiate(ctx); err != nil {
+		return err
+	}
+	return m.WaitHealthy(ctx)
+}
+
+// initiate makes a set of the members.
+func (m *Mongo) initiate(ctx context.Context) error {
+	list := make(bson.A, len(m.members))
+	for i, d := range m.members {
+		list[i] = bson.D{{Key: "_id", Value: i}, {Key: "host", Value: d.addr}}
+	}
+	config := bson.D{
+		{Key: "_id", Value: m.name},
+		{Key: "members", Value: list},
+		{Key: "settings", Value: bson.D{
+			{Key: "electionTimeoutMillis", Value: 1000}, {Key: "heartbeatIntervalMillis", Value: 250},
+		}},
+	}
+	err := m.members[0].command(ctx, bson.D{{Key: "replSetInitiate", Value: config}}, nil)
+	var failed mongo.CommandError
+	if errors.As(err, &failed) && failed.Name == "AlreadyInitialized" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("replSetInitiate: %w; %s", err, m.members[0].logTail())
+	}
+	return nil
+}
+
+// Name is the replica set's; empty for a server of its own.
+func (m *Mongo) Name() string { return m.name }
+
+// URI names all members.
+func (m *Mongo) URI() string {
+	addrs := make([]string, len(m.members))
+	for i, d := range m.members {
+		addrs[i] = d.addr
+	}
+	uri := "mongodb://" + strings.Join(addrs, ",") + "/"
+	if m.name != "" {
+		uri += "?replicaSet=" + m.name
+	}
+	return uri
+}
+
+// Size is the number of members.
+func (m *Mongo) Size() int { return len(m.members) }
+
+// Addr is a member's host and port.
+func (m *Mongo) Addr(member int) string { return m.members[member].addr }
+
+// Running reports whether a member's process exists, be it stopped.
+func (m *Mongo) Running(member int) bool { return m.members[member].current() != nil }
+
+// Primary waits until a majority of the set agrees on a running primary and gives its index.
+func (m *Mongo) Primary(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	primary := -1
+	err := poll(ctx, func() error {
+		primary = -1
+		votes := make(map[string]int)
+		for i, d := range m.members {
+			h, err := d.hello(ctx)
+			if err != nil {
+				continue
+			}
+			votes[h.Primary]++
+			if h.Writable {
+				primary = i
+			}
+		}
+		if primary < 0 {
+			return errors.New("no member is primary")
+		}
+		if addr := m.members[primary].addr; votes[addr] <= len(m.members)/2 {
+			return fmt.Errorf("%d members say that %s is primary", votes[addr], addr)
+		}
+		return nil
+	})
+	return primary, err
+}
+
+// Kill ends a member by SIGKILL and waits until it is gone. Its data stays. It does nothing if it does not run.
+func (m *Mongo) Kill(member int) { m.members[member].kill() }
+
+// Stop halts a member with SIGSTOP: its connections stay and nothing answers.
+func (m *Mongo) Stop(member int) error { return m.members[member].signal(syscall.SIGSTOP) }
+
+// Cont lets a stopped member run on.
+func (m *Mongo) Cont(member int) error { return m.members[member].signal(syscall.SIGCONT) }
+
+// Restart starts a member over its data, unless it runs, and waits until it answers as a part of the set.
+func (m *Mongo) Restart(ctx context.Context, member int) error {
+	d := m.members[member]
+	if err := d.start(); err != nil {
+		return err
+	}
+	return d.ready(ctx, func(ctx context.Context) error {
+		h, err := d.hello(ctx)
+		if err == nil && h.Primary == "" && m.name != "" {
+			err = errors.New("it knows no primary")
+		}
+		return err
+	})
+}
+
+// StepDown makes the primary step down for 10 seconds, and gives its index.
+func (m *Mongo) StepDown(ctx context.Context) (int, error) {
+	i, err := m.Primary(ctx)
+	if err != nil {
+		return i, err
+	}
+	err = m.members[i].command(ctx, bson.D{
+		{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}, {Key: "force", Value: true},
+	}, nil)
+	if err != nil {
+		return i, fmt.Errorf("step down: %w", err)
+	}
+	return i, nil
+}
+
+// WaitHealthy waits until every member is primary or secondary. A new set's members copy the primary's data first, and
+// until then none of them can take its place.
+func (m *Mongo) WaitHealthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return poll(ctx, func() error {
+		primary, err := m.Primary(ctx)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Members []struct {
+				Name  string `bson:"name"`
+				State int    `bson:"state"`
+			} `bson:"members"`
+		}
+		if err := m.members[primary].command(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}}, &status); err != nil {
+			return err
+		}
+		for _, member := range status.Members {
+			if member.State != 1 && member.State != 2 {
+				return fmt.Errorf("%s is in state %d", member.Name, member.State)
+			}
+		}
+		return nil
+	})
+}
+
+// Close kills all members. Their data stays.
+func (m *Mongo) Close() {
+	for _, d := range m.members {
+		d.kill()
+	}
+}
+
+// hello is what a member says of itself.
+type hello struct {
+	Writable bool   `bson:"isWritablePrimary"`
+	Primary  string `bson:"primary"`
+}
+
+// hello asks the member, within a second.
+func (d *mongod) hello(ctx context.Context) (hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var h hello
+	if d.current() == nil {
+		return h, ErrNotRunning
+	}
+	err := d.command(ctx, bson.D{{Key: "hello", Value: 1}}, &h)
+	return h, err
+}
+
+// answers waits until the member does.
+func (d *mongod) answers(ctx context.Context) error {
+	return d.ready(ctx, func(ctx context.Context) error {
+		_, err := d.hello(ctx)
+		return err
+	})
+}
+
+// command runs an admin command on this very member, within 30 s, and decodes the answer into result unless that is nil.
+func (d *mongod) command(ctx context.Context, cmd bson.D, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	client, err := mongo.Connect(options.Client().SetHosts([]string{d.addr}).SetDirect(true).
+		SetServerSelectionTimeout(30 * time.Second))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	answer := client.Database("admin").RunCommand(ctx, cmd)
+	if result == nil {
+		return answer.Err()
+	}
+	return answer.Decode(result)
+}

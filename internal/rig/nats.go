@@ -1,0 +1,195 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// NATSConfig says what StartNATS starts.
+type NATSConfig struct {
+	// Dir gets a folder for each server: nats-0 and so on, with its configuration, its store and its log.
+	Dir string
+	// Binary is the nats-server to run; empty builds the one that go.mod pins.
+	Binary string
+	// Addrs are where clients connect to, host:port, one for each server.
+	Addrs []string
+	// ClusterAddrs are where the servers connect to each other. Not used for a single one.
+	ClusterAddrs []string
+}
+
+// NATS is a cluster of nats-server processes with JetStream, or a single one. Servers are named by their index. Its
+// methods may be called concurrently, but faults are for one goroutine at a time.
+type NATS struct {
+	servers []*process
+	addrs   []string
+}
+
+// StartNATS starts the servers and waits until JetStream answers. On an error nothing is left running.
+func StartNATS(ctx context.Context, c NATSConfig) (*NATS, error) {
+	if c.Binary == "" {
+		var err error
+		if c.Binary, err = BuildNATS(ctx); err != nil {
+			return nil, err
+		}
+	}
+	n := &NATS{addrs: c.Addrs}
+	for i := range c.Addrs {
+		p, err := newNATSServer(i, &c)
+		if err != nil {
+			return nil, err
+		}
+		n.servers = append(n.servers, p)
+	}
+	if err := n.StartAll(ctx); err != nil {
+		n.KillAll()
+		return nil, err
+	}
+	return n, nil
+}
+
+func newNATSServer(i int, c *NATSConfig) (*process, error) {
+	name := "nats-" + strconv.Itoa(i)
+	dir := filepath.Join(c.Dir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "server_name: %s\nlisten: %q\nmax_payload: 1048576\n", name, c.Addrs[i])
+	fmt.Fprintf(&b, "jetstream: {store_dir: %q, max_memory_store: 256MB, max_file_store: 20GB}\n", filepath.Join(dir, "store"))
+	if len(c.Addrs) > 1 {
+		routes := make([]string, 0, len(c.ClusterAddrs))
+		for j, addr := range c.ClusterAddrs {
+			if j != i {
+				routes = append(routes, strconv.Quote("nats://"+addr))
+			}
+		}
+		fmt.Fprintf(&b, "cluster: {name: parley, listen: %q, routes: [%s]}\n", c.ClusterAddrs[i], strings.Join(routes, ", "))
+	}
+	conf := filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(conf, []byte(b.String()), 0o600); err != nil {
+		return nil, err
+	}
+	return &process{name: name, path: c.Binary, args: []string{"-c", conf}, log: filepath.Join(dir, "log")}, nil
+}
+
+// URL names all servers, with commas between them.
+func (n *NATS) URL() string {
+	urls := make([]string, len(n.addrs))
+	for i, addr := range n.addrs {
+		urls[i] = "nats://" + addr
+	}
+	return strings.Join(urls, ",")
+}
+
+// Size is the number of servers.
+func (n *NATS) Size() int { return len(n.servers) }
+
+// Addr is a server's host and port.
+func (n *NATS) Addr(server int) string { return n.addrs[server] }
+
+// Running reports whether a server's process exists, be it stopped.
+func (n *NATS) Running(server int) bool { return n.servers[server].current() != nil }
+
+// Kill ends a server by SIGKILL and waits until it is gone. Its store stays. It does nothing if it does not run.
+func (n *NATS) Kill(server int) { n.servers[server].kill() }
+
+// Stop halts a server with SIGSTOP: its connections stay and nothing answers.
+func (n *NATS) Stop(server int) error { return n.servers[server].signal(syscall.SIGSTOP) }
+
+// Cont lets a stopped server run on.
+func (n *NATS) Cont(server int) error { return n.servers[server].signal(syscall.SIGCONT) }
+
+// Restart starts a server over its store, unless it runs, and waits until it takes connections. That it has caught up
+// with the others is not waited for.
+func (n *NATS) Restart(ctx context.Context, server int) error {
+	p := n.servers[server]
+	if err := p.start(); err != nil {
+		return err
+	}
+	return p.ready(ctx, func(ctx context.Context) error {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", n.addrs[server])
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// KillAll kills every server: NATS is away until StartAll.
+func (n *NATS) KillAll() {
+	for _, p := range n.servers {
+		p.kill()
+	}
+}
+
+// StartAll starts every server that does not run, and waits until JetStream answers and all its streams have a leader.
+func (n *NATS) StartAll(ctx context.Context) error {
+	for _, p := range n.servers {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := poll(ctx, func() error { return n.check(ctx) }); err != nil {
+		return fmt.Errorf("NATS is not ready: %w; a log ends with:\n%s", err, n.servers[0].logTail())
+	}
+	return nil
+}
+
+// check asks once whether JetStream can work.
+func (n *NATS) check(ctx context.Context) error {
+	for _, p := range n.servers {
+		if p.current() == nil {
+			return fmt.Errorf("%s: %w", p.name, ErrNotRunning)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	nc, err := nats.Connect(n.URL(), nats.Timeout(time.Second), nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if _, err := js.AccountInfo(ctx); err != nil {
+		return err
+	}
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if len(n.servers) > 1 && (info.Cluster == nil || info.Cluster.Leader == "") {
+			return fmt.Errorf("stream %s has no leader", info.Config.Name)
+		}
+	}
+	return streams.Err()
+}
+
+// Close asks all servers to end, and kills those that have not within 5 s.
+func (n *NATS) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, p := range n.servers {
+		_ = p.signal(syscall.SIGCONT)
+		_ = p.signal(syscall.SIGTERM)
+	}
+	for _, p := range n.servers {
+		select {
+		case <-p.exited():
+		case <-ctx.Done():
+			p.kill()
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// ErrNotRunning is what faults give that need a running process.
+var ErrNotRunning = errors.New("the process is not running")
+
+// process is a command that can be started again and again; one life at a time. Its methods may be called concurrently.
+type process struct {
+	name string // for errors
+	path string
+	args []string
+	env  []string   // beside this process's own
+	log  string     // file for both outputs, appended to
+	ns   *Namespace // nil: this process's
+	// unwatched has no goroutine wait for the end: only kill and term see it.
+	unwatched bool
+
+	mu  sync.Mutex
+	run *life // the last one; nil before the first
+}
+
+// life is one run of a process.
+type life struct {
+	cmd    *exec.Cmd
+	keeper *keeper
+	exited chan struct{}
+	err    error // of Wait; read it after exited is closed
+	once   sync.Once
+}
+
+// reap waits until the process is gone.
+func (l *life) reap() {
+	l.once.Do(func() {
+		l.err = l.cmd.Wait()
+		_ = l.keeper.tell("end", l.cmd.Process.Pid)
+		close(l.exited)
+	})
+}
+
+func (l *life) ended() bool {
+	select {
+	case <-l.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// start runs the command, unless it runs. It does not wait for what the process does.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run != nil && !p.run.ended() {
+		return nil
+	}
+	k, err := theKeeper()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	l := &life{keeper: k, exited: make(chan struct{})}
+	l.cmd = exec.Command(p.path, p.args...) //nolint:gosec,noctx // the rig's own; its life is not a call's
+	// Variables that are meant for Parley's programs in the caller's shell would be a node's configuration.
+	l.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
+	l.cmd.Env = append(l.cmd.Env, p.env...)
+	l.cmd.Stdout, l.cmd.Stderr = out, out
+	// A group of its own: an interrupt at the terminal is for this process, which then ends the others in good order.
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	started := make(chan error)
+	go func() {
+		err := p.enter()
+		if err == nil {
+			err = l.cmd.Start()
+		}
+		if err == nil {
+			_ = k.tell("start", l.cmd.Process.Pid) // fails if the keeper was killed, which ends no fleet
+		}
+		started <- err
+		if err == nil && !p.unwatched {
+			l.reap()
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.run = l
+	return nil
+}
+
+// enter moves the calling goroutine into the process's namespace, for good: its thread ends with it.
+func (p *process) enter() error {
+	if p.ns == nil {
+		return nil
+	}
+	runtime.LockOSThread()
+	return p.ns.enter()
+}
+
+// current gives the running life, or nil.
+func (p *process) current() *life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run == nil || p.run.ended() {
+		return nil
+	}
+	return p.run
+}
+
+// exited gives a channel that is closed when the present life ends; it is closed if none is.
+func (p *process) exited() <-chan struct{} {
+	if l := p.current(); l != nil {
+		return l.exited
+	}
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// signal sends to a running process.
+func (p *process) signal(sig syscall.Signal) error {
+	l := p.current()
+	if l == nil {
+		return fmt.Errorf("%s: %w", p.name, ErrNotRunning)
+	}
+	if err := l.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+// kill ends the process by SIGKILL and waits until it is gone. It does nothing if it does not run.
+func (p *process) kill() {
+	l := p.current()
+	if l == nil {
+		return
+	}
+	_ = l.cmd.Process.Signal(syscall.SIGKILL) // fails only if it is gone
+	l.reap()
+}
+
+// term ends the process by SIGTERM and waits. It gives what the process ended with, nil for exit code 0, or ctx's error
+// if that ends first.
+func (p *process) term(ctx context.Context) error {
+	l := p.current()
+	if l == nil {
+		return fmt.Errorf("%s: %w", p.name, ErrNotRunning)
+	}
+	_ = l.cmd.Process.Signal(syscall.SIGTERM)
+	go l.reap()
+	select {
+	case <-l.exited:
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not end: %w", p.name, ctx.Err())
+	}
+	if l.err != nil {
+		return fmt.Errorf("%s: %w", p.name, l.err)
+	}
+	return nil
+}
+
+// ready calls check until it returns nil; it fails with the log's end once ctx or the process has ended.
+func (p *process) ready(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	exited := p.exited()
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-exited:
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	err := poll(waiting, func() error { return check(waiting) })
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s is not ready: %w; its log ends with:\n%s", p.name, err, p.logTail())
+}
+
+// logTail is the end of the log, for a failure's message.
+func (p *process) logTail() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-2000):])
+}

@@ -1,0 +1,261 @@
+package rig
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// layoutFile is where a kept Dir has its layout.
+const layoutFile = "fleet.json"
+
+// drainWait is how long nodes may drain when the fleet ends.
+const drainWait = 15 * time.Second
+
+func start(ctx context.Context, o Options) (*Fleet, error) {
+	o.Nodes, o.MongoMembers, o.NATSServers = cmp.Or(o.Nodes, 3), cmp.Or(o.MongoMembers, 3), cmp.Or(o.NATSServers, 3)
+	o.Database, o.Logger = cmp.Or(o.Database, "parley"), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	f := &Fleet{options: o}
+	if err := f.build(ctx); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Fleet) build(ctx context.Context) error {
+	if err := f.makeDir(); err != nil {
+		return err
+	}
+	l, err := f.layout()
+	if err != nil {
+		return err
+	}
+	f.secret = []byte(l.Secret)
+	if f.options.Binary == "" {
+		if f.options.Binary, err = BuildParleyd(ctx); err != nil {
+			return err
+		}
+	}
+	if f.options.Namespaced {
+		if err := makeHub(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := f.startEngines(ctx, l); err != nil {
+		return err
+	}
+	return f.startNodes(ctx, l)
+}
+
+func (f *Fleet) makeDir() error {
+	var err error
+	if f.options.Dir != "" {
+		f.Dir, err = filepath.Abs(f.options.Dir)
+		return errors.Join(err, os.MkdirAll(f.Dir, 0o700))
+	}
+	if f.Dir, err = TempDir("fleet"); err == nil {
+		f.undo = append(f.undo, func() error { return os.RemoveAll(f.Dir) })
+	}
+	return err
+}
+
+// layout gives the addresses that the directory knows, or new ones.
+func (f *Fleet) layout() (*layout, error) {
+	path := filepath.Join(f.Dir, layoutFile)
+	data, err := os.ReadFile(path)
+	if err == nil {
+		l := new(layout)
+		if err := json.Unmarshal(data, l); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if len(l.Nodes) != f.options.Nodes || len(l.Mongo) != f.options.MongoMembers || len(l.NATS) != f.options.NATSServers {
+			return nil, fmt.Errorf("%s has the data of a fleet of another size", f.Dir)
+		}
+		return l, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l := namespacedLayout(&f.options)
+	if !f.options.Namespaced {
+		if l, err = loopbackLayout(&f.options); err != nil {
+			return nil, err
+		}
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	l.Secret = hex.EncodeToString(secret)
+	if data, err = json.MarshalIndent(l, "", "\t"); err != nil {
+		return nil, err
+	}
+	return l, os.WriteFile(path, data, 0o600)
+}
+
+func loopbackLayout(o *Options) (*layout, error) {
+	l := new(layout)
+	var err error
+	for i := range o.Nodes {
+		addr, ops := "", ""
+		if i < len(o.Ports) {
+			addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Ports[i]))
+			ops = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Ports[i]+1))
+		}
+		if addr == "" || !portFree(addr) || !portFree(ops) {
+			free, err := FreeAddrs(2)
+			if err != nil {
+				return nil, err
+			}
+			addr, ops = free[0], free[1]
+		}
+		l.Nodes, l.Ops = append(l.Nodes, addr), append(l.Ops, ops)
+	}
+	if l.Mongo, err = FreeAddrs(o.MongoMembers); err != nil {
+		return nil, err
+	}
+	if l.NATS, err = FreeAddrs(o.NATSServers); err != nil {
+		return nil, err
+	}
+	if l.NATSCluster, err = FreeAddrs(o.NATSServers); err != nil {
+		return nil, err
+	}
+	l.Redis, err = freePort("127.0.0.1")
+	return l, err
+}
+
+// startEngines starts the three at once.
+func (f *Fleet) startEngines(ctx context.Context, l *layout) error {
+	began := time.Now()
+	var g errgroup.Group // all are waited for and then closed, whichever failed
+	var mu sync.Mutex
+	undo := func(fn func() error) {
+		mu.Lock()
+		defer mu.Unlock()
+		f.undo = append(f.undo, fn)
+	}
+	g.Go(func() (err error) {
+		f.Mongo, err = StartMongo(ctx, MongoConfig{Dir: f.Dir, ReplicaSet: "rs0", Addrs: l.Mongo})
+		if err == nil {
+			undo(func() error { f.Mongo.Close(); return nil })
+		}
+		return err
+	})
+	g.Go(func() (err error) {
+		f.Redis, err = StartRedis(ctx, RedisConfig{Dir: filepath.Join(f.Dir, "redis"), Addr: l.Redis, AppendOnly: true})
+		if err == nil {
+			undo(func() error { f.Redis.Kill(); return nil })
+		}
+		return err
+	})
+	g.Go(func() (err error) {
+		f.NATS, err = StartNATS(ctx, NATSConfig{Dir: f.Dir, Addrs: l.NATS, ClusterAddrs: l.NATSCluster})
+		if err == nil {
+			undo(func() error { f.NATS.Close(context.WithoutCancel(ctx)); return nil })
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	f.options.Logger.InfoContext(ctx, "the engines run", "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+func (f *Fleet) startNodes(ctx context.Context, l *layout) error {
+	began := time.Now()
+	for i := range l.Nodes {
+		if err := f.addNode(ctx, i, l); err != nil {
+			return fmt.Errorf("node %d: %w", i, err)
+		}
+	}
+	for _, n := range f.nodes {
+		if err := n.Start(); err != nil {
+			return err
+		}
+	}
+	for _, n := range f.nodes {
+		if err := n.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	f.options.Logger.InfoContext(ctx, "the nodes are ready", "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// addNode prepares a node, and its network if it has one.
+func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
+	name := fmt.Sprintf("node-%d", i)
+	n := &Node{
+		proc: process{
+			name: name, path: f.options.Binary, args: []string{"serve"}, log: filepath.Join(f.Dir, name+".log"),
+			env: append(f.env(i, l), f.options.Env...),
+		},
+		index: i, addr: l.Nodes[i], ops: l.Ops[i],
+	}
+	if f.options.Namespaced {
+		ns, link, err := makeNodeNetwork(ctx, i, l)
+		if err != nil {
+			return err
+		}
+		f.undo = append(f.undo, ns.Close)
+		n.proc.ns, n.link = ns, link
+		proxies, err := linkNode(ctx, ns, l)
+		if err != nil {
+			return err
+		}
+		for _, p := range proxies {
+			f.undo = append(f.undo, func() error { p.Close(); return nil })
+		}
+		f.links = append(f.links, proxies)
+	}
+	f.nodes = append(f.nodes, n)
+	return nil
+}
+
+// env is a node's configuration.
+func (f *Fleet) env(i int, l *layout) []string {
+	return []string{
+		"PARLEY_LISTEN=" + l.Nodes[i],
+		"PARLEY_OPS_LISTEN=" + l.Ops[i],
+		"PARLEY_MONGO_URI=" + f.Mongo.URI(),
+		"PARLEY_MONGO_DATABASE=" + f.options.Database,
+		"PARLEY_REDIS_ADDR=" + l.Redis,
+		"PARLEY_NATS_URL=" + f.NATS.URL(),
+		"PARLEY_NATS_REPLICAS=" + strconv.Itoa(f.NATS.Size()),
+		"PARLEY_AUTH_HS256_SECRET=" + l.Secret,
+	}
+}
+
+func (f *Fleet) close() error {
+	// What was frozen could not drain.
+	var wg sync.WaitGroup
+	for _, n := range f.nodes {
+		wg.Go(func() {
+			_ = n.Cont()
+			ctx, cancel := context.WithTimeout(context.Background(), drainWait) //nolint:forbidigo // Close must end in any case
+			defer cancel()
+			_ = n.Term(ctx) // how a node ends at the fleet's end is nobody's question
+			n.Kill()
+		})
+	}
+	wg.Wait()
+	var errs []error
+	for i := len(f.undo) - 1; i >= 0; i-- {
+		errs = append(errs, f.undo[i]())
+	}
+	f.undo = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,31 @@
+package rig
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// everything is what a token without limits allows, on all channels.
+var everything = map[string][]string{"*": {"send", "history", "subscribe", "moderate", "send_as", "manage"}}
+
+// Token signs a token with HS256, valid from now for ttl. capabilities has the actions that are allowed by channel
+// pattern; nil allows everything on all channels.
+func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
+	if capabilities == nil {
+		capabilities = everything
+	}
+	claims := make(map[string][]string, len(capabilities))
+	for pattern, actions := range capabilities {
+		claims["channel:"+pattern] = actions
+	}
+	now := time.Now()
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"sub": subject, "iat": now.Unix(), "exp": now.Add(ttl).Unix(), "cap": claims,
+	}).SignedString(secret)
+	if err != nil {
+		return "", fmt.Errorf("sign a token: %w", err)
+	}
+	return token, nil
+}

@@ -1,0 +1,151 @@
+package parley
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// fleetOf makes endpoints with a clock that the test moves.
+func fleetOf(n int) (*endpoints, *time.Time) {
+	addrs := make([]string, n)
+	for i := range addrs {
+		addrs[i] = fmt.Sprintf("node-%d", i)
+	}
+	e := newEndpoints(addrs, func(string) parleyv1connect.MessageServiceClient { return nil })
+	now := time.Unix(1_700_000_000, 0)
+	e.now = func() time.Time { return now }
+	return e, &now
+}
+
+// TestEndpointsAreEvenlyUsed looks at where many clients begin, and where those of one node go when it fails.
+func TestEndpointsAreEvenlyUsed(t *testing.T) {
+	t.Parallel()
+	const clients = 3000
+	first, second := make(map[string]int), make(map[string]int)
+	for range clients {
+		e, _ := fleetOf(3)
+		n := e.pick()
+		first[n.addr]++
+		if n.addr == "node-0" {
+			e.fail(n)
+			second[e.pick().addr]++
+		}
+	}
+	for _, addr := range []string{"node-0", "node-1", "node-2"} {
+		if first[addr] < clients/3-200 || first[addr] > clients/3+200 {
+			t.Errorf("clients begin at %v, want a third each", first)
+		}
+	}
+	if second["node-0"] > 0 || second["node-1"] < clients/6-150 || second["node-2"] < clients/6-150 {
+		t.Errorf("from node-0 they go to %v, want half each", second)
+	}
+}
+
+func TestEndpointsStickAndAvoid(t *testing.T) {
+	t.Parallel()
+	e, now := fleetOf(3)
+	a := e.pick()
+	if e.pick() != a || e.elsewhere(a) {
+		t.Fatalf("a node that works is left")
+	}
+	for range 100 { // as many calls that fail together
+		e.fail(a)
+	}
+	b := e.pick()
+	if b == a || !e.elsewhere(a) || e.pick() != b {
+		t.Fatalf("after its failure the first node is not left")
+	}
+	*now = now.Add(avoidFor + 1)
+	if e.pick() != b {
+		t.Errorf("the client goes back by itself")
+	}
+	e.fail(b)
+	*now = now.Add(1)
+	c := e.pick()
+	if c == b || c == a {
+		t.Errorf("the next node of the list is passed over")
+	}
+	e.fail(c)
+	if e.pick() != a {
+		t.Errorf("a node that was avoided long enough is not tried again")
+	}
+	*now = now.Add(1)
+	e.fail(a)
+	// All are avoided now, b for the longest.
+	if e.pick() != b || e.elsewhere(a) {
+		t.Errorf("with all avoided: want the one that failed the longest ago, and a wait")
+	}
+	e.work(b, b.failedAt)
+	if e.elsewhere(a) {
+		t.Errorf("an answer to what began before the failure ended the avoidance")
+	}
+	e.work(b, *now)
+	if !e.elsewhere(a) || e.pick() != b {
+		t.Errorf("an answer did not end the avoidance")
+	}
+}
+
+func TestEndpointsAvoidForLongerEachTime(t *testing.T) {
+	t.Parallel()
+	e, now := fleetOf(2)
+	n := e.pick()
+	for i, want := range []time.Duration{5, 10, 20, 30, 30} {
+		e.fail(n)
+		e.fail(n)
+		if got := n.avoided.Sub(*now); got != want*time.Second {
+			t.Errorf("failure %d: avoided for %s, want %d s", i+1, got, want)
+		}
+		*now = n.avoided
+	}
+	*now = now.Add(1)
+	e.work(n, *now)
+	e.fail(n)
+	if got := n.avoided.Sub(*now); got != avoidFor {
+		t.Errorf("after an answer: avoided for %s, want %s", got, avoidFor)
+	}
+}
+
+// TestJudge tells what says something about a node from what does not.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	passed, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	wire := func(code connect.Code, retryable bool) error { return &Error{Code: code, Retryable: retryable} }
+	for name, one := range map[string]struct {
+		ctx    context.Context //nolint:containedctx // a row of the table
+		took   time.Duration
+		err    error
+		failed bool
+	}{
+		"an answer":                  {t.Context(), 0, nil, false},
+		"final":                      {t.Context(), 0, wire(connect.CodeNotFound, false), false},
+		"final and unavailable":      {t.Context(), 0, wire(connect.CodeUnavailable, false), false},
+		"over the rate limit":        {t.Context(), 0, wire(connect.CodeResourceExhausted, true), false},
+		"aborted":                    {t.Context(), 0, wire(connect.CodeAborted, true), false},
+		"unavailable":                {t.Context(), 0, wire(connect.CodeUnavailable, true), true},
+		"internal":                   {t.Context(), 0, wire(connect.CodeInternal, true), true},
+		"unanswered":                 {t.Context(), 0, &Error{Retryable: true, unanswered: true}, true},
+		"the attempt's time is up":   {t.Context(), 5 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
+		"the server's short time":    {t.Context(), time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
+		"the caller left":            {cancelled, time.Minute, wire(connect.CodeCanceled, true), false},
+		"the caller's short time":    {passed, time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
+		"the caller's time, long":    {passed, 2 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
+		"a failure, the time passed": {passed, time.Millisecond, wire(connect.CodeUnavailable, true), false},
+	} {
+		e, now := fleetOf(2)
+		n, began := e.pick(), *now
+		*now = now.Add(one.took)
+		e.judge(one.ctx, n, began, 5*time.Second, one.err)
+		if got := e.pick() != n; got != one.failed {
+			t.Errorf("%s: node left: %v, want %v", name, got, one.failed)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package parley_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+// patient makes any wait between attempts longer than a test.
+var patient = parley.WithBackoff(parley.Backoff{Base: 10 * time.Hour, Max: 10 * time.Hour})
+
+// current is the node of a fleet that the client sticks to.
+func current(t *testing.T, c *parley.Client, fleet []*parleytest.Server) *parleytest.Server {
+	t.Helper()
+	before := make([]int, len(fleet))
+	for i, s := range fleet {
+		before[i] = len(s.Requests())
+	}
+	if _, err := c.Send(testContext(t), "find", "the node"); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	for i, s := range fleet {
+		if len(s.Requests()) > before[i] {
+			return s
+		}
+	}
+	t.Fatalf("no node was called")
+	return nil
+}
+
+// streaming is the node of a fleet that holds the one stream.
+func streaming(t *testing.T, fleet []*parleytest.Server) *parleytest.Server {
+	t.Helper()
+	var found *parleytest.Server
+	eventually(t, func() error {
+		n := 0
+		for _, s := range fleet {
+			if s.Streams() > 0 {
+				n, found = n+s.Streams(), s
+			}
+		}
+		if n != 1 {
+			return fmt.Errorf("%d streams, want 1", n)
+		}
+		return nil
+	})
+	return found
+}
+
+func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
+	return parleytest.Fault{Err: parleytest.Error(code, reason)}
+}
+
+// TestRetryGoesElsewhereAtOnce has a node fail in each way: the call is made again at another node without a wait, with
+// the same id, and later calls go there too.
+func TestRetryGoesElsewhereAtOnce(t *testing.T) {
+	t.Parallel()
+	always := func(fault parleytest.Fault) func(*parleytest.Server) {
+		return func(s *parleytest.Server) { s.FaultTimes(1_000_000, "SendMessage", fault) }
+	}
+	applied := refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
+	applied.Applied = true
+	for name, fail := range map[string]func(*parleytest.Server){
+		"killed":          (*parleytest.Server).Kill,
+		"stopped":         (*parleytest.Server).Freeze,
+		"shutting down":   always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)),
+		"its store away":  always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)),
+		"internal":        always(refusal(connect.CodeInternal, parleyv1.ErrorReason_ERROR_REASON_INTERNAL)),
+		"outcome unknown": always(applied),
+		"answers lost":    always(parleytest.Fault{Drop: true, Applied: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fleet := parleytest.StartFleet(t, 3)
+			c := newClient(t, parleytest.Addrs(fleet...), patient, parley.WithAttemptTimeout(500*time.Millisecond))
+			bad := current(t, c, fleet)
+			fail(bad)
+			if _, err := c.Send(testContext(t), "room", "hello"); err != nil {
+				t.Fatalf("send: %v", err)
+			}
+			if got := fleet[0].Contents("room"); len(got) != 1 {
+				t.Errorf("the log holds %q, want one message", got)
+			}
+			tried := len(bad.Requests())
+			if next := current(t, c, fleet); next == bad || len(bad.Requests()) != tried {
+				t.Errorf("the next call went to the node that had failed")
+			}
+		})
+	}
+}
+
+// TestWhatANodeSaysOfTheCallerDoesNotMove has a node answer what every node would.
+func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 3)
+	c := newClient(t, parleytest.Addrs(fleet...))
+	node := current(t, c, fleet)
+	node.FaultTimes(3, "SendMessage", refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED))
+	if _, err := c.Send(testContext(t), "room", "hello"); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	node.FaultTimes(1, "SendMessage", refusal(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER))
+	if _, err := c.Send(testContext(t), "room", "hello"); !errors.Is(err, parley.ErrNotMember) {
+		t.Errorf("send: %v", err)
+	}
+	if current(t, c, fleet) != node {
+		t.Errorf("the client moved")
+	}
+}
+
+// TestAllNodesAway has no node serve for a while: the client goes round, with waits, until one does.
+func TestAllNodesAway(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 3)
+	c := newClient(t, parleytest.Addrs(fleet...))
+	for _, s := range fleet {
+		s.FaultTimes(3, "SendMessage", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	}
+	if _, err := c.Send(testContext(t), "room", "hello"); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	for i, s := range fleet {
+		if n := len(s.Requests()); n < 3 || n > 4 {
+			t.Errorf("node %d was tried %d times, want them to take turns", i, n)
+		}
+	}
+}
+
+// TestBatchGoesElsewhere has a node's items fail with its store away, and others wait for those.
+func TestBatchGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	c := newClient(t, parleytest.Addrs(fleet...), patient)
+	bad := current(t, c, fleet)
+	bad.Fault(func(method string, _ proto.Message) *parleytest.Fault {
+		if !strings.HasPrefix(method, "SendMessages/b") {
+			return nil
+		}
+		return new(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	})
+	results, err := c.SendBatch(testContext(t), []parley.Outgoing{
+		{ChannelID: "room", Content: "one", ClientMsgID: "a"},
+		{ChannelID: "room", Content: "two", ClientMsgID: "b"},
+		{ChannelID: "room", Content: "three", ClientMsgID: "c"},
+	})
+	if err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	for i, r := range results {
+		if r.Receipt == nil || r.Receipt.Seq != int64(i+1) {
+			t.Errorf("result %d: %+v", i, r)
+		}
+	}
+}
+
+// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, again and again, with entries before, between and
+// after: each must come once, in order.
+func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	const interval = 100 * time.Millisecond
+	for name, one := range map[string]struct {
+		fail, mend func(s *parleytest.Server)
+	}{
+		"killed":  {(*parleytest.Server).Kill, (*parleytest.Server).Restart},
+		"stopped": {(*parleytest.Server).Freeze, (*parleytest.Server).Thaw},
+		"silent":  {func(s *parleytest.Server) { s.SetSilent(true) }, func(s *parleytest.Server) { s.SetSilent(false) }},
+		"drained": {
+			func(s *parleytest.Server) { s.Advise(50 * time.Millisecond) }, func(*parleytest.Server) {},
+		},
+		"shutting down": {
+			func(s *parleytest.Server) {
+				s.EndStreams(parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN))
+			},
+			func(*parleytest.Server) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fleet := parleytest.StartFleet(t, 3)
+			for _, s := range fleet {
+				s.SetHeartbeat(interval)
+			}
+			c := newClient(t, parleytest.Addrs(fleet...))
+			sub := subscribe(t, c, parley.FromStart("room"), parley.Live("idle"))
+			next := int64(1)
+			for range 4 {
+				post(fleet[0], "room", 5)
+				wantEntries(t, sub, "room", next, next+4)
+				next += 5
+				bad := streaming(t, fleet)
+				one.fail(bad)
+				post(fleet[0], "room", 5)
+				wantEntries(t, sub, "room", next, next+4)
+				next += 5
+				one.mend(bad)
+				eventually(t, func() error {
+					if n := bad.Streams(); n != 0 {
+						return fmt.Errorf("%d streams on the node that failed", n)
+					}
+					return nil
+				})
+			}
+			wantQuiet(t, sub)
+		})
+	}
+}
+
+// TestFirstStreamElsewhereIsAtOnce kills a stream's node with waits that no test would outlive.
+func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	sub := subscribe(t, newClient(t, parleytest.Addrs(fleet...), patient), parley.FromStart("room"))
+	post(fleet[0], "room", 1)
+	wantEntries(t, sub, "room", 1, 1)
+	streaming(t, fleet).Kill()
+	post(fleet[0], "room", 1)
+	wantEntries(t, sub, "room", 2, 2)
+}
+
+// TestStoppedNodeIsFoundByPings has a node stop without a word, with heartbeats too rare to tell.
+func TestStoppedNodeIsFoundByPings(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	var seen states
+	sub := subscribe(t, newClient(t, parleytest.Addrs(fleet...), patient), parley.FromStart("room"), seen.option())
+	post(fleet[0], "room", 1)
+	wantEntries(t, sub, "room", 1, 1)
+	bad := streaming(t, fleet)
+	bad.Freeze()
+	defer bad.Thaw()
+	post(fleet[0], "room", 1)
+	began := time.Now()
+	wantEntries(t, sub, "room", 2, 2)
+	if took := time.Since(began); took > 12*time.Second {
+		t.Errorf("it took %s, want 8 s", took)
+	}
+	for _, s := range seen.list() {
+		switch bads := strings.HasSuffix(s.Addr, bad.Addr()); {
+		case s.State == parley.StateWaiting && !bads:
+			t.Errorf("waiting tells of the node %q, want the stopped one", s.Addr)
+		case s.State == parley.StateLive && s.Addr == "":
+			t.Errorf("live tells of no node")
+		}
+	}
+}
+
+// TestChangeOfAStreamElsewhere adds a channel by another node than the stream's.
+func TestChangeOfAStreamElsewhere(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	c := newClient(t, parleytest.Addrs(fleet...))
+	sub := subscribe(t, c, parley.Live("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	holder := streaming(t, fleet)
+	holder.FaultTimes(1, "SendMessage", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	if current(t, c, fleet) == holder {
+		// The first attempt failed there, the second one went elsewhere; current looks at the first node it finds.
+		if current(t, c, fleet) == holder {
+			t.Fatalf("the client did not move")
+		}
+	}
+	if err := sub.Add(testContext(t), parley.FromStart("b")); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	post(holder, "b", 1)
+	wantEntries(t, sub, "b", 1, 1)
+	if n := len(requestsOf[*parleyv1.UpdateSubscriptionRequest](holder)); n != 0 {
+		t.Errorf("the change went to the stream's node")
+	}
+	if streaming(t, fleet) != holder {
+		t.Errorf("the stream moved")
+	}
+}
+
+// TestRollingRestart goes through a fleet with writers and readers under way: no call fails, every reader sees every
+// message once, in the log's order.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 3)
+	ctx := testContext(t)
+	const writers, each = 4, 60
+	readers := make([]*parley.Subscription, 6)
+	for i := range readers {
+		readers[i] = subscribe(t, newClient(t, parleytest.Addrs(fleet...)), parley.FromStart("room"))
+	}
+	var work sync.WaitGroup
+	for w := range writers {
+		c := newClient(t, parleytest.Addrs(fleet...))
+		work.Go(func() {
+			for i := range each {
+				if _, err := c.Send(ctx, "room", fmt.Sprintf("%d-%d", w, i)); err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 12 {
+		node := fleet[i%len(fleet)]
+		node.Advise(5 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
+		node.Kill()
+		<-time.After(10 * time.Millisecond)
+		node.Restart()
+	}
+	work.Wait()
+	if got := len(fleet[0].Contents("room")); got != writers*each {
+		t.Errorf("the log holds %d messages, want %d", got, writers*each)
+	}
+	for _, sub := range readers {
+		wantEntries(t, sub, "room", 1, writers*each)
+	}
+}
+
+func TestSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	for _, good := range []string{s.Addr() + "," + s.Addr(), "http://" + s.Addr() + "/, " + s.Addr()} {
+		if _, err := newClient(t, good).Send(testContext(t), "room", "hello"); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"a:1,", ",", "http://a,https://b", "a:1,ftp://b"} {
+		if _, err := parley.New(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

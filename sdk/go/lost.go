@@ -1,0 +1,44 @@
+package parley
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// passOverRefused loses the channels for which a stream was refused, and reports whether the next stream is to be made at
+// once without them. The first stream of a subscription is not made good like that: its refusal is for the program.
+func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool {
+	e, ok := errors.AsType[*Error](end.err)
+	if !ok || !errors.Is(e, ErrNotMember) || len(e.Positions) == 0 {
+		return false
+	}
+	var frame []queued
+	s.mu.Lock()
+	if !s.wasLive {
+		s.mu.Unlock()
+		return false
+	}
+	for _, p := range e.Positions {
+		ch := s.channels[p.ChannelID]
+		if ch == nil || !ch.wanted() {
+			continue
+		}
+		event := ch.lose(&parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER})
+		frame = append(frame, queued{Event: event, channel: ch})
+	}
+	s.mu.Unlock()
+	if len(frame) == 0 {
+		// Removed meanwhile, or the server names what it was not asked for: with a wait, so that it can't make us spin.
+		end.err = &Error{
+			Code: connect.CodeAborted, Retryable: true, Message: "refused for channels that are not followed", cause: e,
+		}
+		return false
+	}
+	s.client.log.WarnContext(ctx, "subscription lost channels", "channels", len(frame), "addr", end.node.name())
+	s.enqueue(ctx, frame)
+	return true
+}

@@ -1,0 +1,230 @@
+package parley_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+// adminOf is a client of another user, who has made the channels, with members only.
+func adminOf(t *testing.T, s *parleytest.Server, channels ...string) *parley.Client {
+	t.Helper()
+	s.SetUser("admin's token", "admin")
+	c := newClient(t, s.Addr(), parley.WithToken("admin's token"))
+	for _, id := range channels {
+		if _, err := c.CreateChannel(testContext(t), id, parley.MembersOnly(), parley.WithMembers("tester", "bob")); err != nil {
+			t.Fatalf("create: %v", err)
+		}
+	}
+	return c
+}
+
+func remove(t *testing.T, c *parley.Client, channel string, users ...string) {
+	t.Helper()
+	if err := c.RemoveMembers(testContext(t), channel, users...); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+}
+
+// lastChannels are the channels that the last stream of a server was asked for.
+func lastChannels(s *parleytest.Server) []string {
+	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	var ids []string
+	for _, p := range requests[len(requests)-1].GetChannels() {
+		ids = append(ids, p.GetChannelId())
+	}
+	return ids
+}
+
+// TestLostChannel removes a subscriber from a channel: what arrived comes first, then the loss; the other channel goes
+// on, the next stream does not ask for the lost one, and it can be followed again.
+func TestLostChannel(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	admin := adminOf(t, s, "secret")
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("secret"), parley.FromStart("open"))
+	post(s, "secret", 3)
+	wantEntries(t, sub, "secret", 1, 1)
+	eventually(t, func() error {
+		if p, _ := sub.Position("secret"); p.Seq != 1 || p.Epoch == "" {
+			return errors.New("no position yet")
+		}
+		return nil
+	})
+	remove(t, admin, "secret", "tester")
+	wantEntries(t, sub, "secret", 2, 3)
+	e := nextEvent(t, sub)
+	if e.Kind != parley.EventLost || e.ChannelID != "secret" || e.Seq != 3 || e.Epoch != "epoch-1" ||
+		e.Lost.GetReason() != parleyv1.LostReason_LOST_REASON_NOT_MEMBER {
+		t.Fatalf("got %s %+v, want the loss", e.Kind, e)
+	}
+	if p, ok := sub.Position("secret"); ok {
+		t.Errorf("a lost channel has the position %+v", p)
+	}
+	post(s, "secret", 1)
+	post(s, "open", 1)
+	wantEntries(t, sub, "open", 1, 1)
+	s.EndStreams(nil)
+	post(s, "open", 1)
+	wantEntries(t, sub, "open", 2, 2)
+	if got := lastChannels(s); !slices.Equal(got, []string{"open"}) {
+		t.Errorf("the next stream asked for %v", got)
+	}
+	again := parley.After(parley.Position{ChannelID: "secret", Seq: e.Seq, Epoch: e.Epoch})
+	if err := sub.Add(testContext(t), again); !errors.Is(err, parley.ErrNotMember) {
+		t.Errorf("add without being a member: %v", err)
+	}
+	if err := admin.AddMembers(testContext(t), "secret", "tester"); err != nil {
+		t.Fatalf("add member: %v", err)
+	}
+	if err := sub.Add(testContext(t), again); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	wantEntries(t, sub, "secret", 4, 4)
+	wantQuiet(t, sub)
+}
+
+// TestLostChannelIsAddedBeforeTheLossIsTaken adds the channel with its loss still waiting: it begins anew.
+func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	admin := adminOf(t, s, "secret")
+	post(s, "secret", 2)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("secret"), parley.FromStart("open"))
+	wantEntries(t, sub, "secret", 1, 1) // The second one came in the same frame.
+	remove(t, admin, "secret", "tester")
+	post(s, "open", 1) // It comes after the loss.
+	if err := admin.AddMembers(testContext(t), "secret", "tester"); err != nil {
+		t.Fatalf("add member: %v", err)
+	}
+	eventually(t, func() error {
+		if err := sub.Add(testContext(t), parley.FromStart("secret")); err != nil {
+			return err
+		}
+		if updates := requestsOf[*parleyv1.UpdateSubscriptionRequest](s); len(updates) == 0 {
+			return errors.New("the loss has not arrived")
+		}
+		return nil
+	})
+	wantEntries(t, sub, "open", 1, 1)
+	wantEntries(t, sub, "secret", 1, 2)
+	wantQuiet(t, sub)
+}
+
+// TestChannelRefusedOnAReconnect has memberships end between two streams: those channels are lost, the rest goes on.
+func TestChannelRefusedOnAReconnect(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	c := newClient(t, parleytest.Addrs(fleet...), patient)
+	sub := subscribe(t, c, parley.FromStart("open"), parley.FromStart("kept"), parley.FromStart("gone"), parley.FromStart("gone-too"))
+	for range 4 {
+		nextEvent(t, sub, parley.EventChannelState)
+	}
+	node := streaming(t, fleet)
+	other := fleet[0]
+	if other == node {
+		other = fleet[1]
+	}
+	node.SetSilent(true)
+	admin := adminOf(t, other, "kept", "gone", "gone-too")
+	post(other, "kept", 1)
+	post(other, "open", 1)
+	remove(t, admin, "gone", "tester")
+	remove(t, admin, "gone-too", "tester")
+	node.Kill()
+	var lost []string
+	for range 2 {
+		e := nextEvent(t, sub)
+		if e.Kind != parley.EventLost {
+			t.Fatalf("got %s of %s, want the losses", e.Kind, e.ChannelID)
+		}
+		lost = append(lost, e.ChannelID)
+	}
+	if slices.Sort(lost); !slices.Equal(lost, []string{"gone", "gone-too"}) {
+		t.Errorf("lost %v", lost)
+	}
+	got := []string{nextEvent(t, sub).ChannelID, nextEvent(t, sub).ChannelID}
+	if slices.Sort(got); !slices.Equal(got, []string{"kept", "open"}) {
+		t.Errorf("events of %v", got)
+	}
+	if got := lastChannels(other); !slices.Equal(got, []string{"open", "kept"}) {
+		t.Errorf("the last stream asked for %v", got)
+	}
+}
+
+// TestChannelRefusedAtFirst has a program subscribe to what it may not: that is its mistake, and told as one.
+func TestChannelRefusedAtFirst(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	remove(t, adminOf(t, s, "secret"), "secret", "tester")
+	sub := subscribe(t, newClient(t, s.Addr()), parley.Live("open"), parley.Live("secret"))
+	_, err := sub.Next(testContext(t))
+	e := asError(t, err)
+	if !errors.Is(err, parley.ErrNotMember) || len(e.Positions) != 1 || e.Positions[0].ChannelID != "secret" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// TestRefusalOfWhatWasNotAskedFor has a broken server refuse a stream for a channel that is not followed.
+func TestRefusalOfWhatWasNotAskedFor(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("open"))
+	nextEvent(t, sub, parley.EventChannelState)
+	fault := refusal(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER)
+	fault.Err = parleytest.ErrorDetail(connect.CodePermissionDenied, &parleyv1.ErrorDetail{
+		Reason:    parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER,
+		Positions: []*parleyv1.LastPosition{{ChannelId: "another"}},
+	})
+	s.FaultTimes(3, "Subscribe", fault)
+	s.EndStreams(nil)
+	post(s, "open", 1)
+	wantEntries(t, sub, "open", 1, 1)
+}
+
+// TestTyping tells subscribers on all nodes, and moves nobody's place.
+func TestTyping(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	subs := make([]*parley.Subscription, len(fleet))
+	for i, s := range fleet {
+		subs[i] = subscribe(t, newClient(t, s.Addr()), parley.FromStart("room"))
+		nextEvent(t, subs[i], parley.EventChannelState)
+	}
+	post(fleet[0], "room", 1)
+	for _, sub := range subs {
+		wantEntries(t, sub, "room", 1, 1)
+	}
+	fleet[1].SetUser("ann's token", "ann")
+	ann := newClient(t, fleet[1].Addr(), parley.WithToken("ann's token"))
+	if err := ann.Typing(testContext(t), "room"); err != nil {
+		t.Fatalf("typing: %v", err)
+	}
+	for i, sub := range subs {
+		if e := nextEvent(t, sub); e.Kind != parley.EventTyping || e.Typing.GetUserId() != "ann" || e.ChannelID != "room" {
+			t.Fatalf("got %s %+v, want typing", e.Kind, e)
+		}
+		if p, ok := sub.Position("room"); !ok || p.Seq != 1 {
+			t.Errorf("typing moved the position to %+v", p)
+		}
+		fleet[i].EndStreams(nil)
+	}
+	post(fleet[0], "room", 1)
+	for _, sub := range subs {
+		wantEntries(t, sub, "room", 2, 2)
+	}
+	before := len(fleet[1].Requests())
+	fleet[1].FaultTimes(1, "SendTyping", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	if err := ann.Typing(testContext(t), "room"); !errors.Is(err, parley.ErrStoreUnavailable) || len(fleet[1].Requests()) != before+1 {
+		t.Errorf("typing that fails: %v, want one attempt", err)
+	}
+	if err := ann.Typing(testContext(t), "\xff"); !errors.Is(err, parley.ErrInvalidField) {
+		t.Errorf("typing in a channel of broken text: %v", err)
+	}
+}

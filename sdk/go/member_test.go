@@ -1,0 +1,191 @@
+package parley_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+)
+
+func memberIDs(t *testing.T, c *parley.Client, channel string) []string {
+	t.Helper()
+	var ids []string
+	for m, err := range c.Members(testContext(t), channel) {
+		if err != nil {
+			t.Fatalf("members: %v", err)
+		}
+		ids = append(ids, m.GetUserId())
+	}
+	return ids
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.SetPageSize(2)
+	s.SetUser("ann's token", "ann")
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	ann := newClient(t, s.Addr(), parley.WithToken("ann's token"))
+	ch, err := c.CreateChannel(ctx, "secret", parley.MembersOnly(), parley.WithMembers("bob"), parley.WithMembers("carl", "bob"))
+	if err != nil || !ch.GetMembersOnly() || ch.GetCreatedBy() != "tester" {
+		t.Fatalf("create: %v, %v", ch, err)
+	}
+	if _, err := c.CreateChannel(ctx, "secret"); !errors.Is(err, parley.ErrChannelExists) || strings.Contains(err.Error(), "earlier") {
+		t.Errorf("create again: %v", err)
+	}
+	if _, err := ann.Send(ctx, "secret", "hello"); !errors.Is(err, parley.ErrNotMember) {
+		t.Errorf("send as a stranger: %v", err)
+	}
+	for _, err := range ann.Members(ctx, "secret") {
+		if !errors.Is(err, parley.ErrNotMember) {
+			t.Errorf("members for a stranger: %v", err)
+		}
+	}
+	if err := c.AddMembers(ctx, "secret", "ann", "bob"); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	if got, want := memberIDs(t, c, "secret"), []string{"ann", "bob", "carl", "tester"}; !slices.Equal(got, want) {
+		t.Errorf("members %v, want %v", got, want)
+	}
+	if _, err := ann.Send(ctx, "secret", "hello"); err != nil {
+		t.Errorf("send as a member: %v", err)
+	}
+	if err := c.RemoveMembers(ctx, "secret", "carl", "nobody"); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+	if got, want := memberIDs(t, c, "secret"), []string{"ann", "bob", "tester"}; !slices.Equal(got, want) {
+		t.Errorf("members %v, want %v", got, want)
+	}
+	if err := c.AddMembers(ctx, "nowhere", "ann"); !errors.Is(err, parley.ErrChannelNotFound) {
+		t.Errorf("add to no channel: %v", err)
+	}
+	for _, err := range []error{
+		c.AddMembers(ctx, "secret", "\xff"), c.RemoveMembers(ctx, "\xff", "ann"), lastError(c.Members(ctx, "\xff")),
+	} {
+		if !errors.Is(err, parley.ErrInvalidField) {
+			t.Errorf("broken text: %v", err)
+		}
+	}
+}
+
+func lastError[T any](seq func(yield func(T, error) bool)) error {
+	var last error
+	for _, err := range seq {
+		last = err
+	}
+	return last
+}
+
+// TestManyMembersGoInParts adds more users than a request holds, with a failure in the middle.
+func TestManyMembersGoInParts(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	if _, err := c.CreateChannel(ctx, "room"); err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	users := make([]string, 1100)
+	for i := range users {
+		users[i] = fmt.Sprintf("user-%04d", i)
+	}
+	s.FaultTimes(1, "AddMembers", parleytest.Fault{Drop: true, Applied: true})
+	if err := c.AddMembers(ctx, "room", users...); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	var sizes []int
+	for _, r := range requestsOf[*parleyv1.AddMembersRequest](s) {
+		sizes = append(sizes, len(r.GetUserIds()))
+	}
+	if want := []int{500, 500, 500, 100}; !slices.Equal(sizes, want) {
+		t.Errorf("requests of %v users, want %v", sizes, want)
+	}
+	if got := len(memberIDs(t, c, "room")); got != len(users)+1 {
+		t.Errorf("%d members", got)
+	}
+	if err := c.RemoveMembers(ctx, "room", users...); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+	if got := memberIDs(t, c, "room"); !slices.Equal(got, []string{"tester"}) {
+		t.Errorf("members %v", got)
+	}
+	if _ = c.AddMembers(ctx, "room"); len(requestsOf[*parleyv1.AddMembersRequest](s)) != 5 {
+		t.Errorf("an empty list was not put to the server")
+	}
+}
+
+// TestCreateChannelWhoseAnswerIsLost may meet its own channel, and says so.
+func TestCreateChannelWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	s.FaultTimes(1, "CreateChannel", parleytest.Fault{Drop: true, Applied: true})
+	if _, err := c.CreateChannel(ctx, "room"); !errors.Is(err, parley.ErrChannelExists) || !strings.Contains(err.Error(), "an earlier attempt") {
+		t.Errorf("create: %v", err)
+	}
+	s.FaultTimes(1, "CreateChannel", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	if _, err := c.CreateChannel(ctx, "another"); err != nil {
+		t.Errorf("create: %v", err)
+	}
+}
+
+func TestChannelsAndCursors(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.SetPageSize(2)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	for i := range 5 {
+		post(s, fmt.Sprintf("other-%d", i), 2)
+		if _, err := c.Send(ctx, fmt.Sprintf("mine-%d", i), "hello"); err != nil {
+			t.Fatalf("send: %v", err)
+		}
+	}
+	post(s, "mine-3", 4)
+	read, err := c.MarkRead(ctx, "mine-3", 3)
+	if want := (parley.ReadCursor{Seq: 3, Unread: 2}); err != nil || read != want {
+		t.Errorf("mark read: %+v, %v; want %+v", read, err, want)
+	}
+	s.FaultTimes(2, "MarkRead", parleytest.Fault{Drop: true, Applied: true})
+	if back, err := c.MarkRead(ctx, "mine-3", 2); err != nil || back != read {
+		t.Errorf("mark read backwards: %+v, %v", back, err)
+	}
+	if _, err := c.MarkRead(ctx, "mine-3", 6); !errors.Is(err, parley.ErrOutOfRange) {
+		t.Errorf("mark read beyond the head: %v", err)
+	}
+	if _, err := c.MarkRead(ctx, "other-1", 1); err != nil {
+		t.Errorf("mark read: %v", err)
+	}
+	s.FaultTimes(1, "ListChannels", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
+	var ids []string
+	for mine, err := range c.Channels(ctx) {
+		if err != nil {
+			t.Fatalf("channels: %v", err)
+		}
+		id := mine.GetChannel().GetChannelId()
+		ids = append(ids, id)
+		if id == "mine-3" && (mine.GetReadSeq() != 3 || mine.GetUnread() != 2 || mine.GetChannel().GetHeadSeq() != 5 ||
+			mine.GetLastMessage().GetSeq() != 5) {
+			t.Errorf("got %v", mine)
+		}
+	}
+	if want := []string{"mine-0", "mine-1", "mine-2", "mine-3", "mine-4", "other-1"}; !slices.Equal(ids, want) {
+		t.Errorf("channels %v, want %v", ids, want)
+	}
+	for range c.Channels(ctx) {
+		break // Leaving early is fine.
+	}
+	// What a list told of a channel's head is what History asks for at least.
+	for range c.History(ctx, "mine-3") {
+		break
+	}
+	lists := requestsOf[*parleyv1.ListMessagesRequest](s)
+	if got := lists[len(lists)-1].GetMinSeq(); got != 5 {
+		t.Errorf("History asked for min_seq %d, want 5", got)
+	}
+}

@@ -1,0 +1,314 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// clock is a settable clock.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func newClock() *clock { return &clock{t: time.UnixMilli(1_700_000_000_123)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+type accessBundle struct {
+	store  *fakeStore
+	clock  *clock
+	access *Access
+}
+
+// setupAccess has the channels `closed`, of ada's, and `open`; there is no `none`.
+func setupAccess(t *testing.T) *accessBundle {
+	t.Helper()
+	b := &accessBundle{store: newFakeStore(), clock: newClock()}
+	for _, row := range []Row{{ChannelID: "closed", MembersOnly: true}, {ChannelID: "open"}} {
+		if err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.access = NewAccess(AccessConfig{Store: b.store, Now: b.clock.now})
+	return b
+}
+
+var (
+	ada  = can("ada", "*", ident.Send, ident.History, ident.Subscribe)
+	bob  = can("bob", "*", ident.Send, ident.History, ident.Subscribe)
+	boss = can("boss", "*", ident.Send, ident.History, ident.Subscribe, ident.Manage)
+)
+
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	for _, tc := range []struct {
+		p       *ident.Principal
+		channel string
+		refused bool
+	}{
+		{ada, "open", false}, {bob, "open", false}, {boss, "open", false},
+		{ada, "closed", false}, {bob, "closed", true}, {boss, "closed", false},
+		{ada, "none", false}, {bob, "none", false},
+		{can("x", "closed", ident.Send), "closed", true},
+		{can("x", "other", ident.Manage), "closed", true}, // manages another
+	} {
+		for range 2 { // once by the store, once by what is remembered
+			for name, ask := range map[string]func(context.Context, *ident.Principal, string) error{
+				"read": b.access.ForRead, "send": b.access.ForSend,
+			} {
+				if tc.channel == "none" && name == "send" {
+					continue
+				}
+				err := ask(t.Context(), tc.p, tc.channel)
+				if tc.refused != fault.Is(err, fault.NotMember) || !tc.refused && err != nil {
+					t.Errorf("%s may %s %s: %v", tc.p.Subject, name, tc.channel, err)
+				}
+				if e, ok := fault.As(err); ok && (e.Kind != fault.PermissionDenied || len(e.Positions) != 1 || e.Positions[0].ChannelID != tc.channel) {
+					t.Errorf("%s: %+v does not name the channel", name, e)
+				}
+			}
+		}
+	}
+	if _, ok := b.store.rows["none"]; ok {
+		t.Error("reading made a channel")
+	}
+}
+
+// That there is no channel is not remembered: another node may make it, for members only.
+func TestAbsenceIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	if err := b.access.ForRead(t.Context(), bob, "new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.store.Create(t.Context(), Row{ChannelID: "new", MembersOnly: true}, []string{"ada"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.access.ForRead(t.Context(), bob, "new"); !fault.Is(err, fault.NotMember) {
+		t.Errorf("after it was made: %v", err)
+	}
+	if err := b.access.ForSend(t.Context(), bob, "new"); !fault.Is(err, fault.NotMember) {
+		t.Errorf("a send after it was made: %v", err)
+	}
+}
+
+// Many first sends make a row once, and one that the store answers badly is asked for again.
+func TestFirstSendMakesTheRowOnce(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	gate := make(chan struct{})
+	b.store.script(func(context.Context, string) error { <-gate; return errors.New("connection reset") }, nil)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if err := b.access.ForSend(t.Context(), bob, "new"); !fault.Is(err, fault.StoreUnavailable) {
+				t.Errorf("with the store away: %v", err)
+			}
+		})
+	}
+	close(gate)
+	wg.Wait()
+	b.store.script(nil, nil)
+	before := b.store.called("Ensure")
+	for range 50 {
+		wg.Go(func() {
+			if err := b.access.ForSend(t.Context(), bob, "new"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := b.store.called("Ensure") - before; n < 1 || n > 3 {
+		t.Errorf("%d calls of Ensure for 50 sends at once", n)
+	}
+	before = b.store.called("Ensure")
+	if err := b.access.ForSend(t.Context(), ada, "new"); err != nil || b.store.called("Ensure") != before {
+		t.Errorf("a later send asks again: %v", err)
+	}
+	if row := b.store.rows["new"]; row.MembersOnly || row.CreatedBy != "" {
+		t.Errorf("the first send made %+v", row)
+	}
+}
+
+// A caller's own deadline ends its wait, not the others'.
+func TestEnsureIsNotEndedByOneCaller(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	began, gate := make(chan struct{}), make(chan struct{})
+	b.store.script(func(ctx context.Context, _ string) error {
+		close(began)
+		<-gate
+		return ctx.Err()
+	}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- b.access.ForSend(ctx, ada, "new") }()
+	<-began
+	go func() { second <- b.access.ForSend(t.Context(), bob, "new") }()
+	cancel()
+	if err := <-first; !fault.Is(err, fault.DeadlinePassed) {
+		t.Errorf("the one that left: %v", err)
+	}
+	b.store.script(nil, nil)
+	close(gate)
+	if err := <-second; err != nil {
+		t.Errorf("the one that stayed: %v", err)
+	}
+}
+
+func TestMembershipIsBelievedForAWhile(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	ask := func(p *ident.Principal) error { return b.access.ForSend(t.Context(), p, "closed") }
+	if err := ask(ada); err != nil {
+		t.Fatal(err)
+	}
+	// Removed on another node, whose hint got lost.
+	if err := b.store.RemoveMembers(t.Context(), "closed", []string{"ada"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.pass(500 * time.Millisecond)
+	reads := b.store.called("MembersOf")
+	if err := ask(ada); err != nil || b.store.called("MembersOf") != reads {
+		t.Errorf("within 500 ms: %v", err)
+	}
+	b.clock.pass(time.Millisecond)
+	if err := ask(ada); !fault.Is(err, fault.NotMember) {
+		t.Errorf("after 501 ms: %v", err)
+	}
+	// That she is none is not remembered.
+	if err := b.store.AddMembers(t.Context(), "closed", []string{"ada"}, b.clock.now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(ada); err != nil {
+		t.Errorf("added again: %v", err)
+	}
+	for _, c := range []Change{{"closed", []string{"ada"}}, {ChannelID: "closed"}} {
+		if err := ask(ada); err != nil {
+			t.Fatal(err)
+		}
+		reads = b.store.called("MembersOf")
+		b.access.Forget(Change{"open", []string{"ada"}})
+		b.access.Forget(Change{"closed", []string{"bob"}})
+		if err := ask(ada); err != nil || b.store.called("MembersOf") != reads {
+			t.Errorf("after others' changes: %v", err)
+		}
+		b.access.Forget(c)
+		if err := ask(ada); err != nil || b.store.called("MembersOf") != reads+1 {
+			t.Errorf("after %+v the store was not asked: %v", c, err)
+		}
+	}
+}
+
+// What a read shows that began before a change is told is not remembered.
+func TestForgetOutrunsARead(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	b.store.script(nil, func(ctx context.Context, call string) error {
+		if call == "MembersOf" { // it was read that she is a member; now she is removed and all are told
+			b.store.script(nil, nil)
+			if err := b.store.RemoveMembers(ctx, "closed", []string{"ada"}, 0); err != nil {
+				return err
+			}
+			b.access.Forget(Change{"closed", []string{"ada"}})
+		}
+		return nil
+	})
+	if err := b.access.ForRead(t.Context(), ada, "closed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.access.ForRead(t.Context(), ada, "closed"); !fault.Is(err, fault.NotMember) {
+		t.Errorf("a read of before the change is believed after it: %v", err)
+	}
+}
+
+func TestReadable(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	ids := []string{"none", "closed", "open"}
+	var want []string
+	for i := range 1200 {
+		id := fmt.Sprintf("c%04d", i)
+		row := Row{ChannelID: id, MembersOnly: i%3 > 0}
+		users := []string{"ada"}
+		if i%3 == 1 {
+			users = []string{"bob"}
+		}
+		if err := b.store.Create(t.Context(), row, users); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+		if i%3 == 2 {
+			want = append(want, id)
+		}
+	}
+	want = append([]string{"closed"}, want...)
+	rows, members := b.store.called("Rows"), b.store.called("MembersOf")
+	got, err := b.access.Readable(t.Context(), bob, ids)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%d refused, want %d: %v", len(got), len(want), err)
+	}
+	if r, m := b.store.called("Rows")-rows, b.store.called("MembersOf")-members; r != 3 || m != 2 {
+		t.Errorf("%d and %d calls of the store, want 3 and 2", r, m)
+	}
+	if got, err = b.access.Readable(t.Context(), boss, ids); err != nil || len(got) != 0 {
+		t.Errorf("who manages them is refused %d: %v", len(got), err)
+	}
+	b.store.script(func(context.Context, string) error { return errors.New("mongo://secret:27017 is away") }, nil)
+	_, err = b.access.Readable(t.Context(), bob, ids)
+	if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != fault.StoreUnavailable || strings.Contains(e.Msg, "mongo") {
+		t.Errorf("with the store away: %v", err)
+	}
+}
+
+// Of an open and a members-only channel made at once the store lets one win, and everybody obeys.
+func TestCreationRace(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		b := setupAccess(t)
+		svc := NewService(ServiceConfig{Store: b.store, Access: b.access, Log: &fakeLog{}, Secret: []byte("s")})
+		other := NewAccess(AccessConfig{Store: b.store})
+		var created, sent error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, created = svc.Create(ident.NewContext(t.Context(), boss), CreateRequest{ChannelID: "race", MembersOnly: true})
+		})
+		wg.Go(func() { sent = other.ForSend(t.Context(), bob, "race") })
+		wg.Wait()
+		if created == nil != fault.Is(sent, fault.NotMember) || (created != nil) != (sent == nil) {
+			t.Fatalf("create: %v, send: %v", created, sent)
+		}
+	}
+}
+
+func TestKnowledgeIsBounded(t *testing.T) {
+	t.Parallel()
+	a := NewAccess(AccessConfig{Store: newFakeStore()})
+	for i := range maxKnown + 10 {
+		a.saw(Row{ChannelID: fmt.Sprint(i)})
+	}
+	if n := len(a.membersOnly); n > maxKnown || n < maxKnown/2 {
+		t.Errorf("%d channels remembered", n)
+	}
+}

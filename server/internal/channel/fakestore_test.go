@@ -1,0 +1,286 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeStore is a store in memory for scripted faults. The real stores are tested by storetest.
+type fakeStore struct {
+	mu      sync.Mutex
+	rows    map[string]Row
+	members map[membership]Member
+	left    map[membership]int64
+	changes []Change
+	calls   map[string]int
+
+	// before runs ahead of every call, without the lock, and may fail or delay it; after likewise once it is done.
+	before, after func(ctx context.Context, call string) error
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{
+		rows: map[string]Row{}, members: map[membership]Member{}, left: map[membership]int64{}, calls: map[string]int{},
+	}
+}
+
+// do runs a call under the lock, between the hooks.
+func (f *fakeStore) do(ctx context.Context, call string, fn func() error) error {
+	f.mu.Lock()
+	f.calls[call]++
+	before, after := f.before, f.after
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, call); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	err := fn()
+	f.mu.Unlock()
+	if err == nil && after != nil {
+		err = after(ctx, call)
+	}
+	return err
+}
+
+// script sets the hooks.
+func (f *fakeStore) script(before, after func(ctx context.Context, call string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+func (f *fakeStore) called(call string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[call]
+}
+
+func (f *fakeStore) Ensure(ctx context.Context, id string, now time.Time) (row Row, err error) {
+	err = f.do(ctx, "Ensure", func() error {
+		if _, ok := f.rows[id]; !ok {
+			f.rows[id] = Row{ChannelID: id, CreatedAt: now}
+		}
+		row = f.rows[id]
+		return nil
+	})
+	return row, err
+}
+
+func (f *fakeStore) Create(ctx context.Context, row Row, userIDs []string) error {
+	return f.do(ctx, "Create", func() error {
+		if _, ok := f.rows[row.ChannelID]; ok {
+			return ErrExists
+		}
+		row.Numbers = Numbers{}
+		f.rows[row.ChannelID] = row
+		f.join(row.ChannelID, userIDs, row.CreatedAt)
+		f.changes = append(f.changes, Change{ChannelID: row.ChannelID})
+		return nil
+	})
+}
+
+func (f *fakeStore) join(id string, userIDs []string, now time.Time) {
+	for _, u := range userIDs {
+		k := membership{id, u}
+		if _, ok := f.members[k]; !ok {
+			f.members[k] = Member{ChannelID: id, UserID: u, JoinedAt: now}
+		}
+	}
+}
+
+func (f *fakeStore) Rows(ctx context.Context, ids []string) (rows map[string]Row, err error) {
+	rows = map[string]Row{}
+	err = f.do(ctx, "Rows", func() error {
+		if len(ids) > maxKeys {
+			return errors.New("too many")
+		}
+		for _, id := range ids {
+			if row, ok := f.rows[id]; ok {
+				rows[id] = row
+			}
+		}
+		return nil
+	})
+	return rows, err
+}
+
+func (f *fakeStore) AddMembers(ctx context.Context, id string, userIDs []string, now time.Time) error {
+	return f.do(ctx, "AddMembers", func() error {
+		if _, ok := f.rows[id]; !ok {
+			return ErrNotFound
+		}
+		f.join(id, userIDs, now)
+		return nil
+	})
+}
+
+func (f *fakeStore) RemoveMembers(ctx context.Context, id string, userIDs []string, left int64) error {
+	return f.do(ctx, "RemoveMembers", func() error {
+		if _, ok := f.rows[id]; !ok {
+			return ErrNotFound
+		}
+		for _, u := range userIDs {
+			delete(f.members, membership{id, u})
+			f.left[membership{id, u}] = left
+		}
+		f.changes = append(f.changes, Change{id, userIDs})
+		return nil
+	})
+}
+
+func (f *fakeStore) list(match func(m *Member) (key string, ok bool), after string, limit int) []Member {
+	byKey := map[string]Member{}
+	for _, m := range f.members {
+		if key, ok := match(&m); ok && key > after {
+			byKey[key] = m
+		}
+	}
+	keys := slices.Sorted(maps.Keys(byKey))
+	var out []Member
+	for _, k := range keys[:min(limit, len(keys))] {
+		out = append(out, byKey[k])
+	}
+	return out
+}
+
+func (f *fakeStore) Members(ctx context.Context, id, after string, limit int) (ms []Member, err error) {
+	err = f.do(ctx, "Members", func() error {
+		ms = f.list(func(m *Member) (string, bool) { return m.UserID, m.ChannelID == id }, after, limit)
+		return nil
+	})
+	return ms, err
+}
+
+func (f *fakeStore) Memberships(ctx context.Context, user, after string, limit int) (ms []Member, err error) {
+	err = f.do(ctx, "Memberships", func() error {
+		ms = f.list(func(m *Member) (string, bool) { return m.ChannelID, m.UserID == user }, after, limit)
+		return nil
+	})
+	return ms, err
+}
+
+func (f *fakeStore) MembersOf(ctx context.Context, user string, ids []string) (ms map[string]Member, err error) {
+	ms = map[string]Member{}
+	err = f.do(ctx, "MembersOf", func() error {
+		if len(ids) > maxKeys {
+			return errors.New("too many")
+		}
+		for _, id := range ids {
+			if m, ok := f.members[membership{id, user}]; ok {
+				ms[id] = m
+			}
+		}
+		return nil
+	})
+	return ms, err
+}
+
+func (f *fakeStore) MarkRead(ctx context.Context, id, user string, c Cursor, join bool, now time.Time) (at Cursor, ok bool, err error) {
+	err = f.do(ctx, "MarkRead", func() error {
+		k := membership{id, user}
+		m, member := f.members[k]
+		if !member && (!join || f.rows[id].MembersOnly) {
+			return nil
+		}
+		if !member {
+			m = Member{ChannelID: id, UserID: user, JoinedAt: now}
+		}
+		if c.Seq > m.Seq {
+			m.Cursor = c
+		}
+		f.members[k] = m
+		at, ok = m.Cursor, true
+		return nil
+	})
+	return at, ok, err
+}
+
+func (f *fakeStore) Advance(ctx context.Context, moves []Advance, now time.Time) error {
+	return f.do(ctx, "Advance", func() error {
+		for _, a := range moves {
+			for u, c := range a.Senders {
+				f.join(a.ChannelID, []string{u}, now)
+				m := f.members[membership{a.ChannelID, u}]
+				m.Cursor = c
+				f.members[membership{a.ChannelID, u}] = m
+			}
+			row := f.rows[a.ChannelID]
+			row.ChannelID, row.Numbers = a.ChannelID, a.Numbers
+			f.rows[a.ChannelID] = row
+		}
+		return nil
+	})
+}
+
+func (f *fakeStore) Changes(ctx context.Context, after Stamp) (cs []Change, next Stamp, err error) {
+	err = f.do(ctx, "Changes", func() error {
+		next = Stamp{Hi: 1, Lo: uint32(len(f.changes))} //nolint:gosec // few
+		if after != (Stamp{}) {
+			cs = slices.Clone(f.changes[after.Lo:])
+		}
+		return nil
+	})
+	return cs, next, err
+}
+
+var _ Store = (*fakeStore)(nil)
+
+// fakeLog holds logs of nothing but messages.
+type fakeLog struct {
+	mu   sync.Mutex
+	logs map[string][]message.Message
+	err  error
+}
+
+func (l *fakeLog) send(id, content string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.logs == nil {
+		l.logs = map[string][]message.Message{}
+	}
+	n := int64(len(l.logs[id]) + 1)
+	l.logs[id] = append(l.logs[id], message.Message{ChannelID: id, Seq: n, Count: n, Content: content})
+}
+
+func (l *fakeLog) State(_ context.Context, id string) (message.State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := int64(len(l.logs[id]))
+	return message.State{Head: n, Count: n}, l.err
+}
+
+func (l *fakeLog) CountAt(_ context.Context, id string, seq int64) (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.logs[id][seq-1].Count, l.err
+}
+
+func (l *fakeLog) MessageAt(_ context.Context, id string, seq int64) (message.Message, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seq > int64(len(l.logs[id])) {
+		return message.Message{}, false, l.err
+	}
+	return l.logs[id][seq-1], true, l.err
+}
+
+var _ Log = (*message.Reader)(nil)
+
+// can makes a principal with actions on all channels that pattern covers.
+func can(subject, pattern string, actions ...ident.Action) *ident.Principal {
+	return &ident.Principal{Subject: subject, Channels: []ident.Capability{{Pattern: pattern, Actions: actions}}}
+}

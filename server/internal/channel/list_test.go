@@ -1,0 +1,191 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// row puts a channel of bob's into the store, as the feed would.
+func (b *serviceBundle) row(id string, n Numbers, c Cursor) {
+	b.store.rows[id] = Row{ChannelID: id, Numbers: n}
+	b.store.members[membership{id, "bob"}] = Member{ChannelID: id, UserID: "bob", Cursor: c}
+}
+
+// mine gives everything that the pages hold, as lines, and the number of pages.
+func (b *serviceBundle) mine(t *testing.T, p *ident.Principal, size int) (lines []string, pages int) {
+	t.Helper()
+	token := ""
+	for {
+		page, err := b.svc.Mine(as(t, p), size, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range page.Channels {
+			line := fmt.Sprintf("%s %d/%d read %d unread %d", c.Row.ChannelID, c.Row.Head, c.Row.Count, c.Read.Seq, c.Unread)
+			if c.LastMessage != nil {
+				line += " " + c.LastMessage.Content
+			}
+			lines = append(lines, line)
+		}
+		pages++
+		if token = page.NextPageToken; token == "" {
+			return lines, pages
+		}
+		if len(page.Channels) == 0 {
+			t.Fatal("an empty page is not the last")
+		}
+	}
+}
+
+func TestMine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		for i := range 6 {
+			b.log.send(id, fmt.Sprint(id, i+1))
+		}
+	}
+	b.row("a", Numbers{6, 6, 6}, Cursor{4, 4})
+	b.row("b", Numbers{4, 4, 4}, Cursor{6, 6})                                                        // the row is behind what he marked
+	b.row("c", Numbers{9, 6, 5}, Cursor{})                                                            // three edits
+	b.row("d", Numbers{20, 15, 20}, Cursor{1, 1})                                                     // beyond the log, as after a restore
+	b.row("e", Numbers{}, Cursor{})                                                                   // nothing sent yet
+	b.store.members[membership{"f", "bob"}] = Member{ChannelID: "f", UserID: "bob"}                   // its row is gone
+	b.store.members[membership{"g", "ada"}] = Member{ChannelID: "g", UserID: "ada"}                   // another's
+	b.store.rows["g"], b.store.rows["h"] = Row{ChannelID: "g"}, Row{ChannelID: "h", CreatedBy: "bob"} // he left
+	want := []string{
+		"a 6/6 read 4 unread 2 a6",
+		"b 6/6 read 6 unread 0 b4",
+		"c 9/6 read 0 unread 6 c5",
+		"d 20/15 read 1 unread 14",
+		"e 0/0 read 0 unread 0",
+	}
+	for _, size := range []int{0, 1, 2, 5, 200} {
+		got, pages := b.mine(t, bob, size)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pages of %d: %s", size, diff)
+		}
+		if size == 5 && pages != 1 || size == 2 && pages != 3 {
+			t.Errorf("%d pages of %d", pages, size)
+		}
+	}
+	// A token that covers some, and may read the history of one.
+	some := &ident.Principal{Subject: "bob", Channels: []ident.Capability{
+		{Pattern: "a", Actions: []ident.Action{ident.History}}, {Pattern: "c", Actions: []ident.Action{ident.SendAs}}, {Pattern: "d"},
+	}}
+	got, pages := b.mine(t, some, 2)
+	if diff := cmp.Diff([]string{want[0], "c 9/6 read 0 unread 6"}, got); diff != "" || pages != 1 {
+		t.Errorf("%d pages: %s", pages, diff)
+	}
+	_, err := b.svc.Mine(t.Context(), 0, "")
+	check(t, "without a token", err, fault.TokenInvalid)
+	p, err := b.svc.Mine(as(t, bob), 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.svc.Mine(as(t, ada), 1, p.NextPageToken)
+	check(t, "another's page token", err, fault.PageTokenForeign)
+	for _, call := range []string{"Memberships", "Rows", "MembersOf"} {
+		b.store.script(func(_ context.Context, c string) error {
+			if c == call {
+				return errors.New("away")
+			}
+			return nil
+		}, nil)
+		_, err = b.svc.Mine(as(t, bob), 0, "")
+		check(t, "with the store away in "+call, err, fault.StoreUnavailable)
+	}
+	b.store.script(nil, nil)
+	b.log.err = fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+	_, err = b.svc.Mine(as(t, bob), 0, "")
+	check(t, "with the log away", err, fault.StoreUnavailable)
+}
+
+// A page is full however many channels the token does not cover.
+func TestMineFillsPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 1300 {
+		id := fmt.Sprintf("x%04d", i)
+		if i%400 == 399 {
+			id = fmt.Sprintf("y%04d", i) // after all of the others
+		}
+		b.row(id, Numbers{}, Cursor{})
+	}
+	b.row("w", Numbers{}, Cursor{})
+	some := &ident.Principal{Subject: "bob", Channels: []ident.Capability{
+		{Pattern: "w", Actions: []ident.Action{ident.Send}}, {Pattern: "y*", Actions: []ident.Action{ident.Send}},
+	}}
+	for _, size := range []int{1, 2, 3, 4, 5} {
+		page, err := b.svc.Mine(as(t, some), size, "")
+		if err != nil || len(page.Channels) != min(size, 4) || (page.NextPageToken == "") != (size >= 4) {
+			t.Errorf("a page of %d: %d channels, token %t, %v", size, len(page.Channels), page.NextPageToken != "", err)
+		}
+	}
+	if page, err := b.svc.Mine(as(t, can("bob", "z*", ident.Send)), 1, ""); err != nil || len(page.Channels) != 0 || page.NextPageToken != "" {
+		t.Errorf("covering none: %+v, %v", page, err)
+	}
+}
+
+// What he sends while the list is made is not unread: his cursor is moved before the row is, and read after it.
+func TestOwnMessagesAreNeverUnread(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"Memberships", "Rows", "MembersOf"} {
+		b := setup(t)
+		b.log.send("a", "1")
+		b.row("a", Numbers{1, 1, 1}, Cursor{1, 1})
+		b.store.script(nil, func(ctx context.Context, c string) error {
+			if c != call {
+				return nil
+			}
+			b.store.script(nil, nil)
+			b.log.send("a", "2")
+			return b.store.Advance(ctx, []Advance{{"a", Numbers{2, 2, 2}, map[string]Cursor{"bob": {2, 2}}}}, b.clock.now())
+		})
+		page, err := b.svc.Mine(as(t, bob), 0, "")
+		if err != nil || len(page.Channels) != 1 || page.Channels[0].Unread != 0 {
+			t.Errorf("sent after %s: %+v, %v", call, page.Channels, err)
+		}
+	}
+}
+
+// One who is removed while the list is made does not get the channel.
+func TestMineDropsWhatIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.row("a", Numbers{}, Cursor{})
+	b.store.script(nil, func(ctx context.Context, c string) error {
+		if c == "Rows" {
+			b.store.script(nil, nil)
+			return b.store.RemoveMembers(ctx, "a", []string{"bob"}, 0)
+		}
+		return nil
+	})
+	if page, err := b.svc.Mine(as(t, bob), 0, ""); err != nil || len(page.Channels) != 0 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// A page ends where last messages would make it too large, and goes on after it.
+func TestMineIsCutBySize(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.svc.cfg.MaxPageBytes = 100
+	for i := range 7 {
+		id := fmt.Sprint("c", i)
+		b.log.send(id, strings.Repeat("x", 40))
+		b.row(id, Numbers{1, 1, 1}, Cursor{})
+	}
+	b.log.logs["c3"][0].Content = strings.Repeat("y", 500)
+	if got, pages := b.mine(t, bob, 200); len(got) != 7 || pages != 5 {
+		t.Errorf("%d channels on %d pages", len(got), pages)
+	}
+}

@@ -1,0 +1,384 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeHub holds streams by channel and subject, and tells when each lost its channel.
+type fakeHub struct {
+	mu      sync.Mutex
+	streams map[string][]string
+	began   time.Time
+	lost    map[string]time.Duration
+}
+
+func (h *fakeHub) Watched(channelID string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.streams[channelID])
+}
+
+func (h *fakeHub) Expel(channelID, subject string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost[channelID+" "+subject] = time.Since(h.began)
+	h.streams[channelID] = slices.DeleteFunc(h.streams[channelID], func(s string) bool { return s == subject })
+}
+
+func (h *fakeHub) open(channelID, subject string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams[channelID] = append(h.streams[channelID], subject)
+}
+
+// begin has times counted from now on.
+func (h *fakeHub) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.began = time.Now()
+}
+
+type watchBundle struct {
+	*accessBundle
+	hub     *fakeHub
+	watcher *Watcher
+}
+
+// watch runs test beside a watcher, in a time of its own, that begins as streams of ada and bob have `closed` and `open`,
+// of both of which both are members.
+func watch(t *testing.T, test func(b *watchBundle)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &watchBundle{accessBundle: setupAccess(t)}
+		b.access = NewAccess(AccessConfig{Store: b.store})
+		for _, id := range []string{"open", "closed"} {
+			b.add(t, id, "bob")
+		}
+		b.hub = &fakeHub{streams: map[string][]string{}, lost: map[string]time.Duration{}}
+		for _, id := range []string{"open", "closed", "none"} {
+			b.hub.open(id, "ada")
+			b.hub.open(id, "bob")
+		}
+		b.watcher = NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: b.hub})
+		if err := b.watcher.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer b.watcher.Stop()
+		pass(b.watcher.cfg.Linger + 3*b.watcher.cfg.Interval)
+		b.hub.begin()
+		test(b)
+	})
+}
+
+// pass lets the bubble's time go on.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (b *watchBundle) add(t *testing.T, channelID, userID string) {
+	t.Helper()
+	if err := b.store.AddMembers(t.Context(), channelID, []string{userID}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *watchBundle) remove(t *testing.T, channelID, userID string) Change {
+	t.Helper()
+	if err := b.store.RemoveMembers(t.Context(), channelID, []string{userID}, 0); err != nil {
+		t.Fatal(err)
+	}
+	return Change{channelID, []string{userID}}
+}
+
+// wantLost fails unless just these lost their channel, each within a time.
+func (b *watchBundle) wantLost(t *testing.T, within time.Duration, want ...string) {
+	t.Helper()
+	b.hub.mu.Lock()
+	defer b.hub.mu.Unlock()
+	var got []string
+	for k, d := range b.hub.lost {
+		if got = append(got, k); d > within {
+			t.Errorf("%s was lost after %s, want %s", k, d, within)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lost: %s", diff)
+	}
+}
+
+func TestWatcherTakesAHint(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.store.script(func(_ context.Context, call string) error {
+			if call == "Changes" {
+				return errors.New("no poll tells of it")
+			}
+			return nil
+		}, nil)
+		b.watcher.Hint(b.remove(t, "closed", "bob"))
+		b.watcher.Hint(b.remove(t, "open", "bob"))
+		b.watcher.Hint(Change{"closed", []string{"ada"}}) // who is a member still
+		b.watcher.Hint(Change{"none", []string{"ada"}})
+		pass(10 * time.Millisecond)
+		b.wantLost(t, 0, "closed bob")
+		pass(10 * time.Second)
+		b.wantLost(t, 0, "closed bob")
+	})
+}
+
+// Without any hint the store's own word does it, whatever the moment.
+func TestWatcherPolls(t *testing.T) {
+	t.Parallel()
+	for at := range 10 {
+		watch(t, func(b *watchBundle) {
+			pass(time.Duration(at) * 50 * time.Millisecond)
+			b.hub.begin()
+			b.store.script(func(context.Context, string) error { <-time.After(100 * time.Millisecond); return nil }, nil)
+			b.remove(t, "closed", "bob")
+			b.remove(t, "open", "bob")
+			pass(8 * time.Second)
+			b.wantLost(t, time.Second, "closed bob")
+			b.watcher.Stop()
+			if d, r := len(b.watcher.doubts), len(b.watcher.recent); d+r != 0 {
+				t.Errorf("%d doubts and %d changes are left", d, r)
+			}
+		})
+	}
+}
+
+// A channel that is made for members only is lost by all others who waited for it.
+func TestWatcherLearnsOfAMembersOnlyChannel(t *testing.T) {
+	t.Parallel()
+	for _, hint := range []bool{false, true} {
+		watch(t, func(b *watchBundle) {
+			row := Row{ChannelID: "none", MembersOnly: true}
+			if err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
+				t.Fatal(err)
+			}
+			if hint {
+				b.watcher.Hint(Change{ChannelID: "none"})
+			}
+			pass(3 * time.Second)
+			b.wantLost(t, 600*time.Millisecond, "none bob")
+		})
+	}
+}
+
+// away makes the store fail, or hang, from now on.
+func (b *watchBundle) away(hang bool) {
+	b.store.script(func(ctx context.Context, _ string) error {
+		if hang {
+			<-ctx.Done()
+		}
+		return errors.New("away")
+	}, nil)
+}
+
+// With a store that can't tell, whom a hint names is expelled before a second has passed; nobody else is.
+func TestWatcherFailsClosed(t *testing.T) {
+	t.Parallel()
+	for _, hang := range []bool{false, true} {
+		watch(t, func(b *watchBundle) {
+			if err := b.access.ForRead(t.Context(), bob, "open"); err != nil { // which is known to be open
+				t.Fatal(err)
+			}
+			change := b.remove(t, "closed", "bob")
+			open := b.remove(t, "open", "bob")
+			b.away(hang)
+			b.watcher.Hint(change)
+			b.watcher.Hint(open)
+			b.watcher.Hint(Change{ChannelID: "none"}) // names nobody
+			pass(799 * time.Millisecond)
+			b.wantLost(t, 0)
+			pass(time.Millisecond)
+			b.wantLost(t, 800*time.Millisecond, "closed bob")
+			pass(10 * time.Second)
+			b.wantLost(t, 800*time.Millisecond, "closed bob")
+			// Once it answers again, who is a member stays.
+			b.store.script(nil, nil)
+			pass(time.Second)
+			b.wantLost(t, 800*time.Millisecond, "closed bob")
+		})
+	}
+}
+
+// A store that is away for a moment only costs a member nothing.
+func TestWatcherIsPatient(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.away(false)
+		b.watcher.Hint(Change{"closed", []string{"ada"}})
+		pass(700 * time.Millisecond)
+		b.store.script(func(context.Context, string) error { <-time.After(20 * time.Millisecond); return nil }, nil)
+		pass(10 * time.Second)
+		b.wantLost(t, 0)
+	})
+}
+
+// One hint waits for nobody: many users of a store that hangs are all expelled in time.
+func TestWatcherFailsClosedForMany(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.away(true)
+		var want, users []string
+		for i := range 500 {
+			u := fmt.Sprintf("u%03d", i)
+			b.hub.open("closed", u)
+			want, users = append(want, "closed "+u), append(users, u)
+		}
+		b.watcher.Hint(Change{"closed", users})
+		pass(3 * time.Second)
+		b.wantLost(t, 800*time.Millisecond, want...)
+	})
+}
+
+// A stream that was let in by a look of before the removal, and took the channel after the change was seen to, loses it.
+func TestWatcherLooksAgain(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.watcher.Hint(b.remove(t, "closed", "bob"))
+		pass(10 * time.Millisecond)
+		b.wantLost(t, 0, "closed bob")
+		pass(3 * time.Second)
+		b.hub.open("closed", "bob")
+		b.hub.begin()
+		pass(time.Second)
+		b.wantLost(t, 600*time.Millisecond, "closed bob")
+		if w := b.hub.Watched("closed"); !slices.Equal(w, []string{"ada"}) {
+			t.Errorf("still there: %v", w)
+		}
+	})
+}
+
+// A look that began before a removal does not count, though its answer comes after.
+func TestWatcherDistrustsOlderLooks(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		b.watcher.cfg.Linger = 0
+		b.store.script(func(_ context.Context, call string) error {
+			if call == "Changes" {
+				return errors.New("no poll tells of it")
+			}
+			return nil
+		}, func(_ context.Context, call string) error {
+			if call == "MembersOf" {
+				<-time.After(100 * time.Millisecond) // the answer is on its way
+			}
+			return nil
+		})
+		b.watcher.Hint(Change{"closed", []string{"bob"}}) // who is a member still
+		pass(50 * time.Millisecond)
+		b.watcher.Hint(b.remove(t, "closed", "bob"))
+		pass(time.Second)
+		b.wantLost(t, 300*time.Millisecond, "closed bob")
+	})
+}
+
+// Added again before the look: he stays.
+func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		change := b.remove(t, "closed", "bob")
+		b.add(t, "closed", "bob")
+		b.watcher.Hint(change)
+		pass(10 * time.Second)
+		b.wantLost(t, 0)
+	})
+}
+
+// A hint drops what is remembered, at once.
+func TestHintForgets(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		for _, tell := range []func(Change){b.watcher.Hint, func(Change) { pass(510 * time.Millisecond) }} {
+			b.add(t, "closed", "bob")
+			if err := b.access.ForRead(t.Context(), bob, "closed"); err != nil {
+				t.Fatal(err)
+			}
+			tell(b.remove(t, "closed", "bob"))
+			if err := b.access.ForRead(t.Context(), bob, "closed"); err == nil {
+				t.Error("he may still read")
+			}
+		}
+	})
+}
+
+// One call at a time asks for changes, however slow; and a store that is away at the start is told of.
+func TestWatcherPollsOneAtATime(t *testing.T) {
+	t.Parallel()
+	watch(t, func(b *watchBundle) {
+		var mu sync.Mutex
+		under, most, polls := 0, 0, 0
+		b.store.script(func(ctx context.Context, call string) error {
+			if call != "Changes" {
+				return nil
+			}
+			mu.Lock()
+			under++
+			polls++
+			most = max(most, under)
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			under--
+			mu.Unlock()
+			return ctx.Err()
+		}, nil)
+		pass(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 1 || polls < 20 || polls > 26 {
+			t.Errorf("%d polls in 10 s, %d at a time", polls, most)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.script(func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }, nil)
+		w := NewWatcher(WatcherConfig{Store: store, Access: NewAccess(AccessConfig{Store: store}), Hub: &fakeHub{}})
+		if err := w.Start(t.Context()); err == nil {
+			t.Error("it starts without a place")
+		}
+		w.Stop()
+	})
+}
+
+// Start and Stop may meet in any order and number, with hints between.
+func TestWatcherStartStop(t *testing.T) {
+	t.Parallel()
+	for i := range 50 {
+		b := setupAccess(t)
+		hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
+		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: hub, Interval: time.Millisecond})
+		if i%5 == 0 {
+			w.Stop()
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := w.Start(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
+		}
+		if i%2 == 0 {
+			wg.Wait()
+		}
+		for range 2 {
+			wg.Go(w.Stop)
+		}
+		wg.Wait()
+		w.Stop()
+	}
+}

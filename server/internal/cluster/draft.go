@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"time"
+
+	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+func draftToWire(d *message.Draft) *clusterv1.Draft {
+	return &clusterv1.Draft{
+		Kind: int32(d.Kind), ChannelId: d.ChannelID, MsgId: d.MsgID, FromId: d.FromID, MsgType: d.MsgType,
+		Content: d.Content, Metadata: d.Metadata, ClientMsgId: d.ClientMsgID, AnySender: d.AnySender,
+		Traceparent: d.Traceparent,
+	}
+}
+
+// draftFromWire reads what draftToWire made; ok is false if it is of a kind that this version does not know.
+func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
+	kind := message.KindSend
+	switch w.GetKind() {
+	case int32(message.KindSend):
+	case int32(message.KindEdit):
+		kind = message.KindEdit
+	case int32(message.KindRecall):
+		kind = message.KindRecall
+	default:
+		return d, false
+	}
+	return message.Draft{
+		Kind: kind, ChannelID: w.GetChannelId(), MsgID: w.GetMsgId(), FromID: w.GetFromId(), MsgType: w.GetMsgType(),
+		Content: w.GetContent(), Metadata: w.GetMetadata(), ClientMsgID: w.GetClientMsgId(), AnySender: w.GetAnySender(),
+		Traceparent: w.GetTraceparent(),
+	}, true
+}
+
+func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
+	w := &clusterv1.Outcome{
+		MsgId: o.MsgID, ClientMsgId: o.ClientMsgID, Seq: o.Seq, Count: o.Count, Duplicate: o.Duplicate,
+		Fault: faultToWire(o.Err),
+	}
+	if !o.MsgTime.IsZero() {
+		ms := o.MsgTime.UnixMilli()
+		w.MsgTimeMs = &ms
+	}
+	return w
+}
+
+// outcomeFromWire reads what outcomeToWire made. The channel is the draft's.
+func outcomeFromWire(w *clusterv1.Outcome, channelID string) message.Outcome {
+	o := message.Outcome{
+		ChannelID: channelID, MsgID: w.GetMsgId(), ClientMsgID: w.GetClientMsgId(), Seq: w.GetSeq(), Count: w.GetCount(),
+		Duplicate: w.GetDuplicate(), Err: faultFromWire(w.GetFault()),
+	}
+	if w.MsgTimeMs != nil {
+		o.MsgTime = time.UnixMilli(w.GetMsgTimeMs()).UTC()
+	}
+	return o
+}

@@ -1,0 +1,391 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/natsbus"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+const patience = 20 * time.Second
+
+// fleet is nodes over one real NATS server and one real store.
+type fleet struct {
+	nats  *testkit.NATSServer
+	nodes []*node
+}
+
+// node is what of a server takes part in writing.
+type node struct {
+	*cluster.Roster
+	bus    *natsbus.Bus
+	store  *mongostore.Store
+	local  *message.Writer
+	gate   *gate
+	writer *cluster.Writer
+
+	mu      sync.Mutex
+	results map[string]int
+}
+
+// gate is an Appender that can be held up, as a process can that is stopped.
+type gate struct {
+	message.Appender
+
+	mu   sync.Mutex
+	shut chan struct{} // nil if it is open
+	done chan []message.Outcome
+}
+
+func (g *gate) close() (open func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	shut := make(chan struct{})
+	g.shut = shut
+	return sync.OnceFunc(func() { close(shut) })
+}
+
+func (g *gate) Append(ctx context.Context, drafts []message.Draft) []message.Outcome {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut == nil {
+		return g.Appender.Append(ctx, drafts)
+	}
+	<-shut
+	outs := g.Appender.Append(context.WithoutCancel(ctx), drafts) // it does not know what time it is
+	g.done <- outs
+	return outs
+}
+
+// newFleet starts nodes that wait so long for a home; 0 is the default.
+func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
+	t.Helper()
+	f := &fleet{nats: testkit.NATS(t)}
+	database := testkit.MongoDatabase(t)
+	for range size {
+		n := &node{results: map[string]int{}}
+		var err error
+		n.store, err = mongostore.Open(t.Context(), mongostore.Config{
+			URI: testkit.MongoURI(t), Database: database, Buckets: 8,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.store.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		n.bus, err = natsbus.Connect(t.Context(), natsbus.Config{URL: f.nats.URL(), Buckets: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.bus.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		n.local = message.NewWriter(t.Context(), n.store, 8, message.WriterConfig{})
+		t.Cleanup(func() {
+			if err := n.local.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		n.gate = &gate{Appender: n.local, done: make(chan []message.Outcome, 16)}
+		n.Roster = cluster.NewRoster(cluster.RosterConfig{Transport: n.bus.Nodes(), Probe: n.bus.Ping})
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Stop)
+		n.writer = cluster.NewWriter(n, n.bus.Nodes(), n.gate, 8, cluster.WriterConfig{
+			Wait: wait, OnForward: n.forwarded,
+		})
+		if err := n.writer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.writer.Stop)
+		f.nodes = append(f.nodes, n)
+	}
+	f.settle(t, f.nodes...)
+	return f
+}
+
+func (n *node) forwarded(result string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.results[result]++
+}
+
+func (n *node) forwards(result string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.results[result]
+}
+
+// settle waits until the nodes agree on who owns what, each bucket being one of theirs.
+func (f *fleet) settle(t *testing.T, nodes ...*node) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		for bucket := range 8 {
+			owners := 0
+			for _, n := range nodes {
+				if n.Owner(bucket) != nodes[0].Owner(bucket) {
+					return fmt.Errorf("bucket %d is %s's and %s's", bucket, n.Owner(bucket), nodes[0].Owner(bucket))
+				}
+				if n.Owns(bucket) {
+					owners++
+				}
+			}
+			if owners != 1 {
+				return fmt.Errorf("bucket %d has %d owners", bucket, owners)
+			}
+		}
+		return nil
+	})
+}
+
+// of gives a channel whose home is the node.
+func (f *fleet) of(n *node) string {
+	for i := 0; ; i++ {
+		if channelID := fmt.Sprintf("channel-%d", i); n.Owns(message.Bucket(channelID, 8)) {
+			return channelID
+		}
+	}
+}
+
+// send makes drafts of one channel.
+func send(channelID, prefix string, n int) []message.Draft {
+	drafts := make([]message.Draft, n)
+	for i := range drafts {
+		id := fmt.Sprintf("%s-%d", prefix, i)
+		drafts[i] = message.Draft{
+			ChannelID: channelID, MsgID: "m-" + id, ClientMsgID: "c-" + id, FromID: "ann", MsgType: "text", Content: id,
+		}
+	}
+	return drafts
+}
+
+func mustAppend(t *testing.T, n *node, drafts []message.Draft) []message.Outcome {
+	t.Helper()
+	outs := n.writer.Append(context.Background(), drafts)
+	for i, out := range outs {
+		if out.Err != nil || out.MsgID != drafts[i].MsgID || out.ClientMsgID != drafts[i].ClientMsgID || out.Seq == 0 || out.Duplicate {
+			t.Errorf("%s: %+v", drafts[i].MsgID, out)
+		}
+	}
+	return outs
+}
+
+// log is the msg_ids of a channel's log, which must be dense.
+func (f *fleet) log(t *testing.T, channelID string) []string {
+	t.Helper()
+	entries, err := f.nodes[0].store.Entries(context.Background(), channelID, message.Range{Limit: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := range entries {
+		if e := &entries[i]; e.Seq != int64(i)+1 || e.Count != int64(i)+1 {
+			t.Fatalf("%s: entry %d has seq %d and count %d", channelID, i, e.Seq, e.Count)
+		}
+		ids = append(ids, entries[i].MsgID)
+	}
+	return ids
+}
+
+// holds checks that the log holds these messages once each, and nothing else.
+func (f *fleet) holds(t *testing.T, channelID string, sent ...message.Draft) {
+	t.Helper()
+	var want []string
+	for _, d := range sent {
+		if d.ChannelID == channelID {
+			want = append(want, d.MsgID)
+		}
+	}
+	got := f.log(t, channelID)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: %s", channelID, diff)
+	}
+}
+
+func TestThreeNodesWriteOneLog(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, 0)
+	var mu sync.Mutex
+	var sent []message.Draft
+	var writing sync.WaitGroup
+	for i, n := range f.nodes {
+		for task := range 4 {
+			writing.Go(func() {
+				for round := range 10 {
+					var drafts []message.Draft
+					for c := range 6 {
+						drafts = append(drafts, send(fmt.Sprintf("c%d", c), fmt.Sprintf("%d-%d-%d-%d", i, task, round, c), 2)...)
+					}
+					outs := mustAppend(t, n, drafts)
+					for d := 1; d < len(drafts); d++ { // each sender's order is kept
+						if outs[d].ChannelID == outs[d-1].ChannelID && outs[d].Seq <= outs[d-1].Seq {
+							t.Errorf("%s got %d after %d", drafts[d].MsgID, outs[d].Seq, outs[d-1].Seq)
+						}
+					}
+					mu.Lock()
+					sent = append(sent, drafts...)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	writing.Wait()
+	for c := range 6 {
+		f.holds(t, fmt.Sprintf("c%d", c), sent...)
+	}
+	for _, n := range f.nodes {
+		if n.forwards(cluster.ForwardAnswered) == 0 {
+			t.Errorf("a node forwarded nothing: %v", n.results)
+		}
+	}
+}
+
+func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, 0)
+	asker, home := f.nodes[0], f.nodes[1]
+	channelID := f.of(home)
+	before := send(channelID, "before", 2)
+	mustAppend(t, home, before) // it knows the log's end
+	open := home.gate.close()
+	t.Cleanup(open)
+	during := send(channelID, "during", 20)
+	began := time.Now()
+	here := mustAppend(t, asker, during)
+	if took := time.Since(began); took < 500*time.Millisecond || took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	// While it sleeps others are not held up by it.
+	after := send(channelID, "after", 20)
+	mustAppend(t, asker, after)
+	if unanswered, shunned := asker.forwards(cluster.ForwardUnanswered), asker.forwards(cluster.ForwardShunned); unanswered != 1 || shunned != 1 {
+		t.Errorf("%d forwards were unanswered, and %d shunned", unanswered, shunned)
+	}
+	open()
+	woken := <-home.gate.done
+	for i := range woken {
+		if woken[i].Err != nil || woken[i].Seq != here[i].Seq || woken[i].MsgID != here[i].MsgID {
+			t.Errorf("it says %+v of what is %+v", woken[i], here[i])
+		}
+	}
+	f.holds(t, channelID, slices.Concat(before, during, after)...)
+}
+
+func TestBothWriteAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, 0)
+	asker, home := f.nodes[0], f.nodes[1]
+	channelID := f.of(home)
+	var sent []message.Draft
+	for round := range 5 {
+		open := home.gate.close()
+		timer := time.AfterFunc(500*time.Millisecond, open) // when the asker begins to write
+		drafts := send(channelID, fmt.Sprint(round), 50)
+		here := mustAppend(t, asker, drafts)
+		woken := <-home.gate.done
+		timer.Stop()
+		for i := range woken {
+			if woken[i].Err != nil || woken[i].Seq != here[i].Seq || woken[i].MsgID != here[i].MsgID {
+				t.Errorf("it says %+v of what is %+v", woken[i], here[i])
+			}
+		}
+		sent = append(sent, drafts...)
+		<-time.After(time.Second) // until it is asked again
+	}
+	f.holds(t, channelID, sent...)
+}
+
+func TestAHomeThatEndsCostsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3, patience)
+	ending, rest := f.nodes[2], f.nodes[:2]
+	channelID := f.of(ending)
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	var sent []message.Draft
+	var writing sync.WaitGroup
+	for i, n := range rest {
+		writing.Go(func() {
+			for round := 0; ; round++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				drafts := send(channelID, fmt.Sprintf("%d-%d", i, round), 3)
+				began := time.Now()
+				mustAppend(t, n, drafts)
+				if took := time.Since(began); took > patience/2 {
+					t.Errorf("a write took %s: it waited for what had ended", took)
+				}
+				mu.Lock()
+				sent = append(sent, drafts...)
+				mu.Unlock()
+			}
+		})
+	}
+	testkit.Eventually(t, patience, func() error {
+		if rest[0].forwards(cluster.ForwardAnswered) < 5 {
+			return errors.New("nothing was forwarded yet")
+		}
+		return nil
+	})
+	ending.Leave()
+	ending.writer.Stop()
+	if err := ending.local.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ending.Stop()
+	f.settle(t, rest...)
+	close(stop)
+	writing.Wait()
+	f.holds(t, channelID, sent...)
+}
+
+func TestWithoutNATSEachNodeWritesItself(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, 0)
+	channelID := f.of(f.nodes[1])
+	f.nats.Stop()
+	var sent []message.Draft
+	for round := range 3 {
+		for i, n := range f.nodes {
+			drafts := send(channelID, fmt.Sprintf("%d-%d", i, round), 5)
+			mustAppend(t, n, drafts)
+			sent = append(sent, drafts...)
+		}
+	}
+	testkit.Eventually(t, patience, func() error {
+		for bucket := range 8 {
+			for _, n := range f.nodes {
+				if n.Owner(bucket) != n.ID() {
+					return fmt.Errorf("bucket %d is %s's", bucket, n.Owner(bucket))
+				}
+			}
+		}
+		return nil
+	})
+	f.nats.Start()
+	f.settle(t, f.nodes...)
+	f.holds(t, channelID, sent...)
+}

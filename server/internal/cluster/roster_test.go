@@ -1,0 +1,417 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+)
+
+const testBuckets = 64
+
+// member is a node of a test, with what it can be made to suffer.
+type member struct {
+	*Roster
+	link *fakeNode
+	// sick is what its probes do: 0 pass, 1 fail, 2 hang, 3 pass after far too long.
+	sick atomic.Int32
+}
+
+func join(t *testing.T, net *fakeNet) *member {
+	t.Helper()
+	m := &member{link: net.node()}
+	m.Roster = NewRoster(RosterConfig{
+		Transport: m.link, Address: "here:1",
+		Probe: func(ctx context.Context) error {
+			switch m.sick.Load() {
+			case 1:
+				return errors.New("sick")
+			case 2:
+				<-ctx.Done()
+				return ctx.Err()
+			case 3:
+				pass(4 * time.Second)
+			}
+			return nil
+		},
+	})
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Stop)
+	return m
+}
+
+func joinAll(t *testing.T, net *fakeNet, n int) []*member {
+	t.Helper()
+	members := make([]*member, n)
+	for i := range members {
+		members[i] = join(t, net)
+	}
+	pass(time.Second + 10*time.Millisecond) // not just as somebody speaks
+	return members
+}
+
+// shares are the buckets' owners, on which all of those who look must agree: exactly the owner owns.
+func shares(t *testing.T, members ...*member) [testBuckets]string {
+	t.Helper()
+	var owners [testBuckets]string
+	for b := range owners {
+		owners[b] = members[0].Owner(b)
+		for _, m := range members {
+			if o := m.Owner(b); o != owners[b] {
+				t.Fatalf("bucket %d is %s's to %s, and %s's to %s", b, o, m.ID(), owners[b], members[0].ID())
+			}
+			if owns := m.Owns(b); owns != (owners[b] == m.ID()) {
+				t.Fatalf("bucket %d is %s's, and %s says %t", b, owners[b], m.ID(), owns)
+			}
+		}
+	}
+	return owners
+}
+
+func count(owners [testBuckets]string, node string) int {
+	n := 0
+	for _, o := range owners {
+		if o == node {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNodesShareBuckets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		members := joinAll(t, newFakeNet(), 3)
+		owners := shares(t, members...)
+		for _, m := range members {
+			if n := count(owners, m.ID()); n < testBuckets/3/3 {
+				t.Errorf("%s has %d of %d buckets", m.ID(), n, testBuckets)
+			}
+			nodes := m.Nodes()
+			if len(nodes) != 3 {
+				t.Fatalf("%s knows %v", m.ID(), nodes)
+			}
+			for _, n := range nodes {
+				if !n.Able || n.Address != "here:1" || !m.Lives(n.ID) || time.Since(n.Heard) > announceEvery ||
+					time.Since(n.Started).Abs() > 2*time.Second {
+					t.Errorf("%s knows %+v", m.ID(), n)
+				}
+			}
+		}
+		if members[0].Lives(NewID()) {
+			t.Error("somebody unknown lives")
+		}
+	})
+}
+
+func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		members := joinAll(t, newFakeNet(), 3)
+		before := shares(t, members...)
+		dead, rest := members[0], members[1:]
+		changed := rest[0].Changed()
+		dead.link.setCut(true)
+		pass(forgetAfter - announceEvery - time.Millisecond)
+		shares(t, rest...)
+		select {
+		case <-changed:
+			t.Error("forgotten too early")
+		default:
+		}
+		pass(2*announceEvery + 2*time.Millisecond)
+		after := shares(t, rest...)
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody was told")
+		}
+		for b := range before {
+			if before[b] != dead.ID() && after[b] != before[b] {
+				t.Errorf("bucket %d moved from %s to %s", b, before[b], after[b])
+			}
+		}
+		if count(after, dead.ID()) > 0 || rest[0].Lives(dead.ID()) {
+			t.Error("the dead live on")
+		}
+		// Whoever lost the others does all, as far as he can.
+		if n := count(shares(t, dead), dead.ID()); n != testBuckets {
+			t.Errorf("the one that was cut off has %d buckets", n)
+		}
+		dead.link.setCut(false)
+		pass(2 * announceEvery)
+		if shares(t, members...) != before {
+			t.Error("it did not get its buckets back")
+		}
+	})
+}
+
+func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		members := joinAll(t, newFakeNet(), 3)
+		leaving, rest := members[0], members[1:]
+		changed := leaving.Changed()
+		leaving.Leave()
+		after := shares(t, members...)
+		if count(after, leaving.ID()) > 0 {
+			t.Error("it kept buckets")
+		}
+		<-changed
+		pass(3 * time.Second)
+		if shares(t, members...) != after {
+			t.Error("it came back")
+		}
+		leaving.Stop()
+		leaving.Stop()
+		for b := range testBuckets {
+			if leaving.Owns(b) || leaving.Owner(b) != leaving.ID() {
+				t.Fatalf("after its end bucket %d is %s's, owned %t", b, leaving.Owner(b), leaving.Owns(b))
+			}
+		}
+		shares(t, rest...)
+		// A new life.
+		if err := leaving.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		if count(shares(t, members...), leaving.ID()) == 0 {
+			t.Error("it got no work after a new start")
+		}
+	})
+}
+
+func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		var last atomic.Pointer[clusterv1.Announcement]
+		if _, err := net.node().Listen(topicNodes, func(payload []byte) {
+			var word clusterv1.Announcement
+			if err := proto.Unmarshal(payload, &word); err != nil {
+				t.Error(err)
+			}
+			last.Store(&word)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		m := NewRoster(RosterConfig{Transport: slowNode{net.node()}})
+		if err := m.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(announceEvery + 5*time.Millisecond) // a word that it stays is on its way
+		m.Stop()
+		if word := last.Load(); word.GetNodeId() != m.ID() || !word.GetLeaving() {
+			t.Errorf("the last word was %v", word)
+		}
+	})
+}
+
+// slowNode is a node whose words take a while to go out, but for the one that it leaves.
+type slowNode struct{ *fakeNode }
+
+func (n slowNode) Broadcast(topic string, payload []byte) error {
+	var word clusterv1.Announcement
+	if err := proto.Unmarshal(payload, &word); err == nil && !word.GetLeaving() {
+		pass(10 * time.Millisecond)
+	}
+	return n.fakeNode.Broadcast(topic, payload)
+}
+
+func TestANewNodeListensFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		old := joinAll(t, net, 2)
+		before := shares(t, old...)
+		young := join(t, net)
+		for range 4 {
+			for b := range testBuckets {
+				if young.Owns(b) {
+					t.Fatalf("it owns bucket %d after %s", b, time.Since(young.started))
+				}
+			}
+			pass(settleAfter/4 - time.Millisecond)
+		}
+		// It has heard the others by now, and what it is asked to write goes to them.
+		for b := range testBuckets {
+			if o := young.Owner(b); o != before[b] {
+				t.Fatalf("bucket %d is %s's to the new one, and %s's", b, o, before[b])
+			}
+		}
+		pass(2 * announceEvery)
+		after := shares(t, append(old, young)...)
+		for b := range after {
+			if after[b] != before[b] && after[b] != young.ID() {
+				t.Errorf("bucket %d moved from %s to %s", b, before[b], after[b])
+			}
+		}
+	})
+}
+
+func TestASickNodeGetsNoWork(t *testing.T) {
+	t.Parallel()
+	for name, sickness := range map[string]int32{"failing": 1, "hanging": 2, "late": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				members := joinAll(t, newFakeNet(), 3)
+				before := shares(t, members...)
+				members[0].sick.Store(sickness)
+				pass(ableFor + probeEvery + 2*announceEvery)
+				for range 20 {
+					if count(shares(t, members...), members[0].ID()) > 0 {
+						t.Fatal("it has work")
+					}
+					pass(announceEvery)
+				}
+				// With all of them sick it is the store that is away, and no work moves.
+				members[1].sick.Store(sickness)
+				members[2].sick.Store(sickness)
+				pass(ableFor + probeEvery + 2*announceEvery)
+				if shares(t, members...) != before {
+					t.Error("work moved although nobody is able")
+				}
+				for _, m := range members {
+					m.sick.Store(0)
+				}
+				pass(4*time.Second + probeEvery + 2*announceEvery)
+				if shares(t, members...) != before {
+					t.Error("they did not recover")
+				}
+			})
+		})
+	}
+}
+
+func TestASingleFailedProbeMovesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		members := joinAll(t, newFakeNet(), 2)
+		changed := members[1].Changed()
+		members[0].sick.Store(1)
+		pass(probeEvery)
+		members[0].sick.Store(0)
+		pass(3 * time.Second)
+		select {
+		case <-changed:
+			t.Error("work was shared out anew")
+		default:
+		}
+	})
+}
+
+func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		members := joinAll(t, newFakeNet(), 3)
+		before := shares(t, members...)
+		woken := members[0]
+		// As it is for the first to ask after a SIGCONT: the ticker has not gone for long, and has not gone yet.
+		v := *woken.view.Load()
+		v.ticked = v.ticked.Add(-20 * time.Second)
+		woken.view.Store(&v)
+		members[1].link.setCut(true) // it died meanwhile
+		members[2].link.setCut(true) // and the other one is not heard yet
+		for b := range testBuckets {
+			if woken.Owns(b) || woken.Owner(b) != woken.ID() {
+				t.Fatalf("with an old view bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
+			}
+		}
+		changed := woken.Changed()
+		pass(announceEvery)
+		synctest.Wait()
+		<-changed
+		for b := range testBuckets {
+			if woken.Owns(b) || woken.Owner(b) != woken.ID() || woken.Lives(members[1].ID()) {
+				t.Fatalf("bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
+			}
+		}
+		members[2].link.setCut(false)
+		pass(announceEvery)
+		synctest.Wait()
+		for b := range testBuckets {
+			if woken.Owns(b) || woken.Owner(b) != members[2].ID() {
+				t.Fatalf("with one other heard bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
+			}
+		}
+		members[1].link.setCut(false)
+		pass(time.Second)
+		if shares(t, members...) != before {
+			t.Error("they did not come together again")
+		}
+	})
+}
+
+func TestWordsThatCannotBeReadHarmNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		m := joinAll(t, net, 1)[0]
+		own, err := proto.Marshal(&clusterv1.Announcement{NodeId: m.ID(), Leaving: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range [][]byte{nil, {0xff}, []byte("hello"), own} {
+			if err := net.node().Broadcast(topicNodes, word); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if nodes := m.Nodes(); len(nodes) != 1 || count(shares(t, m), m.ID()) != testBuckets {
+			t.Errorf("it knows %v", nodes)
+		}
+	})
+}
+
+func TestRosterThatNeverStarted(t *testing.T) {
+	t.Parallel()
+	r := NewRoster(RosterConfig{ID: "ME", Transport: newFakeNet().node()})
+	r.Stop()
+	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Lives("ME") || len(r.Nodes()) != 1 {
+		t.Error("a node that never started has work")
+	}
+}
+
+func TestBucketsAreSpreadEvenly(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3, 5, 9} {
+		nodes := make([]string, n)
+		for i := range nodes {
+			nodes[i] = NewID()
+		}
+		const buckets = 20_000
+		got := map[string]int{}
+		for b := range buckets {
+			got[rendezvous(nodes, b)]++
+		}
+		for _, node := range nodes {
+			if share := float64(got[node]) * float64(n) / buckets; share < 0.9 || share > 1.1 {
+				t.Errorf("of %d nodes one has %.2f of its share", n, share)
+			}
+		}
+	}
+	// The choice is the same for ever: nodes of two versions run side by side.
+	if got := fmt.Sprint(rendezvous([]string{"A", "B", "C"}, 0), rendezvous([]string{"A", "B", "C"}, 1),
+		rendezvous([]string{"A", "B", "C"}, 2), rendezvous([]string{"A", "B", "C"}, 3)); got != rendezvousGolden {
+		t.Errorf("got %s", got)
+	}
+}
+
+const rendezvousGolden = "ABAC"
+
+func BenchmarkOwner(b *testing.B) {
+	r := NewRoster(RosterConfig{Transport: newFakeNet().node()})
+	r.view.Store(&view{ticked: time.Now().Add(time.Hour), nodes: []string{NewID(), NewID(), NewID()}, settled: true})
+	for b.Loop() {
+		r.Owner(7)
+	}
+}

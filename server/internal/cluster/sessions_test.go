@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+const (
+	nodeA, nodeB, nodeC = "AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"
+	session             = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+// peers is a Peers that knows A and B.
+type peers string
+
+func (p peers) ID() string             { return string(p) }
+func (p peers) Lives(node string) bool { return node == nodeA || node == nodeB }
+
+// sessionsOf makes a node's Sessions with one stream of ann's.
+func sessionsOf(t *testing.T, net *fakeNet, node string) (s *Sessions, got *[]fanout.Position) {
+	t.Helper()
+	got = &[]fanout.Position{}
+	s = NewSessions(peers(node), net.node(), nil, nil)
+	s.update = func(id, subject string, add []fanout.Position, remove []string) error {
+		switch {
+		case id != session+node || subject != "ann":
+			return fault.New(fault.NotFound, fault.SessionNotFound, "none")
+		case len(remove) > 0:
+			return errors.New("secret")
+		}
+		*got = append(*got, add...)
+		return nil
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s, got
+}
+
+func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	net := newFakeNet()
+	a, atA := sessionsOf(t, net, nodeA)
+	_, atB := sessionsOf(t, net, nodeB)
+	seq := int64(0)
+	add := []fanout.Position{{ChannelID: "room", After: &seq, Epoch: "e", Exempt: true}, {ChannelID: "hall"}}
+	for _, node := range []string{nodeA, nodeB} {
+		if err := a.Update(t.Context(), session+node, "ann", add, nil); err != nil {
+			t.Errorf("%s: %v", node, err)
+		}
+		if err := a.Update(t.Context(), session+node, "bob", add, nil); !fault.Is(err, fault.SessionNotFound) {
+			t.Errorf("another's session on %s: %v", node, err)
+		}
+	}
+	if diff := cmp.Diff(add, *atA) + cmp.Diff(add, *atB); diff != "" {
+		t.Error(diff)
+	}
+	if e, ok := fault.As(a.Update(t.Context(), session+nodeB, "ann", nil, []string{"x"})); !ok ||
+		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
+		t.Errorf("an error that is no fault: %+v", e)
+	}
+	for _, id := range []string{"", "x", nodeB, session, session + nodeC, "*" + nodeB, session + "*"} {
+		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.SessionNotFound {
+			t.Errorf("session %q: %+v", id, e)
+		}
+	}
+}
+
+func TestSessionsThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fate fate
+		node string
+		want fault.Reason
+		wait time.Duration
+	}{
+		"lost":        {lost, nodeB, fault.OutcomeUnknown, sessionWait},
+		"answer lost": {answerLost, nodeB, fault.OutcomeUnknown, sessionWait},
+		"garbled":     {garbled, nodeB, fault.OutcomeUnknown, 0},
+		"cut off":     {cutOff, nodeC, fault.StoreUnavailable, 0}, // we know of nobody
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				net := newFakeNet(c.fate)
+				a, _ := sessionsOf(t, net, nodeA)
+				sessionsOf(t, net, nodeB)
+				began := time.Now()
+				e, ok := fault.As(a.Update(t.Context(), session+c.node, "ann", nil, nil))
+				if !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
+					t.Errorf("got %+v", e)
+				}
+				expect(t, "time", c.wait, time.Since(began))
+			})
+		})
+	}
+	// A node that lives and does not serve: it has just lost its connection, or begins.
+	net := newFakeNet()
+	a, _ := sessionsOf(t, net, nodeA)
+	if err := a.Update(t.Context(), session+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSessionsStartAndStop(t *testing.T) {
+	t.Parallel()
+	net := newFakeNet()
+	s, _ := sessionsOf(t, net, nodeA)
+	if err := s.Start(); err != nil {
+		t.Error(err)
+	}
+	s.Stop()
+	s.Stop()
+	if _, err := net.node().Request(context.Background(), nodeA, topicSession, nil); !errors.Is(err, ErrNobody) {
+		t.Errorf("it serves after its end: %v", err)
+	}
+}
+
+func TestChangesReachAllNodes(t *testing.T) {
+	t.Parallel()
+	net := newFakeNet()
+	var got []channel.Change
+	link := net.node()
+	changes := NewChanges(link, nil)
+	for range 2 {
+		cancel, err := NewChanges(net.node(), nil).Listen(func(c channel.Change) { got = append(got, c) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cancel()
+	}
+	one := channel.Change{ChannelID: "room", UserIDs: []string{"ann", "auth0|42"}}
+	all := channel.Change{ChannelID: "room"}
+	many := channel.Change{ChannelID: "room", UserIDs: make([]string, maxChangeUsers+1)}
+	changes.Publish(one)
+	changes.Publish(all)
+	changes.Publish(many)
+	for _, word := range [][]byte{nil, {0xff}} {
+		if err := link.Broadcast(topicMembers, word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link.setCut(true)
+	changes.Publish(one) // nobody can be told, and that is all right
+	if diff := cmp.Diff([]channel.Change{one, one, all, all, all, all}, got); diff != "" {
+		t.Error(diff)
+	}
+}

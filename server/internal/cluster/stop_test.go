@@ -1,0 +1,144 @@
+package cluster_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/natsbus"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func init() { //nolint:gochecknoinits // the only way from here into TestMain
+	cluster.Child = child
+}
+
+// child is a node in a process of its own: it tells how many of 64 buckets it owns, whenever that changes, until its
+// standard input ends.
+func child() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	bus, err := natsbus.Connect(ctx, natsbus.Config{URL: os.Getenv(cluster.ChildEnv), Buckets: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := cluster.NewRoster(cluster.RosterConfig{Transport: bus.Nodes(), Probe: bus.Ping})
+	if err := r.Start(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	told := -1
+	tick := time.NewTicker(time.Millisecond)
+	for ctx.Err() == nil {
+		if n := owned(r); n != told {
+			fmt.Println(n)
+			told = n
+		}
+		<-tick.C
+	}
+}
+
+func owned(r *cluster.Roster) int {
+	n := 0
+	for bucket := range 64 {
+		if r.Owns(bucket) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	bus, err := natsbus.Connect(t.Context(), natsbus.Config{URL: url, Buckets: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = bus.Close() }()
+	here := cluster.NewRoster(cluster.RosterConfig{Transport: bus.Nodes(), Probe: bus.Ping})
+	if err := here.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer here.Stop()
+
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), cluster.ChildEnv+"="+url)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 1024)
+	go func() {
+		defer close(said)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			said <- lines.Text()
+		}
+	}()
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = stdin.Close()
+		for range said { // until it has ended
+		}
+		_ = cmd.Wait()
+	}()
+	// share waits until the two have divided the buckets, and gives what the other one has said.
+	share := func() (all []string) {
+		t.Helper()
+		for {
+			select {
+			case s, ok := <-said:
+				all = append(all, s)
+				if !ok {
+					t.Fatalf("the other process ended: %q", all)
+				}
+				if s != "0" && s != "64" && s == fmt.Sprint(64-owned(here)) {
+					return all
+				}
+			case <-time.After(patience):
+				t.Fatalf("the other process said %q, and %d are here", all, owned(here))
+			}
+		}
+	}
+	if first := share(); first[0] != "0" {
+		t.Errorf("a new process said %q", first)
+	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Now()
+	testkit.Eventually(t, patience, func() error {
+		if n := owned(here); n != 64 {
+			return fmt.Errorf("%d buckets are here", n)
+		}
+		return nil
+	})
+	if took := time.Since(stopped); took > 4*time.Second {
+		t.Errorf("a process that was stopped is believed to live for %s", took)
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if woken := share(); woken[0] != "0" {
+		t.Errorf("when it woke it said %q", woken)
+	}
+}

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// carry sends a message over the wire.
+func carry[M proto.Message](t *testing.T, in, out M) M {
+	t.Helper()
+	data, err := proto.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := proto.Unmarshal(data, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// fill gives every field a value, so that none is forgotten on its way.
+func fill(t *testing.T, v reflect.Value, skip ...string) {
+	t.Helper()
+	for i := range v.NumField() {
+		name, f := v.Type().Field(i).Name, v.Field(i)
+		if strings.Contains(strings.Join(skip, " "), name) {
+			continue
+		}
+		switch f.Interface().(type) {
+		case string:
+			f.SetString("of " + name)
+		case bool:
+			f.SetBool(true)
+		case int64:
+			f.SetInt(int64(i) + 1<<40)
+		case *int64:
+			f.Set(reflect.ValueOf(new(int64)))
+		case message.Kind:
+			f.Set(reflect.ValueOf(message.KindRecall))
+		case time.Time:
+			f.Set(reflect.ValueOf(time.UnixMilli(1_700_000_000_123).UTC()))
+		case map[string]string:
+			f.Set(reflect.ValueOf(map[string]string{"k": "v"}))
+		default:
+			t.Fatalf("%s: fill does not know type %s of %s", v.Type(), f.Type(), name)
+		}
+	}
+}
+
+func TestFaultsKeepTheirReason(t *testing.T) {
+	t.Parallel()
+	kinds := []fault.Kind{}
+	for k := fault.Internal; k <= fault.DeadlineExceeded; k++ {
+		kinds = append(kinds, k)
+	}
+	n := 0
+	for _, name := range parleyv1.ErrorReason_name {
+		reason := fault.Reason(strings.TrimPrefix(name, "ERROR_REASON_"))
+		kind := kinds[n%len(kinds)]
+		n++
+		want := &fault.Error{
+			Kind: kind, Reason: reason, Msg: "100% of it", Field: "messages[3].content", Limit: 1 << 40,
+			RetryAfter: 250 * time.Millisecond,
+		}
+		sent := *want
+		sent.Cause = errors.New("secret")
+		got := faultFromWire(carry(t, faultToWire(fmt.Errorf("wrapped: %w", &sent)), &clusterv1.Fault{}))
+		if diff := cmp.Diff(error(want), got); diff != "" {
+			t.Errorf("%s: %s", reason, diff)
+		}
+		if e, _ := fault.As(got); e.Retryable() != want.Retryable() {
+			t.Errorf("%s: retryable is %t", reason, e.Retryable())
+		}
+	}
+	if faultToWire(nil) != nil || faultFromWire(nil) != nil {
+		t.Error("no error became one")
+	}
+	if e, ok := fault.As(faultFromWire(faultToWire(errors.New("secret")))); !ok || e.Kind != fault.Internal ||
+		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
+		t.Errorf("an error that is no fault became %+v", e)
+	}
+	for _, kind := range []int32{-1, int32(fault.DeadlineExceeded) + 1, 256 + 1} {
+		if e, _ := fault.As(faultFromWire(&clusterv1.Fault{Kind: kind})); e.Kind != fault.Internal {
+			t.Errorf("kind %d became %d", kind, e.Kind)
+		}
+	}
+	if w := faultToWire(&fault.Error{RetryAfter: time.Microsecond}); w.GetRetryAfterMs() != 1 {
+		t.Errorf("a wait of 1 µs became %d ms", w.GetRetryAfterMs())
+	}
+}
+
+func TestDraftsAndOutcomesArriveWhole(t *testing.T) {
+	t.Parallel()
+	var draft message.Draft
+	fill(t, reflect.ValueOf(&draft).Elem())
+	for kind := message.KindSend; kind <= message.KindRecall; kind++ {
+		draft.Kind = kind
+		got, ok := draftFromWire(carry(t, draftToWire(&draft), &clusterv1.Draft{}))
+		if diff := cmp.Diff(draft, got); diff != "" || !ok {
+			t.Error(diff, ok)
+		}
+	}
+	for _, kind := range []int32{-1, 3, 256} {
+		if _, ok := draftFromWire(&clusterv1.Draft{Kind: kind}); ok {
+			t.Errorf("kind %d was taken", kind)
+		}
+	}
+	var outcome message.Outcome
+	fill(t, reflect.ValueOf(&outcome).Elem(), "Err")
+	for _, err := range []error{nil, fault.New(fault.NotFound, fault.MessageNotFound, "none")} {
+		outcome.Err = err
+		got := outcomeFromWire(carry(t, outcomeToWire(&outcome), &clusterv1.Outcome{}), outcome.ChannelID)
+		if diff := cmp.Diff(outcome, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if got := outcomeFromWire(outcomeToWire(&message.Outcome{}), ""); !got.MsgTime.IsZero() {
+		t.Errorf("no time became %s", got.MsgTime)
+	}
+}
+
+func TestPositionsArriveWhole(t *testing.T) {
+	t.Parallel()
+	var full fanout.Position
+	fill(t, reflect.ValueOf(&full).Elem())
+	add, remove := []fanout.Position{full, {ChannelID: "live"}}, []string{"gone"}
+	w := carry(t, updateToWire("SID", "ann", add, remove), &clusterv1.UpdateSessionRequest{})
+	gotAdd, gotRemove := updateFromWire(w)
+	if diff := cmp.Diff(add, gotAdd) + cmp.Diff(remove, gotRemove); diff != "" || w.GetSessionId() != "SID" || w.GetSubject() != "ann" {
+		t.Error(diff, w)
+	}
+}

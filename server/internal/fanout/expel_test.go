@@ -1,0 +1,284 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+func exempt(id string) Position { return Position{ChannelID: id, Exempt: true} }
+
+func TestWatched(t *testing.T) {
+	t.Parallel()
+	r := setup(t, noChecks())
+	watched := func(id string, want ...string) {
+		t.Helper()
+		got := r.hub.Watched(id)
+		slices.Sort(got)
+		equal(t, append([]string{}, got...), append([]string{}, want...))
+	}
+	watched("c")
+	r.openAs("ann", live("c"), live("d"))
+	ann := r.openAs("ann", live("c"))
+	bob := r.openAs("bob", after("c", 0))
+	cid := r.openAs("cid", exempt("c"), live("d"))
+	r.openAs("dee", exempt("c"))
+	dee := r.openAs("dee", live("c"))
+	watched("c", "ann", "bob", "dee")
+	watched("d", "ann", "cid")
+	ann.Close()
+	dee.Close()
+	watched("c", "ann", "bob")
+	if err := bob.Update([]Position{exempt("c")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := cid.Update([]Position{live("c")}, []string{"d"}); err != nil {
+		t.Fatal(err)
+	}
+	watched("c", "ann", "cid")
+	watched("d", "ann")
+	watched("never")
+}
+
+// TestExpel takes a channel off two of a subject's sessions, with events of it queued, and off no other.
+func TestExpel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		one, two := r.open(live("c"), live("d")), r.open(live("c"))
+		free, bob := r.open(exempt("c")), r.openAs("bob", live("c"))
+		for _, s := range []*Session{one, two, free, bob} {
+			r.read(s)
+		}
+		r.send("c")
+		r.send("d")
+		r.read(two)
+		r.hub.Expel("c", "ann")
+		r.hub.Expel("c", "ann") // tells it once
+		r.hub.Expel("never", "ann")
+		r.send("c")
+		r.send("d")
+		r.bus.typing("c", "bob")
+		equal(t, r.read(one), map[string]string{"c": "lost(reason=1)", "d": want("", 1, 2)})
+		equal(t, r.read(two), map[string]string{"c": "lost(reason=1)"})
+		for _, s := range []*Session{free, bob} {
+			equal(t, r.read(s)["c"], want("", 1, 2)+" typing(bob)")
+		}
+		equal(t, r.hub.stats.expelled.Load(), int64(2))
+		equal(t, r.hub.stats.subscribers.Load(), int64(3))
+		one.end(shuttingDown())
+		_, err := one.Next(t.Context())
+		equal(t, failure(t, err, fault.Unavailable, fault.ShuttingDown).Positions,
+			[]fault.Position{{ChannelID: "d", Seq: 2, Epoch: "e1"}})
+		// The stream goes on, and may have the channel again.
+		if err := two.Add([]Position{after("c", 1)}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, r.read(two)["c"], want("state(e1/1,head=2,recovered=true)", 2, 2))
+		r.send("c")
+		equal(t, r.read(two)["c"], want("", 3, 3))
+	})
+}
+
+// TestExpelThenUpdate has the loss not yet told when the channel is added again or removed.
+func TestExpelThenUpdate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"), live("d"), live("e"), live("f"))
+		r.read(s)
+		for _, id := range []string{"c", "d", "e"} {
+			r.hub.Expel(id, "ann")
+		}
+		if err := s.Update([]Position{live("c")}, []string{"d"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(s, "f"); err != nil { // takes nothing of e
+			t.Fatal(err)
+		}
+		equal(t, r.read(s), map[string]string{"c": want("state(e1/0,head=0,recovered=false)", 1, 0), "e": "lost(reason=1)"})
+	})
+}
+
+// TestExpelDuringReplay expels while a page is being read: at each point of the reading nothing of it comes afterwards.
+func TestExpelDuringReplay(t *testing.T) {
+	t.Parallel()
+	for point := range afterReplay + 1 {
+		t.Run(fmt.Sprint(point), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := setup(t, noChecks())
+				r.log.addMany("c", 2000)
+				s := r.open(after("c", 0), live("d"))
+				var once atomic.Bool
+				r.log.on(point, func(_ context.Context, id string) error {
+					if id == "c" && once.CompareAndSwap(false, true) {
+						r.hub.Expel("c", "ann")
+					}
+					return nil
+				})
+				got := r.read(s)
+				told := "lost(reason=1)"
+				if point >= beforeReplay {
+					told = "state(e1/0,head=2000,recovered=true) " + told
+				}
+				equal(t, got, map[string]string{"c": told, "d": want("state(e1/0,head=0,recovered=false)", 1, 0)})
+				r.send("c")
+				r.send("d")
+				equal(t, r.read(s), map[string]string{"d": want("", 1, 1)})
+			})
+		})
+	}
+}
+
+// TestExpelLingers keeps the node listening for as long as it does after anyone leaves.
+func TestExpelLingers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, Config{})
+		s := r.open(live("c"))
+		r.read(s)
+		r.hub.Expel("c", "ann")
+		equal(t, r.bus.listeners("c"), 1)
+		time.Sleep(6 * time.Second)
+		equal(t, r.bus.listeners("c"), 0)
+	})
+}
+
+func TestExpelOfAnEndingSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		s := r.open(live("c"), live("d"))
+		r.read(s)
+		r.send("c")
+		r.send("d")
+		drained := make(chan error, 1)
+		go func() { drained <- r.hub.Drain(t.Context(), time.Second) }()
+		synctest.Wait()
+		r.hub.Expel("c", "ann")
+		f, err := s.Next(t.Context())
+		if err != nil || f.Events != 1 {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		if f, err = s.Next(t.Context()); err != nil || f.Reconnect == 0 {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		r.hub.Expel("d", "ann")
+		_, err = s.Next(t.Context())
+		equal(t, len(failure(t, err, fault.Unavailable, fault.ShuttingDown).Positions), 0)
+		s.Close()
+		r.hub.Expel("d", "ann")
+		equal(t, <-drained, error(nil))
+		equal(t, len(r.hub.Watched("d")), 0)
+	})
+}
+
+// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where Watched sees it, and not yet on the
+// session.
+func TestExpelWaitsForUpdate(t *testing.T) {
+	t.Parallel()
+	r := setup(t, noChecks())
+	s := r.open()
+	u := &subscription{session: s, want: live("c")}
+	s.edit.Lock()
+	r.hub.attach(u)
+	equal(t, r.hub.Watched("c"), []string{"ann"})
+	expelled := make(chan struct{})
+	go func() {
+		r.hub.Expel("c", "ann")
+		close(expelled)
+	}()
+	select {
+	case <-expelled:
+		t.Error("it did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.mu.Lock()
+	s.subs = append(s.subs, u)
+	s.mu.Unlock()
+	s.edit.Unlock()
+	<-expelled
+	equal(t, len(r.hub.Watched("c")), 0)
+	equal(t, r.read(s), map[string]string{"c": "lost(reason=1)"})
+}
+
+// TestExpelRace expels, updates, publishes, types, reads and closes at once: after the last Expel nothing comes, whoever
+// won before.
+func TestExpelRace(t *testing.T) {
+	t.Parallel()
+	for round := range 30 {
+		r := setup(t, Config{MaxSessionsPerSubject: 1000})
+		sessions := make([]*Session, 4)
+		var all, readers sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		after := make([]atomic.Bool, len(sessions))
+		for i := range sessions {
+			s := r.open(live("c"), live("d"))
+			sessions[i] = s
+			readers.Go(func() { followAfterExpel(ctx, t, s, &after[i]) })
+			all.Go(func() {
+				for n := range 100 {
+					if err := s.Update([]Position{{ChannelID: "c", Exempt: n%7 == 0}}, []string{"d"}); err != nil {
+						t.Error(err)
+					}
+				}
+				// Then nothing adds it any more, and the membership is gone.
+				if err := s.Update([]Position{live("c")}, nil); err != nil {
+					t.Error(err)
+				}
+				r.hub.Expel("c", "ann")
+				after[i].Store(true)
+			})
+		}
+		all.Go(func() {
+			for range 100 {
+				r.hub.Expel("c", "ann")
+				r.hub.Watched("c")
+			}
+		})
+		all.Go(func() {
+			for range 200 {
+				r.send("c")
+				r.bus.typing("c", "bob")
+			}
+		})
+		all.Wait()
+		for _, s := range sessions {
+			if s.mu.Lock(); len(s.subs) != 0 {
+				t.Errorf("round %d: %d channels are left", round, len(s.subs))
+			}
+			s.mu.Unlock()
+		}
+		equal(t, len(r.hub.Watched("c")), 0)
+		r.send("c")
+		cancel()
+		readers.Wait()
+		for _, s := range sessions {
+			s.Close()
+		}
+	}
+}
+
+// followAfterExpel reads, and complains of a frame that was taken after the last Expel and holds more than the loss.
+func followAfterExpel(ctx context.Context, t *testing.T, s *Session, expelled *atomic.Bool) {
+	for {
+		late := expelled.Load()
+		f, err := s.Next(ctx)
+		if err != nil {
+			return
+		}
+		for _, l := range decode(t, f) {
+			if late && l.channel == "c" && l.kind != "lost" {
+				t.Errorf("%v after it was expelled", l)
+			}
+		}
+	}
+}

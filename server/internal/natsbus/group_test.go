@@ -1,0 +1,93 @@
+package natsbus
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func TestGroupsAreIndependent(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 500 * time.Millisecond})
+	publish(t, bus, sent("room", 1, 3))
+	var cached, moved inbox
+	consumeGroup(t, bus.Group(CacheGroup, 0), 0, into(&cached))
+	cached.wait(t, 1, 2, 3)
+	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
+	// The second one begins at the beginning, whatever the first one has done.
+	stop := consumeGroup(t, bus.Group(ChannelGroup, 2), 0, into(&moved))
+	moved.wait(t, 1, 2, 3)
+	stop()
+	publish(t, bus, sent("room", 4, 5))
+	cached.wait(t, 1, 2, 3, 4, 5)
+	consumeGroup(t, bus.Group(ChannelGroup, 2), 0, into(&moved))
+	moved.wait(t, 1, 2, 3, 4, 5)
+	for _, name := range []string{"redis_cache_group_0", "channel_group_0"} {
+		if _, err := bus.js.Consumer(t.Context(), streamName, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLastPublished(t *testing.T) {
+	t.Parallel()
+	server := testkit.NATS(t)
+	bus := connect(t, Config{URL: server.URL(), Buckets: 4})
+	room := message.Bucket("room", 4)
+	other := "other"
+	for i := 0; message.Bucket(other, 4) == room; i++ {
+		other += "x"
+	}
+	last := func(bucket int) (message.Event, bool) {
+		t.Helper()
+		e, ok, err := bus.LastPublished(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, ok
+	}
+	if e, ok := last(room); ok {
+		t.Errorf("an empty stream's last event is %+v", e)
+	}
+	events := sent("room", 1, 7)
+	publish(t, bus, events)
+	publish(t, bus, sent(other, 1, 9))
+	if e, ok := last(room); !ok || !cmp.Equal(e, events[6]) {
+		t.Errorf("got %+v %t", e, ok)
+	}
+	if e, ok := last((message.Bucket(other, 4) + 1) % 4); ok && e.Message.ChannelID != "room" {
+		t.Errorf("an empty bucket's last event is %+v", e)
+	}
+	subject, err := bus.subjectOf("room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.js.Publish(t.Context(), subject, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := last(room); ok {
+		t.Errorf("garbage was read as %+v", e)
+	}
+	if err := bus.js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := last(room); ok {
+		t.Errorf("a stream that is gone had %+v", e)
+	}
+	server.Stop()
+	testkit.Eventually(t, patience, func() error {
+		if bus.Connected() {
+			return errors.New("still connected")
+		}
+		return nil
+	})
+	// Not being able to tell must not look like an empty stream.
+	if _, _, err := bus.LastPublished(t.Context(), room); err == nil {
+		t.Error("no error without NATS")
+	}
+}

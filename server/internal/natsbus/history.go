@@ -1,0 +1,41 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// LastPublished gives the event that was published last to a bucket; ok is false if the stream holds none, which is so
+// too when it was lost or made anew. An event that can't be read counts as none: it would be no better the next time.
+func (b *Bus) LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error) {
+	if !b.nc.IsConnected() {
+		return e, false, fmt.Errorf("read the stream's last event: %w", nats.ErrDisconnected)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	defer cancel()
+	stream, err := b.js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return e, false, nil
+	}
+	if err != nil {
+		return e, false, fmt.Errorf("read the stream's last event: %w", err)
+	}
+	last, err := stream.GetLastMsgForSubject(ctx, bucketSubjects(bucket))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return e, false, nil
+	}
+	if err != nil {
+		return e, false, fmt.Errorf("read the stream's last event: %w", err)
+	}
+	if e, err = decode(last.Subject, last.Data); err != nil {
+		b.log.ErrorContext(ctx, "passed over a last event that can't be read", "bucket", bucket, "error", err)
+		return message.Event{}, false, nil
+	}
+	return e, true, nil
+}

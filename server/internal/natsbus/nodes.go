@@ -1,0 +1,197 @@
+package natsbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/parleyhq/parley/server/internal/cluster"
+)
+
+const (
+	// maxServing is how many requests to one topic of a node are under way at once. Beyond that the asker's time runs out,
+	// and he does without.
+	maxServing = 1024
+	// maxAsk is how long a request may take at most, and one that does not say how long.
+	maxAsk = 10 * time.Second
+	// remainingHeader tells how many milliseconds the asker goes on waiting. It is no time of day: clocks differ.
+	remainingHeader = "Parley-Remaining-Ms"
+)
+
+// Nodes is how nodes reach each other: the Bus as a cluster.Transport, by core NATS. While NATS is away it fails at once
+// and keeps nothing for later. Safe for concurrent use.
+type Nodes struct {
+	bus *Bus
+}
+
+var _ cluster.Transport = (*Nodes)(nil)
+
+// Nodes gives the transport between nodes. It ends with the Bus.
+func (b *Bus) Nodes() *Nodes { return &Nodes{bus: b} }
+
+// Broadcast implements cluster.Transport.
+func (n *Nodes) Broadcast(topic string, payload []byte) error {
+	subject, err := topicSubject(topic)
+	if err != nil {
+		return fmt.Errorf("broadcast: %w", err)
+	}
+	if err := n.bus.nc.Publish(subject, payload); err != nil {
+		return fmt.Errorf("broadcast to %s: %w", subject, err)
+	}
+	return nil
+}
+
+// Listen implements cluster.Transport. While NATS is away the subscription waits with it.
+func (n *Nodes) Listen(topic string, fn func(payload []byte)) (cancel func(), err error) {
+	subject, err := topicSubject(topic)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	cancel, err = n.bus.listen(subject, nats.DefaultSubPendingMsgsLimit, nats.DefaultSubPendingBytesLimit,
+		func(msg *nats.Msg) { fn(msg.Data) })
+	if err != nil {
+		return nil, err
+	}
+	n.bus.flush(subject)
+	return cancel, nil
+}
+
+// Request implements cluster.Transport. A ctx without a deadline is given one of 10 s.
+func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error) {
+	subject, err := nodeSubject(node, topic)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w: %w", err, cluster.ErrNobody)
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxAsk)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		// Nothing was sent.
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, context.Cause(ctx), cluster.ErrNobody)
+	}
+	if !n.bus.nc.IsConnected() {
+		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrCutOff)
+	}
+	msg := nats.NewMsg(subject)
+	msg.Data = payload
+	if deadline, ok := ctx.Deadline(); ok {
+		msg.Header.Set(remainingHeader, strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
+	}
+	answer, err := n.bus.nc.RequestMsgWithContext(ctx, msg)
+	switch {
+	case err == nil:
+		return answer.Data, nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrNobody)
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining):
+		// It was not taken for sending. A connection that closes while the answer is waited for is another matter.
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrCutOff)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrNobody)
+	}
+	return nil, fmt.Errorf("request to %s: %w", subject, err)
+}
+
+// Serve implements cluster.Transport. At most 1024 requests are under way at once; what comes beyond that, and what its
+// asker has ceased to wait for, is dropped without an answer.
+func (n *Nodes) Serve(
+	node, topic string, fn func(ctx context.Context, payload []byte) []byte,
+) (cancel func(), err error) {
+	subject, err := nodeSubject(node, topic)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	s := &serving{bus: n.bus, fn: fn}
+	sub, err := n.bus.subscribe(subject, nats.DefaultSubPendingMsgsLimit, nats.DefaultSubPendingBytesLimit, s.take)
+	if err != nil {
+		return nil, err
+	}
+	n.bus.flush(subject)
+	return func() {
+		n.drain(sub)
+		s.close()
+	}, nil
+}
+
+// drain ends a subscription, and sees to it that what the server has sent until then is not lost: its askers would wait
+// for nothing.
+func (n *Nodes) drain(sub *nats.Subscription) {
+	done := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(done) })
+	if n.bus.nc.IsConnected() && sub.Drain() == nil {
+		select {
+		case <-done:
+		case <-time.After(2 * interestWait):
+		}
+	}
+	n.bus.unsubscribe(sub)
+}
+
+// serving is the requests to one topic of a node.
+type serving struct {
+	bus *Bus
+	fn  func(ctx context.Context, payload []byte) []byte
+
+	underWay sync.WaitGroup
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	n        int
+}
+
+// take starts the work on a request, unless there is too much already.
+func (s *serving) take(msg *nats.Msg) {
+	deadline := time.Now().Add(remaining(msg))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.n >= maxServing {
+		return
+	}
+	s.n++
+	s.underWay.Go(func() {
+		defer s.finished()
+		s.answer(msg, deadline)
+	})
+}
+
+func (s *serving) finished() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n--
+}
+
+// answer works on a request until its deadline, which may have passed: a process can be stopped for any time.
+func (s *serving) answer(msg *nats.Msg, deadline time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline) //nolint:forbidigo // the request's own life
+	defer cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	data := s.fn(ctx, msg.Data)
+	if data == nil {
+		return
+	}
+	if err := msg.Respond(data); err != nil {
+		s.bus.log.DebugContext(ctx, "answer a node", "subject", msg.Subject, "error", err)
+	}
+}
+
+// close takes no more requests and waits for those under way.
+func (s *serving) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.underWay.Wait()
+}
+
+// remaining is how long the asker of a request goes on waiting.
+func remaining(msg *nats.Msg) time.Duration {
+	ms, err := strconv.ParseInt(msg.Header.Get(remainingHeader), 10, 64)
+	if err != nil || ms < 0 || ms > maxAsk.Milliseconds() {
+		return maxAsk
+	}
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,361 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// channelArgs is what reached the service.
+type channelArgs struct {
+	Create    channel.CreateRequest
+	ChannelID string
+	UserIDs   []string
+	PageSize  int
+	PageToken string
+	Seq       int64
+}
+
+func someRow(id string) channel.Row {
+	return channel.Row{
+		ChannelID: id, MembersOnly: true, CreatedBy: "ada", CreatedAt: someTime,
+		Numbers: channel.Numbers{Head: 9, Count: 7, LastMessage: 8},
+	}
+}
+
+func wireChannel(id string) *parleyv1.Channel {
+	return &parleyv1.Channel{
+		ChannelId: id, MembersOnly: true, CreatedBy: "ada", CreateTime: timestamppb.New(someTime), HeadSeq: 9, Count: 7,
+	}
+}
+
+// answer has every use-case note what it is called with, and answer something or err.
+func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error) {
+	f.create = func(ctx context.Context, r channel.CreateRequest) (channel.Row, error) {
+		got(ctx, channelArgs{Create: r})
+		return someRow(r.ChannelID), err
+	}
+	f.add = func(ctx context.Context, channelID string, userIDs []string) error {
+		got(ctx, channelArgs{ChannelID: channelID, UserIDs: userIDs})
+		return err
+	}
+	f.remove = f.add
+	f.members = func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error) {
+		got(ctx, channelArgs{ChannelID: channelID, PageSize: pageSize, PageToken: pageToken})
+		return channel.MemberPage{NextPageToken: "next", Members: []channel.Member{
+			{ChannelID: channelID, UserID: "bob", JoinedAt: someTime, Cursor: channel.Cursor{Seq: 5, Count: 4}},
+		}}, err
+	}
+	f.mine = func(ctx context.Context, pageSize int, pageToken string) (channel.MinePage, error) {
+		got(ctx, channelArgs{PageSize: pageSize, PageToken: pageToken})
+		last := someEvent(message.KindSend, "a", 8).Message
+		return channel.MinePage{NextPageToken: "next", Channels: []channel.Mine{
+			{Row: someRow("a"), Read: channel.Cursor{Seq: 5, Count: 4}, Unread: 3, LastMessage: &last}, {Row: someRow("b")},
+		}}, err
+	}
+	f.markRead = func(ctx context.Context, channelID string, seq int64) (channel.Cursor, int64, error) {
+		got(ctx, channelArgs{ChannelID: channelID, Seq: seq})
+		return channel.Cursor{Seq: 6, Count: 5}, 2, err
+	}
+	f.typing = func(ctx context.Context, channelID string) error {
+		got(ctx, channelArgs{ChannelID: channelID})
+		return err
+	}
+}
+
+// channelCall is one of the calls about channels, good in itself.
+type channelCall struct {
+	name string
+	req  proto.Message
+	resp proto.Message
+	args channelArgs
+}
+
+func channelCalls() []channelCall {
+	users := []string{"bob", "auth0|7", "bob"}
+	return []channelCall{
+		{
+			"CreateChannel", &parleyv1.CreateChannelRequest{ChannelId: "a", MembersOnly: true, UserIds: users},
+			&parleyv1.CreateChannelResponse{Channel: wireChannel("a")},
+			channelArgs{Create: channel.CreateRequest{ChannelID: "a", MembersOnly: true, UserIDs: users}},
+		},
+		{
+			"AddMembers", &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: users}, &parleyv1.AddMembersResponse{},
+			channelArgs{ChannelID: "a", UserIDs: users},
+		},
+		{
+			"RemoveMembers", &parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: users},
+			&parleyv1.RemoveMembersResponse{},
+			channelArgs{ChannelID: "a", UserIDs: users},
+		},
+		{
+			"ListMembers", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1000, PageToken: "t"},
+			&parleyv1.ListMembersResponse{NextPageToken: "next", Members: []*parleyv1.Member{
+				{UserId: "bob", JoinTime: timestamppb.New(someTime), ReadSeq: 5},
+			}},
+			channelArgs{ChannelID: "a", PageSize: 1000, PageToken: "t"},
+		},
+		{
+			"ListChannels", &parleyv1.ListChannelsRequest{PageSize: 200, PageToken: "t"},
+			&parleyv1.ListChannelsResponse{NextPageToken: "next", Channels: []*parleyv1.MyChannel{
+				{Channel: wireChannel("a"), ReadSeq: 5, Unread: 3, LastMessage: wireMessage("a", 8)}, {Channel: wireChannel("b")},
+			}},
+			channelArgs{PageSize: 200, PageToken: "t"},
+		},
+		{
+			"MarkRead", &parleyv1.MarkReadRequest{ChannelId: "a", Seq: 5}, &parleyv1.MarkReadResponse{ReadSeq: 6, Unread: 2},
+			channelArgs{ChannelID: "a", Seq: 5},
+		},
+		{
+			"SendTyping", &parleyv1.SendTypingRequest{ChannelId: "a"}, &parleyv1.SendTypingResponse{},
+			channelArgs{ChannelID: "a"},
+		},
+	}
+}
+
+// callChannel makes the call that the request is of.
+func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, req proto.Message) (proto.Message, error) {
+	switch r := req.(type) {
+	case *parleyv1.CreateChannelRequest:
+		return c.CreateChannel(ctx, r)
+	case *parleyv1.AddMembersRequest:
+		return c.AddMembers(ctx, r)
+	case *parleyv1.RemoveMembersRequest:
+		return c.RemoveMembers(ctx, r)
+	case *parleyv1.ListMembersRequest:
+		return c.ListMembers(ctx, r)
+	case *parleyv1.ListChannelsRequest:
+		return c.ListChannels(ctx, r)
+	case *parleyv1.MarkReadRequest:
+		return c.MarkRead(ctx, r)
+	case *parleyv1.SendTypingRequest:
+		return c.SendTyping(ctx, r)
+	case *parleyv1.UpdateSubscriptionRequest:
+		return c.UpdateSubscription(ctx, r)
+	default:
+		return nil, errors.New("no such call")
+	}
+}
+
+func TestChannelCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var got channelArgs
+	b.channels.answer(func(ctx context.Context, args channelArgs) {
+		got = args
+		if p := ident.FromContext(ctx); p == nil || p.Subject != "ada" {
+			t.Errorf("principal is %+v", p)
+		}
+	}, nil)
+	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
+		for _, call := range channelCalls() {
+			resp, err := callChannel(t.Context(), c, call.req)
+			if err != nil {
+				t.Errorf("%s: %v", call.name, err)
+				continue
+			}
+			if diff := cmp.Diff(call.resp, resp, protocmp.Transform()); diff != "" {
+				t.Errorf("%s answers:\n%s", call.name, diff)
+			}
+			if diff := cmp.Diff(call.args, got); diff != "" {
+				t.Errorf("%s passes on:\n%s", call.name, diff)
+			}
+		}
+	})
+	if lines := b.logged.lines(t); len(lines) > 0 {
+		t.Errorf("good calls are logged: %v", lines)
+	}
+}
+
+// The largest list of users passes, in JSON with every byte escaped too, and nobody is asked about what is larger.
+func TestManyUsers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	n := 0
+	b.channels.answer(func(_ context.Context, args channelArgs) { n = len(args.UserIDs) + len(args.Create.UserIDs) }, nil)
+	users := make([]string, maxUserIDs)
+	for i := range users {
+		users[i] = strings.Repeat(`"`, 128)
+	}
+	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
+		for _, req := range []proto.Message{
+			&parleyv1.CreateChannelRequest{ChannelId: "a", UserIds: users}, &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: users},
+			&parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: users},
+		} {
+			n = 0
+			if _, err := callChannel(t.Context(), c, req); err != nil || n != maxUserIDs {
+				t.Errorf("%T: %v, %d users", req, err, n)
+			}
+		}
+	})
+}
+
+// What the service refuses reaches the client as it is.
+func TestChannelFaults(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	outOfRange := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "beyond the head")
+	outOfRange.Field, outOfRange.Limit = "seq", 9
+	for _, f := range []*fault.Error{
+		fault.New(fault.PermissionDenied, fault.CapabilityMissing, "no"),
+		fault.New(fault.PermissionDenied, fault.NotMember, "no"),
+		fault.New(fault.AlreadyExists, fault.ChannelExists, "no"),
+		fault.New(fault.NotFound, fault.ChannelNotFound, "no"),
+		fault.New(fault.InvalidArgument, fault.PageTokenInvalid, "no"),
+		fault.New(fault.PermissionDenied, fault.PageTokenForeign, "no"),
+		fault.New(fault.Unavailable, fault.StoreUnavailable, "away"),
+		outOfRange,
+	} {
+		b.channels.answer(func(context.Context, channelArgs) {}, f)
+		b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
+			for _, call := range channelCalls() {
+				_, err := callChannel(t.Context(), c, call.req)
+				d, _ := details(t, err)
+				if connect.CodeOf(err) != codes[f.Kind] || d.GetReason() != reasonOf(f.Reason) || d.GetField() != f.Field ||
+					d.GetLimit() != f.Limit || d.GetRetryable() != f.Retryable() {
+					t.Errorf("%s, %s: %v, %v", call.name, f.Reason, err, d)
+				}
+				b.logged.oneLine(t)
+			}
+		})
+	}
+}
+
+// Without a token nobody gets as far as the service, whatever the body.
+func TestChannelCallsWantAToken(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil) // whose fakes panic
+	for i, p := range protocols {
+		for _, call := range channelCalls() {
+			_, err := callChannel(t.Context(), b.client(i, ""), call.req)
+			if d, _ := details(t, err); connect.CodeOf(err) != connect.CodeUnauthenticated ||
+				d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOKEN_INVALID {
+				t.Errorf("%s of %s: %v, %v", p.name, call.name, err, d)
+			}
+		}
+	}
+}
+
+// What only reads may be called by GET, what changes something may not.
+func TestGetOfChannels(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.channels.answer(func(context.Context, channelArgs) {}, nil)
+	for path, want := range map[string]int{
+		parleyv1connect.MessageServiceListMembersProcedure:   http.StatusOK,
+		parleyv1connect.MessageServiceListChannelsProcedure:  http.StatusOK,
+		parleyv1connect.MessageServiceCreateChannelProcedure: http.StatusMethodNotAllowed,
+		parleyv1connect.MessageServiceAddMembersProcedure:    http.StatusMethodNotAllowed,
+		parleyv1connect.MessageServiceRemoveMembersProcedure: http.StatusMethodNotAllowed,
+		parleyv1connect.MessageServiceMarkReadProcedure:      http.StatusMethodNotAllowed,
+		parleyv1connect.MessageServiceSendTypingProcedure:    http.StatusMethodNotAllowed,
+	} {
+		query := url.Values{"connect": {"v1"}, "encoding": {"json"}, "message": {`{"channelId":"a"}`}}
+		resp, text := b.raw(b.h1, http.MethodGet, path+"?"+query.Encode(), http.Header{"Authorization": {"Bearer " + b.token}}, http.NoBody)
+		if resp.StatusCode != want || want == http.StatusOK && !strings.Contains(text, `"next"`) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, text)
+		}
+	}
+}
+
+// Each bad thing is refused before the service, with the field and the limit, in one line of the log.
+func TestHostileChannelCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil) // whose fakes panic
+	rows := hostileRows()
+	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
+		for _, row := range rows {
+			start := time.Now()
+			_, err := callChannel(t.Context(), c, row.req)
+			d, _ := details(t, err)
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD ||
+				d.GetField() != row.field || d.GetLimit() != row.limit || d.GetRetryable() || time.Since(start) > 5*time.Second {
+				t.Errorf("%T %s: %v, %v", row.req, row.name, err, d)
+			}
+			b.logged.oneLine(t)
+		}
+		// What is too large, or no text, is refused as such.
+		_, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: []string{strings.Repeat("u", 3<<20)}})
+		if connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("3 MiB: %v", err)
+		}
+		b.logged.oneLine(t)
+		_, err = c.ListMembers(t.Context(), &parleyv1.ListMembersRequest{ChannelId: "a", PageToken: strings.Repeat("t", 70<<10)})
+		if connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("70 KiB of page token: %v", err)
+		}
+		b.logged.oneLine(t)
+	})
+}
+
+// hostileRow is a request with one thing wrong.
+type hostileRow struct {
+	name  string
+	req   proto.Message
+	field string
+	limit int64
+}
+
+func hostileRows() []hostileRow {
+	var rows []hostileRow
+	for name, id := range map[string]string{
+		"no id": "", "65 characters": strings.Repeat("c", 65), "a space": "a b", "a pattern": "a*", "a subject": "a.b", "another script": "канал",
+		"a brace": "a}b", "a path": "../a", "a line": "a\n", "a colour": "\x1b[31m", "an override": "a\u202eb",
+	} {
+		for _, req := range []proto.Message{
+			&parleyv1.CreateChannelRequest{ChannelId: id}, &parleyv1.AddMembersRequest{ChannelId: id, UserIds: []string{"u"}},
+			&parleyv1.RemoveMembersRequest{ChannelId: id, UserIds: []string{"u"}}, &parleyv1.ListMembersRequest{ChannelId: id},
+			&parleyv1.MarkReadRequest{ChannelId: id, Seq: 1}, &parleyv1.SendTypingRequest{ChannelId: id},
+		} {
+			rows = append(rows, hostileRow{name, req, "channel_id", 0})
+		}
+	}
+	users := func(name, field string, limit int64, ids ...string) {
+		rows = append(rows,
+			hostileRow{name, &parleyv1.CreateChannelRequest{ChannelId: "a", UserIds: ids}, field, limit},
+			hostileRow{name, &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: ids}, field, limit},
+			hostileRow{name, &parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: ids}, field, limit})
+	}
+	for name, id := range map[string]string{
+		"empty": "", "a space": "a b", "another script": "Алиса", "129 characters": strings.Repeat("u", 129), "DEL": "a\x7f", "NUL": "a\x00",
+		"a line": "a\n", "a wide space": "a\u00a0",
+	} {
+		users(name, "user_ids[1]", 0, "good", id)
+	}
+	// Counted before any is judged.
+	users("501 users", "user_ids", maxUserIDs, make([]string, maxUserIDs+1)...)
+	users("40,000 users", "user_ids", maxUserIDs, make([]string, 40_000)...)
+	return append(rows,
+		hostileRow{"nobody", &parleyv1.AddMembersRequest{ChannelId: "a"}, "user_ids", 1},
+		hostileRow{"nobody", &parleyv1.RemoveMembersRequest{ChannelId: "a"}, "user_ids", 1},
+		hostileRow{"a huge page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1e9}, "page_size", 1000},
+		hostileRow{"a page above", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1001}, "page_size", 1000},
+		hostileRow{"a negative page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: -1}, "page_size", 0},
+		hostileRow{"a huge page", &parleyv1.ListChannelsRequest{PageSize: 1e9}, "page_size", 200},
+		hostileRow{"a page above", &parleyv1.ListChannelsRequest{PageSize: 201}, "page_size", 200},
+		hostileRow{"a negative page", &parleyv1.ListChannelsRequest{PageSize: -1 << 31}, "page_size", 0},
+		hostileRow{"a long token", &parleyv1.ListMembersRequest{ChannelId: "a", PageToken: strings.Repeat("t", 1025)}, "page_token", 1024},
+		hostileRow{"a long token", &parleyv1.ListChannelsRequest{PageToken: strings.Repeat("t", 1025)}, "page_token", 1024},
+		hostileRow{"a NUL in a token", &parleyv1.ListChannelsRequest{PageToken: "t\x00"}, "page_token", 0},
+		hostileRow{"no seq", &parleyv1.MarkReadRequest{ChannelId: "a"}, "seq", 1},
+		hostileRow{"a negative seq", &parleyv1.MarkReadRequest{ChannelId: "a", Seq: -1}, "seq", 1},
+		hostileRow{"the least seq", &parleyv1.MarkReadRequest{ChannelId: "a", Seq: -1 << 63}, "seq", 1},
+	)
+}

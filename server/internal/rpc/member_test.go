@@ -1,0 +1,227 @@
+package rpc
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// closed refuses these channels to everybody, in the order asked.
+func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, error) {
+	return func(_ *ident.Principal, asked []string) (refused []string, err error) {
+		for _, id := range asked {
+			if slices.Contains(channelIDs, id) {
+				refused = append(refused, id)
+			}
+		}
+		return refused, nil
+	}
+}
+
+// refusal opens a stream that must be refused without a frame, and gives why.
+func (b *bundle) refusal(
+	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
+) (*parleyv1.ErrorDetail, error) {
+	t.Helper()
+	s, err := c.Subscribe(t.Context(), &parleyv1.SubscribeRequest{Channels: channels})
+	if err == nil {
+		if s.Receive() {
+			t.Errorf("got frame %v", s.Msg())
+		}
+		err = s.Err()
+		_ = s.Close()
+	}
+	detail, _ := details(t, err)
+	b.logged.oneLine(t)
+	return detail, err
+}
+
+// notMemberOf checks a refusal that names these channels, and the first one's place.
+func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string, channelIDs ...string) {
+	t.Helper()
+	var want []*parleyv1.LastPosition
+	for _, id := range channelIDs {
+		want = append(want, &parleyv1.LastPosition{ChannelId: id})
+	}
+	if connect.CodeOf(err) != connect.CodePermissionDenied || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER ||
+		d.GetField() != field || d.GetRetryable() {
+		t.Errorf("got %v, %v", err, d)
+	}
+	if diff := cmp.Diff(want, d.GetPositions(), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Who is no member gets no stream, and all the channels that he must leave out.
+func TestSubscribeWantsMembership(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			c := b.client(i, b.token)
+			b.access.set(closed("b", "d"))
+			at := []*parleyv1.ChannelPosition{from("a", 0), from("d", 0), {ChannelId: "b"}, from("c", 0), from("d", 5)}
+			d, err := b.refusal(t, c, at...)
+			notMemberOf(t, d, err, "channels[1].channel_id", "d", "b")
+			_, session := subscribe(t, c, from("a", 0))
+			update := func(add []*parleyv1.ChannelPosition, remove ...string) (d *parleyv1.ErrorDetail, err error) {
+				_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
+					SessionId: session.GetSessionId(), Add: add, Remove: remove,
+				})
+				if err != nil {
+					d, _ = details(t, err)
+					b.logged.oneLine(t)
+				}
+				return d, err
+			}
+			d, err = update(at, "a")
+			notMemberOf(t, d, err, "add[1].channel_id", "d", "b")
+			if got := b.hub.Watched("a"); !slices.Equal(got, []string{"ada"}) {
+				t.Errorf("what was refused has taken the channel away: %q", got)
+			}
+			if got := append(b.hub.Watched("b"), b.hub.Watched("c")...); len(got) > 0 {
+				t.Errorf("what was refused has added a channel: %q", got)
+			}
+			// Nobody is asked about what is removed, and the capability comes before.
+			b.access.set(func(*ident.Principal, []string) ([]string, error) { panic("asked") })
+			if _, err := update(nil, "a", "b"); err != nil {
+				t.Error(err)
+			}
+			nothing := b.client(0, b.mint("ada", []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.History}}}))
+			if d, err := b.refusal(t, nothing, from("b", 0)); d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING {
+				t.Errorf("without capability: %v, %v", err, d)
+			}
+			away := fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+			b.access.set(func(*ident.Principal, []string) ([]string, error) { return nil, away })
+			d, err = b.refusal(t, c, from("a", 0))
+			if connect.CodeOf(err) != connect.CodeUnavailable || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE {
+				t.Errorf("store away: %v, %v", err, d)
+			}
+			b.access.set(nil)
+			b.sessions.fail.Store(fault.New(fault.Unavailable, fault.OutcomeUnknown, "no answer"))
+			d, err = update([]*parleyv1.ChannelPosition{from("a", 0)})
+			b.sessions.fail.Store(nil)
+			if connect.CodeOf(err) != connect.CodeUnavailable || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN {
+				t.Errorf("node away: %v, %v", err, d)
+			}
+		})
+	}
+}
+
+// A membership that ends between the look at it and the channel's coming onto the stream is noticed.
+func TestMembershipEndsWhileSubscribing(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			c := b.client(i, b.token)
+			endsAfter := func(looks int32) {
+				var n atomic.Int32
+				b.access.set(func(p *ident.Principal, asked []string) ([]string, error) {
+					if n.Add(1) <= looks {
+						return nil, nil
+					}
+					return closed("b")(p, asked)
+				})
+			}
+			endsAfter(1)
+			d, err := b.refusal(t, c, from("a", 0), from("b", 0))
+			notMemberOf(t, d, err, "channels[1].channel_id", "b")
+			endsAfter(3) // two are for the stream
+			s, session := subscribe(t, c, from("a", 0))
+			events(t, s, 1)
+			_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
+				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("b", 0), from("c", 0)},
+			})
+			d, _ = details(t, err)
+			b.logged.oneLine(t)
+			notMemberOf(t, d, err, "add[0].channel_id", "b")
+			if got := b.hub.Watched("b"); len(got) > 0 {
+				t.Errorf("%q still have the channel", got)
+			}
+		})
+	}
+}
+
+// A member who is removed loses the channel and keeps the stream; a holder of `manage` loses nothing.
+func TestExpelledAndTyping(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			ada, _ := subscribe(t, b.client(i, b.token), from("a", 0), from("b", 0))
+			events(t, ada, 2)
+			managing := b.mint("ada", []ident.Capability{
+				{Pattern: "*", Actions: []ident.Action{ident.Subscribe}}, {Pattern: "a", Actions: []ident.Action{ident.Manage}},
+			})
+			asked := make(chan string, 100)
+			b.access.set(func(_ *ident.Principal, channelIDs []string) ([]string, error) {
+				asked <- strings.Join(channelIDs, " ")
+				return nil, nil
+			})
+			manager, session := subscribe(t, b.client(i, managing), from("a", 0), from("b", 0))
+			events(t, manager, 2)
+			if _, err := b.client(i, managing).UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
+				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("a", 0)},
+			}); err != nil {
+				t.Error(err)
+			}
+			close(asked) // nobody asks any more
+			var all []string
+			for one := range asked {
+				all = append(all, one)
+			}
+			if !slices.Equal(all, []string{"b", "b"}) {
+				t.Errorf("asked about %q", all)
+			}
+			events(t, manager, 1)
+			b.log.typing("a", "bob")
+			typing := &parleyv1.ChannelEvent{ChannelId: "a", Event: &parleyv1.ChannelEvent_Typing{Typing: &parleyv1.Typing{UserId: "bob"}}}
+			for _, s := range []*stream{ada, manager} {
+				if diff := cmp.Diff(typing, events(t, s, 1)[0], protocmp.Transform()); diff != "" {
+					t.Error(diff)
+				}
+			}
+			b.hub.Expel("a", "ada")
+			lost := &parleyv1.ChannelEvent{ChannelId: "a", Event: &parleyv1.ChannelEvent_Lost{
+				Lost: &parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER},
+			}}
+			if diff := cmp.Diff(lost, events(t, ada, 1)[0], protocmp.Transform()); diff != "" {
+				t.Error(diff)
+			}
+			b.log.append("a", nil)
+			b.log.append("b", nil)
+			if e := events(t, ada, 1)[0]; e.GetChannelId() != "b" {
+				t.Errorf("after the loss came %v", e)
+			}
+			got := events(t, manager, 2)
+			if got[0].GetChannelId() != "a" || got[1].GetChannelId() != "b" {
+				t.Errorf("the manager got %v", got)
+			}
+			// At the stream's end only what it still has is told.
+			if err := b.hub.Drain(t.Context(), time.Second); err != nil {
+				t.Fatal(err)
+			}
+			for ada.Receive() { // the advice
+			}
+			d, _ := details(t, ada.Err())
+			if len(d.GetPositions()) != 1 || d.GetPositions()[0].GetChannelId() != "b" {
+				t.Errorf("positions at the end: %v", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,358 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// Channels implements channel.Store. It is safe for concurrent use. Changes of a channel run one at a time; those of
+// several channels, and the log's writes, share an fsync.
+type Channels struct{ store *Store }
+
+var _ channel.Store = (*Channels)(nil)
+
+// Channels gives the store of the channels. It ends with s.
+func (s *Store) Channels() *Channels { return &Channels{s} }
+
+// look calls fn with the current view.
+func (c *Channels) look(what string, fn func(v *view) error) error {
+	s := c.store
+	if err := s.begin(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer s.end()
+	v := s.views.view()
+	defer s.views.release(v)
+	if err := fn(v); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// change has fn change what is kept of channels, and is done when that is durable. It looks at ctx before it starts and
+// not while it waits for the fsync. changed, if any, is told to Changes then.
+func (c *Channels) change(
+	ctx context.Context, what string, channelIDs []string, fn func(r *roster) error, changed ...channel.Change,
+) error {
+	s := c.store
+	if err := s.begin(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer s.end()
+	defer s.rosters.lock(channelIDs)()
+	if err := errors.Join(ctx.Err(), s.failure.err()); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	v := s.views.view()
+	defer s.views.release(v)
+	r := &roster{view: v, channels: map[string]*kept[channelRecord]{}, members: map[memberID]*kept[memberRecord]{}}
+	if err := fn(r); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	batch := s.db.NewBatch()
+	if err := r.write(batch); err != nil || batch.Empty() {
+		return errors.Join(err, batch.Close())
+	}
+	if err := s.commits.commit(batch); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.changes.add(changed)
+	return nil
+}
+
+// errName refuses what can't be a part of a key.
+var errName = errors.New("an id has a zero byte")
+
+// Ensure implements channel.Store.
+func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) (row channel.Row, err error) {
+	if !named(channelID) {
+		return channel.Row{}, errName
+	}
+	var record channelRecord
+	found := false
+	err = c.look("ensure channel", func(v *view) (err error) {
+		found, err = v.record(channelKey(channelID), &record)
+		return err
+	})
+	if err != nil || found {
+		return record.row(channelID), err
+	}
+	err = c.change(ctx, "ensure channel", []string{channelID}, func(r *roster) error {
+		record, err := r.ensure(channelID, now)
+		if err == nil {
+			row = record.row(channelID)
+		}
+		return err
+	})
+	return row, err
+}
+
+// Create implements channel.Store.
+func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) error {
+	if !named(row.ChannelID) || !named(userIDs...) {
+		return errName
+	}
+	var changed []channel.Change
+	if row.MembersOnly {
+		changed = []channel.Change{{ChannelID: row.ChannelID}}
+	}
+	return c.change(ctx, "create channel", []string{row.ChannelID}, func(r *roster) error {
+		there, err := r.channel(row.ChannelID)
+		if err != nil {
+			return err
+		}
+		if there != nil {
+			return channel.ErrExists
+		}
+		r.make(row.ChannelID, channelRecord{
+			MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedMS: row.CreatedAt.UnixMilli(),
+		})
+		return r.join(row.ChannelID, userIDs, row.CreatedAt)
+	}, changed...)
+}
+
+// must is channel.ErrNotFound for a channel that is not there.
+func (r *roster) must(channelID string) error {
+	there, err := r.channel(channelID)
+	if err == nil && there == nil {
+		err = channel.ErrNotFound
+	}
+	return err
+}
+
+// join makes users members.
+func (r *roster) join(channelID string, userIDs []string, now time.Time) error {
+	for _, userID := range userIDs {
+		m, err := r.member(channelID, userID)
+		if err != nil {
+			return err
+		}
+		m.join(now)
+	}
+	return nil
+}
+
+// Rows implements channel.Store.
+func (c *Channels) Rows(_ context.Context, channelIDs []string) (map[string]channel.Row, error) {
+	rows := make(map[string]channel.Row, len(channelIDs))
+	err := c.look("rows of channels", func(v *view) error {
+		for _, id := range channelIDs {
+			var record channelRecord
+			found, err := v.record(channelKey(id), &record)
+			if err != nil {
+				return err
+			}
+			if found {
+				rows[id] = record.row(id)
+			}
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// AddMembers implements channel.Store.
+func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error {
+	if !named(channelID) || !named(userIDs...) {
+		return errName
+	}
+	return c.change(ctx, "add members", []string{channelID}, func(r *roster) error {
+		if err := r.must(channelID); err != nil {
+			return err
+		}
+		return r.join(channelID, userIDs, now)
+	})
+}
+
+// RemoveMembers implements channel.Store.
+func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error {
+	if !named(channelID) || !named(userIDs...) {
+		return errName
+	}
+	return c.change(ctx, "remove members", []string{channelID}, func(r *roster) error {
+		if err := r.must(channelID); err != nil {
+			return err
+		}
+		for _, userID := range userIDs {
+			m, err := r.member(channelID, userID)
+			if err != nil {
+				return err
+			}
+			m.Member, m.Left = false, max(m.Left, left)
+		}
+		return nil
+	}, channel.Change{ChannelID: channelID, UserIDs: userIDs})
+}
+
+// MarkRead implements channel.Store.
+func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to channel.Cursor, join bool, now time.Time,
+) (cursor channel.Cursor, ok bool, err error) {
+	if !named(channelID, userID) {
+		return channel.Cursor{}, false, errName
+	}
+	err = c.change(ctx, "mark read", []string{channelID}, func(r *roster) error {
+		m, err := r.member(channelID, userID)
+		if err != nil {
+			return err
+		}
+		if !m.Member && join {
+			record, err := r.ensure(channelID, now)
+			if err != nil {
+				return err
+			}
+			if !record.MembersOnly {
+				m.join(now)
+			}
+		}
+		if m.Member {
+			m.move(to)
+			cursor, ok = m.cursor(), true
+		}
+		return nil
+	})
+	if err != nil {
+		return channel.Cursor{}, false, err
+	}
+	return cursor, ok, nil
+}
+
+// Advance implements channel.Store. All of it is one batch.
+func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
+	ids := make([]string, len(moves))
+	for i := range moves {
+		ids[i] = moves[i].ChannelID
+	}
+	if !named(ids...) {
+		return errName
+	}
+	return c.change(ctx, "advance channels", ids, func(r *roster) error {
+		for i := range moves {
+			if err := r.advance(&moves[i], now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *roster) advance(move *channel.Advance, now time.Time) error {
+	record, err := r.ensure(move.ChannelID, now)
+	if err != nil {
+		return err
+	}
+	for userID, cursor := range move.Senders {
+		if !named(userID) {
+			return errName
+		}
+		m, err := r.member(move.ChannelID, userID)
+		if err != nil {
+			return err
+		}
+		if !record.MembersOnly && cursor.Seq > m.Left {
+			m.join(now)
+		}
+		if !record.MembersOnly || m.Member {
+			m.move(cursor)
+		}
+	}
+	if move.Head > record.Head {
+		record.Head, record.Count = move.Head, move.Count
+	}
+	record.LastMessage = max(record.LastMessage, move.LastMessage)
+	return nil
+}
+
+// Members implements channel.Store.
+func (c *Channels) Members(_ context.Context, channelID, after string, limit int) (found []channel.Member, err error) {
+	if !named(channelID, after) {
+		return nil, errName
+	}
+	err = c.look("members", func(v *view) error {
+		lower, upper := nameBounds(memberRow, channelID, after)
+		return v.walk(lower, upper, func(userID string) (bool, error) {
+			var record memberRecord
+			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
+				return false, err
+			}
+			if record.Member && len(found) < limit {
+				found = append(found, record.row(channelID, userID))
+			}
+			return len(found) < limit, nil
+		})
+	})
+	return found, err
+}
+
+// Memberships implements channel.Store.
+func (c *Channels) Memberships(_ context.Context, userID, after string, limit int) (found []channel.Member, err error) {
+	if !named(userID, after) {
+		return nil, errName
+	}
+	err = c.look("memberships", func(v *view) error {
+		lower, upper := nameBounds(membershipRow, userID, after)
+		return v.walk(lower, upper, func(channelID string) (bool, error) {
+			if len(found) >= limit {
+				return false, nil
+			}
+			var record memberRecord
+			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
+				return false, err
+			}
+			found = append(found, record.row(channelID, userID))
+			return true, nil
+		})
+	})
+	return found, err
+}
+
+// walk gives the last name of each key, in their order, to fn, until that returns false.
+func (v *view) walk(lower, upper []byte, fn func(name string) (bool, error)) (err error) {
+	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("walk: %w", err)
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	for iter.First(); iter.Valid(); iter.Next() {
+		more, err := fn(lastName(iter.Key()))
+		if err != nil || !more {
+			return err
+		}
+	}
+	return iter.Error()
+}
+
+// MembersOf implements channel.Store.
+func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []string) (map[string]channel.Member, error) {
+	if !named(userID) || !named(channelIDs...) {
+		return nil, errName
+	}
+	of := make(map[string]channel.Member, len(channelIDs))
+	err := c.look("members of", func(v *view) error {
+		for _, channelID := range channelIDs {
+			var record memberRecord
+			if _, err := v.record(memberKey(channelID, userID), &record); err != nil {
+				return err
+			}
+			if record.Member {
+				of[channelID] = record.row(channelID, userID)
+			}
+		}
+		return nil
+	})
+	return of, err
+}
+
+// Changes implements channel.Store. They are kept in this process only.
+func (c *Channels) Changes(_ context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
+	err = c.look("changes of channels", func(*view) error {
+		changed, next = c.store.changes.since(after)
+		return nil
+	})
+	return changed, next, err
+}

@@ -1,0 +1,214 @@
+package embedded
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// channelRecord is a channel as it is stored.
+type channelRecord struct {
+	MembersOnly bool   `json:"members_only,omitempty"`
+	CreatedBy   string `json:"created_by,omitempty"`
+	CreatedMS   int64  `json:"created_ms"`
+	Head        int64  `json:"head,omitempty"`
+	Count       int64  `json:"count,omitempty"`
+	LastMessage int64  `json:"last_message,omitempty"`
+}
+
+func (r *channelRecord) row(channelID string) channel.Row {
+	return channel.Row{
+		ChannelID: channelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
+		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(),
+		Numbers:   channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
+	}
+}
+
+// memberRecord is a user's place in a channel, or what is left of it when he is no member.
+type memberRecord struct {
+	Member   bool  `json:"member,omitempty"`
+	JoinedMS int64 `json:"joined_ms,omitempty"`
+	Seq      int64 `json:"seq,omitempty"`
+	Count    int64 `json:"count,omitempty"`
+	// Left is the head at which he was removed last.
+	Left int64 `json:"left,omitempty"`
+}
+
+func (r *memberRecord) row(channelID, userID string) channel.Member {
+	return channel.Member{
+		ChannelID: channelID, UserID: userID, JoinedAt: time.UnixMilli(r.JoinedMS).UTC(), Cursor: r.cursor(),
+	}
+}
+
+func (r *memberRecord) cursor() channel.Cursor { return channel.Cursor{Seq: r.Seq, Count: r.Count} }
+
+// join makes him a member, if he is none.
+func (r *memberRecord) join(now time.Time) {
+	if !r.Member {
+		r.Member, r.JoinedMS = true, now.UnixMilli()
+	}
+}
+
+// move moves the cursor forward.
+func (r *memberRecord) move(to channel.Cursor) {
+	if to.Seq > r.Seq {
+		r.Seq, r.Count = to.Seq, to.Count
+	}
+}
+
+// rosterLocks let one change of a channel or its members run at a time, from its read until its sync, and those of other
+// channels share an fsync. The zero value is ready.
+type rosterLocks struct {
+	once  sync.Once
+	seed  maphash.Seed
+	locks [64]sync.Mutex
+}
+
+// lock locks channels, all of them in one order, until unlock.
+func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
+	l.once.Do(func() { l.seed = maphash.MakeSeed() })
+	var at []uint64
+	for _, id := range channelIDs {
+		at = append(at, maphash.String(l.seed, id)%uint64(len(l.locks)))
+	}
+	slices.Sort(at)
+	at = slices.Compact(at)
+	for _, i := range at {
+		l.locks[i].Lock()
+	}
+	return func() {
+		for _, i := range at {
+			l.locks[i].Unlock()
+		}
+	}
+}
+
+// roster is what a change reads and writes: channels and members as of the last sync, and what the change makes of them.
+type roster struct {
+	view     *view
+	channels map[string]*kept[channelRecord]
+	members  map[memberID]*kept[memberRecord]
+}
+
+type memberID struct{ channel, user string }
+
+// kept is a record as it is, and as it was stored; absent if it was not.
+type kept[T comparable] struct {
+	now, stored T
+	absent      bool
+}
+
+// channel gives a channel's record; nil if there is none.
+func (r *roster) channel(channelID string) (*channelRecord, error) {
+	k, ok := r.channels[channelID]
+	if !ok {
+		k = &kept[channelRecord]{}
+		found, err := r.view.record(channelKey(channelID), &k.stored)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, nil //nolint:nilnil // nothing is an answer
+		}
+		k.now = k.stored
+		r.channels[channelID] = k
+	}
+	return &k.now, nil
+}
+
+// make makes a channel.
+func (r *roster) make(channelID string, record channelRecord) *channelRecord {
+	k := &kept[channelRecord]{now: record, absent: true}
+	r.channels[channelID] = k
+	return &k.now
+}
+
+// ensure gives a channel's record, and makes an open channel if there is none.
+func (r *roster) ensure(channelID string, now time.Time) (*channelRecord, error) {
+	record, err := r.channel(channelID)
+	if err == nil && record == nil {
+		record = r.make(channelID, channelRecord{CreatedMS: now.UnixMilli()})
+	}
+	return record, err
+}
+
+// member gives a user's record, one of no member if there is none.
+func (r *roster) member(channelID, userID string) (*memberRecord, error) {
+	id := memberID{channelID, userID}
+	k, ok := r.members[id]
+	if !ok {
+		k = &kept[memberRecord]{}
+		if _, err := r.view.record(memberKey(channelID, userID), &k.stored); err != nil {
+			return nil, err
+		}
+		k.now = k.stored
+		r.members[id] = k
+	}
+	return &k.now, nil
+}
+
+// write puts what has changed into a batch.
+func (r *roster) write(batch *pebble.Batch) error {
+	for id, k := range r.channels {
+		if k.now == k.stored && !k.absent {
+			continue
+		}
+		if err := setRecord(batch, channelKey(id), &k.now); err != nil {
+			return err
+		}
+	}
+	for id, k := range r.members {
+		if k.now == k.stored {
+			continue
+		}
+		if err := setRecord(batch, memberKey(id.channel, id.user), &k.now); err != nil {
+			return err
+		}
+		if k.now.Member == k.stored.Member {
+			continue
+		}
+		key := membershipKey(id.user, id.channel)
+		set := func() error { return batch.Set(key, nil, nil) }
+		if !k.now.Member {
+			set = func() error { return batch.Delete(key, nil) }
+		}
+		if err := set(); err != nil {
+			return fmt.Errorf("set membership: %w", err)
+		}
+	}
+	return nil
+}
+
+func setRecord(batch *pebble.Batch, key []byte, record any) error {
+	value, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	if err := batch.Set(key, value, nil); err != nil {
+		return fmt.Errorf("set record: %w", err)
+	}
+	return nil
+}
+
+// record reads a record. ok is false if there is none.
+func (v *view) record(key []byte, record any) (ok bool, err error) {
+	value, closer, err := v.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get: %w", err)
+	}
+	if err := errors.Join(json.Unmarshal(value, record), closer.Close()); err != nil {
+		return false, fmt.Errorf("decode record: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,294 @@
+package mongostore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// Channels implements channel.Store. It is safe for concurrent use.
+//
+// A channel is one document of `channels`, each member, present or past, one of `members`, which is never deleted. A new
+// channel's members first stand in the channel's own document, under `joining`, so that there is either all of it or
+// nothing. They are copied from there by whoever comes next: everything here that looks at members, or changes them, first
+// sees to it that nobody is joining. The copy never overwrites, so one that comes late does nothing.
+//
+// All reads are linearizable, behind the store's fence. What a write decides by is either in its own filter, or never
+// changes once it is there, or was read behind the fence.
+type Channels struct {
+	store    *Store
+	channels *mongo.Collection
+	members  *mongo.Collection
+}
+
+var _ channel.Store = (*Channels)(nil)
+
+// Channels gives the store of the channels. It ends with s.
+func (s *Store) Channels() *Channels {
+	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members")}
+}
+
+// channelDocument is a channel as it is stored. A document of a members-only channel also has `changed`, the time at which
+// mongod made it.
+type channelDocument struct {
+	ID          string    `bson:"_id"`
+	MembersOnly bool      `bson:"members_only"`
+	CreatedBy   string    `bson:"created_by"`
+	CreatedAt   time.Time `bson:"created_at"`
+	Head        int64     `bson:"head"`
+	Count       int64     `bson:"count"`
+	LastMessage int64     `bson:"last_message"`
+	// Maker is random, and tells the call that made the channel from all others.
+	Maker string `bson:"maker"`
+	// Joining are the members who have no document of their own yet.
+	Joining []string `bson:"joining"`
+}
+
+func (d *channelDocument) row() channel.Row {
+	return channel.Row{
+		ChannelID: d.ID, MembersOnly: d.MembersOnly, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(),
+		Numbers: channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
+	}
+}
+
+// makeChannelIndexes makes the indexes of both collections.
+func (s *Store) makeChannelIndexes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	c := s.Channels()
+	_, err := c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{Keys: up("joining"), Options: options.Index().SetName("joining").SetSparse(true)},
+		{Keys: up("changed"), Options: options.Index().SetName("changed").SetSparse(true)},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.members.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{Keys: up("channel_id", "user_id"), Options: options.Index().SetName("member").SetUnique(true)},
+		{
+			Keys:    up("user_id", "channel_id"),
+			Options: options.Index().SetName("memberships").SetPartialFilterExpression(bson.D{{Key: "member", Value: true}}),
+		},
+		{Keys: up("changed"), Options: options.Index().SetName("changed").SetSparse(true)},
+	})
+	return err
+}
+
+// write calls op, again after errors that pass, within the store's time limit. op must be one that may be repeated. Clashes
+// of two who insert the same document pass, too.
+func (c *Channels) write(ctx context.Context, op func(context.Context) error) error {
+	return c.store.read(ctx, func(ctx context.Context) error { // op may read as well
+		for {
+			err := op(ctx)
+			if err == nil || ctx.Err() != nil || !passing(err) && !mongo.IsDuplicateKeyError(err) {
+				return err
+			}
+		}
+	})
+}
+
+// read is write behind the fence: op's majority reads are linearizable.
+func (c *Channels) read(ctx context.Context, op func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.store.timeout) // the fence's wait included
+	defer cancel()
+	if err := c.store.fence.wait(ctx, c.store.life); err != nil {
+		return err
+	}
+	return c.write(ctx, op)
+}
+
+// Ensure implements channel.Store.
+func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) (channel.Row, error) {
+	var d channelDocument
+	err := c.write(ctx, func(ctx context.Context) (err error) {
+		d, err = c.ensure(ctx, channelID, now)
+		return err
+	})
+	if err != nil {
+		return channel.Row{}, fmt.Errorf("ensure channel: %w", err)
+	}
+	return d.row(), nil
+}
+
+// ensure gives a channel's document and makes it if there is none. Nobody is joining it.
+func (c *Channels) ensure(ctx context.Context, channelID string, now time.Time) (channelDocument, error) {
+	d, ok, err := c.find(ctx, channelID)
+	if err != nil || ok {
+		return d, err
+	}
+	// Where the document is there after all, this waits until a majority has it.
+	filter := bson.D{{Key: "_id", Value: channelID}}
+	err = c.channels.FindOneAndUpdate(ctx, filter, ensuring(now),
+		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&d)
+	if err != nil {
+		return channelDocument{}, err
+	}
+	return d, c.settle(ctx, &d)
+}
+
+// ensuring is the update that makes an open channel where there is none.
+func ensuring(now time.Time) bson.D {
+	return bson.D{{Key: "$setOnInsert", Value: bson.D{
+		{Key: "members_only", Value: false}, {Key: "created_at", Value: now}, {Key: "head", Value: int64(0)},
+		{Key: "count", Value: int64(0)}, {Key: "last_message", Value: int64(0)},
+	}}}
+}
+
+// find gives a channel's document, and sees to it that nobody is joining. That there is none is certain only behind the
+// fence.
+func (c *Channels) find(ctx context.Context, channelID string) (d channelDocument, ok bool, err error) {
+	err = c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return channelDocument{}, false, nil
+	}
+	if err != nil {
+		return channelDocument{}, false, err
+	}
+	return d, true, c.settle(ctx, &d)
+}
+
+// must is find where a channel has to be: it is looked for again behind the fence, and then is channel.ErrNotFound.
+func (c *Channels) must(ctx context.Context, channelID string) (channelDocument, error) {
+	d, ok, err := c.find(ctx, channelID)
+	if err != nil || ok {
+		return d, err
+	}
+	err = c.read(ctx, func(ctx context.Context) error {
+		d, ok, err = c.find(ctx, channelID)
+		return err
+	})
+	if err == nil && !ok {
+		err = channel.ErrNotFound
+	}
+	return d, err
+}
+
+// Create implements channel.Store.
+func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) error {
+	if err := c.insert(ctx, row, userIDs); err != nil {
+		return fmt.Errorf("create channel: %w", err)
+	}
+	// The channel is made, whatever becomes of this: whoever needs the members does it again.
+	_ = c.write(ctx, func(ctx context.Context) error {
+		return c.settle(ctx, &channelDocument{ID: row.ChannelID, CreatedAt: row.CreatedAt, Joining: userIDs})
+	})
+	return nil
+}
+
+// insert makes a channel's document, with all its members joining.
+func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string) error {
+	maker := rand.Text()
+	doc := bson.D{
+		{Key: "_id", Value: row.ChannelID}, {Key: "members_only", Value: row.MembersOnly},
+		{Key: "created_by", Value: row.CreatedBy}, {Key: "created_at", Value: row.CreatedAt},
+		{Key: "head", Value: int64(0)}, {Key: "count", Value: int64(0)}, {Key: "last_message", Value: int64(0)},
+		{Key: "maker", Value: maker},
+	}
+	if len(userIDs) > 0 {
+		doc = append(doc, bson.E{Key: "joining", Value: userIDs})
+	}
+	if row.MembersOnly {
+		doc = append(doc, bson.E{Key: "changed", Value: bson.Timestamp{}}) // mongod fills it in
+	}
+	return c.write(ctx, func(ctx context.Context) error {
+		_, err := c.channels.InsertOne(ctx, doc)
+		if mongo.IsDuplicateKeyError(err) {
+			err = c.made(ctx, row.ChannelID, maker, err)
+		}
+		return err
+	})
+}
+
+// made tells whether a channel that clashed was made by this very call: nil if so, channel.ErrExists if by another, and the
+// clash itself if neither is to be seen yet.
+func (c *Channels) made(ctx context.Context, channelID, maker string, clash error) error {
+	return c.read(ctx, func(ctx context.Context) error {
+		var d channelDocument
+		err := c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
+		switch {
+		case errors.Is(err, mongo.ErrNoDocuments):
+			return clash
+		case err == nil && d.Maker != maker:
+			return channel.ErrExists
+		}
+		return err
+	})
+}
+
+// settle makes members of those who are joining.
+func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
+	if len(d.Joining) == 0 {
+		return nil
+	}
+	models := make([]mongo.WriteModel, len(d.Joining))
+	for i, userID := range d.Joining {
+		models[i] = mongo.NewUpdateOneModel().SetFilter(memberFilter(d.ID, userID)).SetUpsert(true).SetUpdate(
+			bson.D{{Key: "$setOnInsert", Value: bson.D{
+				{Key: "member", Value: true}, {Key: "joined_at", Value: d.CreatedAt},
+				{Key: "seq", Value: int64(0)}, {Key: "count", Value: int64(0)},
+			}}})
+	}
+	if _, err := c.members.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil {
+		return err
+	}
+	d.Joining = nil
+	_, err := c.channels.UpdateByID(ctx, d.ID, bson.D{{Key: "$unset", Value: bson.D{{Key: "joining", Value: ""}}}})
+	return err
+}
+
+// settleAll settles all channels that filter finds.
+func (c *Channels) settleAll(ctx context.Context, filter bson.D) error {
+	docs, err := c.list(ctx, filter)
+	if err != nil {
+		return err
+	}
+	for i := range docs {
+		if err := c.settle(ctx, &docs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads all channels that filter finds.
+func (c *Channels) list(ctx context.Context, filter bson.D) ([]channelDocument, error) {
+	cursor, err := c.channels.Find(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	var docs []channelDocument
+	err = cursor.All(ctx, &docs)
+	return docs, err
+}
+
+// Rows implements channel.Store.
+func (c *Channels) Rows(ctx context.Context, channelIDs []string) (map[string]channel.Row, error) {
+	rows := make(map[string]channel.Row, len(channelIDs))
+	if len(channelIDs) == 0 {
+		return rows, nil
+	}
+	err := c.read(ctx, func(ctx context.Context) error {
+		docs, err := c.list(ctx, anyOf("_id", channelIDs))
+		for i := range docs {
+			rows[docs[i].ID] = docs[i].row()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("rows of channels: %w", err)
+	}
+	return rows, nil
+}
+
+// anyOf finds what has one of values in a field.
+func anyOf(field string, values []string) bson.D {
+	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: values}}}}
+}

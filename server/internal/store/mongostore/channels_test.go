@@ -1,0 +1,268 @@
+package mongostore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/mongostore"
+	"github.com/parleyhq/parley/server/internal/store/storetest"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// nodes are two nodes over one store, each with a client of its own.
+type nodes struct {
+	*mongostore.Store
+	other *mongostore.Store
+}
+
+// Close closes both.
+func (n nodes) Close(ctx context.Context) error {
+	return errors.Join(n.Store.Close(ctx), n.other.Close(ctx))
+}
+
+func twoNodes(uri string) storetest.Factory {
+	return func(t *testing.T) func() message.Store {
+		cfg := mongostore.Config{URI: uri, Database: testkit.MongoDatabase(t)}
+		return func() message.Store { return nodes{open(t, cfg), open(t, cfg)} }
+	}
+}
+
+// anyNode takes each call to one node or the other.
+type anyNode [2]channel.Store
+
+func channelsOfAny(s message.Store) channel.Store {
+	n := s.(nodes)
+	return anyNode{n.Store.Channels(), n.other.Channels()}
+}
+
+func (n anyNode) one() channel.Store { return n[rand.IntN(2)] } //nolint:gosec // chance is enough
+
+func (n anyNode) Ensure(ctx context.Context, id string, now time.Time) (channel.Row, error) {
+	return n.one().Ensure(ctx, id, now)
+}
+
+func (n anyNode) Create(ctx context.Context, row channel.Row, userIDs []string) error {
+	return n.one().Create(ctx, row, userIDs)
+}
+
+func (n anyNode) Rows(ctx context.Context, ids []string) (map[string]channel.Row, error) {
+	return n.one().Rows(ctx, ids)
+}
+
+func (n anyNode) AddMembers(ctx context.Context, id string, userIDs []string, now time.Time) error {
+	return n.one().AddMembers(ctx, id, userIDs, now)
+}
+
+func (n anyNode) RemoveMembers(ctx context.Context, id string, userIDs []string, left int64) error {
+	return n.one().RemoveMembers(ctx, id, userIDs, left)
+}
+
+func (n anyNode) Members(ctx context.Context, id, after string, limit int) ([]channel.Member, error) {
+	return n.one().Members(ctx, id, after, limit)
+}
+
+func (n anyNode) Memberships(ctx context.Context, userID, after string, limit int) ([]channel.Member, error) {
+	return n.one().Memberships(ctx, userID, after, limit)
+}
+
+func (n anyNode) MembersOf(ctx context.Context, userID string, ids []string) (map[string]channel.Member, error) {
+	return n.one().MembersOf(ctx, userID, ids)
+}
+
+func (n anyNode) MarkRead(ctx context.Context, id, userID string, to channel.Cursor, join bool, now time.Time) (channel.Cursor, bool, error) {
+	return n.one().MarkRead(ctx, id, userID, to, join, now)
+}
+
+func (n anyNode) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
+	return n.one().Advance(ctx, moves, now)
+}
+
+func (n anyNode) Changes(ctx context.Context, after channel.Stamp) ([]channel.Change, channel.Stamp, error) {
+	return n.one().Changes(ctx, after)
+}
+
+func TestChannels(t *testing.T) {
+	t.Parallel()
+	storetest.RunChannels(t, twoNodes(testkit.MongoURI(t)), channelsOfAny)
+}
+
+// aboutChannels matches the requests of Channels, whatever they do.
+func aboutChannels(request []byte) bool {
+	return bytes.Contains(request, []byte("\x00channels\x00")) || bytes.Contains(request, []byte("\x00members\x00"))
+}
+
+// Lost replies make a call slow, and nothing else: what it does is done once.
+func TestChannelsThroughLostReplies(t *testing.T) {
+	t.Parallel()
+	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
+	p.LoseReplies(25, aboutChannels)
+	t.Cleanup(func() {
+		if t.Logf("%d replies lost", p.Lost()); p.Lost() < 20 {
+			t.Errorf("only %d replies were lost", p.Lost())
+		}
+	})
+	uri := "mongodb://" + p.Addr() + "/?directConnection=true"
+	storetest.RunChannels(t, func(t *testing.T) func() message.Store {
+		cfg := mongostore.Config{URI: uri, Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second}
+		return func() (s message.Store) {
+			// Making indexes is not retried by the driver.
+			testkit.Eventually(t, time.Minute, func() (err error) {
+				s, err = mongostore.Open(t.Context(), cfg)
+				return err
+			})
+			t.Cleanup(func() { _ = s.Close(context.Background()) })
+			return s
+		}
+	}, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
+}
+
+// TestChannelOfADeadMaker has a node die while it makes a channel: the channel is there with all its members, whatever is
+// asked of it first.
+func TestChannelOfADeadMaker(t *testing.T) {
+	t.Parallel()
+	s, _ := openFresh(t)
+	c := s.Channels()
+	ctx := t.Context()
+	made, now := time.UnixMilli(1_700_000_000_000).UTC(), time.UnixMilli(1_700_000_000_500).UTC()
+	users := []string{"$ann", "b.ob", "cem"}
+	five := channel.Cursor{Seq: 5, Count: 5}
+	for i, step := range []struct {
+		name string
+		do   func(id string) error
+		// cursor is $ann's, gone whether she is no member afterwards.
+		cursor channel.Cursor
+		gone   bool
+	}{
+		{name: "nothing", do: func(string) error { return nil }},
+		{name: "Ensure", do: func(id string) error { _, err := c.Ensure(ctx, id, now); return err }},
+		{name: "AddMembers", do: func(id string) error { return c.AddMembers(ctx, id, users[:1], now) }},
+		{name: "RemoveMembers", gone: true, do: func(id string) error { return c.RemoveMembers(ctx, id, users[:1], 3) }},
+		{name: "MarkRead", cursor: five, do: func(id string) error {
+			_, ok, err := c.MarkRead(ctx, id, users[0], five, false, now)
+			if !ok {
+				return fmt.Errorf("no member, %w", err)
+			}
+			return err
+		}},
+		{name: "Advance", cursor: five, do: func(id string) error {
+			return c.Advance(ctx, []channel.Advance{{ChannelID: id, Senders: map[string]channel.Cursor{users[0]: five}}}, now)
+		}},
+	} {
+		for _, read := range []string{"Members", "Memberships", "MembersOf"} {
+			id := fmt.Sprintf("c%d-%s", i, read)
+			row := channel.Row{ChannelID: id, MembersOnly: true, CreatedBy: "maker", CreatedAt: made}
+			if err := c.CreateAndDie(ctx, row, users); err != nil {
+				t.Fatal(err)
+			}
+			if err := step.do(id); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+			check := func(when string) {
+				var want []string
+				for _, u := range users {
+					if u != users[0] || !step.gone {
+						m := channel.Member{ChannelID: id, UserID: u, JoinedAt: made}
+						if u == users[0] {
+							m.Cursor = step.cursor
+						}
+						want = append(want, fmt.Sprint(m))
+					}
+				}
+				if d := cmp.Diff(want, membersBy(t, c, read, id, users)); d != "" {
+					t.Fatalf("%s after %s, %s (-want +got):\n%s", read, step.name, when, d)
+				}
+			}
+			check("by others")
+			if err := c.FinishLate(ctx, row, users); err != nil {
+				t.Fatal(err)
+			}
+			check("after the maker woke")
+		}
+	}
+}
+
+// membersBy reads who of users are members, by one of the three ways.
+func membersBy(t *testing.T, c *mongostore.Channels, way, id string, users []string) (found []string) {
+	t.Helper()
+	if way == "Members" {
+		all, err := c.Members(t.Context(), id, "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			found = append(found, fmt.Sprint(m))
+		}
+		return found
+	}
+	for _, u := range users {
+		var of map[string]channel.Member
+		var mine []channel.Member
+		var err error
+		if way == "MembersOf" {
+			of, err = c.MembersOf(t.Context(), u, []string{id})
+		} else {
+			mine, err = c.Memberships(t.Context(), u, "", 1000)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mine {
+			if m.ChannelID == id {
+				found = append(found, fmt.Sprint(m))
+			}
+		}
+		if m, ok := of[id]; ok {
+			found = append(found, fmt.Sprint(m))
+		}
+	}
+	return found
+}
+
+// A change may become visible after one with a higher time.
+func TestChangesGiveTheLastSecondsAgain(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	c := s.Channels()
+	_, place, err := c.Changes(t.Context(), channel.Stamp{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := bson.D{
+		{Key: "channel_id", Value: "room"}, {Key: "user_id", Value: "ann"}, {Key: "member", Value: false},
+		{Key: "changed", Value: bson.Timestamp{T: place.Hi - 4, I: 1}},
+	}
+	db := testkit.MongoClient(t, cfg.URI).Database(cfg.Database)
+	if _, err := db.Collection("members").InsertOne(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	changed, next, err := c.Changes(t.Context(), place)
+	want := []channel.Change{{ChannelID: "room", UserIDs: []string{"ann"}}}
+	if d := cmp.Diff(want, changed); err != nil || d != "" {
+		t.Fatalf("%v (-want +got):\n%s", err, d)
+	}
+	if next.Hi < place.Hi {
+		t.Errorf("the place went from %+v to %+v", place, next)
+	}
+}
+
+func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	epoch, err := open(t, cfg).NewEpoch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := s.StoredEpoch(t.Context()); err != nil || stored != epoch || stored == s.Identity().Epoch {
+		t.Errorf("stored epoch %s, %v, want %s; opened with %s", stored, err, epoch, s.Identity().Epoch)
+	}
+}

@@ -1,0 +1,183 @@
+package mongostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// MarkRead implements channel.Store. Nearly always it is one update; only where that finds nothing to move does it look
+// why.
+func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to channel.Cursor, join bool, now time.Time,
+) (cursor channel.Cursor, ok bool, err error) {
+	err = c.write(ctx, func(ctx context.Context) error {
+		moved, err := c.members.UpdateOne(ctx, movable(channelID, userID, to), moving(to))
+		if err != nil {
+			return err
+		}
+		if moved.MatchedCount == 1 {
+			cursor, ok = to, true
+			return nil
+		}
+		cursor, ok, err = c.readCursor(ctx, channelID, userID, to)
+		if err != nil || ok || !join {
+			return err
+		}
+		d, err := c.ensure(ctx, channelID, now)
+		if err != nil || d.MembersOnly {
+			return err
+		}
+		var member memberDocument
+		err = c.members.FindOneAndUpdate(ctx, memberFilter(channelID, userID), touching(joining(true, to, now)),
+			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&member)
+		cursor, ok = member.cursor(), err == nil
+		return err
+	})
+	if err != nil {
+		return channel.Cursor{}, false, fmt.Errorf("mark read: %w", err)
+	}
+	return cursor, ok, nil
+}
+
+// movable finds a member whose cursor is not that far; moving moves it.
+func movable(channelID, userID string, to channel.Cursor) bson.D {
+	return append(memberFilter(channelID, userID),
+		bson.E{Key: "member", Value: true}, bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: to.Seq}}})
+}
+
+func moving(to channel.Cursor) bson.D {
+	return bson.D{{Key: "$set", Value: bson.D{{Key: "seq", Value: to.Seq}, {Key: "count", Value: to.Count}}}}
+}
+
+// readCursor reads a member's cursor behind the fence, and moves it first if it is behind after all: he may have become a
+// member just now. An update that finds nothing to change waits for no majority, and a stopped primary that woke answers it
+// from its past.
+func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to channel.Cursor) (cursor channel.Cursor, ok bool, err error) {
+	err = c.read(ctx, func(ctx context.Context) error {
+		if _, _, err := c.find(ctx, channelID); err != nil {
+			return err
+		}
+		for {
+			var member memberDocument
+			filter := append(memberFilter(channelID, userID), bson.E{Key: "member", Value: true})
+			err := c.members.FindOne(ctx, filter).Decode(&member)
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if member.Seq >= to.Seq {
+				cursor, ok = member.cursor(), true
+				return nil
+			}
+			if _, err := c.members.UpdateOne(ctx, movable(channelID, userID, to), moving(to)); err != nil {
+				return err
+			}
+		}
+	})
+	return cursor, ok, err
+}
+
+// Advance implements channel.Store. Whatever the number of channels and senders it is three commands: one reads the rows,
+// one moves cursors, one moves rows.
+func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
+	if len(moves) == 0 {
+		return nil
+	}
+	err := c.write(ctx, func(ctx context.Context) error {
+		open, err := c.ensureAll(ctx, moves, now)
+		if err != nil {
+			return err
+		}
+		unordered := options.BulkWrite().SetOrdered(false) // all of them only move forward
+		if models := cursorModels(moves, open, now); len(models) > 0 {
+			if _, err := c.members.BulkWrite(ctx, models, unordered); err != nil {
+				return err
+			}
+		}
+		_, err = c.channels.BulkWrite(ctx, rowModels(moves), unordered)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("advance channels: %w", err)
+	}
+	return nil
+}
+
+// ensureAll makes the channels that are not there, sees to it that nobody is joining any of them, and tells which are
+// open.
+func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (open map[string]bool, err error) {
+	ids := make([]string, len(moves))
+	for i := range moves {
+		ids[i] = moves[i].ChannelID
+	}
+	for {
+		docs, err := c.list(ctx, anyOf("_id", ids))
+		if err != nil {
+			return nil, err
+		}
+		open = make(map[string]bool, len(docs))
+		for i := range docs {
+			if err := c.settle(ctx, &docs[i]); err != nil {
+				return nil, err
+			}
+			open[docs[i].ID] = !docs[i].MembersOnly
+		}
+		var models []mongo.WriteModel
+		for _, id := range ids {
+			if _, ok := open[id]; !ok {
+				models = append(models, mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).
+					SetUpdate(ensuring(now)).SetUpsert(true))
+			}
+		}
+		if len(models) == 0 {
+			return open, nil
+		}
+		if _, err := c.channels.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// cursorModels move the senders' cursors.
+func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) (models []mongo.WriteModel) {
+	for i := range moves {
+		m := &moves[i]
+		for userID, cursor := range m.Senders {
+			if !open[m.ChannelID] {
+				models = append(models, mongo.NewUpdateOneModel().SetFilter(movable(m.ChannelID, userID, cursor)).
+					SetUpdate(moving(cursor)))
+				continue
+			}
+			beyond := bson.D{{Key: "$gt", Value: bson.A{cursor.Seq, bson.D{{Key: "$ifNull", Value: bson.A{"$left", int64(0)}}}}}}
+			models = append(models, mongo.NewUpdateOneModel().SetFilter(memberFilter(m.ChannelID, userID)).
+				SetUpdate(joining(beyond, cursor, now)).SetUpsert(true))
+		}
+	}
+	return models
+}
+
+// rowModels move the channels' numbers: of a row, each only forward, and count with head.
+func rowModels(moves []channel.Advance) []mongo.WriteModel {
+	models := make([]mongo.WriteModel, len(moves))
+	for i := range moves {
+		m := &moves[i]
+		further := bson.D{{Key: "$gt", Value: bson.A{m.Head, "$head"}}}
+		models[i] = mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: m.ChannelID}}).SetUpdate(bson.A{
+			bson.D{{Key: "$set", Value: bson.D{
+				{Key: "head", Value: bson.D{{Key: "$max", Value: bson.A{"$head", m.Head}}}},
+				{Key: "count", Value: bson.D{{Key: "$cond", Value: bson.A{further, m.Count, "$count"}}}},
+				{Key: "last_message", Value: bson.D{{Key: "$max", Value: bson.A{"$last_message", m.LastMessage}}}},
+			}}},
+		})
+	}
+	return models
+}

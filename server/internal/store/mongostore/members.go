@@ -1,0 +1,181 @@
+package mongostore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// memberDocument is a user's place in a channel, or what is left of it when he is no member. One who was ever removed also
+// has `left`, the seq at which that was, and `changed`, when by mongod's time.
+type memberDocument struct {
+	ChannelID string    `bson:"channel_id"`
+	UserID    string    `bson:"user_id"`
+	Member    bool      `bson:"member"`
+	JoinedAt  time.Time `bson:"joined_at"`
+	Seq       int64     `bson:"seq"`
+	Count     int64     `bson:"count"`
+}
+
+func (d *memberDocument) row() channel.Member {
+	return channel.Member{ChannelID: d.ChannelID, UserID: d.UserID, JoinedAt: d.JoinedAt.UTC(), Cursor: d.cursor()}
+}
+
+func (d *memberDocument) cursor() channel.Cursor { return channel.Cursor{Seq: d.Seq, Count: d.Count} }
+
+func memberFilter(channelID, userID string) bson.D {
+	return bson.D{{Key: "channel_id", Value: channelID}, {Key: "user_id", Value: userID}}
+}
+
+// AddMembers implements channel.Store.
+func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error {
+	err := c.write(ctx, func(ctx context.Context) error {
+		if _, err := c.must(ctx, channelID); err != nil {
+			return err
+		}
+		return c.updateMembers(ctx, channelID, userIDs, touching(joining(true, channel.Cursor{}, now)))
+	})
+	if err != nil {
+		return fmt.Errorf("add members: %w", err)
+	}
+	return nil
+}
+
+// RemoveMembers implements channel.Store.
+func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error {
+	err := c.write(ctx, func(ctx context.Context) error {
+		if _, err := c.must(ctx, channelID); err != nil {
+			return err
+		}
+		return c.updateMembers(ctx, channelID, userIDs, bson.D{
+			{Key: "$set", Value: bson.D{{Key: "member", Value: false}}},
+			{Key: "$max", Value: bson.D{{Key: "left", Value: left}}},
+			{Key: "$currentDate", Value: bson.D{{Key: "changed", Value: bson.D{{Key: "$type", Value: "timestamp"}}}}},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("remove members: %w", err)
+	}
+	return nil
+}
+
+// updateMembers updates users' documents, which it makes if need be.
+func (c *Channels) updateMembers(ctx context.Context, channelID string, userIDs []string, update any) error {
+	if len(userIDs) == 0 {
+		return nil
+	}
+	models := make([]mongo.WriteModel, len(userIDs))
+	for i, userID := range userIDs {
+		models[i] = mongo.NewUpdateOneModel().SetFilter(memberFilter(channelID, userID)).SetUpdate(update).SetUpsert(true)
+	}
+	_, err := c.members.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	return err
+}
+
+// joining is the update of a user's document that makes him a member if the expression joins is true, and moves his cursor
+// if it is not that far. No id may get into it: one that begins with $ would be taken for a field.
+func joining(joins any, cursor channel.Cursor, now time.Time) bson.A {
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
+	member := op("$eq", "$member", true)
+	seq := op("$ifNull", "$seq", int64(0))
+	return bson.A{bson.D{{Key: "$set", Value: bson.D{
+		{Key: "member", Value: op("$or", member, joins)},
+		// Where there is no document yet, this is what makes joined_at.
+		{Key: "joined_at", Value: op("$cond", op("$and", op("$not", member), joins), now, op("$ifNull", "$joined_at", now))},
+		{Key: "seq", Value: op("$max", seq, cursor.Seq)},
+		{Key: "count", Value: op("$cond", op("$gt", cursor.Seq, seq), cursor.Count, op("$ifNull", "$count", int64(0)))},
+	}}}}
+}
+
+// touching makes an update always change something, so that its answer waits for a majority. An update that finds all as
+// it should be waits for nothing new, and a stopped primary that woke answers it from its past.
+func touching(update bson.A) bson.A {
+	n := bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$touched", int64(0)}}}, int64(1)}}}
+	return append(update, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: n}}}})
+}
+
+// Members implements channel.Store.
+func (c *Channels) Members(ctx context.Context, channelID, after string, limit int) ([]channel.Member, error) {
+	var found []channel.Member
+	err := c.read(ctx, func(ctx context.Context) (err error) {
+		if err := c.settleAll(ctx, bson.D{
+			{Key: "_id", Value: channelID}, {Key: "joining", Value: bson.D{{Key: "$exists", Value: true}}},
+		}); err != nil {
+			return err
+		}
+		found, err = c.findMembers(ctx, bson.D{
+			{Key: "channel_id", Value: channelID}, {Key: "user_id", Value: bson.D{{Key: "$gt", Value: after}}},
+			{Key: "member", Value: true},
+		}, "user_id", limit)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("members: %w", err)
+	}
+	return found, nil
+}
+
+// Memberships implements channel.Store.
+func (c *Channels) Memberships(ctx context.Context, userID, after string, limit int) ([]channel.Member, error) {
+	found, err := c.ofUser(ctx, userID, bson.D{{Key: "$gt", Value: after}}, limit)
+	if err != nil {
+		return nil, fmt.Errorf("memberships: %w", err)
+	}
+	return found, nil
+}
+
+// MembersOf implements channel.Store.
+func (c *Channels) MembersOf(ctx context.Context, userID string, channelIDs []string) (map[string]channel.Member, error) {
+	of := make(map[string]channel.Member, len(channelIDs))
+	if len(channelIDs) == 0 {
+		return of, nil
+	}
+	found, err := c.ofUser(ctx, userID, bson.D{{Key: "$in", Value: channelIDs}}, len(channelIDs))
+	if err != nil {
+		return nil, fmt.Errorf("members of: %w", err)
+	}
+	for _, m := range found {
+		of[m.ChannelID] = m
+	}
+	return of, nil
+}
+
+// ofUser reads a user's memberships of some channels.
+func (c *Channels) ofUser(ctx context.Context, userID string, channels bson.D, limit int) (found []channel.Member, err error) {
+	err = c.read(ctx, func(ctx context.Context) (err error) {
+		if err := c.settleAll(ctx, bson.D{{Key: "joining", Value: userID}}); err != nil {
+			return err
+		}
+		found, err = c.findMembers(ctx, bson.D{
+			{Key: "user_id", Value: userID}, {Key: "channel_id", Value: channels}, {Key: "member", Value: true},
+		}, "channel_id", limit)
+		return err
+	})
+	return found, err
+}
+
+// findMembers reads what filter finds, ascending by a field; at most limit, of which 0 is none.
+func (c *Channels) findMembers(ctx context.Context, filter bson.D, by string, limit int) ([]channel.Member, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	cursor, err := c.members.Find(ctx, filter, options.Find().SetSort(up(by)).SetLimit(int64(limit)))
+	if err != nil {
+		return nil, err
+	}
+	var docs []memberDocument
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, err
+	}
+	found := make([]channel.Member, len(docs))
+	for i := range docs {
+		found[i] = docs[i].row()
+	}
+	return found, nil
+}

@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+)
+
+// oddIDs are user ids that mean something to a database, in no order.
+var oddIDs = []string{
+	"zed", "$set", "a.b", "$$ROOT", "$where.x", "auth0|42", "ann@example.org", `"`, `\`, "{}", "~", "!", "A", "a", "aa", "a-", "$user_id", "'",
+}
+
+var memberContracts = []channelContract{
+	{"AddMembersOnce", addOnce},
+	{"MembersOfNoChannel", noChannel},
+	{"RemoveMembersEndsThem", removeEnds},
+	{"OddUserIDs", oddUsers},
+	{"MembersPageByPage", pageMembers},
+	{"MembershipsPageByPage", pageMemberships},
+	{"MembersOfAsked", membersOfAsked},
+}
+
+func addOnce(t *testing.T, c *channels) {
+	c.ensure(t, "lobby", 1)
+	must(t, c.AddMembers(t.Context(), "lobby", []string{"ann", "bob"}, at(2)))
+	must(t, c.AddMembers(t.Context(), "lobby", []string{"bob", "cem"}, at(3)))
+	must(t, c.AddMembers(t.Context(), "lobby", nil, at(4)))
+	for _, want := range []channel.Member{
+		{ChannelID: "lobby", UserID: "ann", JoinedAt: at(2)},
+		{ChannelID: "lobby", UserID: "bob", JoinedAt: at(2)},
+		{ChannelID: "lobby", UserID: "cem", JoinedAt: at(3)},
+	} {
+		c.wantMember(t, want)
+	}
+	c.wantNone(t, "lobby", "dan")
+}
+
+func noChannel(t *testing.T, c *channels) {
+	if err := c.AddMembers(t.Context(), "none", []string{"ann"}, at(1)); !errors.Is(err, channel.ErrNotFound) {
+		t.Fatalf("add: %v", err)
+	}
+	if err := c.RemoveMembers(t.Context(), "none", []string{"ann"}, 3); !errors.Is(err, channel.ErrNotFound) {
+		t.Fatalf("remove: %v", err)
+	}
+	c.wantNone(t, "none", "ann")
+	rows, err := c.Rows(t.Context(), []string{"none"})
+	must(t, err)
+	same(t, "rows", map[string]channel.Row{}, rows)
+}
+
+// A member who comes back is a new one, who has read what he had read.
+func removeEnds(t *testing.T, c *channels) {
+	c.create(t, "club", "ann", "bob")
+	cursor := channel.Cursor{Seq: 4, Count: 3}
+	for _, id := range []string{"ann", "bob"} {
+		_, _, err := c.MarkRead(t.Context(), "club", id, cursor, false, at(1))
+		must(t, err)
+	}
+	for range 2 {
+		must(t, c.RemoveMembers(t.Context(), "club", []string{"ann", "stranger"}, 5))
+		must(t, c.RemoveMembers(t.Context(), "club", nil, 5))
+		c.wantNone(t, "club", "ann")
+		c.wantNone(t, "club", "stranger")
+		c.wantMember(t, channel.Member{ChannelID: "club", UserID: "bob", JoinedAt: at(0), Cursor: cursor})
+	}
+	must(t, c.AddMembers(t.Context(), "club", []string{"ann", "stranger"}, at(7)))
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", JoinedAt: at(7), Cursor: cursor})
+	c.wantMember(t, channel.Member{ChannelID: "club", UserID: "stranger", JoinedAt: at(7)})
+}
+
+func oddUsers(t *testing.T, c *channels) {
+	for i, id := range oddIDs {
+		name := fmt.Sprintf("c%d", i)
+		c.ensure(t, name, 1)
+		must(t, c.AddMembers(t.Context(), name, []string{id}, at(2)))
+		c.wantMember(t, channel.Member{ChannelID: name, UserID: id, JoinedAt: at(2)})
+		must(t, c.RemoveMembers(t.Context(), name, []string{id}, 3))
+		c.wantNone(t, name, id)
+		advance := func(seq int64) {
+			must(t, c.Advance(t.Context(), []channel.Advance{{
+				ChannelID: name, Numbers: channel.Numbers{Head: seq, Count: seq}, Senders: map[string]channel.Cursor{id: {Seq: seq, Count: seq}},
+			}}, at(4)))
+		}
+		advance(3)
+		c.wantNone(t, name, id)
+		advance(4)
+		to, ok, err := c.MarkRead(t.Context(), name, id, channel.Cursor{Seq: 6, Count: 5}, true, at(5))
+		if err != nil || !ok || to != (channel.Cursor{Seq: 6, Count: 5}) {
+			t.Fatalf("mark read by %q: %v, %v, %v", id, to, ok, err)
+		}
+		c.wantMember(t, channel.Member{ChannelID: name, UserID: id, JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 5}})
+	}
+}
+
+func pageMembers(t *testing.T, c *channels) {
+	c.create(t, "club", oddIDs...)
+	c.create(t, "clubs", "not one of them")
+	must(t, c.RemoveMembers(t.Context(), "club", []string{"aa", "~"}, 1))
+	want := slices.DeleteFunc(slices.Sorted(slices.Values(oddIDs)), func(id string) bool { return id == "aa" || id == "~" })
+	for _, limit := range []int{1, 3, 100} {
+		var got []string
+		for after := ""; ; {
+			page, err := c.Members(t.Context(), "club", after, limit)
+			must(t, err)
+			for _, m := range page {
+				same(t, "member", channel.Member{ChannelID: "club", UserID: m.UserID, JoinedAt: at(0)}, m)
+				got = append(got, m.UserID)
+			}
+			if len(page) < limit {
+				break
+			}
+			if len(page) > limit {
+				t.Fatalf("%d members on a page of %d", len(page), limit)
+			}
+			after = page[limit-1].UserID
+		}
+		same(t, "user ids", want, got)
+	}
+	page, err := c.Members(t.Context(), "club", "aa", 1) // one who is no member any more
+	must(t, err)
+	same(t, "after one who left", []channel.Member{{ChannelID: "club", UserID: "ann@example.org", JoinedAt: at(0)}}, page)
+}
+
+func pageMemberships(t *testing.T, c *channels) {
+	var want []string
+	for i := range 11 {
+		name := fmt.Sprintf("c%d", i) // c10 is before c2
+		c.create(t, name, "$ann", "bob")
+		if i == 4 {
+			must(t, c.RemoveMembers(t.Context(), name, []string{"$ann"}, 1))
+			continue
+		}
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	for _, limit := range []int{1, 3, 100} {
+		var got []string
+		for after := ""; ; {
+			page, err := c.Memberships(t.Context(), "$ann", after, limit)
+			must(t, err)
+			for _, m := range page {
+				same(t, "member", channel.Member{ChannelID: m.ChannelID, UserID: "$ann", JoinedAt: at(0)}, m)
+				got = append(got, m.ChannelID)
+			}
+			if len(page) < limit {
+				break
+			}
+			after = page[limit-1].ChannelID
+		}
+		same(t, "channel ids", want, got)
+	}
+	none, err := c.Memberships(t.Context(), "nobody", "", 10)
+	must(t, err)
+	same(t, "of a stranger", []channel.Member{}, none)
+}
+
+func membersOfAsked(t *testing.T, c *channels) {
+	for _, id := range []string{"a", "b", "d"} {
+		c.create(t, id, "ann")
+	}
+	c.create(t, "other", "bob")
+	must(t, c.RemoveMembers(t.Context(), "b", []string{"ann"}, 1))
+	got, err := c.MembersOf(t.Context(), "ann", []string{"a", "b", "other", "none"})
+	must(t, err)
+	same(t, "memberships", map[string]channel.Member{"a": {ChannelID: "a", UserID: "ann", JoinedAt: at(0)}}, got)
+	got, err = c.MembersOf(t.Context(), "ann", nil)
+	must(t, err)
+	same(t, "of no channels", map[string]channel.Member{}, got)
+}
