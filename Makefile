@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 GO ?= go
 # Flags for `parleyd dev`, as in: make dev ARGS='--listen 127.0.0.1:9000'
 ARGS ?=
+# Flags for the fleet, as in: make fleet FLEET_ARGS='--nodes 5 --dir /tmp/fleet'
+FLEET_ARGS ?=
 # What `make test` and `make quick` run, and what they add to `go test`.
 PKG ?= ./...
 TESTFLAGS ?=
@@ -35,6 +37,11 @@ help: ## List the targets
 .PHONY: dev
 dev: build ## Build, then run a whole server with nothing else installed (ARGS='--listen ...')
 	@exec bin/parleyd dev $(ARGS)
+
+.PHONY: fleet
+fleet: build test-deps ## Run three nodes on a MongoDB set, Redis and a NATS cluster (FLEET_ARGS='--dir ... --env ...', or --help)
+	@$(GO) build -o bin/fleet ./hack/fleet
+	@exec bin/fleet --binary bin/parleyd $(FLEET_ARGS)
 
 .PHONY: build
 build: ## Build bin/parleyd and bin/parley

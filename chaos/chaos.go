@@ -156,7 +156,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 // start starts all clients.
 func (r *run) start(writeCtx, followCtx context.Context) error {
 	for i, addr := range r.addrs {
-		if err := r.startFollowers(followCtx, i, addr); err != nil {
+		if err := r.startFollowers(writeCtx, followCtx, i, addr); err != nil {
 			return err
 		}
 		for k := range r.load.Writers {
@@ -192,7 +192,7 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 
 // startFollowers starts the subscribers that begin at a node: one that stays there, one that moves, a raw one, and one
 // that joins and leaves.
-func (r *run) startFollowers(ctx context.Context, i int, addr string) error {
+func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) error {
 	for _, s := range []struct{ name, addr string }{
 		{fmt.Sprintf("pinned-%d", i), addr}, {fmt.Sprintf("roaming-%d", i), r.allAddrs(i)},
 	} {
@@ -218,7 +218,7 @@ func (r *run) startFollowers(ctx context.Context, i int, addr string) error {
 	if err != nil {
 		return err
 	}
-	r.writing.Go(func() { wanderer.wander(ctx) })
+	r.writing.Go(func() { wanderer.wander(writeCtx) })
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -164,4 +165,24 @@ func (s Step) String() string {
 		parts[i] = fmt.Sprintf("%s (node %d, +%s, for %s)", f.Name, f.Node, f.Delay, f.Hold)
 	}
 	return fmt.Sprintf("after %s: %s", s.Wait, strings.Join(parts, " and "))
+}
+
+// ParseCounts reads a list like "node-kill=3,nats-away".
+func ParseCounts(list string) (map[FaultName]int, error) {
+	counts := make(map[FaultName]int)
+	for part := range strings.SplitSeq(list, ",") {
+		name, number, ok := strings.Cut(part, "=")
+		n := 1
+		if ok {
+			var err error
+			if n, err = strconv.Atoi(number); err != nil || n < 0 {
+				return nil, fmt.Errorf("%q: want a fault and a number, as node-kill=3", part)
+			}
+		}
+		if _, known := LongPlan().Counts[FaultName(name)]; !known {
+			return nil, fmt.Errorf("no such fault: %s", name)
+		}
+		counts[FaultName(name)] = n
+	}
+	return counts, nil
 }

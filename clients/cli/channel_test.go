@@ -80,8 +80,13 @@ func TestChannels(t *testing.T) {
 	}
 	s.Kill()
 	for _, args := range [][]string{
-		{"channel", "list"}, {"channel", "members", "x"}, {"channel", "create", "x"}, {"channel", "add", "x", "y"},
-		{"channel", "remove", "x", "y"}, {"read", "x", "1"}, {"typing", "x"},
+		{"channel", "list"},
+		{"channel", "members", "x"},
+		{"channel", "create", "x"},
+		{"channel", "add", "x", "y"},
+		{"channel", "remove", "x", "y"},
+		{"read", "x", "1"},
+		{"typing", "x"},
 	} {
 		if got := run(t, s, append(args, "--timeout", "300ms")...); got.code != 1 || !strings.Contains(got.stderr, "refused") {
 			t.Errorf("%q on a dead server: exit code %d, stderr %q", args, got.code, got.stderr)

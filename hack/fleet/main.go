@@ -82,7 +82,7 @@ func serve(ctx context.Context, f flags, out io.Writer) error {
 		}
 		<-ctx.Done()
 		nodes.Wait()
-		fmt.Fprintln(out, "\nending")
+		_, _ = fmt.Fprintln(out, "\nending")
 	}
 	return errors.Join(err, fleet.Close())
 }

@@ -45,19 +45,14 @@ func Build(ctx context.Context, pkg, name string, args ...string) (string, error
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs that anyone may run
 		return "", err
 	}
-	tmp, err := os.MkdirTemp(dir, "build-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	out := filepath.Join(tmp, name)
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", out}, args...), pkg)...) //nolint:gosec // the rig's own
+	// Straight to its place: so nothing is linked when it is up to date, and else go build replaces it by a rename.
+	path := filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, args...), pkg)...) //nolint:gosec // the rig's own
 	cmd.Dir = root
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, text)
 	}
-	path := filepath.Join(dir, name)
-	return path, os.Rename(out, path)
+	return path, nil
 }
 
 // BuildNATS builds the nats-server that go.mod pins.

@@ -28,7 +28,7 @@ type Options struct {
 	// Nodes, MongoMembers and NATSServers are how many processes there are of each: 3 if 0. Of the last two 1 or 3.
 	Nodes, MongoMembers, NATSServers int
 	// Namespaced gives each node a network namespace. The process itself must run in one that is its own: see
-	// RunInNamespace.
+	// RunInNamespace. One such fleet at a time.
 	Namespaced bool
 	// Ports are the nodes' ports on loopback; the ops port is the next one. One that is taken or missing is replaced by a
 	// free one. Not used if Namespaced.
@@ -100,6 +100,6 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	return start(ctx, o)
 }
 
-// Close ends everything and removes a temporary Dir. Nodes are drained for up to 15 s, then killed; the engines too are
-// asked first. A second call does nothing.
+// Close ends everything and removes a temporary Dir. Nodes are drained for up to 15 s, then killed; the engines,
+// whose data is on disk, are not asked for long. A second call does nothing.
 func (f *Fleet) Close() error { return f.close() }

@@ -48,6 +48,7 @@ func (c caller) send(ctx context.Context, id string) (int64, error) {
 }
 
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	f, err := rig.Start(within(t, 2*time.Minute), rig.Options{Namespaced: true, Binary: os.Getenv("PARLEYD")})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (f *Fleet) layout() (*layout, error) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	l.Secret = hex.EncodeToString(secret)
-	if data, err = json.MarshalIndent(l, "", "\t"); err != nil {
+	if data, err = json.MarshalIndent(l, "", "\t"); err != nil { //nolint:gosec // the secret is what a later fleet needs
 		return nil, err
 	}
 	return l, os.WriteFile(path, data, 0o600)
@@ -181,18 +182,31 @@ func (f *Fleet) startNodes(ctx context.Context, l *layout) error {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
 	}
-	for _, n := range f.nodes {
-		if err := n.Start(); err != nil {
-			return err
-		}
+	// The first makes the collections and streams of a new store, and then all others are quick.
+	if err := f.startNode(ctx, f.nodes[0]); err != nil {
+		return err
 	}
-	for _, n := range f.nodes {
-		if err := n.Ready(ctx); err != nil {
-			return err
-		}
+	var g errgroup.Group
+	for _, n := range f.nodes[1:] {
+		g.Go(func() error { return f.startNode(ctx, n) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	f.options.Logger.InfoContext(ctx, "the nodes are ready", "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+// startNode starts a node and waits until it is ready. One that ends meanwhile is tried again, twice, as whatever runs
+// nodes in production does: on a busy machine an engine's first answers may be too late.
+func (f *Fleet) startNode(ctx context.Context, n *Node) error {
+	for try := 1; ; try++ {
+		err := n.Restart(ctx)
+		if err == nil || n.Running() || try == 3 {
+			return err
+		}
+		f.options.Logger.WarnContext(ctx, "a node ended while it started, and is tried again", "node", n.index, "error", err)
+	}
 }
 
 // addNode prepares a node, and its network if it has one.
@@ -253,8 +267,8 @@ func (f *Fleet) close() error {
 	}
 	wg.Wait()
 	var errs []error
-	for i := len(f.undo) - 1; i >= 0; i-- {
-		errs = append(errs, f.undo[i]())
+	for _, undo := range slices.Backward(f.undo) {
+		errs = append(errs, undo())
 	}
 	f.undo = nil
 	return errors.Join(errs...)

@@ -36,6 +36,8 @@ type channel struct {
 	tentative bool
 	// lost is true once the channel's last event has arrived: no stream is asked for it any more.
 	lost bool
+	// replaced is the lost channel of this id that makes way, as long as this one is tentative.
+	replaced *channel
 	// holes counts how often entries after seq were skipped.
 	holes int
 

@@ -95,10 +95,10 @@ func TestEndpointsAvoidForLongerEachTime(t *testing.T) {
 	t.Parallel()
 	e, now := fleetOf(2)
 	n := e.pick()
-	for i, want := range []time.Duration{5, 10, 20, 30, 30} {
+	for i, want := range []int{5, 10, 20, 30, 30} {
 		e.fail(n)
 		e.fail(n)
-		if got := n.avoided.Sub(*now); got != want*time.Second {
+		if got := n.avoided.Sub(*now); got != time.Duration(want)*time.Second {
 			t.Errorf("failure %d: avoided for %s, want %d s", i+1, got, want)
 		}
 		*now = n.avoided
@@ -120,7 +120,7 @@ func TestJudge(t *testing.T) {
 	defer cancel()
 	wire := func(code connect.Code, retryable bool) error { return &Error{Code: code, Retryable: retryable} }
 	for name, one := range map[string]struct {
-		ctx    context.Context //nolint:containedctx // a row of the table
+		ctx    context.Context
 		took   time.Duration
 		err    error
 		failed bool

@@ -177,7 +177,10 @@ func TestChannelsAndCursors(t *testing.T) {
 	if want := []string{"mine-0", "mine-1", "mine-2", "mine-3", "mine-4", "other-1"}; !slices.Equal(ids, want) {
 		t.Errorf("channels %v, want %v", ids, want)
 	}
-	for range c.Channels(ctx) {
+	for _, err := range c.Channels(ctx) {
+		if err != nil {
+			t.Errorf("channels: %v", err)
+		}
 		break // Leaving early is fine.
 	}
 	// What a list told of a channel's head is what History asks for at least.

@@ -112,15 +112,19 @@ func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscr
 // insert adds a channel that is not there yet, or was lost, and reports whether it did.
 func (s *Subscription) insert(start Start) bool {
 	id := start.position.ChannelID
-	if known := s.channels[id]; known != nil {
-		if !known.lost {
-			return false
-		}
-		s.delete(id)
+	known := s.channels[id]
+	if known != nil && !known.lost {
+		return false
 	}
-	s.channels[id] = newChannel(start)
-	s.order = append(s.order, id)
+	s.delete(id)
+	s.put(newChannel(start))
+	s.channels[id].replaced = known
 	return true
+}
+
+func (s *Subscription) put(ch *channel) {
+	s.channels[ch.id] = ch
+	s.order = append(s.order, ch.id)
 }
 
 func (s *Subscription) delete(id string) {
@@ -176,11 +180,18 @@ func (s *Subscription) hand(q queued) (bool, error) {
 	if s.closed {
 		return false, ErrClosed
 	}
-	if s.channels[q.ChannelID] != q.channel {
+	current := s.channels[q.ChannelID]
+	// A channel that was lost goes on being told of until the one that is to take its place is sure.
+	making := current != nil && current.tentative && current.replaced == q.channel
+	if current != q.channel && !making {
 		return false, nil
 	}
 	q.channel.hand(q.Event)
-	if q.Kind == EventLost {
+	switch {
+	case q.Kind != EventLost:
+	case making:
+		current.replaced = nil
+	default:
 		s.delete(q.ChannelID)
 	}
 	return true, nil

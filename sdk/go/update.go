@@ -51,9 +51,12 @@ func (s *Subscription) settle(current *stream, added []*channel, err error) {
 	for _, ch := range added {
 		if err != nil {
 			s.delete(ch.id)
+			if ch.replaced != nil {
+				s.put(ch.replaced)
+			}
 			continue
 		}
-		ch.tentative = false
+		ch.tentative, ch.replaced = false, nil
 		if !ch.onStream && !ch.lost && s.stream != nil && s.stream != current && s.stream.session != "" {
 			// The stream that took the channel has gone, and the one after it began without.
 			s.stream.cancel(errResubscribe)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -67,9 +68,14 @@ func TestAccess(t *testing.T) {
 		channel string
 		refused bool
 	}{
-		{ada, "open", false}, {bob, "open", false}, {boss, "open", false},
-		{ada, "closed", false}, {bob, "closed", true}, {boss, "closed", false},
-		{ada, "none", false}, {bob, "none", false},
+		{ada, "open", false},
+		{bob, "open", false},
+		{boss, "open", false},
+		{ada, "closed", false},
+		{bob, "closed", true},
+		{boss, "closed", false},
+		{ada, "none", false},
+		{bob, "none", false},
 		{can("x", "closed", ident.Send), "closed", true},
 		{can("x", "other", ident.Manage), "closed", true}, // manages another
 	} {
@@ -154,27 +160,32 @@ func TestFirstSendMakesTheRowOnce(t *testing.T) {
 // A caller's own deadline ends its wait, not the others'.
 func TestEnsureIsNotEndedByOneCaller(t *testing.T) {
 	t.Parallel()
-	b := setupAccess(t)
-	began, gate := make(chan struct{}), make(chan struct{})
-	b.store.script(func(ctx context.Context, _ string) error {
-		close(began)
-		<-gate
-		return ctx.Err()
-	}, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- b.access.ForSend(ctx, ada, "new") }()
-	<-began
-	go func() { second <- b.access.ForSend(t.Context(), bob, "new") }()
-	cancel()
-	if err := <-first; !fault.Is(err, fault.DeadlinePassed) {
-		t.Errorf("the one that left: %v", err)
-	}
-	b.store.script(nil, nil)
-	close(gate)
-	if err := <-second; err != nil {
-		t.Errorf("the one that stayed: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := setupAccess(t)
+		gate := make(chan struct{})
+		b.store.script(func(ctx context.Context, _ string) error {
+			<-gate
+			return ctx.Err()
+		}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- b.access.ForSend(ctx, ada, "new") }()
+		synctest.Wait()
+		go func() { second <- b.access.ForSend(t.Context(), bob, "new") }()
+		synctest.Wait()
+		cancel()
+		if err := <-first; !fault.Is(err, fault.DeadlinePassed) {
+			t.Errorf("the one that left: %v", err)
+		}
+		close(gate)
+		if err := <-second; err != nil {
+			t.Errorf("the one that stayed: %v", err)
+		}
+		if n := b.store.called("Ensure"); n != 1 {
+			t.Errorf("%d calls of the store", n)
+		}
+	})
 }
 
 func TestMembershipIsBelievedForAWhile(t *testing.T) {

@@ -228,7 +228,7 @@ func (f *fakeStore) Advance(ctx context.Context, moves []Advance, now time.Time)
 
 func (f *fakeStore) Changes(ctx context.Context, after Stamp) (cs []Change, next Stamp, err error) {
 	err = f.do(ctx, "Changes", func() error {
-		next = Stamp{Hi: 1, Lo: uint32(len(f.changes))} //nolint:gosec // few
+		next = Stamp{Hi: 1, Lo: uint32(len(f.changes))}
 		if after != (Stamp{}) {
 			cs = slices.Clone(f.changes[after.Lo:])
 		}

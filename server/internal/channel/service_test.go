@@ -45,7 +45,7 @@ func as(t *testing.T, p *ident.Principal) context.Context {
 
 // members gives a channel's members as they are stored.
 func (b *serviceBundle) members(channelID string) []string {
-	ms, _ := b.store.Members(context.Background(), channelID, "", 10_000) //nolint:forbidigo // in memory
+	ms, _ := b.store.Members(context.Background(), channelID, "", 10_000)
 	var ids []string
 	for _, m := range ms {
 		ids = append(ids, m.UserID)

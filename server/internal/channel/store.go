@@ -21,7 +21,7 @@ type Stamp struct {
 // durable (Mongo: majority and journaled; embedded: fsync'd) and is seen by every read of any node that begins
 // afterwards, unless the method says otherwise. After an error of a write, other than the named ones, its outcome is
 // unknown; each may be repeated. Times are kept in milliseconds, in UTC.
-type Store interface {
+type Store interface { //nolint:interfacebloat // the whole contract; callers may take a part
 	// Ensure gives the channel's row, and makes an open one if there is none.
 	Ensure(ctx context.Context, channelID string, now time.Time) (Row, error)
 	// Create makes a channel with its members, all or nothing, or fails with ErrExists. Row.Numbers are not looked at. A

@@ -223,7 +223,7 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 
 func (w *Watcher) poll(ctx context.Context, now time.Time) {
 	w.polling = true
-	w.nextAt = now.Add(w.cfg.Interval - rand.N(w.cfg.Interval/5+1)) //nolint:gosec // to spread nodes
+	w.nextAt = now.Add(w.cfg.Interval - rand.N(w.cfg.Interval/5+1))
 	place := w.place
 	w.running.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)

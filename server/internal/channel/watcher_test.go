@@ -297,10 +297,32 @@ func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
 	})
 }
 
-// A hint drops what is remembered, at once.
-func TestHintForgets(t *testing.T) {
+// A store that is slow all the time only costs a member nothing either, though changes of late are looked at again.
+func TestWatcherBearsASlowStore(t *testing.T) {
+	t.Parallel()
+	for at := range 10 {
+		watch(t, func(b *watchBundle) {
+			pass(time.Duration(at) * 50 * time.Millisecond)
+			b.store.script(func(_ context.Context, call string) error {
+				if call == "MembersOf" {
+					<-time.After(350 * time.Millisecond)
+				}
+				return nil
+			}, nil)
+			for range 5 {
+				b.watcher.Hint(Change{"closed", []string{"ada"}})
+				pass(777 * time.Millisecond)
+			}
+			b.wantLost(t, 0)
+		})
+	}
+}
+
+// A hint drops what is remembered, at once, and a poll does.
+func TestChangesAreForgotten(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
+		b.access.cfg.MaxAge = time.Hour
 		for _, tell := range []func(Change){b.watcher.Hint, func(Change) { pass(510 * time.Millisecond) }} {
 			b.add(t, "closed", "bob")
 			if err := b.access.ForRead(t.Context(), bob, "closed"); err != nil {

@@ -24,9 +24,8 @@ type forward struct {
 	// doubtful are the channels of which the home may have got drafts that it has not answered for, and may append them at
 	// any later time.
 	doubtful map[string]bool
-	// failed are the channels that met a failure which may pass, each with what its later drafts are told: nothing may be
-	// stored of them.
-	failed map[string]*fault.Error
+	// failed are the channels that met a failure which may pass: nothing may be stored of their later drafts.
+	failed map[string]bool
 }
 
 // errAnswer says that an answer can't be what it should be.
@@ -39,7 +38,7 @@ func (f *forward) run(ctx context.Context) {
 		return
 	}
 	f.outs = make([]message.Outcome, len(f.drafts))
-	f.doubtful, f.failed = make(map[string]bool), make(map[string]*fault.Error)
+	f.doubtful, f.failed = make(map[string]bool), make(map[string]bool)
 	open := make([]int, len(f.drafts)) // the drafts that have no outcome yet
 	for i := range open {
 		open[i] = i
@@ -140,11 +139,11 @@ func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
 		if !ok || !e.Retryable() {
 			continue
 		}
-		if f.failed[id] == nil && homesOwn(e.Reason) {
+		if !f.failed[id] && homesOwn(e.Reason) {
 			here[id] = true
 		}
 		if !here[id] {
-			f.fail(id, e)
+			f.failed[id] = true
 			continue
 		}
 		if e.Reason == fault.OutcomeUnknown {
@@ -166,25 +165,14 @@ func homesOwn(reason fault.Reason) bool {
 	}
 }
 
-// fail remembers that nothing more may be stored of a channel, and what its later drafts are told.
-func (f *forward) fail(channelID string, e *fault.Error) {
-	if f.failed[channelID] != nil {
-		return
-	}
-	f.failed[channelID] = fault.New(fault.Aborted, fault.BatchAborted,
-		"an earlier item of the channel failed; nothing of this one was stored")
-	if e.Reason == fault.OutcomeUnknown {
-		f.failed[channelID] = unsureEntry(e)
-	}
-}
-
 // settleFailed settles a draft of a failed channel.
 func (f *forward) settleFailed(i int) bool {
-	e := f.failed[f.drafts[i].ChannelID]
-	if e != nil {
-		f.outs[i] = message.Outcome{Err: e}
+	if !f.failed[f.drafts[i].ChannelID] {
+		return false
 	}
-	return e != nil
+	f.outs[i] = message.Outcome{Err: fault.New(fault.Aborted, fault.BatchAborted,
+		"an earlier item of the channel failed; nothing of this one was stored")}
+	return true
 }
 
 // appendHere appends drafts by this node. What fails now and may have reached the home is of unknown outcome: the home

@@ -318,6 +318,23 @@ func TestWhatAHomeCannotStoreIsWrittenHere(t *testing.T) {
 	}
 }
 
+func TestNothingIsStoredAfterAFailureThatMayPass(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, WriterConfig{})
+	r.home.fail = func(d *message.Draft) error {
+		switch d.MsgID {
+		case "m0":
+			return fault.New(fault.ResourceExhausted, fault.RateLimited, "too much")
+		case "m1", "m2": // written here, far1's would come before m0
+			return fault.New(fault.Unavailable, fault.ShuttingDown, "ends")
+		}
+		return nil
+	}
+	ds := drafts("far1", "far1", "far2")
+	expect(t, "outcomes", []string{"RATE_LIMITED", "SHUTTING_DOWN", "ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
+	expect(t, "here", [][]string{{"m2"}}, r.here.all())
+}
+
 func TestOtherFaultsOfAHomePassThrough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, WriterConfig{})

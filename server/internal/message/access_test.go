@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
@@ -188,5 +189,27 @@ func TestCountAtAndMessageAt(t *testing.T) {
 	}
 	if m, ok, err := b.reader.MessageAt(t.Context(), "c", 5); err != nil || !ok || m.Seq != 5 {
 		t.Errorf("behind a lagging read: %+v, %t, %v", m, ok, err)
+	}
+}
+
+// hangingLog answers no read of entries.
+type hangingLog struct{ *fakeStore }
+
+func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, error) {
+	<-ctx.Done()
+	return nil, fmt.Errorf("find: %w", ctx.Err())
+}
+
+// The end of a reader's own patience is the store's fault, the end of the caller's is its deadline.
+func TestWhosePatienceEnds(t *testing.T) {
+	t.Parallel()
+	r := NewReader(hangingLog{newFakeStore()}, nil, testEpoch, ReaderConfig{Patience: 10 * time.Millisecond})
+	if _, err := r.CountAt(t.Context(), "c", 1); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("the reader's: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.CountAt(ctx, "c", 1); !fault.Is(err, fault.DeadlinePassed) {
+		t.Errorf("the caller's: %v", err)
 	}
 }

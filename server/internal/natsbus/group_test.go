@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -14,19 +15,25 @@ import (
 func TestGroupsAreIndependent(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 500 * time.Millisecond})
-	publish(t, bus, sent("room", 1, 3))
+	publish(t, bus, sent("room", 1, 9))
 	var cached, moved inbox
 	consumeGroup(t, bus.Group(CacheGroup, 0), 0, into(&cached))
-	cached.wait(t, 1, 2, 3)
+	cached.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
 	// The second one begins at the beginning, whatever the first one has done.
-	stop := consumeGroup(t, bus.Group(ChannelGroup, 2), 0, into(&moved))
-	moved.wait(t, 1, 2, 3)
+	stop := consumeGroup(t, bus.Group(ChannelGroup, 2), 0, func(_ context.Context, events []message.Event) error {
+		if len(events) > 2 {
+			t.Errorf("%d events at once", len(events))
+		}
+		moved.put(events...)
+		return nil
+	})
+	moved.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	stop()
-	publish(t, bus, sent("room", 4, 5))
-	cached.wait(t, 1, 2, 3, 4, 5)
+	publish(t, bus, sent("room", 10, 11))
+	cached.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 	consumeGroup(t, bus.Group(ChannelGroup, 2), 0, into(&moved))
-	moved.wait(t, 1, 2, 3, 4, 5)
+	moved.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 	for _, name := range []string{"redis_cache_group_0", "channel_group_0"} {
 		if _, err := bus.js.Consumer(t.Context(), streamName, name); err != nil {
 			t.Errorf("%s: %v", name, err)

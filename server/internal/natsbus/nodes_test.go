@@ -192,6 +192,40 @@ func TestServeWaitsForWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+func TestNoRequestIsLostWhenServingEnds(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	a, b := connect(t, Config{URL: url}), connect(t, Config{URL: url})
+	for range 5 {
+		cancel := serve(t, b, "B", "append", echo)
+		var asking sync.WaitGroup
+		var n atomic.Int64
+		for range 16 {
+			asking.Go(func() {
+				for {
+					_, err := ask(t, a, 5*time.Second, "B", "append", "x")
+					if errors.Is(err, cluster.ErrNobody) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					n.Add(1)
+				}
+			})
+		}
+		testkit.Eventually(t, patience, func() error {
+			if n.Load() < 100 {
+				return errors.New("nothing was served yet")
+			}
+			return nil
+		})
+		cancel()
+		asking.Wait()
+	}
+}
+
 func TestTooManyRequestsAreDropped(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})

@@ -46,12 +46,22 @@ func TestTypingReachesSubscribersOfTheChannelOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := peer.PublishTyping("room", "end"); err != nil {
+		t.Fatal(err)
+	}
+	if user := <-room; user != "end" {
+		t.Errorf("%q came through", user)
+	}
 	for _, channelID := range []string{"", "*", ">", "a.b", "a b"} {
 		if err := peer.PublishTyping(channelID, "ann"); err == nil {
 			t.Errorf("published to channel %q", channelID)
 		}
 	}
+	subscriptions := bus.nc.NumSubscriptions()
 	cancel()
+	if n := subscriptions - bus.nc.NumSubscriptions(); n != 2 {
+		t.Errorf("cancel ended %d subscriptions", n)
+	}
 	if err := peer.PublishTyping("room", "late"); err != nil {
 		t.Fatal(err)
 	}

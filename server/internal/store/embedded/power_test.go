@@ -270,7 +270,8 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 		{"Create", func(*Channels) error { return nil }, []channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}}, 0},
 		{
 			"AddMembers", func(c *Channels) error { return c.AddMembers(ctx, "club", []string{"bob"}, now) },
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}, {ChannelID: "club", UserID: "bob", JoinedAt: now}}, 0,
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now}, {ChannelID: "club", UserID: "bob", JoinedAt: now}},
+			0,
 		},
 		{"RemoveMembers", func(c *Channels) error { return c.RemoveMembers(ctx, "club", []string{"ann"}, 3) }, nil, 0},
 		{
@@ -278,7 +279,8 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 				_, _, err := c.MarkRead(ctx, "club", "ann", cursor, false, now)
 				return err
 			},
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}}, 0,
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}},
+			0,
 		},
 		{
 			"Advance", func(c *Channels) error {
@@ -286,7 +288,8 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 					ChannelID: "club", Numbers: channel.Numbers{Head: 9}, Senders: map[string]channel.Cursor{"ann": cursor},
 				}}, now)
 			},
-			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}}, 9,
+			[]channel.Member{{ChannelID: "club", UserID: "ann", JoinedAt: now, Cursor: cursor}},
+			9,
 		},
 	} {
 		t.Run(step.name, func(t *testing.T) {

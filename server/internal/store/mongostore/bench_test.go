@@ -113,7 +113,7 @@ func BenchmarkThreeNodes(b *testing.B) {
 					for n := 0; ctx.Err() == nil; n++ {
 						id := fmt.Sprintf("%d-%d", i, n)
 						out := writers[i%nodes].Append(context.WithoutCancel(ctx), []message.Draft{{
-							ChannelID: mine[rand.IntN(len(mine))], MsgID: id, FromID: "ann", MsgType: "text", //nolint:gosec // chance is enough
+							ChannelID: mine[rand.IntN(len(mine))], MsgID: id, FromID: "ann", MsgType: "text",
 							Content: "text", ClientMsgID: id,
 						}})
 						if out[0].Err != nil {

@@ -137,8 +137,11 @@ func (c *Channels) ensure(ctx context.Context, channelID string, now time.Time) 
 // ensuring is the update that makes an open channel where there is none.
 func ensuring(now time.Time) bson.D {
 	return bson.D{{Key: "$setOnInsert", Value: bson.D{
-		{Key: "members_only", Value: false}, {Key: "created_at", Value: now}, {Key: "head", Value: int64(0)},
-		{Key: "count", Value: int64(0)}, {Key: "last_message", Value: int64(0)},
+		{Key: "members_only", Value: false},
+		{Key: "created_at", Value: now},
+		{Key: "head", Value: int64(0)},
+		{Key: "count", Value: int64(0)},
+		{Key: "last_message", Value: int64(0)},
 	}}}
 }
 
@@ -156,19 +159,19 @@ func (c *Channels) find(ctx context.Context, channelID string) (d channelDocumen
 }
 
 // must is find where a channel has to be: it is looked for again behind the fence, and then is channel.ErrNotFound.
-func (c *Channels) must(ctx context.Context, channelID string) (channelDocument, error) {
-	d, ok, err := c.find(ctx, channelID)
+func (c *Channels) must(ctx context.Context, channelID string) error {
+	_, ok, err := c.find(ctx, channelID)
 	if err != nil || ok {
-		return d, err
+		return err
 	}
 	err = c.read(ctx, func(ctx context.Context) error {
-		d, ok, err = c.find(ctx, channelID)
+		_, ok, err = c.find(ctx, channelID)
 		return err
 	})
 	if err == nil && !ok {
 		err = channel.ErrNotFound
 	}
-	return d, err
+	return err
 }
 
 // Create implements channel.Store.
@@ -187,9 +190,13 @@ func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string
 func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string) error {
 	maker := rand.Text()
 	doc := bson.D{
-		{Key: "_id", Value: row.ChannelID}, {Key: "members_only", Value: row.MembersOnly},
-		{Key: "created_by", Value: row.CreatedBy}, {Key: "created_at", Value: row.CreatedAt},
-		{Key: "head", Value: int64(0)}, {Key: "count", Value: int64(0)}, {Key: "last_message", Value: int64(0)},
+		{Key: "_id", Value: row.ChannelID},
+		{Key: "members_only", Value: row.MembersOnly},
+		{Key: "created_by", Value: row.CreatedBy},
+		{Key: "created_at", Value: row.CreatedAt},
+		{Key: "head", Value: int64(0)},
+		{Key: "count", Value: int64(0)},
+		{Key: "last_message", Value: int64(0)},
 		{Key: "maker", Value: maker},
 	}
 	if len(userIDs) > 0 {
@@ -232,8 +239,10 @@ func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 	for i, userID := range d.Joining {
 		models[i] = mongo.NewUpdateOneModel().SetFilter(memberFilter(d.ID, userID)).SetUpsert(true).SetUpdate(
 			bson.D{{Key: "$setOnInsert", Value: bson.D{
-				{Key: "member", Value: true}, {Key: "joined_at", Value: d.CreatedAt},
-				{Key: "seq", Value: int64(0)}, {Key: "count", Value: int64(0)},
+				{Key: "member", Value: true},
+				{Key: "joined_at", Value: d.CreatedAt},
+				{Key: "seq", Value: int64(0)},
+				{Key: "count", Value: int64(0)},
 			}}})
 	}
 	if _, err := c.members.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil {

@@ -45,7 +45,7 @@ func channelsOfAny(s message.Store) channel.Store {
 	return anyNode{n.Store.Channels(), n.other.Channels()}
 }
 
-func (n anyNode) one() channel.Store { return n[rand.IntN(2)] } //nolint:gosec // chance is enough
+func (n anyNode) one() channel.Store { return n[rand.IntN(2)] }
 
 func (n anyNode) Ensure(ctx context.Context, id string, now time.Time) (channel.Row, error) {
 	return n.one().Ensure(ctx, id, now)
@@ -238,7 +238,9 @@ func TestChangesGiveTheLastSecondsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := bson.D{
-		{Key: "channel_id", Value: "room"}, {Key: "user_id", Value: "ann"}, {Key: "member", Value: false},
+		{Key: "channel_id", Value: "room"},
+		{Key: "user_id", Value: "ann"},
+		{Key: "member", Value: false},
 		{Key: "changed", Value: bson.Timestamp{T: place.Hi - 4, I: 1}},
 	}
 	db := testkit.MongoClient(t, cfg.URI).Database(cfg.Database)
@@ -264,5 +266,52 @@ func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
 	}
 	if stored, err := s.StoredEpoch(t.Context()); err != nil || stored != epoch || stored == s.Identity().Epoch {
 		t.Errorf("stored epoch %s, %v, want %s; opened with %s", stored, err, epoch, s.Identity().Epoch)
+	}
+}
+
+// A maker who is told that a new primary is chosen, after his channel was made, knows it again as his own.
+func TestCreateThroughAChangeOfPrimary(t *testing.T) {
+	t.Parallel()
+	const app = "maker"
+	s := open(t, mongostore.Config{URI: ownURI(t, app), Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second})
+	lift := failCommand(t, app, bson.D{{Key: "times", Value: 1}}, bson.D{
+		{Key: "failCommands", Value: bson.A{"insert"}},
+		{Key: "errorLabels", Value: bson.A{}}, // so that the driver does not repeat it itself
+		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "a primary steps down"}}},
+	})
+	row := channel.Row{ChannelID: "room", CreatedBy: "ann", CreatedAt: time.UnixMilli(1).UTC()}
+	err := s.Channels().Create(t.Context(), row, []string{"ann"})
+	lift()
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.Channels().Create(t.Context(), row, []string{"ann"}); !errors.Is(err, channel.ErrExists) {
+		t.Errorf("create again: %v", err)
+	}
+}
+
+// An update that changes nothing waits for no majority, so what is answered by one may be the past of a primary that was
+// stopped.
+func TestAddingAMemberAgainIsAWrite(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	c := s.Channels()
+	members := testkit.MongoClient(t, cfg.URI).Database(cfg.Database).Collection("members")
+	if _, err := c.Ensure(t.Context(), "room", time.UnixMilli(1)); err != nil {
+		t.Fatal(err)
+	}
+	var last bson.Raw
+	for range 3 {
+		if err := c.AddMembers(t.Context(), "room", []string{"ann"}, time.UnixMilli(2)); err != nil {
+			t.Fatal(err)
+		}
+		now, err := members.FindOne(t.Context(), bson.D{{Key: "user_id", Value: "ann"}}).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(now, last) {
+			t.Fatalf("nothing was written: %s", now)
+		}
+		last = now
 	}
 }

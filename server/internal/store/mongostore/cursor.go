@@ -59,7 +59,8 @@ func moving(to channel.Cursor) bson.D {
 // readCursor reads a member's cursor behind the fence, and moves it first if it is behind after all: he may have become a
 // member just now. An update that finds nothing to change waits for no majority, and a stopped primary that woke answers it
 // from its past.
-func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to channel.Cursor) (cursor channel.Cursor, ok bool, err error) {
+func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to channel.Cursor,
+) (cursor channel.Cursor, ok bool, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
 		if _, _, err := c.find(ctx, channelID); err != nil {
 			return err

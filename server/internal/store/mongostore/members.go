@@ -36,7 +36,7 @@ func memberFilter(channelID, userID string) bson.D {
 // AddMembers implements channel.Store.
 func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []string, now time.Time) error {
 	err := c.write(ctx, func(ctx context.Context) error {
-		if _, err := c.must(ctx, channelID); err != nil {
+		if err := c.must(ctx, channelID); err != nil {
 			return err
 		}
 		return c.updateMembers(ctx, channelID, userIDs, touching(joining(true, channel.Cursor{}, now)))
@@ -50,7 +50,7 @@ func (c *Channels) AddMembers(ctx context.Context, channelID string, userIDs []s
 // RemoveMembers implements channel.Store.
 func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs []string, left int64) error {
 	err := c.write(ctx, func(ctx context.Context) error {
-		if _, err := c.must(ctx, channelID); err != nil {
+		if err := c.must(ctx, channelID); err != nil {
 			return err
 		}
 		return c.updateMembers(ctx, channelID, userIDs, bson.D{
@@ -110,7 +110,8 @@ func (c *Channels) Members(ctx context.Context, channelID, after string, limit i
 			return err
 		}
 		found, err = c.findMembers(ctx, bson.D{
-			{Key: "channel_id", Value: channelID}, {Key: "user_id", Value: bson.D{{Key: "$gt", Value: after}}},
+			{Key: "channel_id", Value: channelID},
+			{Key: "user_id", Value: bson.D{{Key: "$gt", Value: after}}},
 			{Key: "member", Value: true},
 		}, "user_id", limit)
 		return err

@@ -103,7 +103,7 @@ func pageMembers(t *testing.T, c *channels) {
 	want := slices.DeleteFunc(slices.Sorted(slices.Values(oddIDs)), func(id string) bool { return id == "aa" || id == "~" })
 	for _, limit := range []int{1, 3, 100} {
 		var got []string
-		for after := ""; ; {
+		for after := ""; len(got) <= len(want); { // no page for ever
 			page, err := c.Members(t.Context(), "club", after, limit)
 			must(t, err)
 			for _, m := range page {
@@ -139,7 +139,7 @@ func pageMemberships(t *testing.T, c *channels) {
 	slices.Sort(want)
 	for _, limit := range []int{1, 3, 100} {
 		var got []string
-		for after := ""; ; {
+		for after := ""; len(got) <= len(want); { // no page for ever
 			page, err := c.Memberships(t.Context(), "$ann", after, limit)
 			must(t, err)
 			for _, m := range page {

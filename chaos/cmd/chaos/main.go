@@ -1,0 +1,178 @@
+// Command chaos runs a fleet of three nodes, breaks it by a schedule under load, and says whether every promise was kept.
+// It exits with 1 if one was not, or if the run could not be made.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line's.
+type options struct {
+	seed    uint64
+	short   bool
+	dir     string
+	binary  string
+	check   string
+	plan    bool
+	keep    bool
+	verbose bool
+	nats    int
+	faults  string
+	rounds  int
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.Uint64Var(&o.seed, "seed", 0, "repeat the schedule of a run; 0 picks one")
+	f.BoolVar(&o.short, "short", false, "a run of about a minute and a half instead of twenty")
+	f.StringVar(&o.dir, "dir", "", "where the report goes; a temporary directory that stays only if something is wrong")
+	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of this source's")
+	f.StringVar(&o.check, "check", "", "judge the report in this directory again, and run nothing")
+	f.BoolVar(&o.plan, "plan", false, "print the schedule of the seed, and run nothing")
+	f.BoolVar(&o.keep, "keep-replies", false, "lose no replies")
+	f.BoolVar(&o.verbose, "v", false, "say what happens")
+	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3")
+	f.StringVar(&o.faults, "faults", "", "only these, as node-kill=3,nats-away; of the list that -plan shows")
+	f.IntVar(&o.rounds, "rounds", 1, "how many times the schedule's faults come")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.seed == 0 {
+		o.seed = rand.Uint64() >> 32
+	}
+	return o, nil
+}
+
+func run(args []string, out io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	plan := chaos.LongPlan()
+	if o.short {
+		plan = chaos.ShortPlan()
+	}
+	if o.faults != "" {
+		if plan.Counts, err = chaos.ParseCounts(o.faults); err != nil {
+			return err
+		}
+	}
+	for name := range plan.Counts {
+		plan.Counts[name] *= o.rounds
+	}
+	switch {
+	case o.check != "":
+		return again(o.check, out)
+	case o.plan:
+		for _, step := range chaos.Schedule(o.seed, plan) {
+			_, _ = fmt.Fprintln(out, step)
+		}
+		return nil
+	case !rig.InNamespace():
+		return outside(&o)
+	}
+	return inside(&o, plan, out)
+}
+
+// outside builds what needs the network, and runs this program again where there is none.
+func outside(o *options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
+	if o.binary == "" {
+		if _, err := rig.BuildParleyd(ctx); err != nil {
+			stop()
+			return err
+		}
+	}
+	_, err := rig.BuildNATS(ctx)
+	stop()
+	if err != nil {
+		return err
+	}
+	// The seed is chosen anew inside, so it goes along.
+	os.Args = append(os.Args[:1:1], append([]string{fmt.Sprintf("-seed=%d", o.seed)}, os.Args[1:]...)...)
+	code, err := rig.RunInNamespace()
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		os.Exit(code) //nolint:forbidigo // main's own helper: the child has said why
+	}
+	return nil
+}
+
+func inside(o *options, plan chaos.Plan, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
+	defer stop()
+	dir, temporary := o.dir, o.dir == ""
+	if temporary {
+		var err error
+		if dir, err = os.MkdirTemp("", "parley-chaos-"); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, "seed %d, report in %s\n", o.seed, dir)
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelInfo
+	}
+	began := time.Now()
+	res, err := chaos.Run(ctx, chaos.Config{
+		Dir: dir, Seed: o.seed, Plan: plan, KeepReplies: o.keep, Binary: o.binary, NATSServers: o.nats,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	})
+	if err != nil {
+		return err
+	}
+	res.Summary(out)
+	_, _ = fmt.Fprintf(out, "seed %d, %s\n", o.seed, time.Since(began).Round(time.Second))
+	if len(res.Violations) > 0 {
+		return fmt.Errorf("%d violations; the report is in %s", len(res.Violations), dir)
+	}
+	if temporary {
+		return os.RemoveAll(dir)
+	}
+	return nil
+}
+
+// again judges what a run left.
+func again(dir string, out io.Writer) error {
+	h, err := chaos.ReadHistory(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		return err
+	}
+	t, err := chaos.ReadTruth(filepath.Join(dir, "truth.json"))
+	if err != nil {
+		return err
+	}
+	res := &chaos.Result{History: h, Truth: t, Violations: chaos.Check(h, t, chaos.Settings{})}
+	res.Summary(out)
+	if len(res.Violations) > 0 {
+		return errors.New("there are violations")
+	}
+	return nil
+}
