@@ -63,6 +63,10 @@ quick: ## Run the short tests, for use while working
 bench: ## Run the benchmarks (BENCH=regexp COUNT=n)
 	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(TESTFLAGS) $(PKG)
 
+.PHONY: figures
+figures: build test-deps ## Measure a fleet on this machine (ARGS='--senders 512 --json', or --help)
+	@$(GO) run ./hack/figures --binary bin/parleyd $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
 	@hack/fuzz.sh '$(FUZZ)' '$(FUZZTIME)'
