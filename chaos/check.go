@@ -112,6 +112,7 @@ func Check(h *History, t *Truth, s Settings) []Violation {
 	c.checkCache()
 	c.checkMarks()
 	c.checkLiveness()
+	c.checkRolling()
 	for name, n := range c.counts {
 		if n > s.Limit {
 			c.found = append(c.found, Violation{Name: name, Detail: fmt.Sprintf("and %d more", n-s.Limit)})
@@ -201,5 +202,32 @@ func (c *checker) checkLiveness() {
 	}
 	for _, e := range c.h.Exits {
 		c.report(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
+	}
+}
+
+// checkRolling looks for calls that failed a client which knows all nodes, while nothing was done but restarting these
+// in turn.
+func (c *checker) checkRolling() {
+	const after = 5 * second
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		if op.Outcome != Unknown || !strings.Contains(op.Addr, ",") {
+			continue
+		}
+		rolled, other := false, false
+		for k := range c.h.Faults {
+			f := &c.h.Faults[k]
+			if f.Begin > op.End || f.End+after < op.Begin || f.Name == string(LostReplies) {
+				continue
+			}
+			if f.Name == string(Roll) {
+				rolled = true
+			} else {
+				other = true
+			}
+		}
+		if rolled && !other {
+			c.report(Liveness, op.Channel, op.End, "%s failed while the nodes were restarted in turn: %s %s", op.brief(), op.Code, op.Err)
+		}
 	}
 }

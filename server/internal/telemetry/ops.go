@@ -71,7 +71,11 @@ func serveReady(w http.ResponseWriter, r *http.Request, checks Checks) {
 // NewOpsServer makes the HTTP server of the ops address. A CPU profile streams for as long as it is asked to, so it
 // has no write timeout.
 func NewOpsServer(h http.Handler) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // a proxy asks for health as it speaks to the API
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: h, Protocols: &protocols, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute,
 	}
 }
