@@ -67,6 +67,12 @@ bench: ## Run the benchmarks (BENCH=regexp COUNT=n)
 figures: build test-deps ## Measure a fleet on this machine (ARGS='--senders 512 --json', or --help)
 	@$(GO) run ./hack/figures --binary bin/parleyd $(ARGS)
 
+# A directory of *.raw.txt logs, as those of the irc-disentanglement corpus.
+DATA ?= data/irc
+.PHONY: irc
+irc: build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
+	@$(GO) run ./hack/irc --binary bin/parleyd --cli bin/parley '$(DATA)'
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
 	@hack/fuzz.sh '$(FUZZ)' '$(FUZZTIME)'

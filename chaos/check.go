@@ -50,8 +50,8 @@ const (
 	Cache Name = "cache"
 	// Behind: after everything was mended something did not come level with the log in time.
 	Behind Name = "behind"
-	// Final: in the end a node does not show what the store holds.
-	Final Name = "final"
+	// Unpublished: the change stream lacks an entry.
+	Unpublished Name = "unpublished"
 	// Liveness: a call did not end by its deadline, or did not succeed though nothing was broken.
 	Liveness Name = "liveness"
 	// Crash: a node ended by itself.
@@ -111,6 +111,7 @@ func Check(h *History, t *Truth, s Settings) []Violation {
 	c.checkLives()
 	c.checkCache()
 	c.checkMarks()
+	c.checkPublished()
 	c.checkLiveness()
 	c.checkRolling()
 	for name, n := range c.counts {
@@ -199,6 +200,9 @@ func (c *checker) checkLiveness() {
 		case op.Final && op.Outcome != OK:
 			c.report(Liveness, op.Channel, op.End, "%s failed though nothing was broken: %s %s", op.brief(), op.Code, op.Err)
 		}
+	}
+	for _, l := range c.h.Lates {
+		c.report(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, levelLimit, l.Since)
 	}
 	for _, e := range c.h.Exits {
 		c.report(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)

@@ -103,12 +103,12 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	}
 }
 
-// held reports whether something of one of the nodes stood still in between, and may have let go afterwards of what it
-// had before.
+// held reports whether something of one of the nodes (of any, if addrs is empty) stood still in between, and may have let
+// go afterwards of what it had before.
 func (c *checker) held(addrs string, from, to int64) bool {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
-		if f.Holds && f.Begin <= to && f.End >= from && (f.Target == "" || strings.Contains(addrs, f.Target)) {
+		if f.Holds && f.Begin <= to && f.End >= from && (addrs == "" || strings.Contains(addrs, f.Target)) {
 			return true
 		}
 	}

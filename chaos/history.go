@@ -180,6 +180,17 @@ type Exit struct {
 	Log  string `json:"log"`
 }
 
+// Late is a subscriber that was not level with a log in time, though nothing was broken any more.
+type Late struct {
+	Client  string `json:"client"`
+	Channel string `json:"channel"`
+	At      int64  `json:"at"`
+	Head    int64  `json:"head"`
+	// Seq is where the subscriber was, Since what it had the time from.
+	Seq   int64  `json:"seq"`
+	Since string `json:"since"`
+}
+
 // History is everything that was asked, answered and broken in a run.
 type History struct {
 	Ops        []Op
@@ -188,6 +199,9 @@ type History struct {
 	Deliveries []Delivery
 	Faults     []Fault
 	Exits      []Exit
+	Lates      []Late
+	// Began is when the run did, in nanoseconds since 1970.
+	Began int64
 	// Healed is when the last fault was mended, Touched when every channel had got its last message, Ended when the
 	// subscribers were given up on.
 	Healed, Touched, Ended int64

@@ -35,20 +35,21 @@ type line struct {
 	Delivery *Delivery        `json:"delivery,omitempty"`
 	Fault    *Fault           `json:"fault,omitempty"`
 	Exit     *Exit            `json:"exit,omitempty"`
+	Late     *Late            `json:"late,omitempty"`
 	Marks    map[string]int64 `json:"marks,omitempty"`
 }
 
 // NewRecorder begins a history in the file at path, which is made anew. An empty path keeps it in memory only.
 func NewRecorder(path string) (*Recorder, error) {
 	r := &Recorder{began: time.Now(), known: make(map[string][]int)}
-	if path == "" {
-		return r, nil
+	if path != "" {
+		var err error
+		if r.file, err = os.Create(path); err != nil {
+			return nil, fmt.Errorf("history: %w", err)
+		}
+		r.buf = bufio.NewWriterSize(r.file, 1<<20)
 	}
-	var err error
-	if r.file, err = os.Create(path); err != nil {
-		return nil, fmt.Errorf("history: %w", err)
-	}
-	r.buf = bufio.NewWriterSize(r.file, 1<<20)
+	r.mark("began", r.began.UnixNano())
 	return r, nil
 }
 
@@ -191,17 +192,30 @@ func (r *Recorder) Exit(node, log string) {
 }
 
 // Mark notes the time of one of the run's turns: healed, touched, ended.
-func (r *Recorder) Mark(name string) {
+func (r *Recorder) Mark(name string) { r.mark(name, r.Now()) }
+
+func (r *Recorder) mark(name string, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	marks := map[string]int64{name: r.Now()}
+	marks := map[string]int64{name: at}
 	r.h.mark(marks)
 	r.write(line{Marks: marks})
+}
+
+// Late records a subscriber that is not level in time.
+func (r *Recorder) Late(l Late) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.At = r.Now()
+	r.h.Lates = append(r.h.Lates, l)
+	r.write(line{Late: &l})
 }
 
 func (h *History) mark(marks map[string]int64) {
 	for name, at := range marks {
 		switch name {
+		case "began":
+			h.Began = at
 		case "healed":
 			h.Healed = at
 		case "touched":
@@ -284,6 +298,8 @@ func (h *History) add(l *line, lives map[int64]int) {
 		h.Faults = append(h.Faults, *l.Fault)
 	case l.Exit != nil:
 		h.Exits = append(h.Exits, *l.Exit)
+	case l.Late != nil:
+		h.Lates = append(h.Lates, *l.Late)
 	}
 	h.mark(l.Marks)
 }

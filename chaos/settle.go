@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/internal/rig"
 )
 
-// settle is the run's end: all is mended, every channel gets one more message, and everybody comes level.
+// settle is the run's end: all is mended, what a node missed in silence is noticed, every channel gets one more message,
+// and each time everybody comes level.
 func (r *run) settle(ctx context.Context) error {
 	for _, node := range r.fleet.Nodes() {
 		if err := node.Ready(ctx); err != nil {
@@ -20,56 +23,100 @@ func (r *run) settle(ctx context.Context) error {
 		}
 	}
 	r.rec.Mark("healed")
-	heads := r.touch(ctx)
+	r.level(ctx, "everything was mended")
+	if err := r.whisper(ctx); err != nil {
+		return err
+	}
+	r.level(ctx, "a node without NATS missed the last messages of some channels")
+	r.touch(ctx)
 	r.rec.Mark("touched")
-	r.c.Logger.InfoContext(ctx, "healed; every channel has its last message")
+	r.level(ctx, "every channel got its last message")
+	r.rec.Mark("ended")
+	return r.readBack(ctx)
+}
+
+// level waits until every subscriber has what was told of every channel, and records one that has not in time.
+func (r *run) level(ctx context.Context, since string) {
 	ctx, cancel := context.WithTimeout(ctx, levelLimit)
 	defer cancel()
 	began := time.Now()
+	heads := r.heads()
 	for {
-		name, channel, at := r.behind(heads)
-		if name == "" {
-			r.c.Logger.InfoContext(ctx, "all are level", "took", time.Since(began).Round(time.Millisecond))
-			break
+		late := r.behind(heads)
+		if late == nil {
+			r.c.Logger.InfoContext(ctx, "all are level", "took", time.Since(began).Round(time.Millisecond), "after", since)
+			return
 		}
 		if !sleep(ctx, 20*time.Millisecond) {
-			r.c.Logger.WarnContext(ctx, "not level", "subscriber", name, "channel", channel, "at", at, "head", heads[channel])
-			break
+			late.Since = since
+			r.rec.Late(*late)
+			r.c.Logger.WarnContext(ctx, "not level", "subscriber", late.Client, "channel", late.Channel, "at", late.Seq, "head", late.Head)
+			return
 		}
 	}
-	r.rec.Mark("ended")
-	return r.readBack(context.WithoutCancel(ctx), heads)
 }
 
-// behind gives a subscriber that is not level yet.
-func (r *run) behind(heads map[string]int64) (name, channel string, at int64) {
+// heads are the logs' ends, as far as anyone was told.
+func (r *run) heads() map[string]int64 {
+	heads := make(map[string]int64)
+	for _, channel := range r.all() {
+		heads[channel] = r.told.get(channel)
+	}
+	return heads
+}
+
+// whisper sends the last message for a while of some channels, as one node has no NATS. Nothing that comes after shows that
+// node what it missed: it must look by itself.
+func (r *run) whisper(ctx context.Context) error {
+	rng := source(r.c.Seed, "whisper")
+	deaf := rng.IntN(len(r.addrs))
+	other := r.addrs[(deaf+1)%len(r.addrs)]
+	w, err := r.newWriter(r.c.Seed, "whisperer", other, "whisperer")
+	if err != nil {
+		return err
+	}
+	defer w.client.Close()
+	f := Fault{Name: "whisper", Target: r.addrs[deaf]}
+	r.rec.BeginFault(&f)
+	link := r.fleet.Link(deaf, rig.EngineNATS)
+	link.Cut()
+	sleep(ctx, 200*time.Millisecond)
+	for i := range 6 {
+		w.send(ctx, r.channels[(i*7)%len(r.channels)])
+	}
+	sleep(ctx, 500*time.Millisecond)
+	link.Restore()
+	r.rec.EndFault(&f)
+	return nil
+}
+
+// behind gives a subscriber that is not level yet, nil if all are.
+func (r *run) behind(heads map[string]int64) *Late {
 	for _, f := range r.followers {
 		if channel, at, ok := f.behind(heads); ok {
-			return f.String(), channel, at
+			return &Late{Client: f.String(), Channel: channel, Seq: at, Head: heads[channel]}
 		}
 	}
-	return "", "", 0
+	return nil
 }
 
-// touch sends one message to every channel, after which all caches must be level too, and gives the logs' ends.
-func (r *run) touch(ctx context.Context) map[string]int64 {
-	heads := make(map[string]int64)
+// touch sends one message to every channel, after which all caches must be level too.
+func (r *run) touch(ctx context.Context) {
 	w, err := r.newWriter(r.c.Seed, "toucher", r.allAddrs(0), "toucher")
 	if err != nil {
-		return heads
+		return
 	}
 	defer w.client.Close()
 	for _, channel := range r.all() {
 		op := w.message(channel)
 		op.Final, op.Limit = true, int64(10*time.Second)
 		w.resend(ctx, &op)
-		heads[channel] = op.Seq
 	}
-	return heads
 }
 
 // readBack reads every channel whole on every node: as pages, up and down, and as a stream from its beginning.
-func (r *run) readBack(ctx context.Context, heads map[string]int64) error {
+func (r *run) readBack(ctx context.Context) error {
+	heads := r.heads()
 	var g errgroup.Group
 	for i, addr := range r.addrs {
 		g.Go(func() error {
@@ -125,7 +172,7 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 func (r *run) judge(ctx context.Context) (*Result, error) {
 	cache := r.fleet.Redis.Client()
 	defer cache.Close()
-	t, err := readTruth(ctx, r.fleet.Mongo.URI(), r.c.Database, cache)
+	t, err := readTruth(ctx, r.fleet.Mongo.URI(), r.c.Database, cache, r.fleet.NATS.URL())
 	if err != nil {
 		return nil, err
 	}

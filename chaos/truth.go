@@ -59,13 +59,15 @@ type Truth struct {
 	// Marks are the places that hold a text with a mark, by mark.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
+	// Published is the change stream, in its order.
+	Published []Published `json:"published"`
 }
 
 // cachePrefix is what the key of a channel's set begins with.
 const cachePrefix = "msg_cache:"
 
-// readTruth reads both stores: every document and every value, of whatever collection and key.
-func readTruth(ctx context.Context, mongoURI, database string, cache *redis.Client) (*Truth, error) {
+// readTruth reads all stores: every document and every value, of whatever collection and key, and every event.
+func readTruth(ctx context.Context, mongoURI, database string, cache *redis.Client, natsURL string) (*Truth, error) {
 	t := &Truth{Cache: make(map[string][]CachedValue), Marks: make(map[string][]string)}
 	client, err := mongo.Connect(options.Client().ApplyURI(mongoURI).SetReadConcern(readconcern.Majority()))
 	if err != nil {
@@ -77,6 +79,9 @@ func readTruth(ctx context.Context, mongoURI, database string, cache *redis.Clie
 	}
 	if err := t.readRedis(ctx, cache); err != nil {
 		return nil, fmt.Errorf("truth: Redis: %w", err)
+	}
+	if t.Published, err = readPublished(ctx, natsURL); err != nil {
+		return nil, fmt.Errorf("truth: NATS: %w", err)
 	}
 	return t, nil
 }

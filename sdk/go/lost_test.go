@@ -137,6 +137,36 @@ func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	}
 }
 
+// TestLossIsTakenWhileTheChannelIsAdded has the program take the loss while the server is being asked.
+func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	admin := adminOf(t, s, "secret")
+	post(s, "secret", 2)
+	var sub *parley.Subscription
+	hooked := &hookClient{next: h2cClient(t), method: "UpdateSubscription", hook: func() {
+		wantEntries(t, sub, "secret", 2, 2)
+		if e := nextEvent(t, sub); e.Kind != parley.EventLost {
+			t.Errorf("got %s, want the loss", e.Kind)
+		}
+	}}
+	sub = subscribe(t, newClient(t, s.Addr(), parley.WithHTTPClient(hooked)), parley.FromStart("secret"), parley.FromStart("open"))
+	wantEntries(t, sub, "secret", 1, 1)
+	remove(t, admin, "secret", "tester")
+	eventually(t, func() error {
+		if err := sub.Add(testContext(t), parley.FromStart("secret")); !errors.Is(err, parley.ErrNotMember) {
+			return fmt.Errorf("add: %w", err)
+		}
+		return nil
+	})
+	post(s, "open", 1)
+	wantEntries(t, sub, "open", 1, 1)
+	if _, ok := sub.Position("secret"); ok {
+		t.Errorf("the lost channel has a position")
+	}
+	wantQuiet(t, sub)
+}
+
 // TestChannelRefusedOnAReconnect has memberships end between two streams: those channels are lost, the rest goes on.
 func TestChannelRefusedOnAReconnect(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,185 @@
+// Command irc runs the main job on real logs: three importers on three nodes bring the days of a directory into one
+// channel, and each day into a channel of its own, all three at once. Subscribers sit on every node. In the middle a node
+// and the MongoDB primary are killed. In the end every subscriber must have had every message once and in order, and the
+// store must agree with the files line by line. `make irc DATA=...` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// all is the channel that takes every day.
+const all = "ubuntu"
+
+type flags struct {
+	Data    string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
+	Binary  string        `type:"existingfile" required:"" help:"The parleyd to run."`
+	CLI     string        `name:"cli" type:"existingfile" required:"" help:"The parley that imports."`
+	Wait    time.Duration `default:"10m" help:"How long all of it may take."`
+	NoFault bool          `help:"Kill nothing."`
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var f flags
+	parser, err := kong.New(&f, kong.Name("irc"))
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "irc:", err)
+		return 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.Wait)
+	defer cancel()
+	if err := job(ctx, &f, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "irc:", err)
+		return 1
+	}
+	return 0
+}
+
+func job(ctx context.Context, f *flags, out io.Writer) (err error) {
+	days, err := readDays(f.Data)
+	if err != nil {
+		return err
+	}
+	total := 0
+	for _, d := range days {
+		total += len(d.lines)
+	}
+	fmt.Fprintf(out, "%d days, %d messages\n", len(days), total)
+	fleet, err := rig.Start(ctx, rig.Options{Binary: f.Binary})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fleet.Close()) }()
+	token, err := fleet.Token("importer", nil)
+	if err != nil {
+		return err
+	}
+	w, err := watch(ctx, fleet.Addresses(), token, days)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+
+	began := time.Now()
+	work, working := errgroup.WithContext(ctx)
+	for i := range fleet.Nodes() {
+		im := &importer{cli: f.CLI, addrs: rotated(fleet.Addresses(), i), token: token}
+		mine, err := linked(f.Data, days, i, len(fleet.Nodes()))
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(mine)
+		work.Go(func() error { return im.run(working, mine, all) })
+		work.Go(func() error {
+			for _, d := range days {
+				if err := im.run(working, d.path, d.channel); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if !f.NoFault {
+		if err := breakThings(ctx, fleet, w, total, out); err != nil {
+			return err
+		}
+	}
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "imported after %.1f s\n", time.Since(began).Seconds())
+	if err := w.complete(ctx, total, days); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "every subscriber has everything after %.1f s\n", time.Since(began).Seconds())
+	if err := w.verify(days); err != nil {
+		return err
+	}
+	if err := verifyStore(ctx, fleet.Mongo.URI(), days, w.logs[0]); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d subscribers: every message once and in order; the store agrees with the files line by line\n", len(w.logs))
+	return nil
+}
+
+// breakThings kills a node when a third is there, and the primary when a half is, and starts both again.
+func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, out io.Writer) error {
+	if err := w.reached(ctx, total/3); err != nil {
+		return err
+	}
+	fleet.Node(1).Kill()
+	fmt.Fprintln(out, "killed node 1")
+	if err := w.reached(ctx, total/2); err != nil {
+		return err
+	}
+	primary, err := fleet.Mongo.Primary(ctx)
+	if err != nil {
+		return err
+	}
+	fleet.Mongo.Kill(primary)
+	fmt.Fprintf(out, "killed the primary, member %d\n", primary)
+	if err := fleet.Node(1).Restart(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "node 1 is back")
+	return fleet.Mongo.Restart(ctx, primary)
+}
+
+// importer runs the command line's import, as a user would, against its node first.
+type importer struct {
+	cli, addrs, token string
+}
+
+func (im *importer) run(ctx context.Context, path, channel string) error {
+	cmd := exec.CommandContext(ctx, im.cli, "import", path, "--channel", channel, "--addr", im.addrs) //nolint:gosec // our own binary
+	cmd.Env = append(os.Environ(), "PARLEY_TOKEN="+im.token)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("import %s into %s: %w\n%s", path, channel, err, out)
+	}
+	return nil
+}
+
+func rotated(addrs []string, by int) string {
+	return strings.Join(append(append([]string(nil), addrs[by:]...), addrs[:by]...), ",")
+}
+
+// linked makes a directory with every n-th day, from the i-th on.
+func linked(data string, days []day, i, n int) (string, error) {
+	dir, err := os.MkdirTemp("", "parley-irc-")
+	if err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(data)
+	if err != nil {
+		return dir, err
+	}
+	for j := i; j < len(days); j += n {
+		name := filepath.Base(days[j].path)
+		if err := os.Symlink(filepath.Join(abs, name), filepath.Join(dir, name)); err != nil {
+			return dir, err
+		}
+	}
+	return dir, nil
+}
