@@ -77,6 +77,16 @@ irc: build test-deps ## Import IRC logs by three importers on three nodes while 
 fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
 	@hack/fuzz.sh '$(FUZZ)' '$(FUZZTIME)'
 
+.PHONY: chaos
+chaos: test-deps ## Break a fleet for twenty minutes and judge what its users saw (ARGS='-short -seed 7', or -help)
+	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
+	@exec bin/chaos -v $(ARGS)
+
+.PHONY: mutants
+mutants: test-deps ## Run servers with one thing made wrong; chaos must catch each (ARGS='-mutants name,name' for less)
+	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
+	@exec bin/chaos -mutants all $(ARGS)
+
 .PHONY: generate
 generate: buf-cache ## Format the protos and generate gen/ from them
 	$(BUF) format -w

@@ -29,8 +29,10 @@ type Config struct {
 	Dir string
 	// Seed gives the schedule and the clients' choices.
 	Seed uint64
-	// Plan is what is broken.
+	// Plan is what is broken, in an order of the seed's.
 	Plan Plan
+	// Steps replace Plan's, unless nil.
+	Steps []Step
 	// Load is what goes on meanwhile.
 	Load Load
 	// KeepReplies leaves all replies where they are, instead of losing every hundredth.
@@ -96,6 +98,7 @@ type run struct {
 	nemesis *nemesis
 
 	followers []follower
+	late      bool
 	writing   sync.WaitGroup
 	following sync.WaitGroup
 	mu        sync.Mutex // guards errs
@@ -109,13 +112,16 @@ func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
 	}
 	c.Load.setDefaults()
 	w := &world{rec: rec, addrs: fleet.Addresses(), load: c.Load}
-	w.token = func(subject string) string {
-		token, err := fleet.Token(subject, nil)
-		if err != nil {
-			return err.Error() // which no node takes for a token
+	token := func(capabilities map[string][]string) func(string) string {
+		return func(subject string) string {
+			token, err := fleet.Token(subject, capabilities)
+			if err != nil {
+				return err.Error() // which no node takes for a token
+			}
+			return token
 		}
-		return token
 	}
+	w.token, w.guestToken = token(nil), token(guestActions)
 	for i := range c.Load.Channels {
 		w.channels = append(w.channels, fmt.Sprintf("cold-%02d", i))
 	}
@@ -123,7 +129,15 @@ func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
 }
 
 // all are all channels.
-func (r *run) all() []string { return append([]string{hot}, r.channels...) }
+func (r *run) all() []string {
+	all := append([]string{hot}, r.channels...)
+	if r.members {
+		for i := range clubs {
+			all = append(all, club(i))
+		}
+	}
+	return all
+}
 
 // do runs the clients and the schedule, mends, reads the truth and judges.
 func (r *run) do(ctx context.Context) (*Result, error) {
@@ -136,10 +150,20 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	if err := r.start(writeCtx, followCtx); err != nil {
 		return nil, err
 	}
-	if !r.c.KeepReplies {
-		defer r.nemesis.loseReplies()()
+	if err := r.startClubs(writeCtx, followCtx); err != nil {
+		return nil, err
 	}
-	if err := r.nemesis.run(ctx, Schedule(r.c.Seed, r.c.Plan)); err != nil {
+	keepReplies := func() {}
+	if !r.c.KeepReplies {
+		keepReplies = r.nemesis.loseReplies()
+	}
+	steps := r.c.Steps
+	if steps == nil {
+		steps = Schedule(r.c.Seed, r.c.Plan)
+	}
+	err := r.nemesis.run(ctx, steps)
+	keepReplies()
+	if err != nil {
 		return nil, err
 	}
 	sleep(ctx, 2*time.Second)
@@ -186,7 +210,24 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 		r.writing.Go(func() { h.run(writeCtx) })
 		r.following.Go(func() { r.nemesis.watch(followCtx, i) })
 	}
-	r.writing.Go(func() { r.fail("late", r.late(writeCtx, r.c.Seed, "late")) })
+	r.writing.Go(func() { r.fail("late", r.visitors(writeCtx, r.c.Seed, "late")) })
+	return nil
+}
+
+// startClubs starts those who come and go in channels that take members only.
+func (r *run) startClubs(writeCtx, followCtx context.Context) error {
+	b := r.newBouncer(r.c.Seed)
+	var err error
+	if r.members, err = b.open(followCtx); err != nil || !r.members {
+		return err
+	}
+	r.writing.Go(func() { b.run(writeCtx) })
+	for g := range guests {
+		v := r.newVisitor(r.c.Seed, g, r.addrs[g%len(r.addrs)])
+		r.writing.Go(func() { v.run(writeCtx) })
+		c := r.newClubber(r.c.Seed, g, (g+1)%len(r.addrs))
+		r.writing.Go(func() { c.run(writeCtx) })
+	}
 	return nil
 }
 

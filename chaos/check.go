@@ -112,6 +112,8 @@ func Check(h *History, t *Truth, s Settings) []Violation {
 	c.checkCache()
 	c.checkMarks()
 	c.checkPublished()
+	c.checkMembers()
+	c.checkMine()
 	c.checkLiveness()
 	c.checkRolling()
 	for name, n := range c.counts {

@@ -65,7 +65,7 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 }
 
 // checkPage holds a page against the messages of the log: none is missing from its near end on, all are as new as
-// promised, and one that says that it is the last one is.
+// promised and as the head that it tells, and one that says that it is the last one is.
 func (c *checker) checkPage(op *Op) {
 	bound := c.owed(op)
 	if op.Head != 0 && op.Head < bound {
@@ -74,6 +74,8 @@ func (c *checker) checkPage(op *Op) {
 	if head := int64(len(c.logs[op.Channel])); op.Head > head {
 		c.report(Loss, op.Channel, op.End, "%s was told of the head %d; the log ends at %d", op.brief(), op.Head, head)
 	}
+	// Who subscribes after the head that a page told will never be told of what lies before it: the page must show it.
+	shown := max(bound, op.Head)
 	seqs := make([]int64, len(op.Copies))
 	for i, at := range op.Copies {
 		cp := &c.h.Copies[at]
@@ -81,7 +83,7 @@ func (c *checker) checkPage(op *Op) {
 		if cp.Channel != op.Channel {
 			c.report(Wrong, op.Channel, op.End, "%s was answered with a message of %s", op.brief(), cp.Channel)
 		}
-		c.checkFresh(cp, bound, op.Channel, op.End, op.brief())
+		c.checkFresh(cp, shown, op.Channel, op.End, op.brief())
 	}
 	ascending := op.After != unset
 	want := c.wanted(op, ascending, bound, seqs)

@@ -46,6 +46,8 @@ type Op struct {
 	// Code and Err are those of a call that was not OK.
 	Code string `json:"code,omitempty"`
 	Err  string `json:"err,omitempty"`
+	// Reason is the error's machine-readable one, where it is of interest.
+	Reason string `json:"reason,omitempty"`
 	// Limit is within which time the call must end.
 	Limit int64 `json:"limit,omitempty"`
 
@@ -118,6 +120,8 @@ type Life struct {
 	// Addr is the stream's node; several with commas between them where it is not known which.
 	Addr    string `json:"addr,omitempty"`
 	Channel string `json:"channel"`
+	// User is whose stream it is, where that matters.
+	User string `json:"user,omitempty"`
 	// Begin is when the stream, or the channel on it, was first asked for.
 	Begin int64 `json:"begin"`
 	// After is the position that was asked for; unset for live only.
@@ -200,6 +204,7 @@ type History struct {
 	Faults     []Fault
 	Exits      []Exit
 	Lates      []Late
+	Mines      []mine
 	// Began is when the run did, in nanoseconds since 1970.
 	Began int64
 	// Healed is when the last fault was mended, Touched when every channel had got its last message, Ended when the

@@ -130,7 +130,7 @@ func (n *nemesis) breakIt(ctx context.Context, p Planned) (target string, heal m
 		return node.Addr(), node.Rejoin, node.Isolate(ctx)
 	case Roll:
 		return "all", n.roll, nil
-	case MongoKill, MongoStepDown, MongoStop:
+	case MongoKill, MongoStepDown, MongoStop, MongoAlone, MongoLost:
 		return n.breakMongo(ctx, p.Name)
 	case RedisKill, RedisFlush, RedisPast:
 		return n.breakRedis(ctx, p.Name)
@@ -157,11 +157,45 @@ func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string
 		return "", nil, err
 	}
 	target = fmt.Sprintf("mongo-%d", i)
+	if name == MongoAlone || name == MongoLost {
+		return target, func(ctx context.Context) error { return n.wake(ctx, i, name == MongoLost) }, n.stopOthers(i)
+	}
 	if name == MongoStop {
 		return target, func(ctx context.Context) error { return errors.Join(set.Cont(i), set.WaitHealthy(ctx)) }, set.Stop(i)
 	}
 	set.Kill(i)
 	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
+}
+
+// stopOthers halts all members but one.
+func (n *nemesis) stopOthers(primary int) error {
+	var errs []error
+	for i := range n.fleet.Mongo.Size() {
+		if i != primary {
+			errs = append(errs, n.fleet.Mongo.Stop(i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wake lets the others run on, after the primary was killed if it is to be lost with what it alone has.
+func (n *nemesis) wake(ctx context.Context, primary int, kill bool) error {
+	set := n.fleet.Mongo
+	if kill {
+		set.Kill(primary)
+	}
+	var errs []error
+	for i := range set.Size() {
+		if i != primary {
+			errs = append(errs, set.Cont(i))
+		}
+	}
+	if kill {
+		// The others choose a primary first, which does not know what this one had.
+		_, err := set.Primary(ctx)
+		errs = append(errs, err, set.Restart(ctx, primary))
+	}
+	return errors.Join(append(errs, set.WaitHealthy(ctx))...)
 }
 
 func (n *nemesis) breakRedis(ctx context.Context, name FaultName) (target string, heal mend, err error) {

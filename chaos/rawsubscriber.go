@@ -17,6 +17,9 @@ type rawSubscriber struct {
 	client     *raw
 	follows    []string
 	from       map[string]int64 // where the next stream begins
+	// user and session are a guest's: whose stream it is, and where its session id goes.
+	user    string
+	session chan string
 }
 
 // deadAfter is how long a stream may be silent. Runs set the heartbeat to a second.
@@ -81,6 +84,9 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 	for stream.Receive() {
 		watch.Reset(deadAfter)
 		at := s.rec.Now()
+		if id := stream.Msg().GetSession().GetSessionId(); id != "" && s.session != nil {
+			s.session <- id
+		}
 		for _, e := range stream.Msg().GetEvents() {
 			s.take(at, e)
 		}
@@ -110,7 +116,7 @@ func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 	}
 	life, ok := s.move(channel, e.GetSeq())
 	if !ok {
-		life = s.rec.Life(Life{Client: s.name, Addr: s.addr, Channel: channel, Begin: at, After: unset, End: at})
+		life = s.rec.Life(Life{Client: s.name, Addr: s.addr, Channel: channel, Begin: at, After: unset, End: at, User: s.user})
 	}
 	d.Life = life
 	if m != nil {
@@ -119,4 +125,9 @@ func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 	s.from[channel] = max(s.from[channel], e.GetSeq())
 	s.told.raise(channel, e.GetSeq())
 	s.rec.Deliver(d)
+	if d.Event == EventLost {
+		if life, ok := s.end(channel); ok {
+			s.rec.EndLife(life)
+		}
+	}
 }

@@ -212,15 +212,7 @@ func rawOutcome(err error) (o Outcome, code, text string) {
 	if !errors.As(err, &ce) {
 		return Unknown, "unknown", err.Error()
 	}
-	o = Unknown
-	for _, d := range ce.Details() {
-		if v, err := d.Value(); err == nil {
-			if detail, ok := v.(*parleyv1.ErrorDetail); ok {
-				o = outcomeOfReason(detail.GetReason())
-			}
-		}
-	}
-	return o, ce.Code().String(), ce.Message()
+	return outcomeOfReason(detailOf(err).GetReason()), ce.Code().String(), ce.Message()
 }
 
 // outcomeOfReason goes by what the proto says of each reason: besides the final ones, three say that nothing was stored.

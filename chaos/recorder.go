@@ -36,6 +36,7 @@ type line struct {
 	Fault    *Fault           `json:"fault,omitempty"`
 	Exit     *Exit            `json:"exit,omitempty"`
 	Late     *Late            `json:"late,omitempty"`
+	Mine     *mine            `json:"mine,omitempty"`
 	Marks    map[string]int64 `json:"marks,omitempty"`
 }
 
@@ -202,6 +203,13 @@ func (r *Recorder) mark(name string, at int64) {
 	r.write(line{Marks: marks})
 }
 
+// at gives when a mark was set; 0 if it was not.
+func (r *Recorder) at(name string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return map[string]int64{"healed": r.h.Healed, "touched": r.h.Touched, "ended": r.h.Ended}[name]
+}
+
 // Late records a subscriber that is not level in time.
 func (r *Recorder) Late(l Late) {
 	r.mu.Lock()
@@ -224,6 +232,14 @@ func (h *History) mark(marks map[string]int64) {
 			h.Ended = at
 		}
 	}
+}
+
+// mine records what a user was told of his channels in the end.
+func (r *Recorder) mine(m mine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.h.Mines = append(r.h.Mines, m)
+	r.write(line{Mine: &m})
 }
 
 // Close writes out the file and gives the history, to which nothing may be added any more.
@@ -300,6 +316,8 @@ func (h *History) add(l *line, lives map[int64]int) {
 		h.Exits = append(h.Exits, *l.Exit)
 	case l.Late != nil:
 		h.Lates = append(h.Lates, *l.Late)
+	case l.Mine != nil:
+		h.Mines = append(h.Mines, *l.Mine)
 	}
 	h.mark(l.Marks)
 }

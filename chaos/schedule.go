@@ -22,6 +22,8 @@ const (
 	MongoKill     FaultName = "mongo-kill"   // kill -9 of the primary
 	MongoStepDown FaultName = "mongo-step"   // the primary steps down
 	MongoStop     FaultName = "mongo-stop"   // SIGSTOP and SIGCONT of the primary
+	MongoAlone    FaultName = "mongo-alone"  // SIGSTOP and SIGCONT of all but the primary: there is no majority
+	MongoLost     FaultName = "mongo-lost"   // as mongo-alone, and the primary is killed before the others wake
 	RedisKill     FaultName = "redis-kill"   // kill -9
 	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
 	RedisPast     FaultName = "redis-past"   // killed, and given back an older append-only file
@@ -67,8 +69,8 @@ func ShortPlan() Plan {
 	return Plan{
 		Nodes: 3, Scale: 0.2,
 		Counts: map[FaultName]int{
-			NodeKill: 2, NodeStop: 1, Roll: 1, MongoKill: 1, MongoStepDown: 1, MongoStop: 1, RedisKill: 1, RedisPast: 1,
-			NATSAway: 1, CutMongo: 1, CutNATS: 1, StallNATS: 1,
+			NodeKill: 2, NodeStop: 1, Roll: 1, MongoKill: 1, MongoStepDown: 1, MongoStop: 1, MongoLost: 1, RedisKill: 1,
+			RedisPast: 1, NATSAway: 1, CutMongo: 1, CutNATS: 1, StallNATS: 1,
 		},
 	}
 }
@@ -78,8 +80,8 @@ func LongPlan() Plan {
 	return Plan{
 		Nodes: 3, Scale: 1,
 		Counts: map[FaultName]int{
-			NodeKill: 10, NodeStop: 4, NodeIsolate: 2, Roll: 2, MongoKill: 3, MongoStepDown: 3, MongoStop: 3, RedisKill: 2,
-			RedisFlush: 2, RedisPast: 2, NATSAway: 3, NATSKill: 2, CutMongo: 3, CutRedis: 3, CutNATS: 3, StallMongo: 3,
+			NodeKill: 10, NodeStop: 4, NodeIsolate: 2, Roll: 2, MongoKill: 3, MongoStepDown: 3, MongoStop: 3, MongoAlone: 1,
+			MongoLost: 2, RedisKill: 2, RedisFlush: 2, RedisPast: 2, NATSAway: 3, NATSKill: 2, CutMongo: 3, CutRedis: 3, CutNATS: 3, StallMongo: 3,
 			StallRedis: 3, StallNATS: 3,
 		},
 	}

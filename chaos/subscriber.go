@@ -189,9 +189,9 @@ func (s *subscriber) wander(ctx context.Context) {
 	}
 }
 
-// late comes again and again from nowhere, reads a few channels from their beginning to what was told before it came, and
+// visitors come again and again from nowhere, reads a few channels from their beginning to what was told before it came, and
 // goes.
-func (w *world) late(ctx context.Context, seed uint64, name string) error {
+func (w *world) visitors(ctx context.Context, seed uint64, name string) error {
 	rng := source(seed, name)
 	for pause(ctx, rng, 1500*time.Millisecond) {
 		addr := w.addrs[rng.IntN(len(w.addrs))]

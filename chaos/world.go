@@ -16,7 +16,11 @@ type world struct {
 	rec   *Recorder
 	addrs []string
 	// token gives a token for a subject, which may do everything.
-	token    func(subject string) string
+	token func(subject string) string
+	// guestToken gives one that does not let him into a channel that takes members only.
+	guestToken func(subject string) string
+	// members is set if the server has channels that take members only.
+	members  bool
 	channels []string
 	load     Load
 
@@ -139,7 +143,8 @@ func (p *pool) add(s sent) {
 	p.next = (p.next + 1) % poolSize
 }
 
-// pick gives one; from chooses the sender unless it is empty.
+// pick gives one, half of the time one of the very newest, of which the last entries are still on their way; from chooses
+// the sender unless it is empty.
 func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +152,11 @@ func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 		if len(p.ring) == 0 {
 			break
 		}
-		if s := p.ring[rng.IntN(len(p.ring))]; from == "" || s.from == from {
+		at := rng.IntN(len(p.ring))
+		if rng.IntN(2) == 0 {
+			at = (p.next + len(p.ring) - 1 - rng.IntN(min(8, len(p.ring)))) % len(p.ring)
+		}
+		if s := p.ring[at]; from == "" || s.from == from {
 			return s, true
 		}
 	}

@@ -122,6 +122,10 @@ var wrongReads = []wrong{
 		op := s.page("r", s.asked(3).End, unset, unset, false, 2, 1)
 		op.MinSeq, op.Head, op.Copies = 3, 3, []int{s.first(2), s.first(1)}
 	}},
+	{StaleEdit, "a page shows the text before an edit that its head is beyond", func(s *story) {
+		op := s.page("r", s.asked(3).End-sec/20, unset, unset, false, 2, 1)
+		op.Head, op.Copies = 3, []int{s.first(2), s.first(1)}
+	}},
 	{StaleEdit, "a message is shown as it was before an edit", func(s *story) {
 		op := s.op(Op{Client: "r", Kind: Get, Begin: 13 * sec, Channel: channel, MsgID: "msg-a"})
 		op.Copies = []int{s.first(1)}

@@ -44,12 +44,12 @@ func TestHostileAccess(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	mallory := g.MintFor("mallory", time.Hour, ident.Capability{
-		Pattern: "mine-*", Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs},
+		Pattern: "mine-*", Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage},
 	})
 	victim := g.Client(g.Token)
-	for i := range dialects {
-		d := &dialects[i]
-		channel := "theirs-" + d.name
+	for i := range 2 * len(dialects) {
+		d, membersOnly := &dialects[i/2], i%2 == 1
+		channel := fmt.Sprintf("theirs-%s-%v", d.name, membersOnly)
 		id := "01900000-0000-7000-8000-000000000000"
 		calls := func() []line {
 			return []line{
@@ -60,15 +60,29 @@ func TestHostileAccess(t *testing.T) {
 				{procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: channel, MsgId: id}},
 				{procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{live("mine-1"), live(channel)}}},
 				{procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Add: []*parleyv1.ChannelPosition{live(channel)}}},
+				{procedure: createChannel, message: memberCalls[createChannel](channel)},
+				{procedure: addMembers, message: memberCalls[addMembers](channel, "bob")},
+				{procedure: addMembers, message: memberCalls[addMembers](channel, "mallory")},
+				{procedure: removeMembers, message: memberCalls[removeMembers](channel, "tester")},
+				{procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: channel}},
+				{procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 1}},
+				{procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 9}},
+				{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: channel}},
+				// Anyone may leave, and learns nothing by it.
+				{procedure: removeMembers, message: memberCalls[removeMembers](channel, "mallory")},
 			}
 		}
 		answers := func(first bool) []string {
 			var out []string
-			for _, l := range calls() {
-				l.header = header("X-Request-Id", "same-"+d.name+"-"+l.procedure)
+			all := calls()
+			for n, l := range all {
+				l.header = header("X-Request-Id", fmt.Sprintf("same-%d-%d", i, n))
 				a := g.call(&l, d, mallory)
 				out = append(out, a.raw)
-				if !first {
+				if n == len(all)-1 && a.code != "ok" {
+					t.Errorf("%s: leaving is answered %s, %s", d.name, a.code, a.message)
+				}
+				if !first || n == len(all)-1 {
 					continue
 				}
 				w := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
@@ -83,7 +97,16 @@ func TestHostileAccess(t *testing.T) {
 			return out
 		}
 		before := answers(true)
+		if membersOnly {
+			// A member whose token does not cover the channel is no better off.
+			if _, err := victim.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, UserIds: []string{"mallory"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		id = send(t, victim, channel, "secret").GetMsgId()
+		if got := answerTo[parleyv1.ListChannelsResponse](g, d, &line{procedure: listChannels, message: &parleyv1.ListChannelsRequest{}}, mallory); len(got.GetChannels()) > 0 {
+			t.Errorf("%s: mallory is told of %v", d.name, got)
+		}
 		after := answers(false)
 		for j := range before {
 			if before[j] != after[j] {

@@ -13,7 +13,8 @@ import (
 )
 
 // The M lines of hostile-input.md that one request shows. Left out are those about what Parley has not got: M25 and M26
-// (filters), M31 (ttl), M32 (mentions), M40 (making a channel by name) and M44 (archived channels). M43 for a page token
+// (filters), M31 (ttl), M32 (mentions) and M44 (archived channels). M40 and what is about members stand in
+// hostile_channel_test.go. M43 for a page token
 // needs a store that was restored and stands with the tokens' own tests; for a stream it is in hostile_stream_test.go,
 // as are M45 and M46.
 
@@ -44,6 +45,12 @@ func idLines() []line {
 		add(updating, "session_id", &parleyv1.UpdateSubscriptionRequest{SessionId: id})
 		add(updating, "add[0].channel_id", &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Add: []*parleyv1.ChannelPosition{live(id)}})
 		add(updating, "remove[1]", &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Remove: []string{"room", id}})
+		add(createChannel, "channel_id", &parleyv1.CreateChannelRequest{ChannelId: id, MembersOnly: true, UserIds: []string{"bob"}})
+		add(addMembers, "channel_id", &parleyv1.AddMembersRequest{ChannelId: id, UserIds: []string{"bob"}})
+		add(removeMembers, "channel_id", &parleyv1.RemoveMembersRequest{ChannelId: id, UserIds: []string{"tester"}})
+		add(listMembers, "channel_id", &parleyv1.ListMembersRequest{ChannelId: id})
+		add(markRead, "channel_id", &parleyv1.MarkReadRequest{ChannelId: id, Seq: 1})
+		add(sendTyping, "channel_id", &parleyv1.SendTypingRequest{ChannelId: id})
 	}
 	return lines
 }
@@ -185,6 +192,7 @@ func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures th
 		last = send(t, c, "long", "x").GetMsgId()
 	}
 	page := listPage(t, c, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1})
+	g.settle("long")
 	g.run(idLines())
 	g.run(fieldLines())
 	g.run(listLines(page.GetNextPageToken(), g.Mint("bob", ident.History)))

@@ -87,6 +87,8 @@ type target struct {
 	log    *logLines
 	h1, h2 *http.Client
 	calls  atomic.Int64
+	// own speaks as the tester, once it was asked for.
+	own client
 }
 
 // attack starts a server with a JSON log that the test reads. What the server logs is checked at the end.
@@ -314,23 +316,76 @@ func (g *target) stored() string {
 	return ""
 }
 
+// tester gives the client that looks at what the server holds.
+func (g *target) tester() client {
+	if g.own == nil {
+		g.own = g.Client(g.Token)
+	}
+	return g.own
+}
+
 // head is where the log of a channel ends.
 func (g *target) head(channel string) int64 {
 	g.t.Helper()
-	return listPage(g.t, g.Client(g.Token), &parleyv1.ListMessagesRequest{ChannelId: channel}).GetHeadSeq()
+	return listPage(g.t, g.tester(), &parleyv1.ListMessagesRequest{ChannelId: channel}).GetHeadSeq()
+}
+
+// mine gives the tester's channels.
+func (g *target) mine() []*parleyv1.MyChannel {
+	g.t.Helper()
+	res, err := g.tester().ListChannels(g.t.Context(), &parleyv1.ListChannelsRequest{PageSize: 200})
+	if err != nil {
+		g.t.Fatalf("list channels: %v", err)
+	}
+	return res.GetChannels()
+}
+
+// known is what the store holds besides logs: the tester's channels, their members, and how far each has read.
+func (g *target) known() string {
+	g.t.Helper()
+	var out strings.Builder
+	for _, m := range g.mine() {
+		c := m.GetChannel()
+		fmt.Fprintln(&out, c.GetChannelId(), c.GetMembersOnly(), c.GetCreatedBy(), c.GetHeadSeq(), c.GetCount())
+		res, err := g.tester().ListMembers(g.t.Context(), &parleyv1.ListMembersRequest{ChannelId: c.GetChannelId(), PageSize: 1000})
+		if err != nil {
+			g.t.Fatalf("list members: %v", err)
+		}
+		for _, m := range res.GetMembers() {
+			fmt.Fprintln(&out, "-", m.GetUserId(), m.GetReadSeq(), m.GetJoinTime().AsTime())
+		}
+	}
+	return out.String()
+}
+
+// settle waits until rows and cursors of channels in which the tester has sent have caught up with their logs.
+func (g *target) settle(channels ...string) {
+	g.t.Helper()
+	for _, channel := range channels {
+		head := g.head(channel)
+		testkit.Eventually(g.t, 10*time.Second, func() error {
+			for _, m := range g.mine() {
+				if c := m.GetChannel(); c.GetChannelId() == channel && c.GetHeadSeq() == head && m.GetReadSeq() == head {
+					return nil
+				}
+			}
+			return fmt.Errorf("the row of %s does not reach %d", channel, head)
+		})
+	}
 }
 
 // run sends every line in every dialect, with a valid token and without. The answer, the log, the store and the time on
-// a processor must all be as they should.
+// a processor must all be as they should. Channels besides `room` that the tester has sent to are settled before.
 func (g *target) run(lines []line) {
-	send(g.t, g.Client(g.Token), "room", "what stands there before")
+	send(g.t, g.tester(), "room", "what stands there before")
+	g.settle("room")
 	for i := range lines {
 		l := &lines[i]
 		g.t.Run(l.name, func(t *testing.T) {
 			outer := g.t
 			g.t = t
 			defer func() { g.t = outer }()
-			stored, head := g.stored(), g.head("room")
+			stored, head, known := g.stored(), g.head("room"), g.known()
 			for _, d := range l.dialects() {
 				token := l.token
 				if token == "" {
@@ -345,6 +400,9 @@ func (g *target) run(lines []line) {
 			}
 			if now := g.stored(); now != stored || g.head("room") != head {
 				t.Errorf("the store has %s entries, the channel ends at %d; before it was %s, %d", now, g.head("room"), stored, head)
+			}
+			if now := g.known(); now != known {
+				t.Errorf("of channels and members the store has\n%sbefore it was\n%s", now, known)
 			}
 		})
 	}

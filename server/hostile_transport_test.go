@@ -83,6 +83,20 @@ const (
 	oneStatus  = 200 // of gRPC and of streams, whose code is elsewhere
 )
 
+// getLines send GET to the calls that change something, by each of their names.
+func getLines() []line {
+	var lines []line
+	for _, procedure := range []string{
+		sendMessages, editMessage, recall, updating, createChannel, addMembers, removeMembers, markRead, sendTyping,
+	} {
+		lines = append(lines, line{
+			name: "C02 GET on " + procedure, method: http.MethodGet, procedure: procedure, message: &parleyv1.SendTypingRequest{ChannelId: "room"},
+			want: want{http: http.StatusMethodNotAllowed, library: true},
+		})
+	}
+	return lines
+}
+
 func callLines() []line {
 	const health, reflection = "/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
@@ -215,6 +229,7 @@ func gzipLines() []line {
 func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
 	g := attack(t, nil)
 	g.run(callLines())
+	g.run(getLines())
 	g.run(bodyLines())
 	g.run(frameLines())
 	g.run(gzipLines())

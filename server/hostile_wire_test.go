@@ -52,6 +52,14 @@ const (
 	recall       = "RecallMessage"
 	subscribing  = "Subscribe"
 	updating     = "UpdateSubscription"
+
+	createChannel = "CreateChannel"
+	addMembers    = "AddMembers"
+	removeMembers = "RemoveMembers"
+	listMembers   = "ListMembers"
+	listChannels  = "ListChannels"
+	markRead      = "MarkRead"
+	sendTyping    = "SendTyping"
 )
 
 // framed tells whether messages are sent behind a prefix of five bytes.

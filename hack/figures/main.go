@@ -21,14 +21,16 @@ import (
 )
 
 type flags struct {
-	Seconds  int    `default:"6" help:"How long each rate is measured."`
-	Rounds   int    `default:"3" help:"How often the rates are measured, in turn; the median is told."`
-	Senders  int    `default:"512" help:"Senders at once."`
-	Channels int    `default:"1000" help:"Channels of the figure with many."`
-	Streams  int    `default:"300" help:"Streams that must come back, each a connection of its own."`
-	Mongo    int    `default:"1" enum:"1,3" help:"Members of the MongoDB replica set."`
-	Binary   string `type:"existingfile" help:"The parleyd to run. Default: built from this source."`
-	JSON     bool   `name:"json" help:"One object per figure."`
+	Seconds  int      `default:"6" help:"How long each rate is measured."`
+	Rounds   int      `default:"3" help:"How often the rates are measured, in turn; the median is told."`
+	Senders  int      `default:"512" help:"Senders at once."`
+	Channels int      `default:"1000" help:"Channels of the figure with many."`
+	Streams  int      `default:"300" help:"Streams that must come back, each a connection of its own."`
+	Mongo    int      `default:"1" enum:"1,3" help:"Members of the MongoDB replica set."`
+	Binary   string   `type:"existingfile" help:"The parleyd to run. Default: built from this source."`
+	Env      []string `sep:"none" placeholder:"PARLEY_KEY=VALUE" help:"Configuration of the nodes, may be repeated."`
+	Only     string   `help:"Measure only the rates whose name holds this."`
+	JSON     bool     `name:"json" help:"One object per figure."`
 }
 
 // figure is one line of the answer.
@@ -67,10 +69,10 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 	defer cancel()
 	fleet, err := rig.Start(starting, rig.Options{
 		MongoMembers: f.Mongo, NATSServers: 1, Binary: f.Binary,
-		Env: []string{
+		Env: append([]string{
 			"PARLEY_LIMITS_REQUESTS_PER_SECOND=1000000", "PARLEY_LIMITS_REQUEST_BURST=1000000",
 			"PARLEY_LIMITS_STREAMS_PER_SUBJECT=100000", "PARLEY_LOG_LEVEL=warn", "PARLEY_TELEMETRY_TRACE_RATIO=0",
-		},
+		}, f.Env...),
 	})
 	if err != nil {
 		return err
@@ -91,7 +93,11 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 		fmt.Fprintf(out, "3 nodes, redis-server with AOF, one NATS server, mongod x %d (majority, journaled); %d cores shared with the load; "+
 			"%d senders, 128-byte messages, %d rounds of %d s\n\n", f.Mongo, runtime.NumCPU(), f.Senders, f.Rounds, f.Seconds)
 	}
-	for _, step := range []func(context.Context) error{b.rates, b.latency, b.comeback} {
+	steps := []func(context.Context) error{b.rates, b.latency, b.comeback}
+	if f.Only != "" {
+		steps = steps[:1]
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -104,7 +110,7 @@ func (v figure) print(out io.Writer) error {
 	if v.High > 0 {
 		line += fmt.Sprintf("  (%.4g to %.4g)", v.Low, v.High)
 	}
-	for _, k := range []string{"p50", "p99", "max", "ratio"} {
+	for _, k := range []string{"p50", "p99", "max", "ratio", "mongod_us", "nodes_us", "nats_us", "load_us"} {
 		if m, ok := v.More[k]; ok {
 			line += fmt.Sprintf("  %s %.4g", k, m)
 		}

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +30,37 @@ type bench struct {
 	fleet *rig.Fleet
 	token string
 	say   func(figure) error
+	// cost is the CPU time per acknowledged message of the last measurement, in microseconds, by who spent it.
+	cost map[string]float64
+}
+
+// cpu is the CPU time that all have used so far.
+func (b *bench) cpu() map[string]time.Duration {
+	used := map[string]time.Duration{"load": usedBy(os.Getpid())}
+	for _, n := range b.fleet.Nodes() {
+		used["nodes"] += usedBy(n.PID())
+	}
+	for i := range b.fleet.Mongo.Size() {
+		used["mongod"] += usedBy(b.fleet.Mongo.PID(i))
+	}
+	used["nats"] = usedBy(b.fleet.NATS.PID(0))
+	return used
+}
+
+// usedBy reads user and system time of a process from /proc, in the hundredths of a second that Linux tells; 0 if it can't.
+func usedBy(pid int) time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), ") ") // behind the name, which may hold spaces
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // payload is what each message holds.
@@ -79,23 +113,34 @@ func (b *bench) rates(ctx context.Context) error {
 		{fmt.Sprintf("%d channels, all senders on one of three nodes", b.Channels), b.sending([]int{0}, one)},
 	}
 	results := make([][]float64, len(kinds)+1)
+	spent := make([]map[string]float64, len(kinds)+1)
+	timed := func(i int, run func(context.Context) (float64, error)) error {
+		b.cost = nil
+		rate, err := run(ctx)
+		results[i], spent[i] = append(results[i], rate), b.cost
+		return err
+	}
 	for range b.Rounds {
 		for i, k := range kinds {
-			rate, err := k.run(ctx)
-			if err != nil {
+			if i > 0 && !strings.Contains(k.name, b.Only) {
+				continue
+			}
+			if err := timed(i, k.run); err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)
 			}
-			results[i] = append(results[i], rate)
 		}
 		// The floor of the last two: a fleet of one node.
-		rate, err := b.alone(ctx, kinds[len(kinds)-1].run)
-		if err != nil {
+		if err := timed(len(kinds), func(ctx context.Context) (float64, error) {
+			return b.alone(ctx, kinds[len(kinds)-1].run)
+		}); err != nil {
 			return err
 		}
-		results[len(kinds)] = append(results[len(kinds)], rate)
 	}
 	single := median(results[len(kinds)])
 	for i, r := range results {
+		if len(r) == 0 {
+			continue
+		}
 		slices.Sort(r)
 		name, base := fmt.Sprintf("%d channels, a fleet of one node", b.Channels), single
 		if i < len(kinds) {
@@ -104,9 +149,10 @@ func (b *bench) rates(ctx context.Context) error {
 		if i < 5 {
 			base = median(results[0])
 		}
+		more := map[string]float64{"ratio": median(r) / base}
+		maps.Copy(more, spent[i])
 		if err := b.say(figure{
-			Name: name, Unit: "acked/s", Value: median(r), Low: r[0], High: r[len(r)-1],
-			More: map[string]float64{"ratio": median(r) / base},
+			Name: name, Unit: "acked/s", Value: median(r), Low: r[0], High: r[len(r)-1], More: more,
 		}); err != nil {
 			return err
 		}
@@ -193,10 +239,15 @@ func (b *bench) sending(nodes []int, channel func(i int) string) func(ctx contex
 			})
 		}
 		wait(ctx, time.Second) // connections, heads and rows
+		before := b.cpu()
 		counting.Store(true)
 		began := time.Now()
 		wait(ctx, time.Duration(b.Seconds)*time.Second)
 		took, n := time.Since(began), acked.Load()
+		b.cost = make(map[string]float64)
+		for who, spent := range b.cpu() {
+			b.cost[who+"_us"] = float64((spent - before[who]).Microseconds()) / float64(max(n, 1))
+		}
 		err := context.Cause(ctx)
 		cancel(nil)
 		wg.Wait()

@@ -159,6 +159,9 @@ func (m *Mongo) Addr(member int) string { return m.members[member].addr }
 // Running reports whether a member's process exists, be it stopped.
 func (m *Mongo) Running(member int) bool { return m.members[member].current() != nil }
 
+// PID is the process id of one that runs, 0 of one that does not.
+func (m *Mongo) PID(member int) int { return m.members[member].pid() }
+
 // Primary waits until a majority of the set agrees on a running primary and gives its index.
 func (m *Mongo) Primary(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

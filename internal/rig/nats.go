@@ -100,6 +100,9 @@ func (n *NATS) Addr(server int) string { return n.addrs[server] }
 // Running reports whether a server's process exists, be it stopped.
 func (n *NATS) Running(server int) bool { return n.servers[server].current() != nil }
 
+// PID is the process id of one that runs, 0 of one that does not.
+func (n *NATS) PID(server int) int { return n.servers[server].pid() }
+
 // Kill ends a server by SIGKILL and waits until it is gone. Its store stays. It does nothing if it does not run.
 func (n *NATS) Kill(server int) { n.servers[server].kill() }
 

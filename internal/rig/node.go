@@ -53,12 +53,7 @@ func (n *Node) Restart(ctx context.Context) error {
 func (n *Node) Running() bool { return n.proc.current() != nil }
 
 // PID is the process id of the running node, 0 if it does not run.
-func (n *Node) PID() int {
-	if l := n.proc.current(); l != nil {
-		return l.cmd.Process.Pid
-	}
-	return 0
-}
+func (n *Node) PID() int { return n.proc.pid() }
 
 // Exited gives a channel that is closed when the node's present life ends, and is closed already if it does not run.
 func (n *Node) Exited() <-chan struct{} { return n.proc.exited() }

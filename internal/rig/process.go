@@ -203,3 +203,11 @@ func (p *process) logTail() string {
 	}
 	return string(data[max(0, len(data)-2000):])
 }
+
+// pid is the process id of the present life, 0 if there is none.
+func (p *process) pid() int {
+	if l := p.current(); l != nil {
+		return l.cmd.Process.Pid
+	}
+	return 0
+}

@@ -40,6 +40,7 @@ type options struct {
 	nats    int
 	faults  string
 	rounds  int
+	mutants string
 }
 
 func parse(args []string) (options, error) {
@@ -56,6 +57,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3")
 	f.StringVar(&o.faults, "faults", "", "only these, as node-kill=3,nats-away; of the list that -plan shows")
 	f.IntVar(&o.rounds, "rounds", 1, "how many times the schedule's faults come")
+	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or `all`, and say which are caught")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -96,7 +98,12 @@ func run(args []string, out io.Writer) error {
 	case !rig.InNamespace():
 		return outside(&o)
 	}
-	return inside(&o, plan, out)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
+	defer stop()
+	if o.mutants != "" {
+		return hunt(ctx, &o, out)
+	}
+	return inside(ctx, &o, plan, out)
 }
 
 // outside builds what needs the network, and runs this program again where there is none.
@@ -125,9 +132,16 @@ func outside(o *options) error {
 	return nil
 }
 
-func inside(o *options, plan chaos.Plan, out io.Writer) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
-	defer stop()
+// logger says what happens, if that was asked for.
+func (o *options) logger() *slog.Logger {
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func inside(ctx context.Context, o *options, plan chaos.Plan, out io.Writer) error {
 	dir, temporary := o.dir, o.dir == ""
 	if temporary {
 		var err error
@@ -136,14 +150,10 @@ func inside(o *options, plan chaos.Plan, out io.Writer) error {
 		}
 	}
 	_, _ = fmt.Fprintf(out, "seed %d, report in %s\n", o.seed, dir)
-	level := slog.LevelWarn
-	if o.verbose {
-		level = slog.LevelInfo
-	}
 	began := time.Now()
 	res, err := chaos.Run(ctx, chaos.Config{
 		Dir: dir, Seed: o.seed, Plan: plan, KeepReplies: o.keep, Binary: o.binary, NATSServers: o.nats,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Logger: o.logger(),
 	})
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ const (
 	cutOff           // there is no connection
 	garbled          // the answer is no answer
 	emptyAnswer      // the answer is empty
+	slow             // the node takes two seconds
 )
 
 func newFakeNet(fates ...fate) *fakeNet {
@@ -142,6 +143,12 @@ func (n *fakeNode) Request(ctx context.Context, node, topic string, payload []by
 		return []byte{}, nil
 	case f == twice:
 		fn(ctx, payload)
+	case f == slow:
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	case f == answerLost:
 		fn(ctx, payload)
 	}
@@ -167,7 +174,12 @@ func (n *fakeNet) deliver() {
 type owners struct {
 	id    string
 	owner func(bucket int) string
+	// works tells of a node, after a time, whether it still says that it works; nil is never.
+	works func() bool
 }
+
+// Works implements Owners.
+func (o owners) Works(string, time.Duration) bool { return o.works != nil && o.works() }
 
 func (o owners) ID() string              { return o.id }
 func (o owners) Owner(bucket int) string { return o.owner(bucket) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -100,8 +101,9 @@ func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.Appen
 		w.cfg.OnForward(ForwardNobody)
 		return nil, fmt.Errorf("forward drafts: %w", err)
 	}
-	asking, cancel := context.WithTimeout(ctx, w.cfg.Wait)
+	asking, cancel := context.WithTimeout(ctx, max(w.cfg.Wait, w.cfg.MaxWait))
 	defer cancel()
+	defer w.giveUpOn(f.node, cancel)()
 	answer, err := w.transport.Request(asking, f.node, topicAppend, payload)
 	if errors.Is(err, ErrNobody) {
 		w.cfg.OnForward(ForwardNobody)
@@ -126,6 +128,28 @@ func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.Appen
 		w.cfg.Logger.WarnContext(ctx, "a home node did not answer; this node writes", "home", f.node, "error", err)
 	}
 	return nil, err
+}
+
+// giveUpOn calls cancel once a node has been silent, or unable, for Wait, until stop.
+func (w *Writer) giveUpOn(node string, cancel func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		look := time.NewTimer(w.cfg.Wait)
+		defer look.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-look.C:
+			}
+			if !w.owners.Works(node, w.cfg.Wait) {
+				cancel()
+				return
+			}
+			look.Reset(w.cfg.Wait / 4)
+		}
+	}()
+	return func() { close(done) }
 }
 
 // take settles drafts with what their home made of them. It gives those that are to be appended here after all: in a

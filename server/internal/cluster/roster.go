@@ -180,6 +180,14 @@ func (r *Roster) Lives(node string) bool {
 	return ok || node == r.id
 }
 
+// Works reports whether a node has said within that time that it lives and is able. This node is not asked.
+func (r *Roster) Works(node string, within time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	peer, ok := r.peers[node]
+	return ok && peer.Able && time.Since(peer.Heard) <= within
+}
+
 // Owner is the home of a bucket's writes: of the able nodes, the one that rendezvous hashing chooses. If none is able it
 // is chosen of all that live, so that work is not moved about while the store is away. It is this node if it knows of no
 // other, as when it has lost NATS; a node that has just started, or that was stopped meanwhile, counts as unknown until

@@ -20,6 +20,8 @@ type Owners interface {
 	ID() string
 	// Owner is the bucket's home, for a moment.
 	Owner(bucket int) string
+	// Works reports whether a node has said within that time that it lives and is able.
+	Works(node string, within time.Duration) bool
 }
 
 // The results of a forward, as WriterConfig.OnForward is told them.
@@ -38,8 +40,11 @@ const (
 
 // WriterConfig sets a Writer's limits; zero values mean the defaults.
 type WriterConfig struct {
-	// Wait is how long a home node is waited for: 500 ms.
+	// Wait is how long a home node is waited for that does not say meanwhile that it lives and is able: 500 ms.
 	Wait time.Duration
+	// MaxWait is how long one is waited for that does: 3 s. Such a home has too much to do, and to write beside it only makes
+	// inserts clash.
+	MaxWait time.Duration
 	// Shun is how long a home that did not answer, or refused, is not asked again: 1 s.
 	Shun time.Duration
 	// PieceBytes is about the most that is forwarded at once: 512 KiB. A single draft may be larger.
@@ -75,6 +80,7 @@ var _ message.Appender = (*Writer)(nil)
 // NewWriter makes a Writer over this node's own, local one. buckets is the store's.
 func NewWriter(owners Owners, transport Transport, local message.Appender, buckets int, cfg WriterConfig) *Writer {
 	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 3*time.Second)
 	cfg.Shun = cmp.Or(cfg.Shun, time.Second)
 	cfg.PieceBytes = cmp.Or(cfg.PieceBytes, 512<<10)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())

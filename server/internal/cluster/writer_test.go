@@ -56,6 +56,8 @@ type rig struct {
 	here, home appended
 	writer     *Writer
 	results    []string
+	// works tells whether HOME says that it works; nil is never.
+	works func() bool
 }
 
 // newRig gives channels that begin with "here" to ME, those with "gone" to a node that is not there, others to HOME.
@@ -80,12 +82,12 @@ func newRig(t *testing.T, cfg WriterConfig, fates ...fate) *rig {
 		defer mu.Unlock()
 		r.results = append(r.results, result)
 	}
-	home := NewWriter(owners{"HOME", owner}, r.net.node(), &r.home, buckets, WriterConfig{})
+	home := NewWriter(owners{id: "HOME", owner: owner}, r.net.node(), &r.home, buckets, WriterConfig{})
 	if err := home.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(home.Stop)
-	r.writer = NewWriter(owners{"ME", owner}, r.net.node(), &r.here, buckets, cfg)
+	r.writer = NewWriter(owners{id: "ME", owner: owner, works: func() bool { return r.works != nil && r.works() }}, r.net.node(), &r.here, buckets, cfg)
 	return r
 }
 
@@ -282,6 +284,39 @@ func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
 	}
 }
 
+// A home that lives has too much to do, and is waited for; one that falls silent, or is never done, is not.
+func TestABusyHomeIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		worksFor, maxWait time.Duration
+		want              string
+		took              time.Duration
+	}{
+		"silent":        {0, 0, ForwardUnanswered, 500 * time.Millisecond},
+		"busy":          {time.Hour, 0, ForwardAnswered, 2 * time.Second},
+		"falls silent":  {time.Second, 0, ForwardUnanswered, time.Second},
+		"for ever busy": {time.Hour, 1500 * time.Millisecond, ForwardUnanswered, 1500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, WriterConfig{MaxWait: c.maxWait}, slow)
+				began := time.Now()
+				r.works = func() bool { return time.Since(began) < c.worksFor }
+				ds := drafts("far1")
+				expect(t, "outcomes", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
+				expect(t, "results", []string{c.want}, r.results)
+				if took := time.Since(began); took != c.took {
+					t.Errorf("took %s, want %s", took, c.took)
+				}
+				if here := len(r.here.all()); (here > 0) != (c.want == ForwardUnanswered) {
+					t.Errorf("%d appends here", here)
+				}
+			})
+		})
+	}
+}
+
 func TestWhatAHomeCannotStoreIsWrittenHere(t *testing.T) {
 	t.Parallel()
 	for reason, kind := range map[fault.Reason]fault.Kind{
@@ -451,7 +486,7 @@ func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
 func TestWriterStartsAndStops(t *testing.T) {
 	t.Parallel()
 	net := newFakeNet()
-	w := NewWriter(owners{"ME", func(int) string { return "ME" }}, net.node(), &appended{}, 1, WriterConfig{})
+	w := NewWriter(owners{id: "ME", owner: func(int) string { return "ME" }}, net.node(), &appended{}, 1, WriterConfig{})
 	w.Stop()
 	for range 2 {
 		if err := w.Start(); err != nil {

@@ -16,6 +16,9 @@ const (
 	advanceEvery = 50 * time.Millisecond
 	// maxMoves is the most channels and senders in one write.
 	maxMoves = 4096
+	// maxAdvances is how many writes a node has under way at once, of all its buckets. Rows are for lists: when the store
+	// has more to do than it can, they fall behind before messages do.
+	maxAdvances = 2
 )
 
 // Rows are the channels' rows; channel.Store says what Advance promises.
@@ -45,13 +48,15 @@ type Advancer struct {
 	id     message.Identity
 	owner  Owner
 	logger *slog.Logger
+	// turns has room for the writes that may be under way.
+	turns chan struct{}
 }
 
 // NewAdvancer makes an Advancer, which Start starts.
 func NewAdvancer(config AdvancerConfig) *Advancer {
 	return &Advancer{
 		source: config.Source, rows: config.Rows, id: config.Identity, owner: config.Owner,
-		logger: cmp.Or(config.Logger, slog.Default()),
+		logger: cmp.Or(config.Logger, slog.Default()), turns: make(chan struct{}, maxAdvances),
 	}
 }
 
@@ -71,8 +76,14 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 				if err := sleep(ctx, time.Until(next)); err != nil {
 					return err
 				}
+				select {
+				case a.turns <- struct{}{}:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
 				began := time.Now()
 				err := a.move(ctx, events)
+				<-a.turns
 				// A store that is slow is not asked more often than it can answer.
 				next = began.Add(max(advanceEvery, 2*time.Since(began)))
 				return err

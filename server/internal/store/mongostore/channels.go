@@ -27,6 +27,7 @@ type Channels struct {
 	store    *Store
 	channels *mongo.Collection
 	members  *mongo.Collection
+	settled  settled
 }
 
 var _ channel.Store = (*Channels)(nil)

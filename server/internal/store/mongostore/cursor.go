@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -116,21 +117,26 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 // ensureAll makes the channels that are not there, sees to it that nobody is joining any of them, and tells which are
 // open.
 func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (open map[string]bool, err error) {
-	ids := make([]string, len(moves))
+	open = make(map[string]bool, len(moves))
+	var ids []string
 	for i := range moves {
-		ids[i] = moves[i].ChannelID
+		if isOpen, ok := c.settled.get(moves[i].ChannelID); ok {
+			open[moves[i].ChannelID] = isOpen
+		} else {
+			ids = append(ids, moves[i].ChannelID)
+		}
 	}
-	for {
+	for len(ids) > 0 {
 		docs, err := c.list(ctx, anyOf("_id", ids))
 		if err != nil {
 			return nil, err
 		}
-		open = make(map[string]bool, len(docs))
 		for i := range docs {
 			if err := c.settle(ctx, &docs[i]); err != nil {
 				return nil, err
 			}
 			open[docs[i].ID] = !docs[i].MembersOnly
+			c.settled.put(docs[i].ID, !docs[i].MembersOnly)
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
@@ -146,6 +152,33 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 			return nil, err
 		}
 	}
+	return open, nil
+}
+
+// settled remembers channels that are there and that nobody is joining any more, and whether they are open: neither ever
+// changes, so the feed need not read a row to move it. Safe for concurrent use.
+type settled struct {
+	mu   sync.Mutex
+	open map[string]bool // guarded by mu
+}
+
+// maxSettled bounds what is remembered; a forgotten channel costs one read.
+const maxSettled = 65_536
+
+func (s *settled) get(channelID string) (open, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open, ok = s.open[channelID]
+	return open, ok
+}
+
+func (s *settled) put(channelID string, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil || len(s.open) >= maxSettled {
+		s.open = make(map[string]bool)
+	}
+	s.open[channelID] = open
 }
 
 // cursorModels move the senders' cursors.

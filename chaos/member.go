@@ -1,0 +1,218 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// clubs is how many channels take members only; guests is how many users come and go there.
+const (
+	clubs  = 3
+	guests = 4
+)
+
+func club(i int) string  { return fmt.Sprintf("club-%d", i) }
+func guest(i int) string { return fmt.Sprintf("guest-%d", i) }
+
+// guestActions are what a guest's token allows. It lacks `manage`, which would let him in without being a member.
+var guestActions = map[string][]string{"*": {"send", "history", "subscribe"}}
+
+// bouncer says who is a member of the clubs. There is one, so the order of what happens to a membership is known.
+type bouncer struct {
+	*world
+
+	clients []*raw
+	rng     *rand.Rand
+}
+
+func (w *world) newBouncer(seed uint64) *bouncer {
+	b := &bouncer{world: w, rng: source(seed, "bouncer")}
+	for _, addr := range w.addrs {
+		b.clients = append(b.clients, newRaw(addr, w.token("bouncer")))
+	}
+	return b
+}
+
+// open makes the clubs, each with every other guest. It is false if the server knows no channels with members.
+func (b *bouncer) open(ctx context.Context) (bool, error) {
+	for i := range clubs {
+		req := &parleyv1.CreateChannelRequest{ChannelId: club(i), MembersOnly: true}
+		for g := i % 2; g < guests; g += 2 {
+			req.UserIds = append(req.UserIds, guest(g))
+		}
+		op := Op{
+			Client: "bouncer", Kind: Create, Channel: club(i), Users: append([]string{"bouncer"}, req.UserIds...), After: unset,
+			Before: unset,
+		}
+		b.rec.Start(&op)
+		callCtx, cancel := b.clients[0].call(ctx, 10*time.Second)
+		_, err := b.clients[0].CreateChannel(callCtx, req)
+		cancel()
+		op.end(err)
+		b.rec.Done(&op)
+		if connect.CodeOf(err) == connect.CodeUnimplemented {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("create %s: %w", club(i), err)
+		}
+	}
+	return true, nil
+}
+
+// run adds and removes guests until ctx ends, by any node.
+func (b *bouncer) run(ctx context.Context) {
+	member := make(map[[2]int]bool)
+	for i := range clubs {
+		for g := i % 2; g < guests; g += 2 {
+			member[[2]int{i, g}] = true
+		}
+	}
+	for pause(ctx, b.rng, 700*time.Millisecond) {
+		key := [2]int{b.rng.IntN(clubs), b.rng.IntN(guests)}
+		op := b.change(context.WithoutCancel(ctx), key[0], key[1], !member[key])
+		if op.Outcome == OK {
+			member[key] = !member[key]
+		}
+	}
+	for _, c := range b.clients {
+		c.close()
+	}
+}
+
+func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
+	at := b.rng.IntN(len(b.clients))
+	client := b.clients[at]
+	op := Op{
+		Client: "bouncer", Addr: b.addrs[at], Kind: Remove, Channel: club(c), Users: []string{guest(g)}, Limit: int64(rawLimit),
+		After: unset, Before: unset,
+	}
+	if add {
+		op.Kind = Add
+	}
+	b.rec.Start(&op)
+	ctx, cancel := client.call(ctx, rawLimit)
+	defer cancel()
+	var err error
+	if add {
+		_, err = client.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: op.Channel, UserIds: op.Users})
+	} else {
+		_, err = client.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: op.Channel, UserIds: op.Users})
+	}
+	op.end(err)
+	b.rec.Done(&op)
+	return op
+}
+
+// end takes a raw call's error.
+func (op *Op) end(err error) {
+	op.Outcome = OK
+	if err != nil {
+		op.Outcome, op.Code, op.Err = rawOutcome(err)
+		op.Reason = reasonOf(err)
+	}
+}
+
+// reasonOf gives the machine-readable reason of a call's error; empty if it has none.
+func reasonOf(err error) string {
+	if d := detailOf(err); d != nil {
+		return d.GetReason().String()
+	}
+	return ""
+}
+
+func detailOf(err error) *parleyv1.ErrorDetail {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return nil
+	}
+	for _, d := range ce.Details() {
+		if v, err := d.Value(); err == nil {
+			if detail, ok := v.(*parleyv1.ErrorDetail); ok {
+				return detail
+			}
+		}
+	}
+	return nil
+}
+
+// notMember is the reason of a refusal for want of membership.
+var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
+
+// visitor is a guest who tries to read, write and mark in the clubs, whether he may or not.
+type visitor struct {
+	*world
+
+	name, addr string
+	client     *raw
+	rng        *rand.Rand
+	n          int
+}
+
+func (w *world) newVisitor(seed uint64, i int, addr string) *visitor {
+	name := guest(i)
+	return &visitor{
+		world: w, name: name, addr: addr, client: newRaw(addr, w.guestToken(name)), rng: source(seed, "visitor-"+name),
+	}
+}
+
+func (v *visitor) run(ctx context.Context) {
+	defer v.client.close()
+	for pause(ctx, v.rng, 150*time.Millisecond) {
+		v.one(context.WithoutCancel(ctx))
+	}
+}
+
+func (v *visitor) one(ctx context.Context) {
+	v.n++
+	op := Op{
+		Client: "visitor-" + v.name, Addr: v.addr, Channel: club(v.rng.IntN(clubs)), From: v.name, Limit: int64(rawLimit), After: unset,
+		Before: unset,
+	}
+	ctx, cancel := v.client.call(ctx, rawLimit)
+	defer cancel()
+	switch v.rng.IntN(4) {
+	case 0, 1:
+		op.Kind, op.ClientMsgID = Send, fmt.Sprintf("visitor-%s-%d", v.name, v.n)
+		op.Content = text(v.rng, op.ClientMsgID)
+		v.rec.Start(&op)
+		res, err := v.client.SendMessage(ctx, op.sendRequest())
+		if op.end(err); err == nil {
+			op.MsgID, op.Seq, op.Count, op.Epoch = res.GetMsgId(), res.GetSeq(), res.GetCount(), res.GetEpoch()
+			op.Duplicate, op.TimeMS = res.GetDuplicate(), res.GetMsgTime().AsTime().UnixMilli()
+			v.told.raise(op.Channel, op.Seq)
+		}
+	case 2:
+		op.Kind, op.From = List, ""
+		v.rec.Start(&op)
+		res, err := v.client.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: op.Channel, PageSize: 20})
+		if op.end(err); err == nil {
+			op.End, op.Head, op.More = v.rec.Now(), res.GetHeadSeq(), res.GetNextPageToken() != ""
+			for _, m := range res.GetMessages() {
+				op.Copies = append(op.Copies, v.note(m))
+			}
+			v.told.raise(op.Channel, op.Head)
+		}
+	default:
+		if v.rng.IntN(2) == 0 {
+			op.Channel = v.pick(v.rng)
+		}
+		op.Kind, op.Seq = MarkRead, v.told.get(op.Channel)-v.rng.Int64N(20)
+		if op.Seq < 1 {
+			return
+		}
+		op.MinSeq = op.Seq
+		v.rec.Start(&op)
+		res, err := v.client.MarkRead(ctx, &parleyv1.MarkReadRequest{ChannelId: op.Channel, Seq: op.Seq})
+		op.end(err)
+		op.Seq, op.Count = res.GetReadSeq(), res.GetUnread()
+	}
+	v.rec.Done(&op)
+}

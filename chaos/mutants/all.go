@@ -1,0 +1,202 @@
+package mutants
+
+import (
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// All are the mutants, by heading.
+var All = slices.Concat(writing, nodes, feeding, caching, subscribing, sizes)
+
+var writing = []Mutant{
+	{
+		Name: "unordered-insert", Heading: "writing", Breaks: "a batch goes on behind an entry that clashes",
+		Edits: []Edit{{
+			File: "server/internal/store/mongostore/insert.go",
+			Old:  "SetOrdered(true)", New: "SetOrdered(false)",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeStop, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+	},
+	{
+		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored whatever the store says",
+		Edits: []Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",
+		}},
+		Steps: []chaos.Step{step(chaos.MongoStop, 0, 3*time.Second), step(chaos.MongoKill, 0, 3*time.Second)},
+	},
+	{
+		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
+		Edits: []Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "			c.head = nil\n			c.uncheck()\n			l.startResolve(c, cl)",
+			New: "			c.uncheck()\n			if cl.seq == 0 {\n				head := b.places[i].head\n				c.head = &head\n			} else {\n" +
+				"				c.head = nil\n				l.startResolve(c, cl)\n			}",
+		}},
+		Steps: []chaos.Step{step(chaos.MongoAlone, 0, 9*time.Second), step(chaos.MongoLost, 0, 9*time.Second)},
+	},
+	{
+		Name: "one-member-acks", Heading: "writing", Breaks: "the primary's word alone counts as durable",
+		Edits: []Edit{{
+			File: "server/internal/store/mongostore/mongostore.go",
+			Old:  "WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}", New: "WriteConcern{W: 1, Journal: &journaled}",
+		}},
+		Steps: []chaos.Step{step(chaos.MongoLost, 0, 3*time.Second), step(chaos.MongoLost, 0, 3*time.Second)},
+	},
+	{
+		Name: "older-change-wins", Heading: "writing", Breaks: "an edit is applied over a later change",
+		Edits: []Edit{{
+			File: "server/internal/store/mongostore/apply.go",
+			Old:  "{Key: \"changed_seq\", Value: bson.D{{Key: \"$lt\", Value: change.Seq}}},", New: "",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+	},
+	{
+		Name: "recall-leaves-edits", Heading: "writing", Breaks: "a recall leaves the text in the edits of its message",
+		Edits: []Edit{{
+			File: "server/internal/store/mongostore/apply.go",
+			Old:  "return s.emptyEdits(ctx, change)", New: "return nil",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second)},
+	},
+	{
+		Name: "edits-the-recalled", Heading: "writing", Breaks: "a message that was recalled can be edited",
+		Edits: []Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
+		}},
+		Steps: []chaos.Step{calm(10 * time.Second)},
+	},
+}
+
+var nodes = []Mutant{
+	{
+		Name: "forward-new-ids", Heading: "nodes", Breaks: "what a home did not answer for is written here under another id",
+		Edits: []Edit{{
+			File: "server/internal/cluster/forward.go",
+			Old:  "at, drafts = append(at, i), append(drafts, f.drafts[i])",
+			New:  "f.drafts[i].ClientMsgID += \"~\"\n\t\t\tat, drafts = append(at, i), append(drafts, f.drafts[i])",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeStop, 0, 3*time.Second), step(chaos.NodeStop, 1, 3*time.Second)},
+	},
+	{
+		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets",
+		Edits: []Edit{{
+			File: "server/internal/cluster/roster.go",
+			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+	},
+}
+
+var feeding = []Mutant{
+	{
+		Name: "confirm-first", Heading: "feeding", Breaks: "the feeder confirms before it has published",
+		Edits: []Edit{{
+			File: "server/internal/feed/feeder.go",
+			Old:  "		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
+			New: "		if err := source.Published(ctx); err != nil {\n			return err\n		}\n" +
+				"		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
+		}},
+		Steps: []chaos.Step{
+			with(with(step(chaos.NATSAway, 0, 5*time.Second), chaos.NodeKill, 0, 2*time.Second, time.Second), chaos.NodeKill, 1,
+				3*time.Second, time.Second),
+			with(with(step(chaos.NATSAway, 0, 5*time.Second), chaos.NodeKill, 1, 2*time.Second, time.Second), chaos.NodeKill, 2,
+				3*time.Second, time.Second),
+		},
+	},
+	{
+		Name: "publish-old-text", Heading: "feeding", Breaks: "what waited long is published as it was, not as it is",
+		Edits: []Edit{{
+			File: "server/internal/feed/batch.go",
+			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok",
+		}},
+		Steps: []chaos.Step{step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 1, 6*time.Second)},
+	},
+}
+
+var caching = []Mutant{
+	{
+		Name: "cache-over-hole", Heading: "caching", Breaks: "an entry is added to a cached set that does not reach up to it",
+		Edits: []Edit{{
+			File: "server/internal/store/redisstore/lua/cache_append.lua",
+			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
+		}},
+		Steps: []chaos.Step{
+			calm(5 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), step(chaos.RedisKill, 0, 3*time.Second),
+		},
+	},
+	{
+		Name: "cache-keeps-text", Heading: "caching", Breaks: "edits and recalls don't change the cached message",
+		Edits: []Edit{{
+			File: "server/internal/store/redisstore/lua/cache_append.lua",
+			Old:  "      replace_target(entries[at + 3], entries[at + 4])", New: "      added = true",
+		}},
+		Steps: []chaos.Step{calm(10 * time.Second)},
+	},
+	{
+		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read at any time before",
+		Edits: []Edit{{
+			File: "server/internal/message/heads.go",
+			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() {",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 0, 4*time.Second), step(chaos.CutNATS, 1, 4*time.Second)},
+	},
+}
+
+var subscribing = []Mutant{
+	{
+		Name: "jump-not-filled", Heading: "subscribing", Breaks: "an event that does not follow on is passed on all the same",
+		Edits: []Edit{{
+			File: "server/internal/fanout/topic.go",
+			Old:  "		t.seen = max(t.seen, e.Seq)\n		t.park(e)\n		t.fill()\n", New: "		t.deliver(&e)\n",
+		}},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+	},
+	{
+		Name: "resume-one-late", Heading: "subscribing", Breaks: "a stream that resumes skips the entry after its position",
+		Edits: []Edit{{
+			File: "server/internal/fanout/subscription.go",
+			Old:  "			from = *u.want.After\n",
+			New:  "			from = min(*u.want.After+1, max(st.Head, *u.want.After))\n",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second)},
+	},
+	{
+		Name: "deaf-after-reconnect", Heading: "subscribing", Breaks: "nobody looks what was missed while NATS was away",
+		Edits: []Edit{{
+			File: "server/internal/fanout/hub.go",
+			Old:  "	bus.OnReconnect(h.reconnected)\n", New: "	bus.OnReconnect(func() {})\n",
+		}},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second)},
+	},
+	{
+		Name: "live-too-soon", Heading: "subscribing", Breaks: "a subscriber goes live before its replay has met the live events",
+		Edits: []Edit{{
+			File: "server/internal/fanout/subscription.go",
+			Old:  "return u.after >= max(u.topic.tail, u.goal) }", New: "return u.after >= u.goal }",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+	},
+	{
+		Name: "replay-repeated", Heading: "subscribing", Breaks: "a live event comes although the replay had it",
+		Edits: []Edit{{
+			File: "server/internal/fanout/topic.go",
+			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+	},
+}
+
+var sizes = []Mutant{
+	{
+		Name: "page-says-end", Heading: "sizes", Breaks: "a page that is full says that it is the last",
+		Edits: []Edit{{
+			File: "server/internal/message/reader.go",
+			Old:  "					res.more = true\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+	},
+}

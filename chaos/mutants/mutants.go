@@ -1,0 +1,111 @@
+// Package mutants has servers with one thing made wrong. Each must be caught by a short run of package chaos: what the
+// checker does not see in a server that is wrong, it would not see in one that is said to be right.
+package mutants
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// Mutant is a change of the server's source that breaks a promise.
+type Mutant struct {
+	// Name is short, in lower case with hyphens.
+	Name string
+	// Heading is the part of the mechanics that it breaks: writing, feeding, caching, subscribing, channels, sizes, nodes.
+	Heading string
+	// Breaks says what is made wrong.
+	Breaks string
+	Edits  []Edit
+	// Steps are the faults that should show it. None are needed where a healthy fleet shows it.
+	Steps []chaos.Step
+}
+
+// Edit replaces a piece of one file, which must be there exactly once. File is relative to the source's root.
+type Edit struct{ File, Old, New string }
+
+// Build builds the mutant's parleyd beside the sources, which stay as they are, and gives its path.
+func (m *Mutant) Build(ctx context.Context) (string, error) {
+	root, err := rig.Root()
+	if err != nil {
+		return "", err
+	}
+	dir, err := rig.TempDir("mutant")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	changed, err := m.apply(root)
+	if err != nil {
+		return "", err
+	}
+	overlay := struct{ Replace map[string]string }{Replace: make(map[string]string)}
+	for file, text := range changed {
+		path := filepath.Join(dir, fmt.Sprintf("%d%s", len(overlay.Replace), filepath.Ext(file)))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[filepath.Join(root, file)] = path
+	}
+	data, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return "", err
+	}
+	return rig.Build(ctx, "./server/cmd/parleyd", "parleyd-"+m.Name, "-overlay", path)
+}
+
+// apply gives the text of every file that the mutant changes.
+func (m *Mutant) apply(root string) (map[string]string, error) {
+	changed := make(map[string]string)
+	for _, e := range m.Edits {
+		text, ok := changed[e.File]
+		if !ok {
+			data, err := os.ReadFile(filepath.Join(root, e.File))
+			if err != nil {
+				return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
+			}
+			text = string(data)
+		}
+		if n := strings.Count(text, e.Old); n != 1 {
+			return nil, fmt.Errorf("mutant %s: %s has what it replaces %d times, not once: the source has changed; so must the mutant:\n%s",
+				m.Name, e.File, n, e.Old)
+		}
+		changed[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	}
+	return changed, nil
+}
+
+// Find gives a mutant by its name.
+func Find(name string) (*Mutant, bool) {
+	for i := range All {
+		if All[i].Name == name {
+			return &All[i], true
+		}
+	}
+	return nil, false
+}
+
+// step is one fault after a moment's peace.
+func step(name chaos.FaultName, node int, hold time.Duration) chaos.Step {
+	return chaos.Step{Wait: 1500 * time.Millisecond, Faults: []chaos.Planned{{Name: name, Node: node, Hold: hold}}}
+}
+
+// with adds a fault to a step, a while after the first began.
+func with(s chaos.Step, name chaos.FaultName, node int, delay, hold time.Duration) chaos.Step {
+	s.Faults = append(s.Faults, chaos.Planned{Name: name, Node: node, Delay: delay, Hold: hold})
+	return s
+}
+
+// calm is some seconds without a fault.
+func calm(d time.Duration) chaos.Step { return chaos.Step{Wait: d} }

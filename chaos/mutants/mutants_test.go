@@ -1,0 +1,27 @@
+package mutants
+
+import (
+	"testing"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// TestMutantsApply holds that the mutants keep up with the source.
+func TestMutantsApply(t *testing.T) {
+	t.Parallel()
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	for i := range All {
+		m := &All[i]
+		if _, err := m.apply(root); err != nil {
+			t.Error(err)
+		}
+		if names[m.Name] {
+			t.Errorf("two mutants are called %s", m.Name)
+		}
+		names[m.Name] = true
+	}
+}
