@@ -183,11 +183,17 @@ func (c *checker) cursors() map[tenant]*cursor {
 		}
 		at.low, at.high = max(at.low, low), max(at.high, low, high)
 	}
+	tenures, begun := c.tenures(), c.begins()
 	for channel, log := range c.logs {
 		for i := range log {
-			if log[i].Kind == entrySend {
-				move(channel, log[i].From, log[i].Seq, log[i].Seq)
+			if log[i].Kind != entrySend {
+				continue
 			}
+			low := log[i].Seq
+			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[place{channel, low}], c.h.Ended) != inside {
+				low = 0 // who is no member by the time when the feed comes to it stays where he was
+			}
+			move(channel, log[i].From, low, log[i].Seq)
 		}
 	}
 	for i := range c.h.Ops {

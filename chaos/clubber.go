@@ -105,9 +105,8 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, session, channel
 	})
 	op.end(err)
 	c.rec.Done(&op)
-	if op.Outcome != OK {
-		// It may have arrived all the same: then its events belong to nobody's life, and are looked at by themselves.
-		c.lost(channel)
+	if op.Outcome == Failed {
+		c.lost(channel) // if it did arrive, its events will be found to belong to nothing that was asked for
 	}
 }
 

@@ -165,12 +165,16 @@ func (w *world) newVisitor(seed uint64, i int, addr string) *visitor {
 
 func (v *visitor) run(ctx context.Context) {
 	defer v.client.close()
-	for pause(ctx, v.rng, 150*time.Millisecond) {
-		v.one(context.WithoutCancel(ctx))
+	for every := 150 * time.Millisecond; pause(ctx, v.rng, every); {
+		every = 150 * time.Millisecond
+		if v.one(context.WithoutCancel(ctx)) == Unknown {
+			every = afterFailure
+		}
 	}
 }
 
-func (v *visitor) one(ctx context.Context) {
+// one makes one call of some kind, and gives what came of it.
+func (v *visitor) one(ctx context.Context) Outcome {
 	v.n++
 	op := Op{
 		Client: "visitor-" + v.name, Addr: v.addr, Channel: club(v.rng.IntN(clubs)), From: v.name, Limit: int64(rawLimit), After: unset,
@@ -206,7 +210,7 @@ func (v *visitor) one(ctx context.Context) {
 		}
 		op.Kind, op.Seq = MarkRead, v.told.get(op.Channel)-v.rng.Int64N(20)
 		if op.Seq < 1 {
-			return
+			return OK
 		}
 		op.MinSeq = op.Seq
 		v.rec.Start(&op)
@@ -215,4 +219,5 @@ func (v *visitor) one(ctx context.Context) {
 		op.Seq, op.Count = res.GetReadSeq(), res.GetUnread()
 	}
 	v.rec.Done(&op)
+	return op.Outcome
 }

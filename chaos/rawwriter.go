@@ -75,13 +75,19 @@ func (w *world) newRawWriter(seed uint64, name, addr, subject string) *rawWriter
 
 func (w *rawWriter) run(ctx context.Context) {
 	defer w.client.close()
-	for pause(ctx, w.rng, w.load.WriteEvery) {
-		w.one(context.WithoutCancel(ctx))
+	for every := w.load.WriteEvery; pause(ctx, w.rng, every); {
+		every = w.load.WriteEvery
+		if w.one(context.WithoutCancel(ctx)) == Unknown {
+			every = afterFailure
+		}
 	}
 }
 
-// one makes one write of some kind.
-func (w *rawWriter) one(ctx context.Context) {
+// afterFailure is the pause after a call that failed: a node that is not there refuses thousands of calls a second.
+const afterFailure = 300 * time.Millisecond
+
+// one makes one write of some kind, and gives what came of it.
+func (w *rawWriter) one(ctx context.Context) Outcome {
 	w.n++
 	op := Op{
 		Client: w.name, Addr: w.addr, Kind: Send, Limit: int64(rawLimit), Channel: w.pick(w.rng), From: w.subject,
@@ -92,8 +98,7 @@ func (w *rawWriter) one(ctx context.Context) {
 	case n < 50 || !ok:
 		op.Content = text(w.rng, op.ClientMsgID)
 	case n < 65:
-		w.batch(ctx, op)
-		return
+		return w.batch(ctx, op)
 	case n < 78:
 		op.Kind, op.Channel, op.MsgID, op.Content = Edit, target.channel, target.msgID, text(w.rng, op.ClientMsgID)
 	case n < 90:
@@ -114,6 +119,7 @@ func (w *rawWriter) one(ctx context.Context) {
 	if op.Outcome == Unknown && w.rng.IntN(2) == 0 && len(w.open) < 100 {
 		w.open = append(w.open, op)
 	}
+	return op.Outcome
 }
 
 func (w *rawWriter) call(ctx context.Context, op *Op) {
@@ -167,8 +173,8 @@ func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	w.world.pool.add(sent{op.Channel, op.MsgID, op.From})
 }
 
-// batch makes a batch whose first item is like op.
-func (w *rawWriter) batch(ctx context.Context, op Op) {
+// batch makes a batch whose first item is like op, and gives what came of the last.
+func (w *rawWriter) batch(ctx context.Context, op Op) Outcome {
 	channels := []string{op.Channel, w.pick(w.rng)}
 	batch := w.rec.ID()
 	ops := make([]Op, 2+w.rng.IntN(10))
@@ -204,6 +210,7 @@ func (w *rawWriter) batch(ctx context.Context, op Op) {
 		}
 		w.rec.Done(op)
 	}
+	return ops[len(ops)-1].Outcome
 }
 
 // rawOutcome judges a call's error.

@@ -27,10 +27,13 @@ func (w *world) newReader(seed uint64, name, addr string) *reader {
 
 func (r *reader) run(ctx context.Context) {
 	defer r.client.close()
-	for pause(ctx, r.rng, r.load.ReadEvery) {
+	for every := r.load.ReadEvery; pause(ctx, r.rng, every); {
+		every = r.load.ReadEvery
 		ctx := context.WithoutCancel(ctx)
 		if r.rng.IntN(4) == 0 {
-			r.get(ctx)
+			if !r.get(ctx) {
+				every = afterFailure
+			}
 			continue
 		}
 		op := r.op(r.pick(r.rng))
@@ -47,7 +50,9 @@ func (r *reader) run(ctx context.Context) {
 			op.Before = 1 + r.rng.Int64N(head+2)
 		}
 		sizes := []int32{1, 10, 50, 200}
-		r.list(ctx, op, sizes[r.rng.IntN(len(sizes))], 1+r.rng.IntN(3))
+		if _, ok := r.list(ctx, op, sizes[r.rng.IntN(len(sizes))], 1+r.rng.IntN(3)); !ok {
+			every = afterFailure
+		}
 	}
 }
 
@@ -58,8 +63,8 @@ func (r *reader) op(channel string) Op {
 }
 
 // list reads up to some pages of a query; each is an op, as a query that goes on from the page before. It reports
-// whether it came to the end.
-func (r *reader) list(ctx context.Context, query Op, size int32, pages int) bool {
+// whether it came to the end, and whether all calls were answered.
+func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end, ok bool) {
 	req := &parleyv1.ListMessagesRequest{ChannelId: query.Channel, MinSeq: query.MinSeq, PageSize: size}
 	if query.After != unset {
 		req.AfterSeq = new(query.After)
@@ -76,7 +81,7 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) bool
 		if err != nil {
 			op.Outcome, op.Code, op.Err = rawOutcome(err)
 			r.rec.Done(&op)
-			return false
+			return false, false
 		}
 		op.End = r.rec.Now() // before the copies are compared
 		op.Outcome, op.Head, op.Epoch = OK, res.GetHeadSeq(), res.GetEpoch()
@@ -92,17 +97,18 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) bool
 		r.told.raise(op.Channel, op.Head)
 		r.rec.Done(&op)
 		if !op.More {
-			return true
+			return true, true
 		}
 		req.PageToken = res.GetNextPageToken()
 	}
-	return false
+	return false, true
 }
 
-func (r *reader) get(ctx context.Context) {
+// get reads one message, and reports whether it was answered.
+func (r *reader) get(ctx context.Context) bool {
 	target, ok := r.world.pool.pick(r.rng, "")
 	if !ok {
-		return
+		return true
 	}
 	op := r.op(target.channel)
 	op.Kind, op.MsgID = Get, target.msgID
@@ -118,6 +124,7 @@ func (r *reader) get(ctx context.Context) {
 		op.Copies = []int{r.note(res.GetMessage())}
 	}
 	r.rec.Done(&op)
+	return err == nil
 }
 
 // historian reads as a program does that uses the SDK, and moves between the nodes.

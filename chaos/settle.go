@@ -142,7 +142,7 @@ func (r *run) readBack(ctx context.Context) error {
 				if k%2 == i%2 {
 					op.After = 0
 				}
-				if !reader.list(ctx, op, 500, 1<<20) {
+				if end, _ := reader.list(ctx, op, 500, 1<<20); !end {
 					return fmt.Errorf("%s: %s can't be read to its end", reader.name, channel)
 				}
 			}

@@ -296,6 +296,7 @@ func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.C
 		Source: b.bus.Group(channelGroup, channelBatch), Rows: b.channels, Identity: b.store.Identity(), Owner: s.roster,
 		Logger: s.log,
 	})
+	b.bus.OnReconnect(feeder.Republish)
 	feeder.Start(ctx)
 	s.done.push("feeder", func(context.Context) error { feeder.Stop(); return nil })
 	builder.Start(ctx)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -41,6 +42,8 @@ type Feeder struct {
 	metrics   *Metrics
 	tracer    trace.Tracer
 	logger    *slog.Logger
+	// recent is by bucket.
+	recent []*recent
 }
 
 // NewFeeder makes a Feeder, which Start starts.
@@ -49,10 +52,14 @@ func NewFeeder(config FeederConfig) (*Feeder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Feeder{
+	f := &Feeder{
 		log: config.Log, publisher: config.Publisher, history: config.History, owner: config.Owner, metrics: metrics,
 		tracer: orNoTracer(config.Tracer), logger: cmp.Or(config.Logger, slog.Default()),
-	}, nil
+	}
+	for range config.Log.Identity().Buckets {
+		f.recent = append(f.recent, newRecent())
+	}
+	return f, nil
 }
 
 func orNoMetrics(m *Metrics) (*Metrics, error) {
@@ -79,6 +86,9 @@ func (f *Feeder) Stop() { f.stop() }
 func (f *Feeder) run(ctx context.Context, bucket int) {
 	logger := f.logger.With("bucket", bucket)
 	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
+		var again sync.WaitGroup
+		defer again.Wait()
+		again.Go(func() { f.republishing(ctx, logger, f.recent[bucket]) })
 		// The error can only be that ctx has ended.
 		_ = retry(ctx, logger, "feeding", func() error { return f.feed(ctx, logger, bucket) })
 	})
@@ -140,6 +150,7 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {
 			return err
 		}
+		f.recent[bucket].add(entries)
 		// Only now: what is confirmed before it is published is lost with the process.
 		if err := source.Published(ctx); err != nil {
 			return fmt.Errorf("confirm to the feed: %w", err)
@@ -154,7 +165,21 @@ func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) err
 	if err != nil {
 		return err
 	}
-	var events []message.Event
+	events, err := f.send(ctx, logger, b)
+	if err != nil {
+		return err
+	}
+	f.metrics.Published.Add(ctx, int64(len(events)))
+	now := time.Now()
+	for i := range events {
+		f.metrics.PublishLag.Record(ctx, max(0, now.Sub(events[i].Time).Seconds()))
+		span(ctx, f.tracer, "message_change_events publish", trace.SpanKindProducer, began, events[i].Traceparent)
+	}
+	return nil
+}
+
+// send publishes a batch as it is by then, however often that takes, and gives what was published.
+func (f *Feeder) send(ctx context.Context, logger *slog.Logger, b *batch) (events []message.Event, err error) {
 	err = retry(ctx, logger, "publishing", func() error {
 		// Anew for each attempt: since the last one a text may have been recalled.
 		if err := b.refresh(ctx, f.log); err != nil {
@@ -167,14 +192,5 @@ func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) err
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	f.metrics.Published.Add(ctx, int64(len(events)))
-	now := time.Now()
-	for i := range events {
-		f.metrics.PublishLag.Record(ctx, max(0, now.Sub(events[i].Time).Seconds()))
-		span(ctx, f.tracer, "message_change_events publish", trace.SpanKindProducer, began, events[i].Traceparent)
-	}
-	return nil
+	return events, err
 }

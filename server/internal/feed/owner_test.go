@@ -3,6 +3,7 @@ package feed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -257,4 +258,43 @@ func TestRowsFollowTheLog(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// forgetful is a change stream whose servers were killed together: what it acknowledged last is gone.
+type forgetful struct {
+	mu   sync.Mutex
+	seqs []int64 // guarded by mu
+}
+
+func (f *forgetful) Publish(_ context.Context, events []message.Event) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range events {
+		f.seqs = append(f.seqs, events[i].Seq)
+	}
+	return nil
+}
+
+func (f *forgetful) holds(want int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.seqs) != want {
+		return fmt.Errorf("%d events, want %d", len(f.seqs), want)
+	}
+	return nil
+}
+
+func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	stream := &forgetful{}
+	r.newFeeder(r.store, stream)
+	r.feeder.Start(t.Context())
+	sendMany(r, "room", 5)
+	testkit.Eventually(t, patience, func() error { return stream.holds(5) })
+	stream.mu.Lock()
+	stream.seqs = nil
+	stream.mu.Unlock()
+	r.feeder.Republish()
+	testkit.Eventually(t, patience, func() error { return stream.holds(5) })
 }

@@ -40,7 +40,7 @@ func (b *Bus) Group(name string, batch int) *Group {
 // Consume has fn called with a bucket's events, up to a batch at a time, in the order in which they were published, until
 // ctx ends, which is the only error that it returns. Each event comes at least once: when fn fails, it gets the same
 // batch again, after a wait of 50 ms and then longer ones up to 5 s; when the process or NATS dies, the events come again
-// after Config.AckWait, perhaps later than newer ones. A consumer or a stream that is gone is made again.
+// after Config.AckWait, perhaps later than newer ones; when ctx ends, what was not handled comes again at once. A consumer or a stream that is gone is made again.
 func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {
@@ -130,6 +130,7 @@ func (g *Group) pull(
 			}
 		}
 		if err := g.handle(ctx, batch, fn); err != nil {
+			g.giveBack(ctx, batch, msgs)
 			return err
 		}
 		worked()
@@ -139,6 +140,25 @@ func (g *Group) pull(
 		return fmt.Errorf("pull: %w", err)
 	}
 	return nil
+}
+
+// giveBack has JetStream deliver at once, to whoever takes the bucket over, what was pulled and not handled, instead of
+// after AckWait. The pull's context must have ended, or end soon.
+func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan jetstream.Msg) {
+	if ctx.Err() == nil {
+		return // this very consumer goes on, and what was acknowledged of the batch must not come again
+	}
+	give := func(msg jetstream.Msg) {
+		if err := msg.Nak(); err != nil {
+			g.bus.log.DebugContext(ctx, "give back an event", "error", err)
+		}
+	}
+	for _, msg := range batch {
+		give(msg)
+	}
+	for msg := range msgs {
+		give(msg)
+	}
 }
 
 // handle gives a batch to fn until it succeeds, and confirms it.

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,6 +40,29 @@ func TestGroupsAreIndependent(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Who takes a bucket over gets at once what the one before had pulled and not handled, not only after AckWait.
+func TestWhatWasNotHandledIsGivenBack(t *testing.T) {
+	t.Parallel()
+	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 10 * patience})
+	pulled := make(chan struct{}, 1)
+	stop := consumeGroup(t, bus.Group(ChannelGroup, 4), 0, func(ctx context.Context, _ []message.Event) error {
+		pulled <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	publish(t, bus, sent("room", 1, 9))
+	<-pulled
+	stop()
+	var next inbox
+	consumeGroup(t, bus.Group(ChannelGroup, 4), 0, into(&next))
+	testkit.Eventually(t, patience, func() error {
+		if n := len(next.distinct()); n != 9 {
+			return fmt.Errorf("%d of 9 events", n)
+		}
+		return nil
+	})
 }
 
 func TestLastPublished(t *testing.T) {

@@ -37,7 +37,7 @@ type Config struct {
 	// MaxAge is how long the stream keeps an event: 24 h if 0. It bounds how long a recalled text stays in it.
 	MaxAge time.Duration
 	// AckWait is after what time an event that a consumer got and neither confirmed nor asked time for is delivered again:
-	// 10 s if 0.
+	// 3 s if 0, for that is how far a list of channels may be behind after a node was killed.
 	AckWait time.Duration
 	// ConnectWait is how long Connect waits for NATS before it returns without: 2 s if 0.
 	ConnectWait time.Duration
@@ -80,7 +80,7 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 	}
 	config.Replicas = cmp.Or(config.Replicas, 1)
 	config.MaxAge = cmp.Or(config.MaxAge, 24*time.Hour)
-	config.AckWait = cmp.Or(config.AckWait, 10*time.Second)
+	config.AckWait = cmp.Or(config.AckWait, 3*time.Second)
 	config.ConnectWait = cmp.Or(config.ConnectWait, 2*time.Second)
 	b := &Bus{
 		config: config, log: cmp.Or(config.Logger, slog.Default()), closed: make(chan struct{}), joined: make(chan struct{}),
