@@ -125,7 +125,7 @@ func Check(h *History, t *Truth, s Settings) []Violation {
 	return c.found
 }
 
-func (c *checker) report(name Name, channel string, at int64, format string, args ...any) {
+func (c *checker) reportf(name Name, channel string, at int64, format string, args ...any) {
 	if c.counts[name]++; c.counts[name] > c.settings.Limit {
 		return
 	}
@@ -149,7 +149,7 @@ func (c *checker) checkCopies() {
 	for i := range c.h.Copies {
 		if cp := &c.h.Copies[i]; true {
 			if diff := c.differs(cp); diff != "" {
-				c.report(Wrong, cp.Channel, 0, "a copy of message %d changed by %d: %s: %+v; %s", cp.Seq, cp.ChangedSeq, diff, *cp,
+				c.reportf(Wrong, cp.Channel, 0, "a copy of message %d changed by %d: %s: %+v; %s", cp.Seq, cp.ChangedSeq, diff, *cp,
 					c.seenBy(i))
 			}
 		}
@@ -183,7 +183,7 @@ func (c *checker) checkMarks() {
 				continue
 			}
 			for _, where := range c.t.Marks[mark] {
-				c.report(Recalled, s.entry.Channel, 0, "the text %q of message %d, recalled by %d, still lies in %s",
+				c.reportf(Recalled, s.entry.Channel, 0, "the text %q of message %d, recalled by %d, still lies in %s",
 					mark, s.entry.Seq, s.recalled, where)
 			}
 		}
@@ -197,17 +197,17 @@ func (c *checker) checkLiveness() {
 		op := &c.h.Ops[i]
 		switch {
 		case op.Limit > 0 && op.End-op.Begin > op.Limit+grace:
-			c.report(Liveness, op.Channel, op.End, "%s ended %.1fs after its deadline", op.brief(),
+			c.reportf(Liveness, op.Channel, op.End, "%s ended %.1fs after its deadline", op.brief(),
 				time.Duration(op.End-op.Begin-op.Limit).Seconds())
 		case op.Final && op.Outcome != OK:
-			c.report(Liveness, op.Channel, op.End, "%s failed though nothing was broken: %s %s", op.brief(), op.Code, op.Err)
+			c.reportf(Liveness, op.Channel, op.End, "%s failed though nothing was broken: %s %s", op.brief(), op.Code, op.Err)
 		}
 	}
 	for _, l := range c.h.Lates {
-		c.report(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, levelLimit, l.Since)
+		c.reportf(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, levelLimit, l.Since)
 	}
 	for _, e := range c.h.Exits {
-		c.report(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
+		c.reportf(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *checker) checkRolling() {
 			}
 		}
 		if rolled && !other {
-			c.report(Liveness, op.Channel, op.End, "%s failed while the nodes were restarted in turn: %s %s", op.brief(), op.Code, op.Err)
+			c.reportf(Liveness, op.Channel, op.End, "%s failed while the nodes were restarted in turn: %s %s", op.brief(), op.Code, op.Err)
 		}
 	}
 }

@@ -35,18 +35,18 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 			}
 			c.checkState(l, d)
 		case EventGap:
-			c.report(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: %s", l.ID, l.Client, l.Addr, at, d.Note)
+			c.reportf(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: %s", l.ID, l.Client, l.Addr, at, d.Note)
 			at = d.Seq
 		case EventLost:
 			return at
 		case EventSent, EventEdited, EventRecalled:
 			switch {
 			case at == unset:
-				c.report(Hole, l.Channel, d.At, "life %d of %s at %s: %d came before the channel's state", l.ID, l.Client, l.Addr, d.Seq)
+				c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came before the channel's state", l.ID, l.Client, l.Addr, d.Seq)
 			case d.Seq <= at:
-				c.report(Repeat, l.Channel, d.At, "life %d of %s at %s: %d came again after %d", l.ID, l.Client, l.Addr, d.Seq, at)
+				c.reportf(Repeat, l.Channel, d.At, "life %d of %s at %s: %d came again after %d", l.ID, l.Client, l.Addr, d.Seq, at)
 			case d.Seq > at+1:
-				c.report(Hole, l.Channel, d.At, "life %d of %s at %s: %d came after %d", l.ID, l.Client, l.Addr, d.Seq, at)
+				c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came after %d", l.ID, l.Client, l.Addr, d.Seq, at)
 			}
 			at = max(at, d.Seq)
 			c.checkEvent(l, d)
@@ -57,19 +57,19 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 
 func (c *checker) checkState(l *Life, d *Delivery) {
 	if d.Epoch != "" && c.t.Epoch != "" && d.Epoch != c.t.Epoch {
-		c.report(Answer, l.Channel, d.At, "life %d of %s was told the epoch %s, the store's is %s", l.ID, l.Client, d.Epoch, c.t.Epoch)
+		c.reportf(Answer, l.Channel, d.At, "life %d of %s was told the epoch %s, the store's is %s", l.ID, l.Client, d.Epoch, c.t.Epoch)
 	}
 	if l.After != unset && !d.Recovered {
-		c.report(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: the state at %d is not recovered", l.ID, l.Client, l.Addr, l.After, d.Seq)
+		c.reportf(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: the state at %d is not recovered", l.ID, l.Client, l.Addr, l.After, d.Seq)
 	}
 	if owed := c.acks[l.Channel].by(l.Begin); d.Head < owed {
-		c.report(StaleRead, l.Channel, d.At, "life %d of %s at %s, begun at %.3fs: the state's head is %d, and %d was acknowledged before",
+		c.reportf(StaleRead, l.Channel, d.At, "life %d of %s at %s, begun at %.3fs: the state's head is %d, and %d was acknowledged before",
 			l.ID, l.Client, l.Addr, time.Duration(l.Begin).Seconds(), d.Head, owed)
 	}
 	if log := c.logs[l.Channel]; d.Head > int64(len(log)) {
-		c.report(Loss, l.Channel, d.At, "life %d of %s was told of the head %d; the log ends at %d", l.ID, l.Client, d.Head, len(log))
+		c.reportf(Loss, l.Channel, d.At, "life %d of %s was told of the head %d; the log ends at %d", l.ID, l.Client, d.Head, len(log))
 	} else if d.Head > 0 && log[d.Head-1].Count != d.Count {
-		c.report(Count, l.Channel, d.At, "life %d of %s was told of %d messages up to %d, the log has %d", l.ID, l.Client, d.Count,
+		c.reportf(Count, l.Channel, d.At, "life %d of %s was told of %d messages up to %d, the log has %d", l.ID, l.Client, d.Count,
 			d.Head, log[d.Head-1].Count)
 	}
 }
@@ -78,7 +78,7 @@ func (c *checker) checkState(l *Life, d *Delivery) {
 func (c *checker) checkEvent(l *Life, d *Delivery) {
 	log := c.logs[l.Channel]
 	if d.Seq < 1 || d.Seq > int64(len(log)) {
-		c.report(Loss, l.Channel, d.At, "life %d of %s was delivered %d; the log ends at %d", l.ID, l.Client, d.Seq, len(log))
+		c.reportf(Loss, l.Channel, d.At, "life %d of %s was delivered %d; the log ends at %d", l.ID, l.Client, d.Seq, len(log))
 		return
 	}
 	e, cp := &log[d.Seq-1], &c.h.Copies[d.Copy]
@@ -88,7 +88,7 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	}
 	kinds := map[int]Event{entrySend: EventSent, entryEdit: EventEdited, entryRecall: EventRecalled}
 	if kinds[e.Kind] != d.Event || cp.Channel != l.Channel || cp.Seq != about || cp.ChangedSeq < e.Seq {
-		c.report(Wrong, l.Channel, d.At, "life %d of %s at %s was delivered %d as %s of %+v; the log has %+v", l.ID, l.Client, l.Addr,
+		c.reportf(Wrong, l.Channel, d.At, "life %d of %s at %s was delivered %d as %s of %+v; the log has %+v", l.ID, l.Client, l.Addr,
 			d.Seq, d.Event, *cp, *e)
 		return
 	}
@@ -98,7 +98,7 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 		return
 	}
 	if late := d.At - s.recallAcked; late > second && late > int64(c.settings.LiveSlack) && !c.held(l.Addr, s.recallAcked, d.At) {
-		c.report(Recalled, l.Channel, d.At, "life %d of %s at %s was delivered the text of %d at %d, %.1fs after its recall was acknowledged",
+		c.reportf(Recalled, l.Channel, d.At, "life %d of %s at %s was delivered the text of %d at %d, %.1fs after its recall was acknowledged",
 			l.ID, l.Client, l.Addr, about, d.Seq, time.Duration(late).Seconds())
 	}
 }
@@ -126,7 +126,7 @@ func (c *checker) checkLevel(next map[int64]int64) {
 			continue
 		}
 		if head := int64(len(c.logs[l.Channel])); next[l.ID] < head {
-			c.report(Behind, l.Channel, c.h.Ended, "life %d of %s at %s is at %d of %d, %.1fs after everything was mended and written",
+			c.reportf(Behind, l.Channel, c.h.Ended, "life %d of %s at %s is at %d of %d, %.1fs after everything was mended and written",
 				l.ID, l.Client, l.Addr, next[l.ID], head, time.Duration(c.h.Ended-c.h.Touched).Seconds())
 		}
 	}

@@ -15,25 +15,25 @@ func (c *checker) checkLogs() {
 		for i := range log {
 			e := &log[i]
 			if e.Seq != int64(i)+1 {
-				c.report(Density, channel, 0, "entry %d of the log has seq %d", i+1, e.Seq)
+				c.reportf(Density, channel, 0, "entry %d of the log has seq %d", i+1, e.Seq)
 			}
 			if e.Kind == entrySend {
 				count++
 				if at, ok := ids[e.MsgID]; ok {
-					c.report(Duplicate, channel, 0, "message %s is at %d and at %d", e.MsgID, at, e.Seq)
+					c.reportf(Duplicate, channel, 0, "message %s is at %d and at %d", e.MsgID, at, e.Seq)
 				}
 				ids[e.MsgID] = e.Seq
 			}
 			if e.Count != count {
-				c.report(Count, channel, 0, "entry %d counts %d messages, the log holds %d up to it", e.Seq, e.Count, count)
+				c.reportf(Count, channel, 0, "entry %d counts %d messages, the log holds %d up to it", e.Seq, e.Count, count)
 				count = e.Count
 			}
 			if i > 0 && e.Time.Before(log[i-1].Time) {
-				c.report(Order, channel, 0, "msg_time goes back by %s at %d", log[i-1].Time.Sub(e.Time), e.Seq)
+				c.reportf(Order, channel, 0, "msg_time goes back by %s at %d", log[i-1].Time.Sub(e.Time), e.Seq)
 			}
 			key := clientKey{channel, e.From, e.ClientMsgID}
 			if at, ok := keys[key]; ok {
-				c.report(Duplicate, channel, 0, "%s of %s is at %d and at %d", e.ClientMsgID, e.From, at, e.Seq)
+				c.reportf(Duplicate, channel, 0, "%s of %s is at %d and at %d", e.ClientMsgID, e.From, at, e.Seq)
 			}
 			keys[key] = e.Seq
 			c.checkEntry(e)
@@ -45,12 +45,12 @@ func (c *checker) checkLogs() {
 func (c *checker) checkEntry(e *Entry) {
 	p := c.payloadOf(e)
 	if p == nil {
-		c.report(Unsent, e.Channel, 0, "nobody asked for entry %d: %+v", e.Seq, *e)
+		c.reportf(Unsent, e.Channel, 0, "nobody asked for entry %d: %+v", e.Seq, *e)
 		return
 	}
 	kinds := map[int]Kind{entrySend: Send, entryEdit: Edit, entryRecall: Recall}
 	if kinds[e.Kind] != p.kind {
-		c.report(Unsent, e.Channel, 0, "entry %d is a %s, and a %s was asked for", e.Seq, kinds[e.Kind], p.kind)
+		c.reportf(Unsent, e.Channel, 0, "entry %d is a %s, and a %s was asked for", e.Seq, kinds[e.Kind], p.kind)
 		return
 	}
 	if e.Kind == entrySend {
@@ -59,11 +59,11 @@ func (c *checker) checkEntry(e *Entry) {
 	}
 	target := c.messages[place{e.Channel, e.TargetSeq}]
 	if target == nil || e.MsgID != p.target || target.entry.MsgID != p.target {
-		c.report(Unsent, e.Channel, 0, "entry %d is about %d, %s; it was asked to be about %s", e.Seq, e.TargetSeq, e.MsgID, p.target)
+		c.reportf(Unsent, e.Channel, 0, "entry %d is about %d, %s; it was asked to be about %s", e.Seq, e.TargetSeq, e.MsgID, p.target)
 		return
 	}
 	if target.recalled != 0 && e.Seq > target.recalled {
-		c.report(Changed, e.Channel, 0, "entry %d changes message %d, which %d recalled", e.Seq, e.TargetSeq, target.recalled)
+		c.reportf(Changed, e.Channel, 0, "entry %d changes message %d, which %d recalled", e.Seq, e.TargetSeq, target.recalled)
 	}
 	want := p.content
 	if target.recalled != 0 && e.Seq < target.recalled {
@@ -72,12 +72,12 @@ func (c *checker) checkEntry(e *Entry) {
 	switch {
 	case e.Content == want:
 	case want == "":
-		c.report(Recalled, e.Channel, 0, "the edit at %d still has its text, though %d recalled the message", e.Seq, target.recalled)
+		c.reportf(Recalled, e.Channel, 0, "the edit at %d still has its text, though %d recalled the message", e.Seq, target.recalled)
 	default:
-		c.report(Unsent, e.Channel, 0, "the edit at %d is %q, and %q was asked for", e.Seq, e.Content, want)
+		c.reportf(Unsent, e.Channel, 0, "the edit at %d is %q, and %q was asked for", e.Seq, e.Content, want)
 	}
 	if want == "" && len(e.Digest) > 0 && e.Kind == entryEdit {
-		c.report(Recalled, e.Channel, 0, "the edit at %d still has its digest, though %d recalled the message", e.Seq, target.recalled)
+		c.reportf(Recalled, e.Channel, 0, "the edit at %d still has its digest, though %d recalled the message", e.Seq, target.recalled)
 	}
 }
 
@@ -85,17 +85,17 @@ func (c *checker) checkEntry(e *Entry) {
 func (c *checker) checkMessage(s *subject) {
 	e, want := s.entry, s.final()
 	if e.ChangedSeq != want.seq {
-		c.report(Changed, e.Channel, 0, "message %d was changed last by %d, and %d is the last change", e.Seq, e.ChangedSeq, want.seq)
+		c.reportf(Changed, e.Channel, 0, "message %d was changed last by %d, and %d is the last change", e.Seq, e.ChangedSeq, want.seq)
 		return
 	}
 	if e.Status != want.status {
-		c.report(Changed, e.Channel, 0, "message %d has the status %d, and %d made it %d", e.Seq, e.Status, want.seq, want.status)
+		c.reportf(Changed, e.Channel, 0, "message %d has the status %d, and %d made it %d", e.Seq, e.Status, want.seq, want.status)
 	}
 	switch {
 	case !want.known:
 	case want.status == StatusRecalled:
 		if e.Content != "" || len(e.Metadata) > 0 || len(e.Digest) > 0 {
-			c.report(Recalled, e.Channel, 0, "message %d was recalled by %d and lies in the store with %q, %v, digest %x", e.Seq,
+			c.reportf(Recalled, e.Channel, 0, "message %d was recalled by %d and lies in the store with %q, %v, digest %x", e.Seq,
 				s.recalled, e.Content, e.Metadata, e.Digest)
 		}
 	case e.Content != want.content || !maps.Equal(e.Metadata, want.metadata):
@@ -103,7 +103,7 @@ func (c *checker) checkMessage(s *subject) {
 		if want.status == StatusEdited {
 			name = Changed
 		}
-		c.report(name, e.Channel, 0, "message %d is %q %v, and %q %v was asked for at %d", e.Seq, e.Content, e.Metadata,
+		c.reportf(name, e.Channel, 0, "message %d is %q %v, and %q %v was asked for at %d", e.Seq, e.Content, e.Metadata,
 			want.content, want.metadata, want.seq)
 	}
 }
@@ -129,7 +129,7 @@ func (c *checker) checkWrites() {
 			}
 		}
 		if e != nil && denied == len(p.ops) {
-			c.report(Denied, key.channel, p.ops[0].End, "%s: %s %s; the log has it at %d", p.ops[0].brief(), p.ops[0].Code,
+			c.reportf(Denied, key.channel, p.ops[0].End, "%s: %s %s; the log has it at %d", p.ops[0].brief(), p.ops[0].Code,
 				p.ops[0].Err, e.Seq)
 		}
 	}
@@ -138,23 +138,23 @@ func (c *checker) checkWrites() {
 // checkAnswer judges one answer; e is the entry of its client_msg_id, nil if the log has none.
 func (c *checker) checkAnswer(op *Op, e *Entry) {
 	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
-		c.report(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
+		c.reportf(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
 	}
 	if op.Kind == Recall && op.Duplicate && e == nil {
 		if s := c.byID[op.MsgID]; s == nil || s.recalled != op.Seq {
-			c.report(Answer, op.Channel, op.End, "%s was told that %d is the recall; it is not", op.brief(), op.Seq)
+			c.reportf(Answer, op.Channel, op.End, "%s was told that %d is the recall; it is not", op.brief(), op.Seq)
 		}
 		return
 	}
 	switch {
 	case e == nil:
-		c.report(Loss, op.Channel, op.End, "%s was acknowledged as %d and is not in the log", op.brief(), op.Seq)
+		c.reportf(Loss, op.Channel, op.End, "%s was acknowledged as %d and is not in the log", op.brief(), op.Seq)
 	case e.Seq != op.Seq:
-		c.report(Duplicate, op.Channel, op.End, "%s was acknowledged as %d and is at %d", op.brief(), op.Seq, e.Seq)
+		c.reportf(Duplicate, op.Channel, op.End, "%s was acknowledged as %d and is at %d", op.brief(), op.Seq, e.Seq)
 	case op.Kind == Send && op.MsgID != e.MsgID, op.Kind == Send && op.Count != e.Count:
-		c.report(Answer, op.Channel, op.End, "%s was told count %d; the log has %s, %d", op.brief(), op.Count, e.MsgID, e.Count)
+		c.reportf(Answer, op.Channel, op.End, "%s was told count %d; the log has %s, %d", op.brief(), op.Count, e.MsgID, e.Count)
 	case op.TimeMS != 0 && op.TimeMS != e.Time.UnixMilli():
-		c.report(Answer, op.Channel, op.End, "%s was told the time %d; the log has %d", op.brief(), op.TimeMS, e.Time.UnixMilli())
+		c.reportf(Answer, op.Channel, op.End, "%s was told the time %d; the log has %d", op.brief(), op.TimeMS, e.Time.UnixMilli())
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *checker) checkRealTime() {
 		// The first that asked; later ones find what is there.
 		first := slices.MinFunc(p.ops, func(a, b *Op) int { return cmp.Compare(a.Begin, b.Begin) })
 		if before := c.acks[key.channel].by(first.Begin); before >= seq {
-			c.report(Order, key.channel, first.Begin, "%s stands at %d, and %d was acknowledged before it began", first.brief(), seq, before)
+			c.reportf(Order, key.channel, first.Begin, "%s stands at %d, and %d was acknowledged before it began", first.brief(), seq, before)
 		}
 	}
 }
@@ -211,9 +211,9 @@ func (c *checker) checkBatches() {
 			case !ok:
 				missing = op
 			case missing != nil:
-				c.report(Prefix, p.channel, op.End, "%s is at %d, and %s before it in the batch is nowhere", op.brief(), seq, missing.brief())
+				c.reportf(Prefix, p.channel, op.End, "%s is at %d, and %s before it in the batch is nowhere", op.brief(), seq, missing.brief())
 			case seq < last:
-				c.report(Prefix, p.channel, op.End, "%s is at %d, before an earlier item of its batch at %d", op.brief(), seq, last)
+				c.reportf(Prefix, p.channel, op.End, "%s is at %d, before an earlier item of its batch at %d", op.brief(), seq, last)
 			}
 			last = max(last, seq)
 		}

@@ -26,22 +26,24 @@ const (
 )
 
 // tenure is one user's membership of one channel: changes, each from a time on.
-type tenure []struct {
-	from int64
-	is   belonging
+type tenure struct {
+	changes []struct {
+		from int64
+		is   belonging
+	}
 }
 
 func (t *tenure) set(from int64, is belonging) {
-	*t = append(*t, struct {
+	t.changes = append(t.changes, struct {
 		from int64
 		is   belonging
 	}{from, is})
 }
 
 // during gives what the membership was from begin to end; maybe if that changed or is not known.
-func (t tenure) during(begin, end int64) belonging {
+func (t *tenure) during(begin, end int64) belonging {
 	is := outside
-	for _, c := range t {
+	for _, c := range t.changes {
 		if c.from <= begin {
 			is = c.is
 			continue
@@ -107,9 +109,9 @@ func (c *checker) checkMembers() {
 		}
 		switch is := t.during(op.Begin, op.End); {
 		case is == outside && op.Outcome == OK:
-			c.report(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
+			c.reportf(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
 		case is == inside && op.Reason == notMember:
-			c.report(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
+			c.reportf(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
 		}
 	}
 	c.checkStreams(tenures, clubs)
@@ -146,7 +148,7 @@ func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool
 		}
 		at, ok := begun[place{l.Channel, d.Seq}]
 		if ok && t.during(at, d.At) == outside && !c.held(l.Addr, at-5*second, d.At) {
-			c.report(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
+			c.reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
 				l.ID, l.Client, l.Addr, d.Seq, time.Duration(at).Seconds(), l.User)
 		}
 	}
@@ -227,29 +229,29 @@ func (c *checker) checkMine() {
 	for i := range c.h.Mines {
 		m := &c.h.Mines[i]
 		if m.Err != "" {
-			c.report(Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
+			c.reportf(Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
 			continue
 		}
 		listed := make(map[string]bool)
 		for k := range m.Channels {
 			mc := &m.Channels[k]
 			if listed[mc.Channel] {
-				c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
+				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
 			}
 			listed[mc.Channel] = true
 			c.checkMyChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
 			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
-				c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
+				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
 			}
 		}
 		for t, at := range cursors {
 			if t.user == m.User && at.low > 0 && !listed[t.channel] && tenures[tenant{t.channel, m.User}] == nil {
-				c.report(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
+				c.reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
 			}
 		}
 		for t, tenure := range tenures {
 			if t.user == m.User && !listed[t.channel] && tenure.during(c.h.Ended, c.h.Ended) == inside {
-				c.report(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
+				c.reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
 			}
 		}
 	}
@@ -261,25 +263,25 @@ func (c *checker) checkMyChannel(m *mine, mc *MyChannel, at *cursor) {
 		at = new(cursor)
 	}
 	if mc.Head != head || mc.Count != c.count(mc.Channel, head) {
-		c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
+		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
 			c.count(mc.Channel, head))
 	}
 	if mc.ReadSeq < at.low || mc.ReadSeq > at.high {
-		c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
+		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
 	}
 	if unread := mc.Count - c.count(mc.Channel, mc.ReadSeq); mc.Unread != unread {
-		c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
+		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
 			mc.ReadSeq, unread)
 	}
 	sends := c.sends[mc.Channel]
 	switch {
 	case mc.Last == unset && len(sends) > 0:
-		c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
+		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
 	case mc.Last == unset:
 	default:
 		cp := &c.h.Copies[mc.Last]
 		if !slices.Contains(sends, cp.Seq) || cp.Seq != sends[len(sends)-1] {
-			c.report(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
+			c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
 		}
 		c.checkFresh(cp, head, mc.Channel, c.h.Ended, "the list of channels of "+m.User+" at "+m.Addr)
 	}
@@ -298,11 +300,11 @@ func (c *checker) checkMarked() {
 		user, _ := op.guest()
 		key := tenant{op.Channel, user}
 		if op.Seq < op.MinSeq {
-			c.report(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
+			c.reportf(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
 		}
 		for _, s := range last[key] {
 			if s.end < op.Begin && s.seq > op.Seq {
-				c.report(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
+				c.reportf(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
 			}
 		}
 		last[key] = append(last[key], seen{op.End, op.Seq})
@@ -310,7 +312,7 @@ func (c *checker) checkMarked() {
 		low := c.count(op.Channel, max(op.Seq, c.acks[op.Channel].by(op.Begin-second))) - read
 		high := c.count(op.Channel, int64(len(c.logs[op.Channel]))) - read
 		if op.Count < low || op.Count > high {
-			c.report(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
+			c.reportf(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (c *clubber) follows(channel string) bool {
 }
 
 // behind never waits for a guest: he may have been shown out at any time.
-func (c *clubber) behind(map[string]int64) (string, int64, bool) { return "", 0, false }
+func (c *clubber) behind(map[string]int64) *Late { return nil }
 
 // mine is what a user was told of his channels, by one node, in the end.
 type mine struct {
@@ -164,7 +164,7 @@ func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
 			}
 			m.Channels = append(m.Channels, mc)
 		}
-		if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
 			slices.SortFunc(m.Channels, func(a, b MyChannel) int {
 				if a.Channel < b.Channel {
 					return -1

@@ -48,7 +48,7 @@ func (b *bouncer) open(ctx context.Context) (bool, error) {
 			req.UserIds = append(req.UserIds, guest(g))
 		}
 		op := Op{
-			Client: "bouncer", Kind: Create, Channel: club(i), Users: append([]string{"bouncer"}, req.UserIds...), After: unset,
+			Client: "bouncer", Kind: Create, Channel: club(i), Users: append([]string{"bouncer"}, req.GetUserIds()...), After: unset,
 			Before: unset,
 		}
 		b.rec.Start(&op)

@@ -97,7 +97,7 @@ func (c *checker) checkPublished() {
 		has[place{p.Channel, p.Seq}] = true
 		log := c.logs[p.Channel]
 		if p.Seq < 1 || p.Seq > int64(len(log)) {
-			c.report(Loss, p.Channel, p.At-c.h.Began, "%d was published; the log ends at %d", p.Seq, len(log))
+			c.reportf(Loss, p.Channel, p.At-c.h.Began, "%d was published; the log ends at %d", p.Seq, len(log))
 			continue
 		}
 		e := &log[p.Seq-1]
@@ -112,9 +112,9 @@ func (c *checker) checkPublished() {
 			cp.Seq, cp.Count = p.TargetSeq, p.MsgCount
 		}
 		if diff := c.differs(&cp); p.Event != kinds[e.Kind] || cp.Seq != about || p.Count != e.Count || p.ChangedSeq < e.Seq {
-			c.report(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
+			c.reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
 		} else if diff != "" {
-			c.report(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
+			c.reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
 		}
 		c.checkPublishedText(p, about)
 	}
@@ -124,7 +124,7 @@ func (c *checker) checkPublished() {
 	for channel, log := range c.logs {
 		for i := range log {
 			if !has[place{channel, log[i].Seq}] {
-				c.report(Unpublished, channel, 0, "the change stream lacks %d: %+v", log[i].Seq, log[i])
+				c.reportf(Unpublished, channel, 0, "the change stream lacks %d: %+v", log[i].Seq, log[i])
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func (c *checker) checkPublishedText(p *Published, about int64) {
 	}
 	at := p.At - c.h.Began
 	if late := at - s.recallAcked; late > int64(c.settings.LiveSlack) && !c.held("", s.recallAcked, at) {
-		c.report(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
+		c.reportf(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
 			time.Duration(late).Seconds())
 	}
 }

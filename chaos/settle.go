@@ -107,8 +107,9 @@ func (r *run) whisper(ctx context.Context) error {
 // behind gives a subscriber that is not level yet, nil if all are.
 func (r *run) behind(heads map[string]int64) *Late {
 	for _, f := range r.followers {
-		if channel, at, ok := f.behind(heads); ok {
-			return &Late{Client: f.String(), Channel: channel, Seq: at, Head: heads[channel]}
+		if late := f.behind(heads); late != nil {
+			late.Client = f.String()
+			return late
 		}
 	}
 	return nil
@@ -186,7 +187,7 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
 	for {
-		if _, _, ok := s.places.behind(heads); !ok || !sleep(ctx, 10*time.Millisecond) {
+		if s.places.behind(heads) == nil || !sleep(ctx, 10*time.Millisecond) {
 			break
 		}
 	}

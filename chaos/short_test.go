@@ -29,7 +29,7 @@ func TestShort(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-short", "-dir", filepath.Join(root, ".cache", "chaos")) //nolint:gosec // built above
+	cmd := exec.CommandContext(ctx, bin, "-short", "-dir", filepath.Join(root, ".cache", "chaos"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -13,8 +13,8 @@ import (
 // follower is a subscriber whose places can be asked for.
 type follower interface {
 	String() string
-	// behind gives a channel that is not at the place which all should have reached, and false if there is none.
-	behind(heads map[string]int64) (channel string, at int64, ok bool)
+	// behind gives a channel that is not at the place which all should have reached, nil if there is none.
+	behind(heads map[string]int64) *Late
 }
 
 // places are where a subscriber is in each channel that it follows, and the lives that these belong to. Safe for
@@ -53,15 +53,15 @@ func (p *places) move(channel string, seq int64) (life int64, ok bool) {
 	return life, ok
 }
 
-func (p *places) behind(heads map[string]int64) (string, int64, bool) {
+func (p *places) behind(heads map[string]int64) *Late {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for channel, at := range p.at {
 		if at < heads[channel] {
-			return channel, at, true
+			return &Late{Channel: channel, Seq: at, Head: heads[channel]}
 		}
 	}
-	return "", 0, false
+	return nil
 }
 
 // subscriber follows channels through the SDK, which keeps its place by itself.
@@ -226,7 +226,7 @@ func (w *world) visit(ctx context.Context, seed uint64, name, addr string, chann
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
 	for {
-		if _, _, ok := s.behind(heads); !ok || !sleep(ctx, 20*time.Millisecond) {
+		if s.behind(heads) == nil || !sleep(ctx, 20*time.Millisecond) {
 			break
 		}
 	}

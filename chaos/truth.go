@@ -26,7 +26,7 @@ const (
 // Entry is one entry of a log, as it lies in the store. The field names are those of the server's documents, read here
 // without its code: what judges the server must not trust it.
 type Entry struct {
-	ID          string            `bson:"_id"                json:"_id"`
+	ID          string            `bson:"_id"                json:"id"`
 	MsgID       string            `bson:"msg_id"             json:"msg_id"`
 	Seq         int64             `bson:"seq"                json:"seq"`
 	Channel     string            `bson:"channel_id"         json:"channel"`

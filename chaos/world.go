@@ -185,7 +185,7 @@ func source(seed uint64, name string) *rand.Rand {
 	for _, b := range []byte(name) {
 		h = (h ^ uint64(b)) * 1099511628211
 	}
-	return rand.New(rand.NewPCG(seed, h)) //nolint:gosec // repeatable on purpose
+	return rand.New(rand.NewPCG(seed, h))
 }
 
 // text makes a content with a mark of its own, long enough now and then to matter.

@@ -163,7 +163,7 @@ func (w *writer) recall(ctx context.Context) {
 }
 
 // take recalls a message.
-func (w *writer) take(ctx context.Context, target sent) Op {
+func (w *writer) take(ctx context.Context, target sent) {
 	op := w.op(Recall, target.channel)
 	op.MsgID = target.msgID
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
@@ -171,7 +171,6 @@ func (w *writer) take(ctx context.Context, target sent) Op {
 	w.rec.Start(&op)
 	r, err := w.client.Recall(ctx, op.Channel, op.MsgID, parley.WithClientMsgID(op.ClientMsgID))
 	w.done(&op, r, err)
-	return op
 }
 
 // done records what became of a write.

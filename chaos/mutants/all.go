@@ -101,10 +101,8 @@ var feeding = []Mutant{
 				"		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
 		}},
 		Steps: []chaos.Step{
-			with(with(step(chaos.NATSAway, 0, 5*time.Second), chaos.NodeKill, 0, 2*time.Second, time.Second), chaos.NodeKill, 1,
-				3*time.Second, time.Second),
-			with(with(step(chaos.NATSAway, 0, 5*time.Second), chaos.NodeKill, 1, 2*time.Second, time.Second), chaos.NodeKill, 2,
-				3*time.Second, time.Second),
+			andKill(andKill(step(chaos.NATSAway, 0, 5*time.Second), 0, 2*time.Second), 1, 3*time.Second),
+			andKill(andKill(step(chaos.NATSAway, 0, 5*time.Second), 1, 2*time.Second), 2, 3*time.Second),
 		},
 	},
 	{

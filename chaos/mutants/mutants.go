@@ -46,15 +46,15 @@ func (m *Mutant) Build(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay := struct{ Replace map[string]string }{Replace: make(map[string]string)}
+	replace := make(map[string]string)
 	for file, text := range changed {
-		path := filepath.Join(dir, fmt.Sprintf("%d%s", len(overlay.Replace), filepath.Ext(file)))
+		path := filepath.Join(dir, fmt.Sprintf("%d%s", len(replace), filepath.Ext(file)))
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", err
 		}
-		overlay.Replace[filepath.Join(root, file)] = path
+		replace[filepath.Join(root, file)] = path
 	}
-	data, err := json.Marshal(overlay)
+	data, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
@@ -101,9 +101,9 @@ func step(name chaos.FaultName, node int, hold time.Duration) chaos.Step {
 	return chaos.Step{Wait: 1500 * time.Millisecond, Faults: []chaos.Planned{{Name: name, Node: node, Hold: hold}}}
 }
 
-// with adds a fault to a step, a while after the first began.
-func with(s chaos.Step, name chaos.FaultName, node int, delay, hold time.Duration) chaos.Step {
-	s.Faults = append(s.Faults, chaos.Planned{Name: name, Node: node, Delay: delay, Hold: hold})
+// andKill adds the kill of a node to a step, a while after that began.
+func andKill(s chaos.Step, node int, delay time.Duration) chaos.Step {
+	s.Faults = append(s.Faults, chaos.Planned{Name: chaos.NodeKill, Node: node, Delay: delay, Hold: time.Second})
 	return s
 }
 

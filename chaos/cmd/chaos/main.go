@@ -98,7 +98,7 @@ func run(args []string, out io.Writer) error {
 	case !rig.InNamespace():
 		return outside(&o)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if o.mutants != "" {
 		return hunt(ctx, &o, out)
@@ -108,7 +108,7 @@ func run(args []string, out io.Writer) error {
 
 // outside builds what needs the network, and runs this program again where there is none.
 func outside(o *options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the program's own life
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	if o.binary == "" {
 		if _, err := rig.BuildParleyd(ctx); err != nil {
 			stop()
@@ -127,7 +127,7 @@ func outside(o *options) error {
 		return err
 	}
 	if code != 0 {
-		os.Exit(code) //nolint:forbidigo // main's own helper: the child has said why
+		os.Exit(code) // the child has said why
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func inside(ctx context.Context, o *options, plan chaos.Plan, out io.Writer) err
 		return fmt.Errorf("%d violations; the report is in %s", len(res.Violations), dir)
 	}
 	if temporary {
-		return os.RemoveAll(dir)
+		return os.RemoveAll(dir) //nolint:gosec // made above
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func one(ctx context.Context, o *options, m *mutants.Mutant) ([]string, error) {
 		if dir, err = os.MkdirTemp("", "parley-mutant-"); err != nil {
 			return nil, err
 		}
-		defer func() { _ = os.RemoveAll(dir) }()
+		defer func() { _ = os.RemoveAll(dir) }() //nolint:gosec // made above
 	}
 	// A mutant may well stop the whole fleet. What shows is then that it does not come level, not that the run never ends.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)

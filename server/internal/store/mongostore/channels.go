@@ -62,7 +62,7 @@ func (d *channelDocument) row() channel.Row {
 
 // makeChannelIndexes makes the indexes of both collections.
 func (s *Store) makeChannelIndexes(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
 	defer cancel()
 	c := s.Channels()
 	_, err := c.channels.Indexes().CreateMany(ctx, []mongo.IndexModel{

@@ -73,11 +73,11 @@ func (f *fence) run(life context.Context) {
 const fenceID = "fence"
 
 func (s *Store) writeFence(ctx context.Context) error {
-	err := s.run(ctx, func(ctx context.Context) error {
+	err := s.run(ctx, again(func(ctx context.Context) error {
 		_, err := s.db.Collection("meta").UpdateByID(ctx, fenceID, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}},
 			options.UpdateOne().SetUpsert(true))
 		return err
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}

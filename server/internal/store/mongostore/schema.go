@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -134,6 +135,10 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	return g.Wait()
 }
 
+// indexTimeout is for the making of a collection's indexes, which on a busy machine with several nodes at it takes longer
+// than anything else.
+const indexTimeout = time.Minute
+
 // up are the keys of an ascending index.
 func up(fields ...string) bson.D {
 	keys := make(bson.D, len(fields))
@@ -144,7 +149,7 @@ func up(fields ...string) bson.D {
 }
 
 func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
 	defer cancel()
 	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},

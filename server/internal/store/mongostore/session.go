@@ -38,10 +38,23 @@ func (s *Store) run(ctx context.Context, op func(context.Context) error) error {
 	return s.inSession(ctx, op, nil)
 }
 
-// read is run for majority reads: none of them is answered from before the horizon.
+// read is run for majority reads: none of them is answered from before the horizon. It calls op again after errors that
+// pass; the driver does so once, which a link that is bad now and then outdoes.
 func (s *Store) read(ctx context.Context, op func(context.Context) error) error {
 	since := s.horizon.get()
-	return s.inSession(ctx, op, &since)
+	return s.inSession(ctx, again(op), &since)
+}
+
+// again repeats op, which must be one that may be repeated, after errors that pass, until ctx ends.
+func again(op func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			err := op(ctx)
+			if err == nil || ctx.Err() != nil || !passing(err) {
+				return err
+			}
+		}
+	}
 }
 
 func (s *Store) inSession(ctx context.Context, op func(context.Context) error, since *bson.Timestamp) error {
