@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -157,8 +159,13 @@ func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string
 		return "", nil, err
 	}
 	target = fmt.Sprintf("mongo-%d", i)
-	if name == MongoAlone || name == MongoLost {
-		return target, func(ctx context.Context) error { return n.wake(ctx, i, name == MongoLost) }, n.stopOthers(i)
+	switch name {
+	case MongoAlone:
+		return target, func(ctx context.Context) error { return n.wake(ctx, i) }, n.eachOther(i, set.Stop)
+	case MongoLost:
+		return target, func(ctx context.Context) error { return n.lose(ctx, i) },
+			n.eachOther(i, func(member int) error { set.Kill(member); return nil })
+	default:
 	}
 	if name == MongoStop {
 		return target, func(ctx context.Context) error { return errors.Join(set.Cont(i), set.WaitHealthy(ctx)) }, set.Stop(i)
@@ -167,35 +174,33 @@ func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string
 	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
 }
 
-// stopOthers halts all members but one.
-func (n *nemesis) stopOthers(primary int) error {
+// eachOther does something to all members but one.
+func (n *nemesis) eachOther(primary int, do func(member int) error) error {
 	var errs []error
 	for i := range n.fleet.Mongo.Size() {
 		if i != primary {
-			errs = append(errs, n.fleet.Mongo.Stop(i))
+			errs = append(errs, do(i))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// wake lets the others run on, after the primary was killed if it is to be lost with what it alone has.
-func (n *nemesis) wake(ctx context.Context, primary int, kill bool) error {
+// wake lets all members but one run on.
+func (n *nemesis) wake(ctx context.Context, primary int) error {
+	return errors.Join(n.eachOther(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
+}
+
+// lose kills the primary, which was alone, with all that only it has, and starts the others first: these choose a primary
+// that knows nothing of it.
+func (n *nemesis) lose(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
-	if kill {
-		set.Kill(primary)
-	}
-	var errs []error
-	for i := range set.Size() {
-		if i != primary {
-			errs = append(errs, set.Cont(i))
-		}
-	}
-	if kill {
-		// The others choose a primary first, which does not know what this one had.
-		_, err := set.Primary(ctx)
-		errs = append(errs, err, set.Restart(ctx, primary))
-	}
-	return errors.Join(append(errs, set.WaitHealthy(ctx))...)
+	set.Kill(primary)
+	var g errgroup.Group // each waits until it knows a primary, for which it needs the other
+	err := n.eachOther(primary, func(member int) error {
+		g.Go(func() error { return set.Restart(ctx, member) })
+		return nil
+	})
+	return errors.Join(err, g.Wait(), set.Restart(ctx, primary), set.WaitHealthy(ctx))
 }
 
 func (n *nemesis) breakRedis(ctx context.Context, name FaultName) (target string, heal mend, err error) {

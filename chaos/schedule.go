@@ -23,7 +23,7 @@ const (
 	MongoStepDown FaultName = "mongo-step"   // the primary steps down
 	MongoStop     FaultName = "mongo-stop"   // SIGSTOP and SIGCONT of the primary
 	MongoAlone    FaultName = "mongo-alone"  // SIGSTOP and SIGCONT of all but the primary: there is no majority
-	MongoLost     FaultName = "mongo-lost"   // as mongo-alone, and the primary is killed before the others wake
+	MongoLost     FaultName = "mongo-lost"   // all others killed, then the primary; the others start first
 	RedisKill     FaultName = "redis-kill"   // kill -9
 	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
 	RedisPast     FaultName = "redis-past"   // killed, and given back an older append-only file

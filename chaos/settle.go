@@ -186,10 +186,8 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
-	for {
-		if s.places.behind(heads) == nil || !sleep(ctx, 10*time.Millisecond) {
-			break
-		}
+	for level := false; !level && sleep(ctx, 10*time.Millisecond); {
+		level = s.places.behind(heads) == nil
 	}
 	s.sub.Close()
 	if err := <-done; err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -225,10 +225,8 @@ func (w *world) visit(ctx context.Context, seed uint64, name, addr string, chann
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
-	for {
-		if s.behind(heads) == nil || !sleep(ctx, 20*time.Millisecond) {
-			break
-		}
+	for level := false; !level && sleep(ctx, 20*time.Millisecond); {
+		level = s.behind(heads) == nil
 	}
 	for channel := range heads {
 		s.leave(channel)

@@ -61,7 +61,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 	}
 	done.push("NATS server", func(context.Context) error { nats.Shutdown(); return nil })
 	return b, b.connectNATS(ctx, natsbus.Config{
-		Server: nats, Buckets: store.Identity().Buckets, Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
+		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }
 
@@ -156,6 +156,6 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	}
 	return b, b.connectNATS(ctx, natsbus.Config{
 		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
-		Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge, Logger: log,
+		Store: store.Identity().Name(), Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // All are the mutants, by heading.
-var All = slices.Concat(writing, nodes, feeding, caching, subscribing, sizes)
+var All = slices.Concat(writing, nodes, feeding, caching, subscribing, channels, sizes)
 
 var writing = []Mutant{
 	{
@@ -31,11 +31,12 @@ var writing = []Mutant{
 		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
 		Edits: []Edit{{
 			File: "server/internal/message/lane.go",
-			Old:  "			c.head = nil\n			c.uncheck()\n			l.startResolve(c, cl)",
-			New: "			c.uncheck()\n			if cl.seq == 0 {\n				head := b.places[i].head\n				c.head = &head\n			} else {\n" +
-				"				c.head = nil\n				l.startResolve(c, cl)\n			}",
+			Old:  "			clashes[p.channel] = clash{pause: true}\n",
+			New:  "			head := p.head\n			p.channel.head = &head\n",
 		}},
-		Steps: []chaos.Step{step(chaos.MongoAlone, 0, 9*time.Second), step(chaos.MongoLost, 0, 9*time.Second)},
+		Steps: []chaos.Step{
+			step(chaos.MongoLost, 0, 6*time.Second), step(chaos.CutMongo, 0, 8*time.Second), step(chaos.MongoLost, 0, 6*time.Second),
+		},
 	},
 	{
 		Name: "one-member-acks", Heading: "writing", Breaks: "the primary's word alone counts as durable",
@@ -51,7 +52,7 @@ var writing = []Mutant{
 			File: "server/internal/store/mongostore/apply.go",
 			Old:  "{Key: \"changed_seq\", Value: bson.D{{Key: \"$lt\", Value: change.Seq}}},", New: "",
 		}},
-		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+		Steps: []chaos.Step{calm(4 * time.Second), step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 0, 6*time.Second)},
 	},
 	{
 		Name: "recall-leaves-edits", Heading: "writing", Breaks: "a recall leaves the text in the edits of its message",
@@ -185,6 +186,41 @@ var subscribing = []Mutant{
 			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+	},
+}
+
+var channels = []Mutant{
+	{
+		Name: "strangers-let-in", Heading: "channels", Breaks: "who is no member may use a channel that takes members only",
+		Edits: []Edit{{
+			File: "server/internal/channel/access.go",
+			Old:  "	if len(lost) > 0 {\n		return notMember(channelID)\n", New: "	if len(lost) > 1 {\n		return notMember(channelID)\n",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second)},
+	},
+	{
+		Name: "removed-keeps-stream", Heading: "channels", Breaks: "the streams of a removed member keep the channel",
+		Edits: []Edit{{
+			File: "server/internal/fanout/expel.go",
+			Old:  "func (h *Hub) Expel(channelID, subject string) {\n", New: "func (h *Hub) Expel(channelID, subject string) {\n	channelID += \"~\"\n",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+	},
+	{
+		Name: "own-unread", Heading: "channels", Breaks: "a send does not move the sender's read cursor",
+		Edits: []Edit{{
+			File: "server/internal/feed/advancer.go",
+			Old:  "		if e.Seq > m.Senders[e.Message.FromID].Seq {\n", New: "		if e.Seq < m.Senders[e.Message.FromID].Seq {\n",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+	},
+	{
+		Name: "unread-by-seq", Heading: "channels", Breaks: "edits and recalls count as unread",
+		Edits: []Edit{{
+			File: "server/internal/channel/list.go",
+			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
 	},
 }
 

@@ -154,6 +154,14 @@ func (a *Access) lost(ctx context.Context, userID string, channelIDs []string) (
 	return lost, nil
 }
 
+// kind gives what kind a channel is known to be; ok is false if its row was not seen.
+func (a *Access) kind(channelID string) (membersOnly, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	membersOnly, ok = a.membersOnly[channelID]
+	return membersOnly, ok
+}
+
 // knownOpen reports whether the channel is known to be open, without asking the store.
 func (a *Access) knownOpen(channelID string) bool {
 	a.mu.Lock()

@@ -124,9 +124,16 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 		if !p.Can(ident.Subscribe, channelID) || !only(p.Subject, userIDs) {
 			return incapable(ident.Manage)
 		}
-		// Whom a members-only channel does not refuse is in it already.
+		// Only what is known to be open, for good, may be written to: a channel that is not there yet may be made
+		// members-only, and a membership may end, between a look and the write.
 		if err := s.cfg.Access.ForRead(ctx, p, channelID); err != nil {
 			return err
+		}
+		switch membersOnly, ok := s.cfg.Access.kind(channelID); {
+		case !ok:
+			return notFound()
+		case membersOnly:
+			return nil // whom a members-only channel does not refuse is in it already
 		}
 	}
 	switch err := s.cfg.Store.AddMembers(ctx, channelID, userIDs, now(s.cfg.Now)); {

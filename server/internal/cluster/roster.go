@@ -42,6 +42,8 @@ type RosterConfig struct {
 	Probe func(ctx context.Context) error
 	// Address is the API's, for people.
 	Address string
+	// Store names the store that this node works on. Nodes of another store are not heard.
+	Store string
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
@@ -55,6 +57,7 @@ type RosterConfig struct {
 // Safe for concurrent use.
 type Roster struct {
 	id, address string
+	store       string
 	started     time.Time
 	transport   Transport
 	probe       func(ctx context.Context) error
@@ -93,7 +96,7 @@ type view struct {
 // NewRoster makes a Roster, which Start starts. Until then it knows this node alone, and gives it no work.
 func NewRoster(config RosterConfig) *Roster {
 	r := &Roster{
-		id: cmp.Or(config.ID, NewID()), address: config.Address, started: time.Now(), transport: config.Transport,
+		id: cmp.Or(config.ID, NewID()), address: config.Address, store: config.Store, started: time.Now(), transport: config.Transport,
 		probe: config.Probe, log: cmp.Or(config.Logger, slog.Default()), peers: make(map[string]Node),
 		changed: make(chan struct{}),
 	}
@@ -286,7 +289,7 @@ func (r *Roster) tick(now time.Time) {
 func (r *Roster) announce() {
 	r.mu.Lock()
 	word := &clusterv1.Announcement{
-		NodeId: r.id, Able: r.able(time.Now()), Leaving: r.leaving, StartedMs: r.started.UnixMilli(), Address: r.address,
+		NodeId: r.id, Able: r.able(time.Now()), Leaving: r.leaving, StartedMs: r.started.UnixMilli(), Address: r.address, Store: r.store,
 	}
 	r.mu.Unlock()
 	payload, err := proto.Marshal(word)
@@ -305,7 +308,7 @@ func (r *Roster) hear(payload []byte) {
 		r.log.Warn("a node's word can't be read", "error", err)
 		return
 	}
-	if word.GetNodeId() == r.id {
+	if word.GetNodeId() == r.id || word.GetStore() != r.store {
 		return
 	}
 	r.mu.Lock()

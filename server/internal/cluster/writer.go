@@ -124,8 +124,14 @@ func (w *Writer) Stop() {
 func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.Outcome {
 	owners := make([]string, len(drafts))
 	byOwner := make(map[string]*forward, 1)
+	homes := make(map[int]string, 1)
 	for i := range drafts {
-		owner := w.owners.Owner(message.Bucket(drafts[i].ChannelID, w.buckets))
+		bucket := message.Bucket(drafts[i].ChannelID, w.buckets)
+		owner, ok := homes[bucket] // one look per bucket: the answer may change meanwhile, and a channel must not be split
+		if !ok {
+			owner = w.owners.Owner(bucket)
+			homes[bucket] = owner
+		}
 		owners[i] = owner
 		f := byOwner[owner]
 		if f == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -497,5 +498,33 @@ func TestWriterStartsAndStops(t *testing.T) {
 	w.Stop()
 	if _, err := net.node().Request(t.Context(), "ME", topicAppend, nil); !errors.Is(err, ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
+	}
+}
+
+// moving is a roster whose view changes between two looks, as a Roster's does whenever a node is heard of.
+type moving struct{ looks atomic.Int64 }
+
+func (m *moving) ID() string                       { return "ME" }
+func (m *moving) Works(string, time.Duration) bool { return false }
+func (m *moving) Owner(int) string {
+	if m.looks.Add(1) == 1 {
+		return "HOME"
+	}
+	return "ME"
+}
+
+func TestAChannelsDraftsOfOneBatchStayTogether(t *testing.T) {
+	t.Parallel()
+	net := newFakeNet()
+	var here, home appended
+	w := NewWriter(&moving{}, net.node(), &here, 4, WriterConfig{})
+	hw := NewWriter(owners{id: "HOME", owner: func(int) string { return "HOME" }}, net.node(), &home, 4, WriterConfig{})
+	if err := hw.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer hw.Stop()
+	w.Append(t.Context(), drafts("a", "a", "a"))
+	if len(here.all()) > 0 && len(home.all()) > 0 {
+		t.Errorf("one channel's drafts of one batch went to two nodes at once, unordered: here %v, home %v", here.all(), home.all())
 	}
 }

@@ -134,6 +134,16 @@ func (f *fakeStore) Messages(_ context.Context, channelID string, seqs []int64) 
 	return out, nil
 }
 
+func (f *fakeStore) Changes(_ context.Context, channelID string, targets []int64) ([]Entry, error) {
+	var out []Entry
+	for _, e := range f.read(channelID) {
+		if e.Kind != KindSend && slices.Contains(targets, e.TargetSeq) {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
 func (f *fakeStore) Message(_ context.Context, channelID, msgID string) (Entry, bool, error) {
 	for _, e := range f.read(channelID) {
 		if e.Kind == KindSend && e.MsgID == msgID {

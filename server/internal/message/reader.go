@@ -86,9 +86,10 @@ func Unavailable(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
 		return fault.Wrap(err, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed")
 	}
+	// A deadline may be the store's own limit; if it is the caller's, he knows.
 	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 }
 
@@ -236,7 +237,9 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 		if !dense(entries, rg, head) {
 			return nil, errBehind
 		}
-		Fold(entries)
+		if err := r.complete(ctx, channelID, entries); err != nil {
+			return nil, backoff.Permanent(err)
+		}
 		return entries, nil
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
@@ -248,6 +251,36 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 		return nil, Unavailable(err)
 	}
 	return entries, nil
+}
+
+// complete applies to messages what the log holds of edits and recalls. Who appended one may have died before the store
+// applied it, and a log that is shown up to its head is shown with all that it says.
+func (r *Reader) complete(ctx context.Context, channelID string, entries []Entry) error {
+	var sends []int64
+	for i := range entries {
+		if entries[i].Kind == KindSend {
+			sends = append(sends, entries[i].Seq)
+		}
+	}
+	if len(sends) == 0 {
+		return nil
+	}
+	changes, err := r.log.Changes(ctx, channelID, sends)
+	if err != nil {
+		return err
+	}
+	at := make(map[int64]*Entry, len(sends))
+	for i := range entries {
+		if entries[i].Kind == KindSend {
+			at[entries[i].Seq] = &entries[i]
+		}
+	}
+	for i := range changes {
+		if target := at[changes[i].TargetSeq]; target != nil {
+			target.apply(&changes[i])
+		}
+	}
+	return nil
 }
 
 // errBehind is the fault of a store whose reads do not reach what is known to be there.
@@ -304,6 +337,9 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 			return Message{}, false, Unavailable(err)
 		}
 		if len(es) == 1 {
+			if err := r.complete(ctx, channelID, es); err != nil {
+				return Message{}, false, Unavailable(err)
+			}
 			return es[0].Message, true, nil
 		}
 		if last {
@@ -324,7 +360,11 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message,
 			return Message{}, Unavailable(err)
 		}
 		if ok {
-			return e.Message, nil
+			found := []Entry{e}
+			if err := r.complete(ctx, channelID, found); err != nil {
+				return Message{}, Unavailable(err)
+			}
+			return found[0].Message, nil
 		}
 		if last {
 			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
@@ -374,6 +414,9 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 		slices.Sort(missing)
 		targets, err := r.log.Messages(ctx, channelID, slices.Compact(missing))
 		if err != nil {
+			return nil, Unavailable(err)
+		}
+		if err := r.complete(ctx, channelID, targets); err != nil {
 			return nil, Unavailable(err)
 		}
 		for i := range targets {

@@ -432,3 +432,63 @@ func TestEventAndCachedJSON(t *testing.T) {
 		t.Errorf("%s does not begin with %s", data, head)
 	}
 }
+
+// Who appended an edit or a recall may have died before the store applied it to its target.
+func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
+	t.Parallel()
+	b := setupRead(t)
+	rs := b.sends(t, 2)
+	change := func(seq, target int64, kind Kind, content string) Entry {
+		return Entry{Kind: kind, TargetSeq: target, Message: Message{
+			MsgID: rs[target-1].MsgID, ChannelID: "c", Seq: seq, Count: 2, FromID: "alice", Content: content,
+			ClientMsgID: fmt.Sprint("change", seq), MsgTime: rs[1].MsgTime, ChangedSeq: seq,
+		}}
+	}
+	changes := []Entry{change(3, 1, KindEdit, "new"), change(4, 2, KindRecall, "")}
+	if n, err := b.store.Insert(t.Context(), 0, changes); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	b.reader.Saw("c", 4)
+	texts := func(ms ...Message) string {
+		var s []string
+		for i := range ms {
+			s = append(s, fmt.Sprintf("%d:%s@%d", ms[i].Seq, ms[i].Content, ms[i].ChangedSeq))
+		}
+		return fmt.Sprint(s)
+	}
+	const want = "[1:new@3 2:@4]"
+	// A page that ends before the changes; all of it; and each message by itself.
+	page := b.list(t, ListQuery{After: at(0), PageSize: 2, MinSeq: 4})
+	if got := texts(page.Messages...); got != want {
+		t.Errorf("listed %s, want %s", got, want)
+	}
+	var single, placed []Message
+	for i := range rs {
+		m, err := b.svc.Get(b.ctx, "c", rs[i].MsgID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		single = append(single, m)
+		m, ok, err := b.reader.MessageAt(b.ctx, "c", rs[i].Seq)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		placed = append(placed, m)
+	}
+	if got := texts(single...); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := texts(placed...); got != want {
+		t.Errorf("by place %s, want %s", got, want)
+	}
+	// Replays: up to before the changes, and of nothing but them.
+	for _, after := range []int64{0, 2} {
+		events, err := b.reader.Replay(b.ctx, "c", after, 4, 2, 1<<20)
+		if err != nil || len(events) != 2 {
+			t.Fatal(len(events), err)
+		}
+		if got := texts(events[0].Message, events[1].Message); got != want {
+			t.Errorf("replayed after %d: %s, want %s", after, got, want)
+		}
+	}
+}

@@ -148,16 +148,15 @@ func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan
 	if ctx.Err() == nil {
 		return // this very consumer goes on, and what was acknowledged of the batch must not come again
 	}
-	give := func(msg jetstream.Msg) {
-		if err := msg.Nak(); err != nil {
-			g.bus.log.DebugContext(ctx, "give back an event", "error", err)
-		}
+	for msg := range msgs { // it is closed once nothing is sent to this pull any more
+		batch = append(batch, msg)
 	}
 	for _, msg := range batch {
-		give(msg)
-	}
-	for msg := range msgs {
-		give(msg)
+		// Without the delay the pull that ends would catch the first of them again, behind the others.
+		if err := msg.NakWithDelay(100 * time.Millisecond); err != nil {
+			g.bus.log.DebugContext(ctx, "give back an event", "error", err)
+			return
+		}
 	}
 }
 

@@ -134,3 +134,18 @@ func TestEmbeddedServerKeepsItsStream(t *testing.T) {
 		server.Shutdown()
 	}
 }
+
+// Two fleets on one NATS would acknowledge each other's events away.
+func TestAnotherStoresStreamIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testkit.NATS(t)
+	ours := connect(t, Config{URL: server.URL(), Store: "ours"})
+	publish(t, ours, sent("room", 1, 1))
+	if _, err := Connect(t.Context(), Config{URL: server.URL(), Buckets: 1, Store: "theirs"}); !errors.Is(err, errForeignStream) {
+		t.Errorf("connecting for another store: %v", err)
+	}
+	again := connect(t, Config{URL: server.URL(), Store: "ours"})
+	var got inbox
+	consume(t, again, 0, into(&got))
+	got.wait(t, 1)
+}

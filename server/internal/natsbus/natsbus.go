@@ -32,6 +32,9 @@ type Config struct {
 	Server *Embedded
 	// Buckets is the store's number of buckets, at least 1.
 	Buckets int
+	// Store names the store whose events these are. A stream of another store's is not touched: Connect refuses it, and
+	// what finds it later fails. Empty is not compared.
+	Store string
 	// Replicas of the stream: 1 to 5, 1 if 0.
 	Replicas int
 	// MaxAge is how long the stream keeps an event: 24 h if 0. It bounds how long a recalled text stays in it.
@@ -96,7 +99,12 @@ func Connect(ctx context.Context, config Config) (*Bus, error) {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	if err := b.firstStream(ctx); err != nil {
+	err = b.firstStream(ctx)
+	if errors.Is(err, errForeignStream) {
+		nc.Close()
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	if err != nil {
 		b.log.WarnContext(ctx, "NATS is away; going on without until it is back", "error", err)
 	}
 	return b, nil
@@ -144,8 +152,8 @@ func (b *Bus) firstStream(ctx context.Context) error {
 	for {
 		joined := b.nextJoin()
 		err := b.ensureStream(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errForeignStream) {
+			return err
 		}
 		select {
 		case <-ctx.Done():

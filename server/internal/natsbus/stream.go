@@ -15,6 +15,13 @@ import (
 // consumers know entries by their seq.
 const dedupeWindow = 2 * time.Minute
 
+// storeKey is where the stream's metadata name the store.
+const storeKey = "parley-store"
+
+// errForeignStream says that another fleet uses this NATS.
+var errForeignStream = errors.New("stream " + streamName + " holds the events of another store: give each fleet a NATS " +
+	"account of its own, or remove the stream if its store is gone")
+
 // ensureStream makes the stream, or makes it what the configuration says.
 func (b *Bus) ensureStream(ctx context.Context) error {
 	if !b.nc.IsConnected() {
@@ -34,11 +41,17 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 		Duplicates: min(dedupeWindow, b.config.MaxAge),
 		Replicas:   b.config.Replicas,
 	}
+	if b.config.Store != "" {
+		want.Metadata = map[string]string{storeKey: b.config.Store}
+	}
 	// It is looked at first: an update that changes nothing is no small thing to a server, which in 2.15.2 has a data race
 	// between it and the making of a consumer.
 	if stream, err := b.js.Stream(ctx, streamName); err == nil {
 		is := stream.CachedInfo().Config
-		if slices.Equal(is.Subjects, want.Subjects) && is.MaxAge == want.MaxAge && is.Duplicates == want.Duplicates &&
+		if owner := is.Metadata[storeKey]; owner != "" && b.config.Store != "" && owner != b.config.Store {
+			return errForeignStream
+		}
+		if is.Metadata[storeKey] == want.Metadata[storeKey] && slices.Equal(is.Subjects, want.Subjects) && is.MaxAge == want.MaxAge && is.Duplicates == want.Duplicates &&
 			is.Replicas == want.Replicas {
 			return nil
 		}

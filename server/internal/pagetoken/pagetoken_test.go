@@ -90,3 +90,20 @@ func TestBound(t *testing.T) {
 		t.Errorf("another secret: %v", err)
 	}
 }
+
+// The longest user id of the letters that are written longest must leave a token that the API takes back.
+func TestLongestSubject(t *testing.T) {
+	t.Parallel()
+	s := New([]byte("a secret of the store's own making"))
+	for _, letter := range []string{"<", "&", `"`, `\`, "a"} {
+		id := strings.Repeat(letter, 128)
+		mine := binding(id, strings.Repeat("e", 32), strings.Repeat("c", 64))
+		token := s.Seal(mine, id)
+		if len(token) > 1024 {
+			t.Errorf("for ids of %q the token has %d characters", letter, len(token))
+		}
+		if last, err := s.Open(token, mine); err != nil || last != id {
+			t.Errorf("for ids of %q it opens as %q, %v", letter, last, err)
+		}
+	}
+}

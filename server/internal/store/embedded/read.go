@@ -1,9 +1,11 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -124,4 +126,24 @@ func (s *Store) ByClientKeys(_ context.Context, channelID string, keys []message
 		}
 	}
 	return found, nil
+}
+
+// Changes implements message.LogReader.
+func (s *Store) Changes(_ context.Context, channelID string, targets []int64) ([]message.Entry, error) {
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("changes: %w", err)
+	}
+	defer s.end()
+	v := s.views.view()
+	defer s.views.release(v)
+	var all []message.Entry
+	for _, target := range targets {
+		changes, err := v.changes(channelID, target, func(int64, message.Kind) bool { return true })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
+	}
+	slices.SortFunc(all, func(a, b message.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return all, nil
 }

@@ -234,3 +234,15 @@ func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.
 	}
 	return entries, cursor.Err()
 }
+
+// Changes implements message.LogReader.
+func (s *Store) Changes(ctx context.Context, channelID string, targets []int64) ([]message.Entry, error) {
+	entries, err := s.find(ctx, channelID, bson.D{
+		{Key: "channel_id", Value: channelID},
+		{Key: "target_seq", Value: bson.D{{Key: "$in", Value: targets}}},
+	}, options.Find().SetSort(bson.D{{Key: "seq", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("changes: %w", err)
+	}
+	return entries, nil
+}

@@ -12,6 +12,7 @@ import (
 var changeContracts = []contract{
 	{"TargetFoldsWhatWasNotApplied", targetFolds},
 	{"TargetOfAnotherChannelIsNotFound", targetElsewhere},
+	{"ChangesAreThoseOfTheTargets", changesOfTargets},
 	{"ApplyEditsTheTarget", applyEdits},
 	{"ApplyNeverGoesBack", applyNeverBack},
 	{"ApplyOfARecallLeavesNoText", applyRecall},
@@ -65,6 +66,31 @@ func targetFolds(t *testing.T, p *place) {
 	wantTarget(t, p, want)
 	p.apply(t, recall)
 	wantTarget(t, p, want)
+}
+
+func changesOfTargets(t *testing.T, p *place) {
+	d := draftsOf(3, 1)[0]
+	one, two, three := d.send("one"), d.send("two"), d.send("three")
+	p.insert(t, one, two, three)
+	e1, e3, r1 := d.edit(&one, "one again"), d.edit(&three, "three again"), d.recall(&one)
+	p.insert(t, e1, e3, r1)
+	for _, c := range []struct {
+		targets []int64
+		want    []message.Entry
+	}{
+		{[]int64{one.Seq}, []message.Entry{e1, r1}},
+		{[]int64{three.Seq, two.Seq, one.Seq}, []message.Entry{e1, e3, r1}},
+		{[]int64{two.Seq}, nil},
+		{[]int64{e1.Seq, 99}, nil},
+	} {
+		got, err := p.Changes(t.Context(), one.ChannelID, c.targets)
+		if err != nil {
+			t.Fatalf("changes of %v: %v", c.targets, err)
+		}
+		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("changes of %v (-want +got):\n%s", c.targets, diff)
+		}
+	}
 }
 
 func targetElsewhere(t *testing.T, p *place) {

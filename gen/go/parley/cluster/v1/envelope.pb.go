@@ -33,7 +33,9 @@ type Announcement struct {
 	// Milliseconds since 1970 at the node's start, for people.
 	StartedMs int64 `protobuf:"varint,4,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
 	// The API's address as the node knows it, for people.
-	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// Names the store that the node works on. Nodes of different stores are no fleet.
+	Store         string `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -99,6 +101,13 @@ func (x *Announcement) GetStartedMs() int64 {
 func (x *Announcement) GetAddress() string {
 	if x != nil {
 		return x.Address
+	}
+	return ""
+}
+
+func (x *Announcement) GetStore() string {
+	if x != nil {
+		return x.Store
 	}
 	return ""
 }
@@ -735,14 +744,15 @@ var File_parley_cluster_v1_envelope_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
-	" parley/cluster/v1/envelope.proto\x12\x11parley.cluster.v1\"\x8e\x01\n" +
+	" parley/cluster/v1/envelope.proto\x12\x11parley.cluster.v1\"\xa4\x01\n" +
 	"\fAnnouncement\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04able\x18\x02 \x01(\bR\x04able\x12\x18\n" +
 	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x1d\n" +
 	"\n" +
 	"started_ms\x18\x04 \x01(\x03R\tstartedMs\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\"A\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store\"A\n" +
 	"\rAppendRequest\x120\n" +
 	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\x85\x03\n" +
 	"\x05Draft\x12\x12\n" +

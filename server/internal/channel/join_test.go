@@ -1,0 +1,55 @@
+package channel
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// listener may subscribe everywhere, and nothing else.
+func listener(subject string) *ident.Principal {
+	return &ident.Principal{Subject: subject, Channels: []ident.Capability{
+		{Pattern: "*", Actions: []ident.Action{ident.Subscribe}},
+	}}
+}
+
+func TestNobodyJoinsAChannelThatIsMadeMembersOnlyMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	eve := listener("eve")
+	b.store.script(func(ctx context.Context, call string) error {
+		if call == "AddMembers" { // between eve's look and her write
+			b.store.mu.Lock()
+			b.store.rows["board"] = Row{ChannelID: "board", MembersOnly: true}
+			b.store.mu.Unlock()
+		}
+		return nil
+	}, nil)
+	err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"})
+	if slices.Contains(b.members("board"), "eve") {
+		t.Errorf("eve, who may only subscribe, is a member of a members-only channel (error %v)", err)
+	}
+}
+
+func TestARemovedMemberDoesNotPutHimselfBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	eve := listener("eve")
+	if err := b.store.Create(ctx, Row{ChannelID: "board", MembersOnly: true}, []string{"eve"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"}); err != nil { // remembers the membership for 500 ms
+		t.Fatal(err)
+	}
+	// Another node removes her; its hint is not here yet.
+	if err := b.store.RemoveMembers(ctx, "board", []string{"eve"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	_ = b.svc.AddMembers(as(t, eve), "board", []string{"eve"})
+	if slices.Contains(b.members("board"), "eve") {
+		t.Error("eve was removed and has put herself back")
+	}
+}
