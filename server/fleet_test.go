@@ -172,7 +172,7 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 		testkit.Eventually(t, time.Second, func() error {
 			err := callErr(bob.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: channel, Content: "still here"}))
 			if connect.CodeOf(err) != connect.CodePermissionDenied {
-				return fmt.Errorf("a removed member's send answers %v", err)
+				return fmt.Errorf("a removed member's send answers code %v", connect.CodeOf(err))
 			}
 			return nil
 		})

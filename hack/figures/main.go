@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -90,8 +91,10 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 		return v.print(out)
 	}
 	if !f.JSON {
-		fmt.Fprintf(out, "3 nodes, redis-server with AOF, one NATS server, mongod x %d (majority, journaled); %d cores shared with the load; "+
-			"%d senders, 128-byte messages, %d rounds of %d s\n\n", f.Mongo, runtime.NumCPU(), f.Senders, f.Rounds, f.Seconds)
+		if _, err := fmt.Fprintf(out, "3 nodes, redis-server with AOF, one NATS server, mongod x %d (majority, journaled); %d cores shared with the load; "+
+			"%d senders, 128-byte messages, %d rounds of %d s\n\n", f.Mongo, runtime.NumCPU(), f.Senders, f.Rounds, f.Seconds); err != nil {
+			return err
+		}
 	}
 	steps := []func(context.Context) error{b.rates, b.latency, b.comeback}
 	if f.Only != "" {
@@ -106,15 +109,16 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 }
 
 func (v figure) print(out io.Writer) error {
-	line := fmt.Sprintf("%-58s %10.4g %s", v.Name, v.Value, v.Unit)
+	var line strings.Builder
+	_, _ = fmt.Fprintf(&line, "%-58s %10.4g %s", v.Name, v.Value, v.Unit)
 	if v.High > 0 {
-		line += fmt.Sprintf("  (%.4g to %.4g)", v.Low, v.High)
+		_, _ = fmt.Fprintf(&line, "  (%.4g to %.4g)", v.Low, v.High)
 	}
 	for _, k := range []string{"p50", "p99", "max", "ratio", "mongod_us", "nodes_us", "nats_us", "load_us"} {
 		if m, ok := v.More[k]; ok {
-			line += fmt.Sprintf("  %s %.4g", k, m)
+			_, _ = fmt.Fprintf(&line, "  %s %.4g", k, m)
 		}
 	}
-	_, err := fmt.Fprintln(out, line)
+	_, err := fmt.Fprintln(out, line.String())
 	return err
 }

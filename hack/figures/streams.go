@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -87,86 +88,22 @@ func (b *bench) way(ctx context.Context, from, to int) ([]time.Duration, error) 
 func (b *bench) comeback(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	addrs := b.fleet.Addresses()
-	type arrival struct {
-		stream int
-		at     time.Time
-	}
-	arrivals, failed := make(chan arrival, 1024), make(chan error, b.Streams)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	c := &crowd{bench: b, arrivals: make(chan arrival, 1024), failed: make(chan error, b.Streams)}
+	defer c.done.Wait()
 	defer cancel()
 	for i := range b.Streams {
-		client, err := parley.New(strings.Join(addrs, ","), parley.WithToken(b.token))
+		client, err := parley.New(strings.Join(b.fleet.Addresses(), ","), parley.WithToken(b.token))
 		if err != nil {
 			return err
 		}
-		wg.Go(func() {
-			defer client.Close()
-			next := int64(1)
-			for e, err := range client.Subscribe(ctx, parley.FromStart("comeback")).Events() {
-				if err != nil {
-					return
-				}
-				if e.Kind != parley.EventSent {
-					continue
-				}
-				if e.Seq != next {
-					failed <- fmt.Errorf("stream %d got entry %d for %d", i, e.Seq, next)
-					return
-				}
-				next++
-				select {
-				case arrivals <- arrival{i, time.Now()}:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
+		c.done.Go(func() { c.follow(ctx, client, i) })
 	}
-	sender, err := parley.New(addrs[0]+","+addrs[1], parley.WithToken(b.token))
-	if err != nil {
-		return err
-	}
-	defer sender.Close()
-	// all waits until every stream has had something that was sent after a moment.
-	all := func(after time.Time, slack time.Duration) ([]time.Duration, error) {
-		sending, stop := context.WithCancel(ctx)
-		defer stop()
-		go func() {
-			for sending.Err() == nil {
-				_, _ = sender.Send(sending, "comeback", payload)
-				wait(sending, 50*time.Millisecond)
-			}
-		}()
-		seen := make(map[int]time.Duration)
-		deadline := time.After(60 * time.Second)
-		for len(seen) < b.Streams {
-			select {
-			case a := <-arrivals:
-				if _, ok := seen[a.stream]; !ok && a.at.After(after.Add(slack)) {
-					seen[a.stream] = a.at.Sub(after)
-				}
-			case err := <-failed:
-				return nil, err
-			case <-deadline:
-				return nil, fmt.Errorf("%d of %d streams are back", len(seen), b.Streams)
-			}
-		}
-		var took []time.Duration
-		for _, d := range seen {
-			took = append(took, d)
-		}
-		slices.Sort(took)
-		return took, nil
-	}
-	if _, err := all(time.Now(), 0); err != nil {
+	if _, err := c.all(ctx, time.Now(), 0); err != nil {
 		return err
 	}
 	b.fleet.Node(2).Kill()
-	killed := time.Now()
 	// What a stream had in its socket does not say that it is back.
-	took, err := all(killed, 20*time.Millisecond)
+	took, err := c.all(ctx, time.Now(), 20*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -175,4 +112,76 @@ func (b *bench) comeback(ctx context.Context) error {
 		Name: fmt.Sprintf("%d streams on three nodes, kill -9 of one: all have new messages", b.Streams), Unit: "s", Value: s(1),
 		More: map[string]float64{"p50": s(0.5), "p99": s(0.99), "max": s(1)},
 	})
+}
+
+// crowd is many streams of one channel.
+type crowd struct {
+	*bench
+	arrivals chan arrival
+	failed   chan error
+	done     sync.WaitGroup
+}
+
+// arrival is a message in a stream's hands.
+type arrival struct {
+	stream int
+	at     time.Time
+}
+
+// follow tells of every message of one stream, and of the first that is not the next one.
+func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
+	defer client.Close()
+	next := int64(1)
+	for e, err := range client.Subscribe(ctx, parley.FromStart("comeback")).Events() {
+		if err != nil {
+			return
+		}
+		if e.Kind != parley.EventSent {
+			continue
+		}
+		if e.Seq != next {
+			c.failed <- fmt.Errorf("stream %d got entry %d for %d", stream, e.Seq, next)
+			return
+		}
+		next++
+		select {
+		case c.arrivals <- arrival{stream, time.Now()}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// all sends, twenty times a second, until every stream has had something later than slack after a moment, and tells after
+// how long each had, sorted.
+func (c *crowd) all(ctx context.Context, after time.Time, slack time.Duration) ([]time.Duration, error) {
+	addrs := c.fleet.Addresses()
+	sender, err := parley.New(addrs[0]+","+addrs[1], parley.WithToken(c.token))
+	if err != nil {
+		return nil, err
+	}
+	defer sender.Close()
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		for sending.Err() == nil {
+			_, _ = sender.Send(sending, "comeback", payload)
+			wait(sending, 50*time.Millisecond)
+		}
+	}()
+	seen := make(map[int]time.Duration)
+	deadline := time.After(60 * time.Second)
+	for len(seen) < c.Streams {
+		select {
+		case a := <-c.arrivals:
+			if _, ok := seen[a.stream]; !ok && a.at.After(after.Add(slack)) {
+				seen[a.stream] = a.at.Sub(after)
+			}
+		case err := <-c.failed:
+			return nil, err
+		case <-deadline:
+			return nil, fmt.Errorf("%d of %d streams are back", len(seen), c.Streams)
+		}
+	}
+	return slices.Sorted(maps.Values(seen)), nil
 }

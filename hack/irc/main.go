@@ -66,7 +66,7 @@ func job(ctx context.Context, f *flags, out io.Writer) (err error) {
 	for _, d := range days {
 		total += len(d.lines)
 	}
-	fmt.Fprintf(out, "%d days, %d messages\n", len(days), total)
+	sayf(out, "%d days, %d messages", len(days), total)
 	fleet, err := rig.Start(ctx, rig.Options{Binary: f.Binary})
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func job(ctx context.Context, f *flags, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(mine)
+		defer func() { err = errors.Join(err, os.RemoveAll(mine)) }()
 		work.Go(func() error { return im.run(working, mine, all) })
 		work.Go(func() error {
 			for _, d := range days {
@@ -109,18 +109,18 @@ func job(ctx context.Context, f *flags, out io.Writer) (err error) {
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "imported after %.1f s\n", time.Since(began).Seconds())
+	sayf(out, "imported after %.1f s", time.Since(began).Seconds())
 	if err := w.complete(ctx, total, days); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "every subscriber has everything after %.1f s\n", time.Since(began).Seconds())
+	sayf(out, "every subscriber has everything after %.1f s", time.Since(began).Seconds())
 	if err := w.verify(days); err != nil {
 		return err
 	}
 	if err := verifyStore(ctx, fleet.Mongo.URI(), days, w.logs[0]); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d subscribers: every message once and in order; the store agrees with the files line by line\n", len(w.logs))
+	sayf(out, "%d subscribers: every message once and in order; the store agrees with the files line by line", len(w.logs))
 	return nil
 }
 
@@ -130,7 +130,7 @@ func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, 
 		return err
 	}
 	fleet.Node(1).Kill()
-	fmt.Fprintln(out, "killed node 1")
+	sayf(out, "killed node 1")
 	if err := w.reached(ctx, total/2); err != nil {
 		return err
 	}
@@ -139,11 +139,11 @@ func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, 
 		return err
 	}
 	fleet.Mongo.Kill(primary)
-	fmt.Fprintf(out, "killed the primary, member %d\n", primary)
+	sayf(out, "killed the primary, member %d", primary)
 	if err := fleet.Node(1).Restart(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "node 1 is back")
+	sayf(out, "node 1 is back")
 	return fleet.Mongo.Restart(ctx, primary)
 }
 
@@ -160,6 +160,9 @@ func (im *importer) run(ctx context.Context, path, channel string) error {
 	}
 	return nil
 }
+
+// sayf writes a line. What can't be told is lost, and the exit code tells the rest.
+func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 func rotated(addrs []string, by int) string {
 	return strings.Join(append(append([]string(nil), addrs[by:]...), addrs[:by]...), ",")

@@ -192,7 +192,8 @@ func verifyStore(ctx context.Context, uri string, days []day, delivered *log) er
 	}
 	stored := make(map[string][]line)
 	for _, name := range names {
-		cursor, err := db.Collection(name).Find(ctx, bson.D{}, options.Find().SetSort(bson.D{{Key: "channel_id", Value: 1}, {Key: "seq", Value: 1}}))
+		inOrder := options.Find().SetSort(bson.D{{Key: "channel_id", Value: 1}, {Key: "seq", Value: 1}})
+		cursor, err := db.Collection(name).Find(ctx, bson.D{}, inOrder)
 		if err != nil {
 			return err
 		}

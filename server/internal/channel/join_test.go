@@ -19,7 +19,7 @@ func TestNobodyJoinsAChannelThatIsMadeMembersOnlyMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	eve := listener("eve")
-	b.store.script(func(ctx context.Context, call string) error {
+	b.store.script(func(_ context.Context, call string) error {
 		if call == "AddMembers" { // between eve's look and her write
 			b.store.mu.Lock()
 			b.store.rows["board"] = Row{ChannelID: "board", MembersOnly: true}

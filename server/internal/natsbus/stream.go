@@ -51,7 +51,8 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 		if owner := is.Metadata[storeKey]; owner != "" && b.config.Store != "" && owner != b.config.Store {
 			return errForeignStream
 		}
-		if is.Metadata[storeKey] == want.Metadata[storeKey] && slices.Equal(is.Subjects, want.Subjects) && is.MaxAge == want.MaxAge && is.Duplicates == want.Duplicates &&
+		if is.Metadata[storeKey] == want.Metadata[storeKey] && slices.Equal(is.Subjects, want.Subjects) &&
+			is.MaxAge == want.MaxAge && is.Duplicates == want.Duplicates &&
 			is.Replicas == want.Replicas {
 			return nil
 		}
