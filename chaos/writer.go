@@ -171,6 +171,7 @@ func (w *writer) take(ctx context.Context, target sent) {
 	w.rec.Start(&op)
 	r, err := w.client.Recall(ctx, op.Channel, op.MsgID, parley.WithClientMsgID(op.ClientMsgID))
 	w.done(&op, r, err)
+	w.pool.add(target) // among the newest again: somebody will try to edit it
 }
 
 // done records what became of a write.
