@@ -12,10 +12,11 @@ import (
 
 // abandonPerSecond and abandonBurst bound the calls of one HTTP/2 connection that its client resets before they are
 // answered. Who resets more wants the server to work for nothing, as in CVE-2023-44487. net/http itself bounds only how
-// many calls wait to be begun, which those do not who are given up as fast as they are begun.
+// many calls wait to be begun, which those do not who are given up as fast as they are begun. The burst is twice what one
+// connection may have under way at once by default: a client that ends may reset all of it.
 const (
 	abandonPerSecond = 100
-	abandonBurst     = 1000
+	abandonBurst     = 500
 )
 
 type connectionKey struct{}
