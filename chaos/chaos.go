@@ -125,7 +125,7 @@ func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
 	for i := range c.Load.Channels {
 		w.channels = append(w.channels, fmt.Sprintf("cold-%02d", i))
 	}
-	return &run{world: w, c: c, fleet: fleet, nemesis: newNemesis(w, fleet, c.Seed, c.Logger)}, nil
+	return &run{world: w, c: c, fleet: fleet, nemesis: newNemesis(w, fleet, c.Seed, c.Plan.Scale, c.Logger)}, nil
 }
 
 // all are all channels.

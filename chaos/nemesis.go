@@ -33,14 +33,16 @@ type nemesis struct {
 	seed  uint64
 	// down counts, for each node, who keeps it down on purpose.
 	down []atomic.Int32
-	// past is an append-only file as it was once; taken is when.
-	past  string
-	taken time.Time
+	// past is an append-only file as it was once, taken when; a new one is taken every so often.
+	past    string
+	taken   time.Time
+	pastAge time.Duration
 }
 
-func newNemesis(w *world, fleet *rig.Fleet, seed uint64, log *slog.Logger) *nemesis {
+func newNemesis(w *world, fleet *rig.Fleet, seed uint64, scale float64, log *slog.Logger) *nemesis {
 	return &nemesis{
-		world: w, fleet: fleet, log: log, seed: seed, down: make([]atomic.Int32, len(fleet.Nodes())),
+		pastAge: max(10*time.Second, time.Duration(scale*float64(time.Minute))),
+		world:   w, fleet: fleet, log: log, seed: seed, down: make([]atomic.Int32, len(fleet.Nodes())),
 		past: filepath.Join(fleet.Dir, "aof-past"),
 	}
 }
@@ -73,7 +75,7 @@ func (n *nemesis) run(ctx context.Context, steps []Step) error {
 
 // keepPast copies Redis's append-only file now and then, for the day on which it is given back.
 func (n *nemesis) keepPast() {
-	if time.Since(n.taken) < time.Minute && !n.taken.IsZero() {
+	if time.Since(n.taken) < n.pastAge {
 		return
 	}
 	if err := os.RemoveAll(n.past); err != nil {

@@ -110,7 +110,7 @@ var feeding = []Mutant{
 		Name: "publish-old-text", Heading: "feeding", Breaks: "what waited long is published as it was, not as it is",
 		Edits: []Edit{{
 			File: "server/internal/feed/batch.go",
-			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok",
+			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok && now.Sub(k.asOf) <= time.Hour",
 		}},
 		Steps: []chaos.Step{step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 1, 6*time.Second)},
 	},
@@ -124,7 +124,7 @@ var caching = []Mutant{
 			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
 		}},
 		Steps: []chaos.Step{
-			calm(5 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), step(chaos.RedisKill, 0, 3*time.Second),
+			calm(13 * time.Second), calm(4 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), calm(3 * time.Second),
 		},
 	},
 	{
@@ -136,10 +136,10 @@ var caching = []Mutant{
 		Steps: []chaos.Step{calm(10 * time.Second)},
 	},
 	{
-		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read at any time before",
+		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read an hour ago",
 		Edits: []Edit{{
 			File: "server/internal/message/heads.go",
-			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() {",
+			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() && !k.began.Before(called.Add(-time.Hour)) {",
 		}},
 		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 0, 4*time.Second), step(chaos.CutNATS, 1, 4*time.Second)},
 	},
