@@ -22,6 +22,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/rpc"
@@ -198,6 +199,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	sessions := cluster.NewSessions(s.roster, nodes, s.hub, s.log)
 	changes := cluster.NewChanges(nodes, s.log)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
+	sessions.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
+		return access.Readable(ctx, &ident.Principal{Subject: subject}, channelIDs)
+	})
 	if err := s.startFleet(ctx, writer, sessions, changes, channel.NewWatcher(channel.WatcherConfig{
 		Store: b.channels, Access: access, Hub: s.hub, Logger: s.log,
 	})); err != nil {

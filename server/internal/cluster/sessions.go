@@ -38,6 +38,8 @@ type Sessions struct {
 	peers     Peers
 	transport Transport
 	log       *slog.Logger
+	// readable is Guard's; nil asks nobody.
+	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 	// update changes a stream of this node's.
 	update func(sessionID, subject string, add []fanout.Position, remove []string) error
 
@@ -58,6 +60,13 @@ func NewSessions(peers Peers, transport Transport, hub Hub, logger *slog.Logger)
 			return session.Update(add, remove)
 		},
 	}
+}
+
+// Guard has readable asked, before a stream of this node's is changed for another node, which of the channels to be added
+// the subject may not read. The node that asks has looked too, but its request may have lain in a stalled link since.
+// Call it before Start.
+func (s *Sessions) Guard(readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
+	s.readable = readable
 }
 
 // Start lets other nodes change this one's streams, until Stop. A second Start does nothing.
@@ -128,7 +137,9 @@ func (s *Sessions) serve(ctx context.Context, payload []byte) []byte {
 	err := proto.Unmarshal(payload, &w)
 	if err == nil {
 		add, remove := updateFromWire(&w)
-		err = s.update(w.GetSessionId(), w.GetSubject(), add, remove)
+		if err = s.check(ctx, w.GetSubject(), add); err == nil {
+			err = s.update(w.GetSessionId(), w.GetSubject(), add, remove)
+		}
 	}
 	if _, ok := fault.As(err); err != nil && !ok {
 		s.log.ErrorContext(ctx, "change a stream for another node", "error", err)
@@ -139,6 +150,27 @@ func (s *Sessions) serve(ctx context.Context, payload []byte) []byte {
 		return nil
 	}
 	return answer
+}
+
+// check refuses channels that the subject may not read any more.
+func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Position) error {
+	if s.readable == nil {
+		return nil
+	}
+	var ids []string
+	for _, p := range add {
+		if !p.Exempt {
+			ids = append(ids, p.ChannelID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	refused, err := s.readable(ctx, subject, ids)
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", refused[0])
 }
 
 func updateToWire(sessionID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateSessionRequest {

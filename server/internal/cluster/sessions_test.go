@@ -77,6 +77,40 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 	}
 }
 
+// The node that holds the stream asks again who may read: the request may be an old one.
+func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	net := newFakeNet()
+	a, _ := sessionsOf(t, net, nodeA)
+	b, atB := sessionsOf(t, net, nodeB)
+	var asked []string
+	away := false
+	b.Guard(func(_ context.Context, subject string, channelIDs []string) ([]string, error) {
+		asked = append(asked, subject+" "+strings.Join(channelIDs, ","))
+		if away {
+			return nil, fault.New(fault.Unavailable, fault.StoreUnavailable, "away")
+		}
+		return []string{"closed"}, nil
+	})
+	update := func(add ...fanout.Position) error { return a.Update(t.Context(), session+nodeB, "ann", add, nil) }
+	if err := update(fanout.Position{ChannelID: "hall"}, fanout.Position{ChannelID: "closed"}); !fault.Is(err, fault.NotMember) {
+		t.Errorf("a channel that is lost: %v", err)
+	}
+	if err := update(fanout.Position{ChannelID: "closed", Exempt: true}); err != nil {
+		t.Errorf("one who need not be a member: %v", err)
+	}
+	away = true
+	if err := update(fanout.Position{ChannelID: "hall"}); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("nobody can tell: %v", err)
+	}
+	if diff := cmp.Diff([]string{"ann hall,closed", "ann hall"}, asked); diff != "" {
+		t.Error(diff)
+	}
+	if len(*atB) != 1 {
+		t.Errorf("added %v", *atB)
+	}
+}
+
 func TestSessionsThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
