@@ -69,12 +69,16 @@ func (g *gate) Append(ctx context.Context, drafts []message.Draft) []message.Out
 	return outs
 }
 
+// nodeIDs are such that each node is home to some of the eight buckets, whichever of the others are there: with random ones
+// a node would have none in every twenty-fifth fleet of three.
+var nodeIDs = []string{"AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"}
+
 // newFleet starts nodes that wait so long for a home; 0 is the default.
 func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{nats: testkit.NATS(t)}
 	database := testkit.MongoDatabase(t)
-	for range size {
+	for i := range size {
 		n := &node{results: map[string]int{}}
 		var err error
 		n.store, err = mongostore.Open(t.Context(), mongostore.Config{
@@ -104,7 +108,9 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 			}
 		})
 		n.gate = &gate{Appender: n.local, done: make(chan []message.Outcome, 16)}
-		n.Roster = cluster.NewRoster(cluster.RosterConfig{Transport: n.bus.Nodes(), Probe: n.bus.Ping})
+		n.Roster = cluster.NewRoster(cluster.RosterConfig{
+			ID: nodeIDs[i], Transport: n.bus.Nodes(), Probe: n.bus.Ping,
+		})
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -158,11 +164,12 @@ func (f *fleet) settle(t *testing.T, nodes ...*node) {
 
 // of gives a channel whose home is the node.
 func (f *fleet) of(n *node) string {
-	for i := 0; ; i++ {
+	for i := range 10_000 {
 		if channelID := fmt.Sprintf("channel-%d", i); n.Owns(message.Bucket(channelID, 8)) {
 			return channelID
 		}
 	}
+	panic("the node is home to no bucket")
 }
 
 // send makes drafts of one channel.
