@@ -31,13 +31,6 @@ func (n *Node) OpsAddr() string { return n.ops }
 // LogFile has the log of all the node's lives.
 func (n *Node) LogFile() string { return n.proc.log }
 
-// SetBinary gives the program of the next life.
-func (n *Node) SetBinary(path string) {
-	n.proc.mu.Lock()
-	defer n.proc.mu.Unlock()
-	n.proc.path = path
-}
-
 // Start starts the node, unless it runs. It does not wait until it is ready.
 func (n *Node) Start() error { return n.proc.start() }
 
