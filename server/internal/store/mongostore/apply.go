@@ -54,7 +54,7 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 // emptyEdits takes the text out of the edits that a recall's target had before. The driver does not retry an update of
 // many; this one may be, since the second time changes nothing.
 func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
-	for {
+	return again(func(ctx context.Context) error {
 		_, err := s.of(recall.ChannelID).UpdateMany(ctx, bson.D{
 			{Key: "channel_id", Value: recall.ChannelID},
 			{Key: "target_seq", Value: recall.TargetSeq},
@@ -64,10 +64,8 @@ func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
 			{Key: "$set", Value: bson.D{{Key: "content", Value: ""}}},
 			{Key: "$unset", Value: bson.D{{Key: "digest", Value: ""}}},
 		})
-		if err == nil || !passing(err) || ctx.Err() != nil {
-			return err
-		}
-	}
+		return err
+	})(ctx)
 }
 
 // passingCodes are the server's errors that say no more than that it is no longer the primary, or is ending.

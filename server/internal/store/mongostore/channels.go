@@ -83,13 +83,13 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 	return err
 }
 
-// write calls op, again after errors that pass, within the store's time limit. op must be one that may be repeated. Clashes
-// of two who insert the same document pass, too.
+// write is the store's read, for op may read as well, which repeats op after errors that pass; op must be one that may be
+// repeated. Clashes of two who insert the same document pass, too.
 func (c *Channels) write(ctx context.Context, op func(context.Context) error) error {
-	return c.store.read(ctx, func(ctx context.Context) error { // op may read as well
+	return c.store.read(ctx, func(ctx context.Context) error {
 		for {
 			err := op(ctx)
-			if err == nil || ctx.Err() != nil || !passing(err) && !mongo.IsDuplicateKeyError(err) {
+			if ctx.Err() != nil || !mongo.IsDuplicateKeyError(err) {
 				return err
 			}
 		}
