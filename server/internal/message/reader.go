@@ -432,6 +432,9 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 			if m = sends[e.TargetSeq]; m == nil {
 				return nil, fmt.Errorf("channel %s: entry %d changes %d, which is not there", channelID, e.Seq, e.TargetSeq)
 			}
+			if m.ChangedSeq < e.Seq { // the entry is cached, and the store's answer is from before it
+				return nil, errBehind
+			}
 		}
 		if bytes += len(m.Content); maxBytes > 0 && bytes > maxBytes && len(events) > 0 {
 			break
