@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 "$@" generate --output "$tmp"
-if ! diff -ru gen "$tmp/gen"; then
+if ! diff -ru -x package.json -x node_modules gen "$tmp/gen"; then
 	echo "check-generate: gen/ is not what proto/ generates: run make generate and commit what it changes" >&2
 	exit 1
 fi
