@@ -22,6 +22,8 @@ const (
 	devSecretFile = "dev-secret"
 	devTokenFile  = "dev-token"
 	devAddrFile   = "dev-addr"
+	devCertFile   = "dev-cert.pem"
+	devKeyFile    = "dev-key.pem"
 )
 
 const (
@@ -88,7 +90,7 @@ func writeDevFiles(dir, addr, token string) error {
 	return nil
 }
 
-// Banner writes what a developer needs for the first message: the address, the token, and three lines to paste.
+// Banner writes what a developer needs for the first message: the page, the token, and three lines to paste.
 func (s *Server) Banner(w io.Writer) error {
 	host := strings.TrimPrefix(strings.TrimPrefix(s.URL(), "http://"), "https://")
 	dir, err := filepath.Abs(s.cfg.DataDir)
@@ -107,9 +109,16 @@ func (s *Server) Banner(w io.Writer) error {
 	for _, n := range s.notes {
 		fmt.Fprintf(&b, "  %s\n", n)
 	}
-	fmt.Fprintf(&b, "\nA token that may do everything, also in %s:\n\n  %s\n\nYour first message:\n\n", filepath.Join(dir, devTokenFile), s.devToken)
-	fmt.Fprintf(&b, "  curl -H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '{\"channel_id\":\"general\",\"content\":\"hello\"}' %s/parley.v1.MessageService/SendMessage\n\n", tokenFile, s.URL())
-	fmt.Fprintf(&b, "  grpcurl -plaintext -H \"Authorization: Bearer $(cat %s)\" -d '{\"channel_id\":\"general\"}' %s parley.v1.MessageService/ListMessages\n\n", tokenFile, host)
+	if s.cfg.HTTP.Page {
+		fmt.Fprintf(&b, "\nChat in a browser, with a token that may do everything:\n\n  %s/#token=%s\n", s.URL(), s.devToken)
+	}
+	fmt.Fprintf(&b, "\nThe token is also in %s. Your first message from a shell:\n\n", filepath.Join(dir, devTokenFile))
+	curl, grpcurl := "", "-plaintext"
+	if s.cfg.TLS.Cert != "" {
+		curl, grpcurl = "--cacert "+shellQuote(s.cfg.TLS.Cert)+" ", "-cacert "+shellQuote(s.cfg.TLS.Cert)
+	}
+	fmt.Fprintf(&b, "  curl %s-H \"Authorization: Bearer $(cat %s)\" -H 'Content-Type: application/json' -d '{\"channel_id\":\"general\",\"content\":\"hello\"}' %s/parley.v1.MessageService/SendMessage\n\n", curl, tokenFile, s.URL())
+	fmt.Fprintf(&b, "  grpcurl %s -H \"Authorization: Bearer $(cat %s)\" -d '{\"channel_id\":\"general\"}' %s parley.v1.MessageService/ListMessages\n\n", grpcurl, tokenFile, host)
 	fmt.Fprintf(&b, "  %s --addr %s --data-dir %s tail general\n\n", parley, s.URL(), shellQuote(dir))
 	_, err = io.WriteString(w, b.String())
 	return err

@@ -120,6 +120,11 @@ var layers = []layer{
 		},
 	},
 	{
+		name:     "the page's server knows no page",
+		packages: []string{"server/internal/page/"},
+		never:    outside,
+	},
+	{
 		name:     "configuration knows nobody",
 		packages: []string{"server/config/"},
 	},
@@ -139,6 +144,11 @@ var layers = []layer{
 		except:   []string{"sdk/go/parleytest"},
 		imports:  []string{"gen/"},
 		never:    []string{module + "server"},
+	},
+	{
+		name:     "the built page is files",
+		packages: []string{"clients/chat/"},
+		never:    []string{module + "sdk/", module + "gen/", module + "server"},
 	},
 	{
 		name:     "clients use the SDK",

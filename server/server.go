@@ -17,6 +17,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/parleyhq/parley/clients/chat"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
@@ -25,6 +26,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
+	"github.com/parleyhq/parley/server/internal/page"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -59,6 +61,7 @@ func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spa
 // Server is one node. Run it once.
 type Server struct {
 	cfg   config.Config
+	dev   bool
 	log   *slog.Logger
 	done  closers
 	notes []string
@@ -84,7 +87,7 @@ func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, dev: o.dev}
 	if err := s.build(ctx, &o); err != nil {
 		// What was opened is closed in good order even if ctx has ended meanwhile.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -166,7 +169,11 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	if err != nil {
 		return fmt.Errorf("make the cache: %w", err)
 	}
-	reader := message.NewReader(b.store, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
+	log, err := countReads(b.store, tel.Meters)
+	if err != nil {
+		return err
+	}
+	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
 	outlived, stopWatching := watchEpoch(ctx, b.store, id.Epoch, s.log)
 	s.outlived = outlived
 	s.done.push("epoch watcher", func(context.Context) error { stopWatching(); return nil })
@@ -268,12 +275,27 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}
+	if s.cfg.HTTP.Page {
+		if deps.Page, err = s.page(); err != nil {
+			return err
+		}
+	}
 	s.handler, err = rpc.NewHandler(cfg, deps)
 	if err != nil {
 		return err
 	}
 	s.api = rpc.NewHTTPServer(&cfg, s.handler, s.log)
 	return nil
+}
+
+// page gives the chat page. In dev without TLS it may also call this machine by other names: see
+// clients/chat/src/endpoint.ts.
+func (s *Server) page() (http.Handler, error) {
+	var connect []string
+	if s.dev && s.cfg.TLS.Cert == "" {
+		connect = []string{"http://*.localhost:*"}
+	}
+	return page.New(page.Config{Files: chat.Files(), Connect: connect})
 }
 
 // startFeed starts what carries entries from the store to the event stream, and from there to the cache.
@@ -371,9 +393,10 @@ func Restored(ctx context.Context, cfg config.Config) (string, error) {
 	return newEpoch(ctx, store, err)
 }
 
-// RestoredDev is Restored for the data directory of a `parleyd dev`, whose lock makes sure that it is stopped.
-func RestoredDev(ctx context.Context, dataDir string) (string, error) {
-	store, err := embedded.Open(dataDir+"/store", embedded.Config{Buckets: DevConfig().Buckets})
+// RestoredDev is Restored for the data directory, cfg.DataDir, of a `parleyd dev`, whose lock makes sure that it is
+// stopped.
+func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
+	store, err := embedded.Open(cfg.DataDir+"/store", embedded.Config{Buckets: cfg.Buckets})
 	return newEpoch(ctx, store, err)
 }
 

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ const (
 type commands struct {
 	Addr    string `help:"Server: host:port or URL; several with commas for a fleet. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." aliases:"server" placeholder:"ADDR,..."`
 	Token   string `help:"Bearer token. Default: $PARLEY_TOKEN, else the token that a local 'parleyd dev' wrote." placeholder:"TOKEN"`
+	CAFile  string `name:"ca-file" help:"PEM file with the certificates to trust. Default: $PARLEY_CA_FILE, else the system's and that of a local 'parleyd dev --tls'." placeholder:"FILE"`
 	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
 	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
 
@@ -36,6 +38,9 @@ type commands struct {
 	Typing  typingCommand  `cmd:"" help:"Tell a channel's followers that you are typing."`
 	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
+	Bench   benchCommand   `cmd:"" help:"Measure a server: each figure next to its floor from the same run."`
+
+	BenchFloor benchFloorCommand `cmd:"" name:"bench-floor" hidden:"" help:"What 'bench' measures beside the server."`
 }
 
 // session is what a command runs with.
@@ -61,7 +66,7 @@ func Run(
 	finished := false
 	parser, err := kong.New(&flags,
 		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server."),
-		kong.Writers(stdout, stderr),
+		kong.Writers(stdout, stderr), kong.Vars{"areas": areaNames()},
 		// kong ends the program after --help. Here only main may, so parsing goes on and its outcome is passed over.
 		kong.Exit(func(int) { finished = true }),
 	)
@@ -118,7 +123,11 @@ func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := parley.New(access.addr, append(opts, parley.WithToken(access.token))...)
+	opts = append(opts, parley.WithToken(access.token))
+	if access.roots != nil {
+		opts = append(opts, parley.WithTLS(&tls.Config{RootCAs: access.roots, MinVersion: tls.VersionTLS12}))
+	}
+	client, err := parley.New(access.addr, opts...)
 	if err != nil {
 		return nil, usageError{err}
 	}

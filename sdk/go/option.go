@@ -2,6 +2,7 @@ package parley
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"time"
@@ -42,6 +43,7 @@ type config struct {
 	token        string
 	tokenSource  TokenSource
 	httpClient   connect.HTTPClient
+	tls          *tls.Config
 	protocol     Protocol
 	backoff      Backoff
 	attempt      time.Duration
@@ -81,6 +83,10 @@ func WithTokenSource(source TokenSource) Option { return func(c *config) { c.tok
 func WithHTTPClient(client connect.HTTPClient) Option {
 	return func(c *config) { c.httpClient = client }
 }
+
+// WithTLS sets how the client's own HTTP client speaks to https addresses: which certificates it trusts, what it shows.
+// It has no effect beside WithHTTPClient. The configuration is copied.
+func WithTLS(c *tls.Config) Option { return func(cfg *config) { cfg.tls = c.Clone() } }
 
 // WithProtocol sets the wire protocol.
 func WithProtocol(p Protocol) Option { return func(c *config) { c.protocol = p } }

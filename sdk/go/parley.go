@@ -51,7 +51,7 @@ func New(addr string, opts ...Option) (*Client, error) {
 	}
 	httpClient, closeIdle := cfg.httpClient, func() {}
 	if httpClient == nil {
-		own := newHTTPClient(scheme)
+		own := newHTTPClient(scheme, cfg.tls)
 		httpClient, closeIdle = own, own.CloseIdleConnections
 	}
 	return &Client{

@@ -1,6 +1,7 @@
 package parley
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -55,8 +56,8 @@ func parseAddr(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// newHTTPClient makes the client's own HTTP client. It has no overall timeout: that would cut streams.
-func newHTTPClient(scheme string) *http.Client {
+// newHTTPClient makes the client's own HTTP client; security may be nil. It has no overall timeout: that would cut streams.
+func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 	protocols := new(http.Protocols)
 	if scheme == "http" {
 		// Without HTTP/1 among them, plain http means HTTP/2: many streams on one connection.
@@ -68,6 +69,7 @@ func newHTTPClient(scheme string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:     security,
 		TLSHandshakeTimeout: 5 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 		Protocols:           protocols,

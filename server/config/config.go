@@ -87,8 +87,10 @@ type Auth struct {
 	Audience string `yaml:"audience"`
 }
 
-// HTTP is about who may call from a browser.
+// HTTP is about browsers.
 type HTTP struct {
+	// Page serves the chat page at `/` of the API's address, to anybody.
+	Page bool `yaml:"page"`
 	// CORSOrigins are the origins that may call from a browser, `*` for all; none by default.
 	CORSOrigins []string `yaml:"cors_origins"`
 }
@@ -167,7 +169,7 @@ func Default() Config {
 		Listen:    "127.0.0.1:8080",
 		OpsListen: "127.0.0.1:8081",
 		DataDir:   "parley-data",
-		Buckets:   16,
+		Buckets:   4,
 		Mongo:     Mongo{URI: "mongodb://127.0.0.1:27017/?replicaSet=rs0", Database: "parley"},
 		Redis: Redis{
 			Addr: "127.0.0.1:6379", PoolSize: 50, MinIdleConns: 5, DialTimeoutMS: 2000, ReadTimeoutMS: 1000,
@@ -175,7 +177,7 @@ func Default() Config {
 		},
 		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour},
 		Auth: Auth{PublicKeys: []string{}},
-		HTTP: HTTP{CORSOrigins: []string{}},
+		HTTP: HTTP{Page: true, CORSOrigins: []string{}},
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,
 			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,

@@ -89,6 +89,26 @@ func TestFileThenEnvironment(t *testing.T) {
 	}
 }
 
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	base := config.Default()
+	base.Buckets, base.HTTP.CORSOrigins, base.Limits.RequestsPerSecond = 4, []string{"*"}, 1e6
+	got, err := config.Override(base, []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=400ms", "HOME=/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := base
+	want.Limits.HeartbeatInterval = 400 * time.Millisecond
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range []string{"PARLEY_LIMITS_HARTBEAT=1s", "PARLEY_LIMITS_HEARTBEAT_INTERVAL=1ms"} {
+		if _, err := config.Override(base, []string{bad}); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -30,7 +30,7 @@ func Load(path string, environ []string) (Config, error) {
 			return Config{}, fmt.Errorf("read configuration: %w", err)
 		}
 	}
-	cfg, err := parse(data, environ)
+	cfg, err := parse(Default(), data, environ)
 	if err != nil {
 		if path == "" {
 			path = "environment"
@@ -40,9 +40,19 @@ func Load(path string, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-func parse(data []byte, environ []string) (Config, error) {
+// Override gives base with the variables of environ over it, as Load reads and checks them.
+func Override(base Config, environ []string) (Config, error) {
+	cfg, err := parse(base, nil, environ)
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration (environment):\n%w", err)
+	}
+	return cfg, nil
+}
+
+// parse puts the file's data and the variables over base.
+func parse(base Config, data []byte, environ []string) (Config, error) {
 	k := koanf.New(".")
-	if err := k.Load(structs.Provider(Default(), "yaml"), nil); err != nil {
+	if err := k.Load(structs.Provider(base, "yaml"), nil); err != nil {
 		return Config{}, fmt.Errorf("defaults: %w", err)
 	}
 	known := k.All()
@@ -163,7 +173,7 @@ func parseEnv(environ []string, known map[string]any) (map[string]any, []error) 
 // foreign reports variables that begin like ours and are others': the clients' own, and those that Kubernetes sets in
 // every pod for a Service named parley.
 func foreign(name string) bool {
-	return name == "PARLEY_ADDR" || name == "PARLEY_TOKEN" ||
+	return name == "PARLEY_ADDR" || name == "PARLEY_TOKEN" || name == "PARLEY_CA_FILE" ||
 		strings.HasPrefix(name, "PARLEY_SERVICE_") || name == "PARLEY_PORT" || strings.HasPrefix(name, "PARLEY_PORT_")
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -143,7 +144,8 @@ func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.URL, s.OpsURL = srv.URL(), srv.OpsURL()
-	s.cfg.Listen, s.cfg.OpsListen = srv.URL()[len("http://"):], srv.OpsURL()[len("http://"):]
+	_, s.cfg.Listen, _ = strings.Cut(srv.URL(), "://")
+	_, s.cfg.OpsListen, _ = strings.Cut(srv.OpsURL(), "://")
 	s.secret = []byte(s.cfg.Auth.HS256Secret)
 	if s.dev {
 		s.secret = srv.DevSecret()

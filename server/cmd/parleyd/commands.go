@@ -14,7 +14,7 @@ import (
 )
 
 type commands struct {
-	Dev         devCmd           `cmd:"" help:"Run a whole Parley in one process, with nothing else installed."`
+	Dev         devCmd           `cmd:"" help:"Run a whole Parley in one process, with nothing else installed. PARLEY_ variables override its configuration, as in PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s."`
 	Serve       serveCmd         `cmd:"" help:"Run a node on MongoDB, Redis and NATS."`
 	Config      configCmd        `cmd:"" help:"Look at the configuration."`
 	Admin       adminCmd         `cmd:"" help:"Maintain the stores of a stopped Parley."`
@@ -22,16 +22,26 @@ type commands struct {
 	Version     kong.VersionFlag `help:"Print the version."`
 }
 
+// devCmd has flags for what is wanted every day. All other keys of the configuration are variables.
 type devCmd struct {
-	Listen    string `default:"127.0.0.1:8080" help:"Address of the API: Connect, gRPC and gRPC-Web on one port."`
-	OpsListen string `default:"127.0.0.1:8081" help:"Address of /healthz, /readyz, /metrics and pprof."`
-	DataDir   string `default:"data" type:"path" help:"Where messages, events and the token are kept."`
+	Listen    string `default:"127.0.0.1:8080" env:"PARLEY_LISTEN" help:"Address of the API: Connect, gRPC and gRPC-Web on one port."`
+	OpsListen string `default:"127.0.0.1:8081" env:"PARLEY_OPS_LISTEN" help:"Address of /healthz, /readyz, /metrics and pprof."`
+	DataDir   string `default:"data" env:"PARLEY_DATA_DIR" type:"path" help:"Where messages, events and the token are kept."`
+	TLS       bool   `name:"tls" help:"Serve https, with a certificate made in the data directory: a browser then has one connection for all its tabs."`
 	Verbose   bool   `short:"v" help:"Log what happens."`
 }
 
 func (c *devCmd) Run(ctx context.Context) error {
-	cfg := server.DevConfig()
+	cfg, err := config.Override(server.DevConfig(), os.Environ())
+	if err != nil {
+		return err
+	}
 	cfg.Listen, cfg.OpsListen, cfg.DataDir = c.Listen, c.OpsListen, c.DataDir
+	if c.TLS {
+		if cfg.TLS.Cert, cfg.TLS.Key, err = server.DevCertificate(cfg.DataDir, cfg.Listen); err != nil {
+			return err
+		}
+	}
 	if c.Verbose {
 		cfg.Log.Level = "debug"
 	}
@@ -106,7 +116,11 @@ func (c *restoredCmd) Run(ctx context.Context) error {
 	var epoch string
 	var err error
 	if c.DataDir != "" {
-		epoch, err = server.RestoredDev(ctx, c.DataDir)
+		var cfg config.Config
+		if cfg, err = config.Override(server.DevConfig(), os.Environ()); err == nil {
+			cfg.DataDir = c.DataDir
+			epoch, err = server.RestoredDev(ctx, cfg)
+		}
 	} else {
 		var cfg config.Config
 		if cfg, err = load(c.File); err == nil {

@@ -2,7 +2,6 @@ package natsbus
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -58,7 +57,7 @@ func (b *Bus) encode(e *message.Event) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(e)
+	data, err := e.MarshalJSON() // encoding/json would read and copy it once more
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %d of %s: %w", e.Seq, e.Message.ChannelID, err)
 	}
@@ -73,7 +72,7 @@ func (b *Bus) encode(e *message.Event) (*nats.Msg, error) {
 // decode reads what encode made.
 func decode(subject string, data []byte) (message.Event, error) {
 	var e message.Event
-	if err := json.Unmarshal(data, &e); err != nil {
+	if err := e.UnmarshalJSON(data); err != nil {
 		return e, fmt.Errorf("decode an event of %s: %w", subject, err)
 	}
 	if e.Message.ChannelID != channelOf(subject) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -55,7 +56,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	reflector := grpcreflect.NewStaticReflector(parleyv1connect.MessageServiceName, healthService)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, opts...))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
-	mux.Handle("/", unknown(calls))
+	mux.Handle("/", elsewhere(deps.Page, unknown(calls)))
 	return &Handler{
 		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
@@ -80,6 +81,26 @@ func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 		next.ServeHTTP(w, r.WithContext(ident.NewContext(r.Context(), p)))
 	})
 	return authn.NewMiddleware(admit).Wrap(named)
+}
+
+// elsewhere serves the page to who looks at it with a browser; whatever may be a call is unknown.
+func elsewhere(page, unknown http.Handler) http.Handler {
+	if page == nil {
+		return unknown
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !likeProcedure(r.URL.Path) {
+			page.ServeHTTP(w, r)
+			return
+		}
+		unknown.ServeHTTP(w, r)
+	})
+}
+
+// likeProcedure reports whether a path has the form of /package.Service/Method.
+func likeProcedure(path string) bool {
+	service, _, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return ok && strings.Contains(service, ".")
 }
 
 // unknown answers calls of what is not there: `unimplemented`, in the caller's protocol and with HTTP's 404.

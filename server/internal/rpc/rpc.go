@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -77,7 +78,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Deps is what the handler calls. All must be set.
+// Deps is what the handler calls. All but Page must be set.
 type Deps struct {
 	Messages  Messages
 	Channels  Channels
@@ -87,6 +88,8 @@ type Deps struct {
 	Verifier  *authn.Verifier
 	Limiter   *limit.Limiter
 	Telemetry *telemetry.Telemetry
+	// Page answers GET and HEAD of what is no procedure; nil for none. It asks for no token.
+	Page http.Handler
 }
 
 func (d *Deps) check() error {

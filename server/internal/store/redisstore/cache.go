@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,7 +77,7 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 		args := append(make([]any, 0, 3+5*len(run.Entries)), headOf(run.Epoch), c.keep, c.ttl)
 		for j := range run.Entries {
 			change := &run.Entries[j]
-			value, err := json.Marshal(change.Entry)
+			value, err := change.Entry.MarshalJSON() // encoding/json would read and copy it once more
 			if err != nil {
 				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Entry.Seq, run.ChannelID, err)
 			}
@@ -86,7 +85,7 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 				args = append(args, change.Entry.Seq, 1, value, 0, "")
 				continue
 			}
-			target, err := json.Marshal(change.Target)
+			target, err := change.Target.MarshalJSON()
 			if err != nil {
 				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Target.Seq, run.ChannelID, err)
 			}
@@ -130,7 +129,7 @@ func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, 
 	args := append(make([]any, 0, 5+2*len(entries)),
 		headOf(last.Epoch), c.ttl, began.UnixMilli(), loadLife.Milliseconds(), last.Seq)
 	for i := range entries {
-		value, err := json.Marshal(entries[i])
+		value, err := entries[i].MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("encode entry %d of %s: %w", entries[i].Seq, channelID, err)
 		}
@@ -240,7 +239,7 @@ func decode(channelID string, member redis.Z) (message.Cached, error) {
 	if !ok {
 		return entry, fmt.Errorf("the value at %.0f is no string", member.Score)
 	}
-	if err := json.Unmarshal([]byte(value), &entry); err != nil {
+	if err := entry.UnmarshalJSON([]byte(value)); err != nil {
 		return entry, fmt.Errorf("the value at %.0f: %w", member.Score, err)
 	}
 	if entry.Seq != int64(member.Score) {

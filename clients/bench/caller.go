@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// caller calls one procedure, again and again, on a connection of its own: Connect's unary protocol with binary bodies
+// over HTTP/1.1. It is for one goroutine. A client that can do more takes as much CPU time from the server, on the cores
+// that they share, as the server needs for the call.
+type caller struct {
+	conn net.Conn
+	in   *bufio.Reader
+	head []byte
+	out  []byte
+}
+
+// newCaller connects to a server by its base URL.
+func newCaller(ctx context.Context, base, procedure, token string) (*caller, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/proto\r\nConnect-Protocol-Version: 1\r\n"+
+		"Authorization: Bearer %s\r\nContent-Length: ", procedure, u.Host, token)
+	return &caller{conn: conn, in: bufio.NewReader(conn), head: []byte(head)}, nil
+}
+
+// call makes one call and gives the answer's body, which the next call overwrites nothing of. An answer that is not 200
+// is an error.
+func (c *caller) call(request []byte) ([]byte, error) {
+	c.out = append(c.out[:0], c.head...)
+	c.out = fmt.Appendf(c.out, "%d\r\n\r\n", len(request))
+	c.out = append(c.out, request...)
+	if _, err := c.conn.Write(c.out); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(body))
+	}
+	return body, nil
+}
+
+// work is a load of many callers.
+type work struct {
+	// callers is how many call at once, shared out among the addresses of the target.
+	callers   int
+	procedure string
+	// request gives the n-th request of a caller, both from 0.
+	request func(caller, n int) proto.Message
+	// answered counts what an answer is worth; nil counts one for each call.
+	answered func(body []byte) (int, error)
+	// warm is how long nothing is counted: 500 ms if 0.
+	warm time.Duration
+}
+
+// worked is what a load came to.
+type worked struct {
+	// rate is units a second, and cpu the target's CPU time per unit, in microseconds.
+	rate, cpu float64
+}
+
+// run has all callers call for a time, and tells what was answered in it. The first call that fails ends it.
+func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (worked, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer cancel(nil)
+	var units atomic.Int64
+	for i := range w.callers {
+		c, err := newCaller(ctx, t.Addrs[i%len(t.Addrs)], w.procedure, t.Token)
+		if err != nil {
+			return worked{}, err
+		}
+		done.Go(func() {
+			defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
+			defer c.conn.Close()
+			if err := w.keepCalling(ctx, c, i, &units); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	warm := w.warm
+	if warm == 0 {
+		warm = 500 * time.Millisecond
+	}
+	pause(ctx, warm)
+	before, err := t.Usage(ctx)
+	if err != nil {
+		return worked{}, errors.Join(context.Cause(ctx), err)
+	}
+	began, first := time.Now(), units.Load()
+	pause(ctx, duration)
+	n, took := float64(units.Load()-first), time.Since(began)
+	after, err := t.Usage(ctx)
+	if err := errors.Join(context.Cause(ctx), err); err != nil {
+		return worked{}, err
+	}
+	if n == 0 {
+		return worked{}, fmt.Errorf("no call of %s was answered within %s", w.procedure, took.Round(time.Millisecond))
+	}
+	return worked{rate: n / took.Seconds(), cpu: float64((after.CPU - before.CPU).Microseconds()) / n}, nil
+}
+
+func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *atomic.Int64) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		request, err := proto.Marshal(w.request(number, n))
+		if err != nil {
+			return err
+		}
+		body, err := c.call(request)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.procedure[strings.LastIndexByte(w.procedure, '/')+1:], err)
+		}
+		worth := 1
+		if w.answered != nil {
+			if worth, err = w.answered(body); err != nil {
+				return err
+			}
+		}
+		units.Add(int64(worth))
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Summary is what several rounds gave.
+type Summary struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// Summarize gives the summary of at least one value. Of an even number it takes the upper one of the two in the middle.
+func Summarize(values []float64) Summary {
+	if len(values) == 0 {
+		return Summary{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return Summary{Median: sorted[len(sorted)/2], Min: sorted[0], Max: sorted[len(sorted)-1]}
+}
+
+// Ratios gives the summary of each round's value by the same round's floor.
+func Ratios(values, floors []float64) Summary {
+	ratios := make([]float64, 0, len(values))
+	for i := range min(len(values), len(floors)) {
+		if floors[i] != 0 {
+			ratios = append(ratios, values[i]/floors[i])
+		}
+	}
+	return Summarize(ratios)
+}
+
+// Figure is one thing that was measured.
+type Figure struct {
+	// ID is the figure's row in the list of bars, as F1. Several figures may share one: the first has the bar.
+	ID string `json:"id"`
+	// Name says what was measured, Unit in what.
+	Name  string  `json:"name"`
+	Unit  string  `json:"unit"`
+	Value Summary `json:"value"`
+	// Floor is what FloorName gave in the same rounds, in the same unit; nil if there is none. Ratio is the value by the
+	// floor, round by round.
+	Floor     *Summary `json:"floor,omitempty"`
+	FloorName string   `json:"floor_name,omitempty"`
+	Ratio     *Summary `json:"ratio,omitempty"`
+	// Bar is what must hold, BarMet whether it does, by the median; Moonshot what would be nice.
+	Bar      string `json:"bar,omitempty"`
+	BarMet   *bool  `json:"bar_met,omitempty"`
+	Moonshot string `json:"moonshot,omitempty"`
+	// Setup is under what conditions: cores, payload, connections, rate, duration, stores, fsync.
+	Setup map[string]string `json:"setup"`
+	// Notes are what else must be known to judge the figure.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// WithFloor gives the figure with its floor and the ratio to it.
+func (f Figure) WithFloor(name string, values, floors []float64) Figure {
+	floor, ratio := Summarize(floors), Ratios(values, floors)
+	f.Value, f.Floor, f.FloorName, f.Ratio = Summarize(values), &floor, name, &ratio
+	return f
+}
+
+// WithBar gives the figure with its bar, and whether that is met.
+func (f Figure) WithBar(bar, moonshot string, met bool) Figure {
+	f.Bar, f.Moonshot, f.BarMet = bar, moonshot, &met
+	return f
+}
+
+// text is the figure for people.
+func (f *Figure) text() string {
+	var b strings.Builder
+	width := 60
+	if f.Floor != nil {
+		width = max(width, len(f.FloorName)+len("floor: "))
+	}
+	width = max(width, len(f.Name))
+	fmt.Fprintf(&b, "%-4s %-*s %s\n", f.ID, width, f.Name, f.Value.text(f.Unit))
+	if f.Floor != nil {
+		fmt.Fprintf(&b, "     %-*s %s\n", width, "floor: "+f.FloorName, f.Floor.text(f.Unit))
+	}
+	if f.Ratio != nil {
+		fmt.Fprintf(&b, "     %-*s %s\n", width, "ratio", f.Ratio.text(""))
+	}
+	if f.Bar != "" {
+		fmt.Fprintf(&b, "     bar: %s%s\n", f.Bar, f.verdict())
+	}
+	if len(f.Setup) > 0 {
+		var parts []string
+		for _, k := range slices.Sorted(maps.Keys(f.Setup)) {
+			parts = append(parts, k+" "+f.Setup[k])
+		}
+		fmt.Fprintf(&b, "     with: %s\n", strings.Join(parts, ", "))
+	}
+	for _, n := range f.Notes {
+		fmt.Fprintf(&b, "     note: %s\n", n)
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+func (f *Figure) verdict() string {
+	verdict := ""
+	if f.BarMet != nil {
+		verdict = ": NOT met"
+		if *f.BarMet {
+			verdict = ": met"
+		}
+	}
+	if f.Moonshot != "" {
+		verdict += " (moonshot: " + f.Moonshot + ")"
+	}
+	return verdict
+}
+
+func (s *Summary) text(unit string) string {
+	if unit != "" {
+		unit = " " + unit
+	}
+	if s.Min == s.Max {
+		return number(s.Median) + unit
+	}
+	return fmt.Sprintf("%s%s (%s to %s)", number(s.Median), unit, number(s.Min), number(s.Max))
+}
+
+// number gives three digits, and all of those before the point.
+func number(v float64) string {
+	switch abs := math.Abs(v); {
+	case v == math.Trunc(v) && abs < 1e15, abs >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case abs >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case abs >= 1:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
+	}
+}
+
+// JSON reports for programs: one object per line on W, a Figure or {"area", "skipped"}.
+type JSON struct{ W io.Writer }
+
+// Figures implements Report.
+func (j JSON) Figures(_ Area, figures []Figure) error {
+	for i := range figures {
+		if err := j.encode(&figures[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Skipped implements Report.
+func (j JSON) Skipped(area Area, why error) error {
+	return j.encode(map[string]string{"area": area.Name, "skipped": why.Error()})
+}
+
+func (j JSON) encode(v any) error {
+	e := json.NewEncoder(j.W)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

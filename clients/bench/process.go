@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a process may take to end when it is asked to.
+const stopTimeout = 20 * time.Second
+
+// process is a child.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout io.ReadCloser
+	// errors holds the end of what the child said on its error output.
+	errors *tailBuffer
+	exited chan struct{}
+	err    error // of Wait; read it after exited is closed
+}
+
+// start runs a command. Its standard output must be read.
+func start(name string, argv, env []string) (*process, error) {
+	p := &process{name: name, errors: &tailBuffer{}, exited: make(chan struct{})}
+	p.cmd = exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the user's own; its life is not a call's
+	// Variables that are meant for Parley's programs in the caller's shell would be the server's configuration.
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PARLEY_") {
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Stderr = p.errors
+	// A group of its own: an interrupt at the terminal is for this process, which then ends the others in good order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	// Not StdoutPipe, which Wait closes under its reader.
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.stdout, p.cmd.Stdout = read, write
+	err = p.cmd.Start()
+	_ = write.Close() // the child has it
+	if err != nil {
+		_ = read.Close()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// kill ends the child by SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // fails if it is gone
+	<-p.exited
+	_ = p.stdout.Close()
+}
+
+// stop asks the child to end, and waits until it is gone. One that takes too long is killed, which is an error.
+func (p *process) stop() error {
+	defer func() { _ = p.stdout.Close() }()
+	_ = p.stdin.Close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it is gone
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		p.kill()
+		return fmt.Errorf("%s did not end within %s", p.name, stopTimeout)
+	}
+	if p.err != nil {
+		return p.failure()
+	}
+	return nil
+}
+
+// failure tells how the child ended, with what it said.
+func (p *process) failure() error {
+	return fmt.Errorf("%s ended: %w\n%s", p.name, p.err, p.errors.String())
+}
+
+// within runs read, which reads from the child, and gives up when ctx or the child ends.
+func (p *process) within(ctx context.Context, read func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	select {
+	case err := <-done:
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return errors.Join(err, p.failure())
+		case <-time.After(time.Second):
+			return fmt.Errorf("%s: %w\n%s", p.name, err, p.errors.String())
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w\n%s", p.name, context.Cause(ctx), p.errors.String())
+	}
+}
+
+// tailBuffer keeps the last 4 KiB or so of what is written.
+type tailBuffer struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+// Write implements io.Writer.
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if len(t.data) > 8<<10 {
+		t.data = append([]byte(nil), t.data[len(t.data)-4<<10:]...)
+	}
+	return len(p), nil
+}
+
+// String gives what was kept.
+func (t *tailBuffer) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.data))
+}
+
+// FloorProcess is a floor that runs as a child.
+type FloorProcess struct {
+	proc *process
+	out  *json.Decoder
+}
+
+// StartFloor runs a floor of RunFloor as a child, which lives until it is closed or has nothing more to do.
+func (e *Env) StartFloor(kind string, args ...string) (*FloorProcess, error) {
+	argv := append(append(append([]string(nil), e.Floor...), kind), args...)
+	p, err := start("floor "+kind, argv, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &FloorProcess{proc: p, out: json.NewDecoder(p.stdout)}, nil
+}
+
+// Read decodes the next JSON value that the floor wrote.
+func (f *FloorProcess) Read(ctx context.Context, into any) error {
+	return f.proc.within(ctx, func() error { return f.out.Decode(into) })
+}
+
+// Close ends the floor and waits for it.
+func (f *FloorProcess) Close() error { return f.proc.stop() }
+
+// StartFloorServer runs a floor that serves, and gives it as a target once it does.
+func (e *Env) StartFloorServer(ctx context.Context, kind string, args ...string) (*Target, *FloorProcess, error) {
+	f, err := e.StartFloor(kind, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var at floorAddrs
+	if err := f.Read(ctx, &at); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return &Target{Addrs: []string{at.Addr}, Ops: []string{at.Ops}, Token: "none"}, f, nil
+}

@@ -1,0 +1,179 @@
+// Package page serves the files of a built web page: to anybody, for a page holds no secrets, and with a policy by which
+// browsers run no script in it but its own.
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// Config says what a Page serves.
+type Config struct {
+	// Files are the page's. index.html is what `/` shows. What lies in assets/ has a name that changes with its content.
+	Files fs.FS
+	// Connect are sources that the page may call besides its own origin, as in a Content-Security-Policy.
+	Connect []string
+}
+
+// Page serves files from memory. It is safe for concurrent use.
+type Page struct {
+	files  map[string]*file
+	policy string
+}
+
+// file is one file in the forms in which it is sent.
+type file struct {
+	plain, packed form
+	contentType   string
+	cacheControl  string
+}
+
+// form is a file's bytes, as they are or compressed; no bytes where that gains nothing.
+type form struct {
+	data []byte
+	etag string
+}
+
+const (
+	index = "index.html"
+	// hashed is where the file names hold a hash of the content.
+	hashed = "assets/"
+	// packMin and packGain: what is smaller, or would shrink by less than a tenth, is not compressed.
+	packMin, packGain = 1 << 10, 10
+)
+
+// New reads all files. It fails if index.html is not among them.
+func New(cfg Config) (*Page, error) {
+	p := &Page{files: make(map[string]*file), policy: policy(cfg.Connect)}
+	err := fs.WalkDir(cfg.Files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(cfg.Files, name)
+		if err != nil {
+			return err
+		}
+		p.files["/"+name], err = newFile(name, data)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the page: %w", err)
+	}
+	first, ok := p.files["/"+index]
+	if !ok {
+		return nil, fmt.Errorf("the page has no %s", index)
+	}
+	p.files["/"] = first
+	return p, nil
+}
+
+// policy lets the page run its own scripts and styles, call its own server, and nothing else.
+func policy(connect []string) string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; manifest-src 'self'; connect-src " +
+		strings.Join(append([]string{"'self'"}, connect...), " ") +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+func newFile(name string, data []byte) (*file, error) {
+	f := &file{plain: newForm(data), contentType: contentType(name), cacheControl: "no-cache"}
+	if strings.HasPrefix(name, hashed) {
+		f.cacheControl = "public, max-age=31536000, immutable"
+	}
+	if len(data) < packMin {
+		return f, nil
+	}
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	if out.Len() < len(data)-len(data)/packGain {
+		f.packed = newForm(out.Bytes())
+	}
+	return f, nil
+}
+
+func newForm(data []byte) form {
+	sum := sha256.Sum256(data)
+	return form{data, `"` + hex.EncodeToString(sum[:16]) + `"`}
+}
+
+// contentTypes are those that a page stands or falls with. The system's table, which tells all others, may be wrong.
+var contentTypes = map[string]string{
+	".css":         "text/css; charset=utf-8",
+	".html":        "text/html; charset=utf-8",
+	".js":          "text/javascript; charset=utf-8",
+	".svg":         "image/svg+xml",
+	".webmanifest": "application/manifest+json",
+}
+
+func contentType(name string) string {
+	extension := path.Ext(name)
+	if t, ok := contentTypes[extension]; ok {
+		return t
+	}
+	if t := mime.TypeByExtension(extension); t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+// ServeHTTP answers GET and HEAD: with the file, or with 404. Other methods get 405.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	head := w.Header()
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Referrer-Policy", "no-referrer")
+	head.Set("Content-Security-Policy", p.policy)
+	head.Set("X-Frame-Options", "DENY")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		head.Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	f, ok := p.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	sent := f.plain
+	if f.packed.data != nil {
+		head.Add("Vary", "Accept-Encoding")
+		if acceptsGzip(r.Header.Values("Accept-Encoding")) {
+			sent = f.packed
+			head.Set("Content-Encoding", "gzip")
+		}
+	}
+	head.Set("Content-Type", f.contentType)
+	head.Set("Cache-Control", f.cacheControl)
+	head.Set("ETag", sent.etag)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(sent.data))
+}
+
+// acceptsGzip reads an Accept-Encoding: a list of codings, each with parameters. With q=0 one is refused.
+func acceptsGzip(fields []string) bool {
+	for _, field := range fields {
+		for item := range strings.SplitSeq(field, ",") {
+			coding, parameters, _ := strings.Cut(item, ";")
+			if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+				q, _ := strings.CutPrefix(strings.ReplaceAll(parameters, " ", ""), "q=")
+				return strings.Trim(q, "0.") != "" || q == ""
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,162 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// devTLS starts a `parleyd dev --tls`, and gives the certificates that a client of it trusts.
+func devTLS(t *testing.T) (*servertest.Server, *x509.CertPool) {
+	t.Helper()
+	cert, key, err := server.DevCertificate(t.TempDir(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.TLS.Cert, c.TLS.Key = cert, key }))
+	roots := x509.NewCertPool()
+	data, err := os.ReadFile(cert)
+	if err != nil || !roots.AppendCertsFromPEM(data) {
+		t.Fatalf("the certificate can't be trusted: %v", err)
+	}
+	return s, roots
+}
+
+// TestTLSOneConnection has eight streams and calls beside them on one connection, as the tabs of a browser have it.
+func TestTLSOneConnection(t *testing.T) {
+	t.Parallel()
+	s, roots := devTLS(t)
+	if !strings.HasPrefix(s.URL, "https://127.0.0.1:") {
+		t.Fatalf("the URL is %s", s.URL)
+	}
+	var dialed atomic.Int64
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	transport := &http.Transport{
+		Protocols:       protocols,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := parleyv1connect.NewMessageServiceClient(&http.Client{Transport: withBearer{transport, s.Token}}, s.URL)
+	send := func(content string) {
+		if _, err := client.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "room", Content: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("first")
+	streams := make([]*connect.ServerStreamForClient[parleyv1.SubscribeResponse], 8)
+	for i := range streams {
+		stream, err := client.Subscribe(t.Context(), &parleyv1.SubscribeRequest{
+			Channels: []*parleyv1.ChannelPosition{{ChannelId: "room", AfterSeq: new(int64)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		streams[i] = stream
+	}
+	send("second")
+	var all errgroup.Group
+	for _, stream := range streams {
+		all.Go(func() error { return hears(stream, "second") })
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := dialed.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// hears reads the stream until the message came.
+func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], content string) error {
+	for stream.Receive() {
+		for _, e := range stream.Msg().GetEvents() {
+			if e.GetSent().GetContent() == content {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the stream ended: %w", stream.Err())
+}
+
+type withBearer struct {
+	next  http.RoundTripper
+	token string
+}
+
+func (b withBearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(r)
+}
+
+// TestDevCertificate is made once, holds for the names that a browser may use, and signs nothing else.
+func TestDevCertificate(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	read := func(listen string) (*x509.Certificate, string) {
+		certPath, keyPath, err := server.DevCertificate(dir, listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(keyPath); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the key: %v %v", info.Mode(), err)
+		}
+		data, err := os.ReadFile(certPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(data)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, string(data)
+	}
+	cert, first := read("127.0.0.1:8080")
+	for _, host := range []string{"localhost", "t-x1.localhost", "127.0.0.1", "[::1]"} {
+		if err := cert.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	if cert.IsCA || cert.KeyUsage&x509.KeyUsageCertSign != 0 {
+		t.Error("it may sign others")
+	}
+	if _, again := read("0.0.0.0:8080"); again != first {
+		t.Error("it was made twice")
+	}
+	other, second := read("192.0.2.7:8080")
+	if err := other.VerifyHostname("192.0.2.7"); err != nil || second == first {
+		t.Errorf("for another host: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "dev-key.pem"), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, third := read("192.0.2.7:8080"); third == second {
+		t.Error("a certificate without its key was kept")
+	}
+}
