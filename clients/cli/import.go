@@ -32,6 +32,7 @@ type importCommand struct {
 	Dir      string        `arg:"" help:"Directory of *.raw.txt logs, or one log file."`
 	Channel  string        `help:"Channel to import into." required:""`
 	RetryFor time.Duration `help:"How long to keep trying when the server is away." default:"2m"`
+	Speed    float64       `help:"Replay each log at so many times the speed at which it was written: 1 as it was, 60 an hour a minute. Without it, as fast as can be." placeholder:"TIMES"`
 }
 
 // importCount is what an import did; for programs as it stands.
@@ -52,6 +53,9 @@ type importCount struct {
 // Run imports. What was imported before is found there by its client_msg_id, so an import that was interrupted is gone on
 // with by running it again.
 func (c *importCommand) Run(s *session) error {
+	if c.Speed != 0 && !(c.Speed >= minSpeed && c.Speed <= maxSpeed) { // NaN too
+		return usagef("--speed must be between %g and %g", minSpeed, maxSpeed)
+	}
 	files, err := irclog.Files(c.Dir)
 	if err != nil {
 		return err
@@ -73,7 +77,11 @@ func (c *importCommand) Run(s *session) error {
 		progressbar.OptionSetDescription("importing"), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
 		progressbar.OptionSetItsString("messages"), progressbar.OptionThrottle(100*time.Millisecond),
 	)
-	err = c.importFiles(s.ctx, client, files, &count, func(n int) { _ = bar.Add(n) })
+	work := c.importFiles
+	if c.Speed > 0 {
+		work = c.replayFiles
+	}
+	err = work(s.ctx, client, files, &count, func(n int) { _ = bar.Add(n) })
 	if terminal {
 		_, _ = fmt.Fprintln(s.stderr)
 	}

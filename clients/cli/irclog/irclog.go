@@ -47,6 +47,8 @@ type Line struct {
 	Content string
 	// Repaired is true if the content held NUL or bytes that are not UTF-8: for each stands one U+FFFD.
 	Repaired bool
+	// Minute is the message's stamp, in minutes after midnight, or after noon: old logs have a 12-hour clock.
+	Minute int
 }
 
 // IsMessage reports whether the line is a message.
@@ -78,6 +80,7 @@ func Parse(number int, raw []byte) Line {
 		line.Kind = Unknown
 		return line
 	}
+	line.Minute = 60*digits(raw[1:3]) + digits(raw[4:6])
 	line.Sender = EncodeID(string(parts[1]))
 	content := bytes.TrimPrefix(parts[2], []byte(" "))
 	if len(bytes.TrimSpace(content)) == 0 {
@@ -86,6 +89,8 @@ func Parse(number int, raw []byte) Line {
 	line.Content, line.Repaired = repair(content)
 	return line
 }
+
+func digits(two []byte) int { return 10*int(two[0]-'0') + int(two[1]-'0') }
 
 // EncodeID gives s as an id: printable ASCII without spaces.
 func EncodeID(s string) string {

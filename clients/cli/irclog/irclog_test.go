@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,6 +39,9 @@ func TestParse(t *testing.T) {
 		"[09:56] <ann> café \u202e":      {Kind: irclog.Text, Sender: "ann", Content: "café \u202e"},
 	} {
 		want.Number = 7
+		if want.IsMessage() {
+			want.Minute = 9*60 + 56
+		}
 		if diff := cmp.Diff(want, irclog.Parse(7, []byte(raw))); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", raw, diff)
 		}
@@ -66,9 +70,9 @@ func TestReadAndFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []irclog.Line{
-		{Number: 1, Kind: irclog.Text, Sender: "bob", Content: "two"},
+		{Number: 1, Kind: irclog.Text, Sender: "bob", Content: "two", Minute: 600},
 		{Number: 2, Kind: irclog.Blank},
-		{Number: 3, Kind: irclog.Text, Sender: "bob", Content: "three"},
+		{Number: 3, Kind: irclog.Text, Sender: "bob", Content: "three", Minute: 601},
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
@@ -81,6 +85,39 @@ func TestReadAndFiles(t *testing.T) {
 	}
 	if _, err := irclog.Files(filepath.Join(dir, "missing")); err == nil {
 		t.Errorf("a missing directory is no error")
+	}
+}
+
+func TestOffsets(t *testing.T) {
+	t.Parallel()
+	for name, rows := range map[string][]struct {
+		stamp string
+		want  time.Duration
+	}{
+		"one": {{"09:56", 0}},
+		"lines of a minute are spread over it": {
+			{"09:56", 0}, {"09:56", 15 * time.Second}, {"09:56", 30 * time.Second}, {"09:56", 45 * time.Second},
+			{"09:57", time.Minute}, {"09:57", 90 * time.Second}, {"10:01", 5 * time.Minute},
+		},
+		"midnight": {{"23:58", 0}, {"00:01", 3 * time.Minute}},
+		"a 12-hour clock passes noon, and then midnight": {
+			{"11:00", 0}, {"12:30", 90 * time.Minute}, {"01:00", 2 * time.Hour}, {"11:59", 12*time.Hour + 59*time.Minute},
+			{"12:00", 13 * time.Hour},
+		},
+		"no such time": {{"99:99", 0}, {"99:99", 30 * time.Second}},
+	} {
+		var lines []irclog.Line
+		var want []time.Duration
+		for i, r := range rows {
+			lines = append(lines, irclog.Parse(i+1, []byte("["+r.stamp+"] <ann> hello")))
+			want = append(want, r.want)
+		}
+		if diff := cmp.Diff(want, irclog.Offsets(lines)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got := irclog.Offsets(nil); len(got) != 0 {
+		t.Errorf("no lines have the offsets %v", got)
 	}
 }
 
