@@ -1,5 +1,5 @@
-# Everything here needs Go and a POSIX shell. What else a target needs it fetches through apt-get, pip and the Go module
-# proxy, as they are set up on the machine.
+# Everything here needs Go and a POSIX shell, and what is about TypeScript needs Node 20. What else a target needs it
+# fetches through apt-get, pip, npm and the Go module proxy, as they are set up on the machine.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -10,7 +10,7 @@ GO ?= go
 ARGS ?=
 # Flags for the fleet, as in: make fleet FLEET_ARGS='--nodes 5 --dir /tmp/fleet'
 FLEET_ARGS ?=
-# What `make test` and `make quick` run, and what they add to `go test`.
+# What `make test-go` and `make quick` run, and what they add to `go test`.
 PKG ?= ./...
 TESTFLAGS ?=
 # Each test package may hold a mongod or three, so few run at once; the slowest takes minutes on two cores.
@@ -47,13 +47,32 @@ fleet: build test-deps ## Run three nodes on a MongoDB set, Redis and a NATS clu
 build: ## Build bin/parleyd and bin/parley
 	$(GO) build -o bin/ ./server/cmd/parleyd ./clients/cli/parley
 
+.PHONY: page
+page: node-deps ## Build the chat page into clients/chat/dist, which is committed
+	npm run --silent build -w clients/chat
+
 .PHONY: test
-test: test-deps ## Run every test, with a real Redis, NATS and MongoDB and the race detector
+test: test-go test-ts test-page ## Run every test, with a real Redis, NATS, MongoDB and Chromium
+
+.PHONY: test-go
+test-go: test-deps ## Run the tests in Go, with the race detector (PKG=./... TESTFLAGS=...)
 	$(GO) test -race -shuffle=on -timeout=$(TEST_TIMEOUT) -p=$(TEST_PARALLEL) $(TESTFLAGS) $(PKG)
 
+.PHONY: test-ts
+test-ts: node-deps ## Run the tests in TypeScript
+	npm run --silent test --workspaces --if-present
+
+.PHONY: test-page
+test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"' for less)
+	npx playwright test -c clients/chat/e2e $(ARGS)
+
 .PHONY: test-deps
-test-deps: ## Set up what the tests need: a C compiler, redis-server, mongod
+test-deps: ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
 	@hack/test-deps.sh
+
+.PHONY: node-deps
+node-deps: # npm's packages, and the TypeScript SDK built
+	@hack/node-deps.sh
 
 .PHONY: quick
 quick: ## Run the short tests, for use while working
@@ -88,32 +107,43 @@ mutants: test-deps ## Run servers with one thing made wrong; chaos must catch ea
 	@exec bin/chaos -mutants all $(ARGS)
 
 .PHONY: generate
-generate: buf-cache ## Format the protos and generate gen/ from them
+generate: buf-cache node-deps ## Format the protos and generate gen/ from them
 	$(BUF) format -w
 	$(BUF) generate
 
 .PHONY: check
-check: check-tidy check-generate check-proto check-vet lint ## Check all that needs no running server
+check: check-tidy check-generate check-proto check-vet lint check-ts check-page ## Check all that needs no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
 	$(GOLANGCI) run $(PKG)
 
 .PHONY: fix
-fix: ## Format the Go code and the protos, and mend what linters can mend themselves
+fix: node-deps ## Format all code, and mend what linters can mend themselves
 	$(GOLANGCI) run --fix $(PKG)
 	$(BUF) format -w
+	npx biome check --write
 
 .PHONY: check-vet
 check-vet: # go vet; also compiles every package and test
 	$(GO) vet $(PKG)
+
+.PHONY: check-ts
+check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds
+	npx biome ci --error-on-warnings
+	npm run --silent typecheck --workspaces --if-present
+	npx publint --strict sdk/ts
+
+.PHONY: check-page
+check-page: node-deps # clients/chat/dist is what its source builds
+	@hack/check-page.sh
 
 .PHONY: check-tidy
 check-tidy: # go.mod and go.sum say what the code imports
 	$(GO) mod tidy -diff
 
 .PHONY: check-generate
-check-generate: buf-cache # gen/ is what buf makes of proto/
+check-generate: buf-cache node-deps # gen/ is what buf makes of proto/
 	@hack/check-generate.sh $(BUF)
 
 .PHONY: check-proto
@@ -132,4 +162,4 @@ tools: ## Build bin/buf and bin/grpcurl
 
 .PHONY: clean
 clean: ## Remove what was built and fetched; the data directory stays
-	rm -rf bin .cache
+	rm -rf bin .cache node_modules sdk/ts/dist test-results

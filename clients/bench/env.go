@@ -133,11 +133,16 @@ func (e *Env) Progressf(format string, args ...any) {
 	e.Progress(e.area + ": " + fmt.Sprintf(format, args...))
 }
 
-// Each runs the steps in turn, Rounds times. So a value and its floor are taken within moments of each other.
+// Each runs the steps in turn, Rounds times, every other time backwards. So a value and its floor are taken within moments
+// of each other, and neither always has the cooler machine.
 func (e *Env) Each(ctx context.Context, steps ...func(ctx context.Context) error) error {
 	for round := range e.Rounds {
 		e.Progressf("round %d of %d", round+1, e.Rounds)
-		for _, step := range steps {
+		for i := range steps {
+			step := steps[i]
+			if round%2 == 1 {
+				step = steps[len(steps)-1-i]
+			}
 			if err := step(ctx); err != nil {
 				return err
 			}

@@ -14,10 +14,12 @@ import (
 )
 
 const (
-	// fanoutWindow is how many messages the publisher of a saturated run has under way to the slowest subscriber, and
-	// fanoutBatch how many it sends in a call.
-	fanoutWindow = 1024
-	fanoutBatch  = 128
+	// fanoutWindow is how many messages the publisher of a saturated run has under way to the slowest subscriber at most,
+	// and fanoutWindowBytes about how many bytes: half of what parleyd lets wait for a subscriber before it cuts him.
+	fanoutWindow      = 1024
+	fanoutWindowBytes = 512 << 10
+	// fanoutBatch is how many messages are sent in a call.
+	fanoutBatch = 128
 	// fanoutBuffer is the read buffer of a busy stream.
 	fanoutBuffer = 16 << 10
 	// pacedRate is the messages per second of a paced run.
@@ -35,7 +37,8 @@ type fanoutRun struct {
 // fanoutLoad says what a run does.
 type fanoutLoad struct {
 	subscribers int
-	// channels is how many channels there are; the subscribers are spread over them, and so are the messages.
+	// channels is how many channels there are; the subscribers are spread over them, and so are the messages: those of one
+	// call, where many are sent, go to one channel.
 	channels int
 	// rate is how many messages are sent in a second; 0 sends what the subscribers can take.
 	rate     int
@@ -68,7 +71,10 @@ func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) 
 	defer func() { <-stopped }()
 	defer cancel(nil)
 
-	pause(ctx, max(load.duration/4, 100*time.Millisecond)) // connections, caches and the scheduler settle
+	for crowd.received() == 0 && ctx.Err() == nil {
+		pause(ctx, time.Millisecond)
+	}
+	pause(ctx, load.duration/4) // caches and the scheduler settle
 	before, err := t.Usage(ctx)
 	if err != nil {
 		return fanoutRun{}, err
@@ -122,20 +128,27 @@ func (p *publisher) run(ctx context.Context) error {
 	return nil
 }
 
+// window is how many messages may be under way to the slowest subscriber, with about 256 bytes around each content.
+func (l *fanoutLoad) window() int {
+	return min(fanoutWindow, max(4, fanoutWindowBytes/(l.payload+256)))
+}
+
 // saturate keeps as many messages under way as the window lets it.
 func (p *publisher) saturate(ctx context.Context) error {
 	text := content(time.Now(), p.load.payload)
+	window := p.load.window()
+	batch := min(fanoutBatch, window/2)
 	for ctx.Err() == nil {
 		if err := p.crowd.err(); err != nil {
 			return err
 		}
-		if int64(p.sent/p.load.channels) > p.crowd.slowest()+fanoutWindow-fanoutBatch {
+		if int64(p.sent/p.load.channels) > p.crowd.slowest()+int64(window-batch) {
 			pause(ctx, time.Millisecond)
 			continue
 		}
-		messages := make([]*parleyv1.SendMessageRequest, fanoutBatch)
+		messages := make([]*parleyv1.SendMessageRequest, batch)
 		for i := range messages {
-			messages[i] = &parleyv1.SendMessageRequest{ChannelId: p.channel(p.sent), Content: text}
+			messages[i] = &parleyv1.SendMessageRequest{ChannelId: p.channel(p.sent / batch), Content: text}
 			p.sent++
 		}
 		answer, err := p.client.SendMessages(ctx, &parleyv1.SendMessagesRequest{Messages: messages})
@@ -212,7 +225,7 @@ func saturatedAndPaced(ctx context.Context, env *Env, target, floor *Target) ([]
 			"connections": strconv.Itoa(env.Subscribers), "rate": rate, "duration": env.Duration.String(),
 		})
 	}
-	saturated := setup(fmt.Sprintf("what the slowest subscriber takes, %d messages under way", fanoutWindow))
+	saturated := setup(fmt.Sprintf("what the slowest subscriber takes, %d messages under way", loads[0].window()))
 	paced := setup(strconv.Itoa(pacedRate) + " messages/s")
 	f1 := Figure{
 		ID: "F1", Name: "fan-out, saturated: server CPU per delivery", Unit: "us", Setup: saturated,

@@ -24,6 +24,7 @@ func floors() map[string]floorFunc {
 		"fanout":  floorFanout,
 		"commits": floorCommits,
 		"inserts": floorInserts,
+		"reads":   floorReads,
 	}
 }
 

@@ -125,7 +125,7 @@ func measureSpread(
 
 // sendBatchesTo is sendTo with batchMessages a call.
 func (e *Env) sendBatchesTo(callers int, channel func(caller, n int) string) *work {
-	content := strings.Repeat("x", e.Payload)
+	content := e.text()
 	return &work{
 		callers: callers, procedure: parleyv1connect.MessageServiceSendMessagesProcedure,
 		request: func(caller, n int) proto.Message {
@@ -140,12 +140,7 @@ func (e *Env) sendBatchesTo(callers int, channel func(caller, n int) string) *wo
 			if err := proto.Unmarshal(body, &answer); err != nil {
 				return 0, err
 			}
-			for _, r := range answer.GetResults() {
-				if e := r.GetError(); e != nil {
-					return 0, errors.New(e.GetMessage())
-				}
-			}
-			return len(answer.GetResults()), nil
+			return len(answer.GetResults()), refusalOf(&answer)
 		},
 	}
 }

@@ -74,10 +74,9 @@ func (p *process) kill() {
 }
 
 // stop asks the child to end, and waits until it is gone. One that takes too long is killed, which is an error.
-func (p *process) stop() error {
+func (p *process) stop(ask func()) error {
 	defer func() { _ = p.stdout.Close() }()
-	_ = p.stdin.Close()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it is gone
+	ask()
 	select {
 	case <-p.exited:
 	case <-time.After(stopTimeout):
@@ -89,6 +88,9 @@ func (p *process) stop() error {
 	}
 	return nil
 }
+
+// terminate asks the child to end by SIGTERM.
+func (p *process) terminate() { _ = p.cmd.Process.Signal(syscall.SIGTERM) } // fails if it is gone
 
 // failure tells how the child ended, with what it said.
 func (p *process) failure() error {
@@ -161,7 +163,9 @@ func (f *FloorProcess) Read(ctx context.Context, into any) error {
 }
 
 // Close ends the floor and waits for it.
-func (f *FloorProcess) Close() error { return f.proc.stop() }
+func (f *FloorProcess) Close() error {
+	return f.proc.stop(func() { _ = f.proc.stdin.Close() }) // the end of its input is the end of a floor
+}
 
 // StartFloorServer runs a floor that serves, and gives it as a target once it does.
 func (e *Env) StartFloorServer(ctx context.Context, kind string, args ...string) (*Target, *FloorProcess, error) {

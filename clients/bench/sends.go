@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -16,13 +17,26 @@ import (
 
 // sendTo has callers send one message at a time; channel says where a caller's n-th one goes.
 func (e *Env) sendTo(callers int, channel func(caller, n int) string) *work {
-	content := strings.Repeat("x", e.Payload)
+	content := e.text()
 	return &work{
 		callers: callers, procedure: parleyv1connect.MessageServiceSendMessageProcedure,
 		request: func(caller, n int) proto.Message {
 			return &parleyv1.SendMessageRequest{ChannelId: channel(caller, n), Content: content}
 		},
 	}
+}
+
+// text is what a message holds that nobody reads.
+func (e *Env) text() string { return strings.Repeat("x", e.Payload) }
+
+// refusalOf gives the first error of a batch's results.
+func refusalOf(answer *parleyv1.SendMessagesResponse) error {
+	for _, r := range answer.GetResults() {
+		if e := r.GetError(); e != nil {
+			return errors.New(e.GetMessage())
+		}
+	}
+	return nil
 }
 
 // measureSends takes F4: what is acknowledged of durable sends, against the disk and the store's engine alone.

@@ -33,6 +33,7 @@ type Server struct {
 	dir    string
 	env    []string
 	proc   *process // nil while it does not run
+	closed bool
 }
 
 // StartServer starts a server of the bench's own and waits until it is ready. Its environment's settings are `parleyd
@@ -134,16 +135,20 @@ func (s *Server) Restart(ctx context.Context) error {
 }
 
 // Close ends the server in good order and removes its data. One that was killed is started once more, which ends what
-// it left behind.
+// it left behind. Safe twice.
 func (s *Server) Close() error {
 	var err error
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	if s.proc == nil && s.Addrs != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // cleaning up outlives the call
 		defer cancel()
 		err = s.Restart(ctx)
 	}
 	if s.proc != nil {
-		err = errors.Join(err, s.proc.stop())
+		err = errors.Join(err, s.proc.stop(s.proc.terminate))
 		s.proc = nil
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))

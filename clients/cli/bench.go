@@ -50,7 +50,7 @@ func (c *benchCommand) Run(s *session) error {
 	} else if c.Ops != "" || c.MongoURI != "" {
 		return usagef("--ops and --mongo-uri go with --addr")
 	}
-	var report bench.Report = bench.Text{W: s.stdout}
+	var report bench.Report = &bench.Text{W: s.stdout}
 	if s.flags.JSON {
 		report = bench.JSON{W: s.stdout}
 	}

@@ -1,47 +1,35 @@
-// Command figures measures a fleet on this machine: writes through nodes that are not home, one hot channel, a thousand
-// channels over three nodes, the way of a message from node to node, and the return of streams after a node's kill -9.
-// Each rate stands next to its floor from the same run. `make figures` runs it.
+// Command figures measures a fleet on this machine: it starts three nodes on MongoDB, Redis and NATS and takes `parley
+// bench`'s figures of that, and some that only who can stop and kill nodes can take. `make figures` runs it.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/parleyhq/parley/clients/bench"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 type flags struct {
-	Seconds  int      `default:"6" help:"How long each rate is measured."`
-	Rounds   int      `default:"3" help:"How often the rates are measured, in turn; the median is told."`
+	Areas    []string `arg:"" optional:"" help:"What to measure: hot, spread, latency, comeback (the default), or any other area of 'parley bench'."`
+	Rounds   int      `default:"5" help:"How often each figure is taken, in turn with its floor; the median is told."`
+	Seconds  float64  `default:"4" help:"How long each one is taken."`
 	Senders  int      `default:"512" help:"Senders at once."`
-	Channels int      `default:"1000" help:"Channels of the figure with many."`
-	Streams  int      `default:"300" help:"Streams that must come back, each a connection of its own."`
+	Channels int      `default:"1000" help:"Channels of the figures with many."`
+	Streams  int      `default:"300" help:"Streams that must come back when a node is killed, each a connection of its own."`
 	Mongo    int      `default:"1" enum:"1,3" help:"Members of the MongoDB replica set."`
 	Binary   string   `type:"existingfile" help:"The parleyd to run. Default: built from this source."`
 	Env      []string `sep:"none" placeholder:"PARLEY_KEY=VALUE" help:"Configuration of the nodes, may be repeated."`
-	Only     string   `help:"Measure only the rates whose name holds this."`
 	JSON     bool     `name:"json" help:"One object per figure."`
-}
-
-// figure is one line of the answer.
-type figure struct {
-	Name  string             `json:"name"`
-	Unit  string             `json:"unit"`
-	Value float64            `json:"value"`
-	Low   float64            `json:"low,omitempty"`
-	High  float64            `json:"high,omitempty"`
-	More  map[string]float64 `json:"more,omitempty"`
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -49,6 +37,9 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(args) > 0 && args[0] == "bench-floor" { // the bench runs this program again
+		return status(bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout))
+	}
 	var f flags
 	parser, err := kong.New(&f, kong.Name("figures"))
 	if err == nil {
@@ -58,67 +49,102 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		return 2
 	}
-	if err := measure(ctx, &f, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		return 1
+	return status(measure(ctx, &f, os.Stdout))
+}
+
+func status(err error) int {
+	if err == nil {
+		return 0
 	}
-	return 0
+	fmt.Fprintln(os.Stderr, "figures:", err)
+	return 1
 }
 
 func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
+	m := &measures{streams: f.Streams}
+	if len(f.Areas) == 0 {
+		f.Areas = []string{"hot", "spread", "latency", "comeback"}
+	}
+	areas, err := bench.Select(m.areas(), f.Areas)
+	if err != nil {
+		return err
+	}
 	starting, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	fleet, err := rig.Start(starting, rig.Options{
+	m.fleet, err = rig.Start(starting, rig.Options{
 		MongoMembers: f.Mongo, NATSServers: 1, Binary: f.Binary,
 		Env: append([]string{
+			"PARLEY_BUCKETS=4", // as the configuration's default
 			"PARLEY_LIMITS_REQUESTS_PER_SECOND=1000000", "PARLEY_LIMITS_REQUEST_BURST=1000000",
-			"PARLEY_LIMITS_STREAMS_PER_SUBJECT=100000", "PARLEY_LOG_LEVEL=warn", "PARLEY_TELEMETRY_TRACE_RATIO=0",
+			"PARLEY_LIMITS_STREAMS_PER_SUBJECT=100000", "PARLEY_LIMITS_STREAMS=100000", "PARLEY_LOG_LEVEL=warn",
 		}, f.Env...),
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fleet.Close()) }()
-	token, err := fleet.Token("figures", nil)
-	if err != nil {
+	defer func() { err = errors.Join(err, m.fleet.Close()) }()
+	if m.token, err = m.fleet.Token("figures", nil); err != nil {
 		return err
 	}
-	b := &bench{flags: f, fleet: fleet, token: token}
-	b.say = func(v figure) error {
-		if f.JSON {
-			return json.NewEncoder(out).Encode(v)
-		}
-		return v.print(out)
+	options := bench.Options{
+		Addrs: m.fleet.Addresses(), Token: m.token, MongoURI: m.fleet.Mongo.URI(), Rounds: f.Rounds,
+		Duration: time.Duration(f.Seconds * float64(time.Second)), Senders: f.Senders, Channels: f.Channels,
+		Progress: func(line string) { fmt.Fprintln(os.Stderr, line) },
 	}
-	if !f.JSON {
-		if _, err := fmt.Fprintf(out, "3 nodes, redis-server with AOF, one NATS server, mongod x %d (majority, journaled); %d cores shared with the load; "+
-			"%d senders, 128-byte messages, %d rounds of %d s\n\n", f.Mongo, runtime.NumCPU(), f.Senders, f.Rounds, f.Seconds); err != nil {
-			return err
-		}
+	for _, n := range m.fleet.Nodes() {
+		options.Ops = append(options.Ops, n.OpsAddr())
 	}
-	steps := []func(context.Context) error{b.rates, b.latency, b.comeback}
-	if f.Only != "" {
-		steps = steps[:1]
+	var report bench.Report = &bench.Text{W: out}
+	if f.JSON {
+		report = bench.JSON{W: out}
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return bench.Run(ctx, areas, options, report)
 }
 
-func (v figure) print(out io.Writer) error {
-	var line strings.Builder
-	_, _ = fmt.Fprintf(&line, "%-58s %10.4g %s", v.Name, v.Value, v.Unit)
-	if v.High > 0 {
-		_, _ = fmt.Fprintf(&line, "  (%.4g to %.4g)", v.Low, v.High)
-	}
-	for _, k := range []string{"p50", "p99", "max", "ratio", "mongod_us", "nodes_us", "nats_us", "load_us"} {
-		if m, ok := v.More[k]; ok {
-			_, _ = fmt.Fprintf(&line, "  %s %.4g", k, m)
+// measures are the areas that want a fleet of one's own.
+type measures struct {
+	fleet   *rig.Fleet
+	token   string
+	streams int
+}
+
+// areas are those of `parley bench` and the fleet's.
+func (m *measures) areas() []bench.Area {
+	areas := slices.Clone(bench.Areas())
+	for i := range areas {
+		if areas[i].Name == "hot" {
+			areas[i].Measure = m.onFirst(areas[i].Measure)
 		}
 	}
-	_, err := fmt.Fprintln(out, line.String())
+	return append(areas, bench.SpreadArea(m.alone),
+		bench.Area{Name: "latency", Help: "From send on one node to receive on another.", Measure: m.latency},
+		bench.Area{Name: "comeback", Help: "Streams return after a node's kill -9.", Measure: m.comeback})
+}
+
+// onFirst takes figures of the first node alone.
+func (m *measures) onFirst(measure bench.Measure) bench.Measure {
+	return func(ctx context.Context, env *bench.Env) (figures []bench.Figure, err error) {
+		one := *env
+		one.Addrs, one.Ops = env.Addrs[:1], env.Ops[:1]
+		err = m.alone(ctx, func(ctx context.Context) error {
+			figures, err = measure(ctx, &one)
+			return err
+		})
+		return figures, err
+	}
+}
+
+// alone calls fn while node 0 is the only one.
+func (m *measures) alone(ctx context.Context, fn func(context.Context) error) error {
+	others := m.fleet.Nodes()[1:]
+	for _, n := range others {
+		if err := n.Term(ctx); err != nil {
+			return err
+		}
+	}
+	err := fn(ctx)
+	for _, n := range others {
+		err = errors.Join(err, n.Restart(ctx))
+	}
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,41 +11,62 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/clients/bench"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
 // latency tells how long a message takes from the call of send on one node to a subscriber's hands on another, at 50 a
 // second, both in this process and by one clock.
-func (b *bench) latency(ctx context.Context) error {
-	for _, way := range [][2]int{{0, 0}, {0, 1}, {1, 2}, {2, 0}} {
-		took, err := b.way(ctx, way[0], way[1])
-		if err != nil {
-			return err
+func (m *measures) latency(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
+	ways := [][2]int{{0, 0}, {0, 1}, {1, 2}, {2, 0}}
+	medians, tails := make([][]float64, len(ways)), make([][]float64, len(ways))
+	err := env.Each(ctx, func(ctx context.Context) error {
+		for i, w := range ways {
+			took, err := m.way(ctx, env, w[0], w[1])
+			if err != nil {
+				return err
+			}
+			medians[i] = append(medians[i], milliseconds(took, 0.5))
+			tails[i] = append(tails[i], milliseconds(took, 0.99))
 		}
-		slices.Sort(took)
-		ms := func(q float64) float64 {
-			return float64(took[min(int(q*float64(len(took))), len(took)-1)].Microseconds()) / 1000
-		}
-		if err := b.say(figure{
-			Name: fmt.Sprintf("send on node %d to receive on node %d, 50 a second", way[0], way[1]), Unit: "ms", Value: ms(0.5),
-			More: map[string]float64{"p50": ms(0.5), "p99": ms(0.99), "max": ms(1)},
-		}); err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	var figures []bench.Figure
+	for i, w := range ways {
+		name := fmt.Sprintf("send on node %d to receive on node %d, 50 a second", w[0], w[1])
+		setup := env.Setup(map[string]string{"rate": "50 messages/s", "duration": env.Duration.String()})
+		figures = append(figures,
+			bench.Figure{Name: name + ", p50", Unit: "ms", Value: bench.Summarize(medians[i]), Setup: setup},
+			bench.Figure{Name: name + ", p99", Unit: "ms", Value: bench.Summarize(tails[i]), Setup: setup})
+	}
+	return figures, nil
 }
 
-func (b *bench) way(ctx context.Context, from, to int) ([]time.Duration, error) {
+// milliseconds gives a quantile of what is not empty.
+func milliseconds(took []time.Duration, q float64) float64 {
+	slices.Sort(took)
+	return float64(took[min(int(q*float64(len(took))), len(took)-1)].Microseconds()) / 1000
+}
+
+// every is how far apart the messages of a way are, warm how many of them are not counted.
+const (
+	every = 20 * time.Millisecond
+	warm  = 25
+)
+
+func (m *measures) way(ctx context.Context, env *bench.Env, from, to int) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	channel := fmt.Sprintf("way-%d-%d", from, to)
-	receiver, err := parley.New(b.fleet.Node(to).Addr(), parley.WithToken(b.token))
+	channel := fmt.Sprintf("way-%d-%d-%s", from, to, rand.Text()[:8])
+	receiver, err := parley.New(m.fleet.Node(to).Addr(), parley.WithToken(m.token))
 	if err != nil {
 		return nil, err
 	}
 	defer receiver.Close()
-	sender, err := parley.New(b.fleet.Node(from).Addr(), parley.WithToken(b.token))
+	sender, err := parley.New(m.fleet.Node(from).Addr(), parley.WithToken(m.token))
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +84,13 @@ func (b *bench) way(ctx context.Context, from, to int) ([]time.Duration, error) 
 			}
 		}
 	}()
-	const warm, n = 25, 25 + 500
 	var took []time.Duration
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for i := range n {
+	for i := range warm + max(int(env.Duration/every), 1) {
 		<-tick.C
 		began := time.Now()
-		if _, err := sender.Send(ctx, channel, payload); err != nil {
+		if _, err := sender.Send(ctx, channel, strings.Repeat("x", env.Payload)); err != nil {
 			return nil, err
 		}
 		select {
@@ -85,38 +106,55 @@ func (b *bench) way(ctx context.Context, from, to int) ([]time.Duration, error) 
 }
 
 // comeback kills a node that holds a third of the streams and tells when each of those had its next message.
-func (b *bench) comeback(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c := &crowd{bench: b, arrivals: make(chan arrival, 1024), failed: make(chan error, b.Streams)}
-	defer c.done.Wait()
-	defer cancel()
-	for i := range b.Streams {
-		client, err := parley.New(strings.Join(b.fleet.Addresses(), ","), parley.WithToken(b.token))
+func (m *measures) comeback(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
+	var last, median []float64
+	err := env.Each(ctx, func(ctx context.Context) error {
+		took, err := m.kill(ctx)
 		if err != nil {
 			return err
+		}
+		last, median = append(last, milliseconds(took, 1)), append(median, milliseconds(took, 0.5))
+		return m.fleet.Node(2).Restart(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []bench.Figure{{
+		Name: fmt.Sprintf("%d streams on three nodes, kill -9 of one: until all have new messages", m.streams), Unit: "ms",
+		Value: bench.Summarize(last), Setup: env.Setup(nil),
+		Notes: []string{fmt.Sprintf("half of them had one after %.0f ms", bench.Summarize(median).Median)},
+	}}, nil
+}
+
+// kill kills node 2 and tells after how long each stream had its next message.
+func (m *measures) kill(ctx context.Context) ([]time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &crowd{
+		measures: m, channel: "comeback-" + rand.Text()[:8],
+		arrivals: make(chan arrival, 1024), failed: make(chan error, m.streams),
+	}
+	defer c.done.Wait()
+	defer cancel()
+	for i := range m.streams {
+		client, err := parley.New(strings.Join(m.fleet.Addresses(), ","), parley.WithToken(m.token))
+		if err != nil {
+			return nil, err
 		}
 		c.done.Go(func() { c.follow(ctx, client, i) })
 	}
 	if _, err := c.all(ctx, time.Now(), 0); err != nil {
-		return err
+		return nil, err
 	}
-	b.fleet.Node(2).Kill()
+	m.fleet.Node(2).Kill()
 	// What a stream had in its socket does not say that it is back.
-	took, err := c.all(ctx, time.Now(), 20*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	s := func(q float64) float64 { return took[min(int(q*float64(len(took))), len(took)-1)].Seconds() }
-	return b.say(figure{
-		Name: fmt.Sprintf("%d streams on three nodes, kill -9 of one: all have new messages", b.Streams), Unit: "s", Value: s(1),
-		More: map[string]float64{"p50": s(0.5), "p99": s(0.99), "max": s(1)},
-	})
+	return c.all(ctx, time.Now(), 20*time.Millisecond)
 }
 
 // crowd is many streams of one channel.
 type crowd struct {
-	*bench
+	*measures
+	channel  string
 	arrivals chan arrival
 	failed   chan error
 	done     sync.WaitGroup
@@ -132,7 +170,7 @@ type arrival struct {
 func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
 	defer client.Close()
 	next := int64(1)
-	for e, err := range client.Subscribe(ctx, parley.FromStart("comeback")).Events() {
+	for e, err := range client.Subscribe(ctx, parley.FromStart(c.channel)).Events() {
 		if err != nil {
 			return
 		}
@@ -165,13 +203,16 @@ func (c *crowd) all(ctx context.Context, after time.Time, slack time.Duration) (
 	defer stop()
 	go func() {
 		for sending.Err() == nil {
-			_, _ = sender.Send(sending, "comeback", payload)
-			wait(sending, 50*time.Millisecond)
+			_, _ = sender.Send(sending, c.channel, "here")
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-sending.Done():
+			}
 		}
 	}()
 	seen := make(map[int]time.Duration)
 	deadline := time.After(60 * time.Second)
-	for len(seen) < c.Streams {
+	for len(seen) < c.streams {
 		select {
 		case a := <-c.arrivals:
 			if _, ok := seen[a.stream]; !ok && a.at.After(after.Add(slack)) {
@@ -180,7 +221,7 @@ func (c *crowd) all(ctx context.Context, after time.Time, slack time.Duration) (
 		case err := <-c.failed:
 			return nil, err
 		case <-deadline:
-			return nil, fmt.Errorf("%d of %d streams are back", len(seen), c.Streams)
+			return nil, fmt.Errorf("%d of %d streams are back", len(seen), c.streams)
 		}
 	}
 	return slices.Sorted(maps.Values(seen)), nil

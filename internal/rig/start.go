@@ -249,6 +249,8 @@ func (f *Fleet) env(i int, l *layout) []string {
 		"PARLEY_REDIS_ADDR=" + l.Redis,
 		"PARLEY_NATS_URL=" + f.NATS.URL(),
 		"PARLEY_NATS_REPLICAS=" + strconv.Itoa(f.NATS.Size()),
+		// Many more than nodes, so that each node is home to some, whatever the ids that they give themselves.
+		"PARLEY_BUCKETS=16",
 		"PARLEY_AUTH_HS256_SECRET=" + l.Secret,
 	}
 }

@@ -37,6 +37,7 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, "parleyd:", err)
 		return 2
 	}
+	go keepHeapRoomy(ctx)
 	if err := kctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "parleyd:", err)
 		return 1

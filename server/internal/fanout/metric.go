@@ -12,7 +12,7 @@ import (
 type stats struct {
 	sessions, subscribers, topics            atomic.Int64
 	deliveries, frames, cuts, fills, demoted atomic.Int64
-	expelled, readErrors                     atomic.Int64
+	expelled, readErrors, shared             atomic.Int64
 }
 
 // instruments makes the hub's instruments. unregister ends the observation.
@@ -42,6 +42,7 @@ func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 		{"fills", "Holes in the live events that were filled from the log.", &h.stats.fills, false},
 		{"demotions", "Live subscribers sent back to replay, because a hole was too large.", &h.stats.demoted, false},
 		{"expulsions", "Channels that sessions lost because their subject is no member any more.", &h.stats.expelled, false},
+		{"shared_replays", "Replays that took what another subscriber's had just read.", &h.stats.shared, false},
 		{"read_errors", "Reads of the log, and subscriptions to the bus, that failed.", &h.stats.readErrors, false},
 	} {
 		var inst metric.Int64Observable

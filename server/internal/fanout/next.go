@@ -26,33 +26,42 @@ const slack, small, patience = 8, 64, 32
 // Next waits for the next frame and returns everything that is queued, up to Config.FrameBytes. The session's end is a
 // fault with the positions of what was sent: SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or SESSION_NOT_FOUND after
 // Close. It returns ctx's error when that ends, and may be called again then. Only one goroutine may call it.
-func (s *Session) Next(ctx context.Context) (Frame, error) {
+func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 	clear(s.pieces)
 	s.pieces = s.pieces[:0]
 	for {
-		s.mu.Lock()
-		now := time.Now()
-		f, done, err := s.take(now)
-		if done {
-			s.lastFrame = now
-			s.mu.Unlock()
-			s.hub.stats.frames.Add(1)
-			s.hub.stats.deliveries.Add(int64(f.Events))
-			return f, nil
+		if s.poll(&f, &err) {
+			return f, err
 		}
-		if err == nil {
-			s.arm(now)
-			s.waiting = true
-		}
-		s.mu.Unlock()
-		if err != nil {
-			return Frame{}, err
-		}
+		// Only this is on the stack of a stream that has nothing to do.
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			return Frame{}, ctx.Err()
+			return f, ctx.Err()
 		}
+	}
+}
+
+// poll gives the next frame or the session's end if there is one now; else it has Next woken when there may be.
+func (s *Session) poll(f *Frame, err *error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var done bool
+	*f, done, *err = s.take(now)
+	switch {
+	case *err != nil:
+		*f = Frame{}
+		return true
+	case done:
+		s.lastFrame = now
+		s.hub.stats.frames.Add(1)
+		s.hub.stats.deliveries.Add(int64(f.Events))
+		return true
+	default:
+		s.arm(now)
+		s.waiting = true
+		return false
 	}
 }
 

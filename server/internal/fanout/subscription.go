@@ -74,42 +74,63 @@ func (u *subscription) turn() error {
 		t.mu.Unlock()
 		return nil
 	}
+	if shared := t.recent.since(after, goal, epoch, time.Now()); shared != nil {
+		t.hub.stats.shared.Add(1)
+		u.take(t.hub.join(shared, after, epoch))
+		t.mu.Unlock()
+		return nil
+	}
 	t.mu.Unlock()
 
 	events, err := t.hub.replay(t.channelID, after, goal, replayEvents, t.hub.cfg.ReplayFrameBytes)
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	pieces := u.encode(events, epoch)
+	encoded := t.hub.encode(events, epoch)
+	pieces := t.hub.join(encoded, after, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if last := after + int64(len(encoded)); last >= max(goal, t.tail) && epoch == t.epoch {
+		t.recent.put(epoch, after+1, encoded, time.Now())
+	}
 	if len(pieces) == 0 {
 		// The history is gone, or the epoch is another: the log's state tells.
 		u.placed = false
 		return fmt.Errorf("replay after %d: %w", after, errNothing)
 	}
-	u.after = pieces[len(pieces)-1].seq
-	u.settle(pieces)
+	u.take(pieces)
 	return nil
 }
 
-// encode makes pieces of up to ReplayFrameBytes from the events that are of this epoch.
-func (u *subscription) encode(events []message.Event, epoch string) []*piece {
-	h := u.topic.hub
-	var pieces []*piece
-	var p *piece
+// take ends a turn with what was replayed, of which there is something.
+func (u *subscription) take(pieces []*piece) {
+	u.after = pieces[len(pieces)-1].seq
+	u.settle(pieces)
+}
+
+// encode encodes the events that are of this epoch, up to the first that is not.
+func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
+	encoded := make([][]byte, 0, len(events))
 	for i := range events {
-		e := &events[i]
-		if e.Epoch != epoch {
+		if events[i].Epoch != epoch {
 			break
 		}
-		data := h.enc.Event(e)
+		encoded = append(encoded, h.enc.Event(&events[i]))
+	}
+	return encoded
+}
+
+// join makes pieces of up to ReplayFrameBytes from encoded events, the first of which follows on after.
+func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
+	var pieces []*piece
+	var p *piece
+	for i, data := range events {
 		if p == nil || len(p.data)+len(data) > h.cfg.ReplayFrameBytes {
 			p = &piece{epoch: epoch, asked: true}
 			pieces = append(pieces, p)
 		}
 		p.data = append(p.data, data...)
-		p.seq = e.Seq
+		p.seq = after + 1 + int64(i)
 		p.entries++
 	}
 	return pieces

@@ -54,6 +54,7 @@ type topic struct {
 	filling bool
 	fails   int
 	checks  checks
+	recent  recent
 }
 
 // connect subscribes to the bus, unless that is done.
@@ -162,6 +163,12 @@ func (t *topic) deliver(e *message.Event) {
 		i++
 		n++
 	}
+	t.recent.deliver(e, func() []byte {
+		if p == nil {
+			return t.hub.enc.Event(e)
+		}
+		return p.data
+	}, &t.hub.cfg)
 	if n == 0 {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,6 +25,8 @@ type ReaderConfig struct {
 	Patience time.Duration
 	// CacheTimeout bounds a look into the cache: 250 ms. A slow cache is no cache.
 	CacheTimeout time.Duration
+	// CacheLag bounds how long a replay waits for a cache that is behind: 250 ms.
+	CacheLag time.Duration
 	// OnList is told of every page, for metrics; may be nil.
 	OnList func(fromCache bool)
 	Logger *slog.Logger
@@ -37,6 +40,8 @@ type Reader struct {
 	epoch string
 	cfg   ReaderConfig
 	heads heads
+	// noWaitUntil is until when nobody waits for a cache that is behind, in Unix nanoseconds.
+	noWaitUntil atomic.Int64
 }
 
 // NewReader makes a reader of logs of this epoch.
@@ -52,6 +57,9 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 	}
 	if cfg.CacheTimeout == 0 {
 		cfg.CacheTimeout = 250 * time.Millisecond
+	}
+	if cfg.CacheLag == 0 {
+		cfg.CacheLag = 250 * time.Millisecond
 	}
 	if cfg.OnList == nil {
 		cfg.OnList = func(bool) {}
@@ -177,6 +185,9 @@ func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFun
 		if err != nil {
 			return res, err
 		}
+		if res.messages == nil {
+			res.messages = make([]Message, 0, min(len(entries), q.size))
+		}
 		for i := range entries {
 			e := &entries[i]
 			if e.Kind == KindSend {
@@ -210,7 +221,11 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 	case err != nil:
 		r.cfg.Logger.DebugContext(ctx, "reading the cache failed", "channel", channelID, "err", err)
 		return nil, errNotCached
-	case p.Epoch != r.epoch || p.Newest < head:
+	case p.Epoch != r.epoch:
+		return nil, errNotCached
+	case p.Newest < head && p.Oldest <= rg.After+1:
+		return nil, errCacheBehind
+	case p.Newest < head:
 		return nil, errNotCached
 	}
 	entries := make([]Entry, len(p.Entries))
@@ -386,7 +401,7 @@ func (r *Reader) Replay(ctx context.Context, channelID string, after, atLeast in
 		return nil, nil
 	}
 	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
-	entries, err := r.readCache(ctx, channelID, rg, atLeast)
+	entries, err := r.readLevelCache(ctx, channelID, rg, atLeast)
 	if errors.Is(err, errNotCached) {
 		entries, err = r.readStore(ctx, channelID, rg, atLeast)
 	}

@@ -37,13 +37,17 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 func limitAbandoned(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
-		if r.ProtoMajor < 2 || !errors.Is(r.Context().Err(), context.Canceled) {
-			return
-		}
-		c, ok := r.Context().Value(connectionKey{}).(*connection)
-		if ok && !c.abandoned.Allow() && c.Close() == nil {
-			log.InfoContext(r.Context(), "connection closed: its client abandons calls too fast",
-				slog.String("peer", c.RemoteAddr().String()))
-		}
+		countAbandoned(log, r)
 	})
+}
+
+func countAbandoned(log *slog.Logger, r *http.Request) {
+	if r.ProtoMajor < 2 || !errors.Is(r.Context().Err(), context.Canceled) {
+		return
+	}
+	c, ok := r.Context().Value(connectionKey{}).(*connection)
+	if ok && !c.abandoned.Allow() && c.Close() == nil {
+		log.InfoContext(r.Context(), "connection closed: its client abandons calls too fast",
+			slog.String("peer", c.RemoteAddr().String()))
+	}
 }

@@ -17,11 +17,27 @@ var statuses = map[message.Status]parleyv1.MessageStatus{
 }
 
 func messageToWire(m *message.Message) *parleyv1.Message {
-	return &parleyv1.Message{
-		MsgId: m.MsgID, ChannelId: m.ChannelID, Seq: m.Seq, Count: m.Count, FromId: m.FromID, MsgType: m.MsgType,
-		Content: m.Content, Metadata: m.Metadata, ClientMsgId: m.ClientMsgID, MsgTime: timestamppb.New(m.MsgTime),
-		Status: statuses[m.Status], ChangedSeq: m.ChangedSeq,
+	return messagesToWire([]message.Message{*m})[0]
+}
+
+// messagesToWire makes the messages of a page in two pieces of memory, not two for each.
+func messagesToWire(messages []message.Message) []*parleyv1.Message {
+	type wire struct {
+		message parleyv1.Message
+		time    timestamppb.Timestamp
 	}
+	memory := make([]wire, len(messages))
+	out := make([]*parleyv1.Message, len(messages))
+	for i := range messages {
+		m, w := &messages[i], &memory[i]
+		w.time.Seconds, w.time.Nanos = m.MsgTime.Unix(), int32(m.MsgTime.Nanosecond()) //nolint:gosec // below 1e9
+		out[i] = &w.message
+		out[i].MsgId, out[i].ChannelId, out[i].Seq, out[i].Count = m.MsgID, m.ChannelID, m.Seq, m.Count
+		out[i].FromId, out[i].MsgType, out[i].Content, out[i].Metadata = m.FromID, m.MsgType, m.Content, m.Metadata
+		out[i].ClientMsgId, out[i].MsgTime, out[i].Status = m.ClientMsgID, &w.time, statuses[m.Status]
+		out[i].ChangedSeq = m.ChangedSeq
+	}
+	return out
 }
 
 func sentToWire(r *message.Receipt) *parleyv1.SendMessageResponse {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
@@ -32,30 +33,42 @@ func controllerOf(ctx context.Context) *http.ResponseController {
 // body ends, and the write deadline where the response does.
 func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		now := time.Now()
-		limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
-		if isStream(r.URL.Path) {
-			limit = cfg.FrameTimeout
-		}
-		err := control.SetWriteDeadline(now.Add(limit))
-		hasBody := r.ContentLength != 0
-		if hasBody {
-			err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
-		}
+		// As in intercept.Calls.Wrap, what follows stays on the stack of a stream.
+		r, err := limited(cfg, w, r)
 		if err != nil {
 			http.Error(w, "internal error", http.StatusInternalServerError) // not one of net/http's writers
 			return
 		}
-		body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)}
-		r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
-		r.Body = body
 		next.ServeHTTP(w, r)
-		if hasBody && !body.ended && r.ProtoMajor == 1 {
-			// Who was turned away before the body was read gets the answer only after net/http has looked for the rest.
-			_ = control.SetReadDeadline(time.Now().Add(restTimeout))
-		}
+		leaveBody(r)
 	})
+}
+
+// limited gives the request with its limits.
+func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
+	control := http.NewResponseController(w)
+	now := time.Now()
+	limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
+	if isStream(r.URL.Path) {
+		limit = cfg.FrameTimeout
+	}
+	err := control.SetWriteDeadline(now.Add(limit))
+	if r.ContentLength != 0 {
+		err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
+	}
+	body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)}
+	r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
+	r.Body = body
+	return r, err
+}
+
+// leaveBody bounds the time in which net/http looks for the rest of a body that was not read. Who was turned away before
+// that gets the answer only afterwards.
+func leaveBody(r *http.Request) {
+	body, ok := r.Body.(*timedBody)
+	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {
+		_ = controllerOf(r.Context()).SetReadDeadline(time.Now().Add(restTimeout))
+	}
 }
 
 func isStream(path string) bool {
@@ -106,6 +119,23 @@ func (w *frameWriter) write(ctx context.Context, m any) error {
 		return w.ended(ctx, fmt.Errorf("write frame: %w", err))
 	}
 	return nil
+}
+
+// writeAll writes the session's frames until one of the two ends. An idle subscriber waits in here: the variables of this
+// function and of those that call it are memory that each of them holds.
+func (w *frameWriter) writeAll(ctx context.Context, session *fanout.Session) error {
+	for {
+		f, err := session.Next(ctx)
+		switch {
+		case err == nil:
+			err = w.write(ctx, frameOf(&f))
+		case ctx.Err() != nil:
+			err = w.ended(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // ended gives what the end of a write or of the context was in truth: a flush that took too long shows as nothing but

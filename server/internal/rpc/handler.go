@@ -1,14 +1,12 @@
 package rpc
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"buf.build/go/protovalidate"
-	"connectrpc.com/authn"
 	connectcors "connectrpc.com/cors"
 	"connectrpc.com/grpcreflect"
 	"github.com/rs/cors"
@@ -47,10 +45,13 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	mux := http.NewServeMux()
 	_, messages := parleyv1connect.NewMessageServiceHandler(
 		&messageService{cfg: cfg, deps: deps, validator: validator}, opts...)
-	guarded := guard(&deps, calls, decodableGet(calls, messages))
 	methods := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService").Methods()
 	for i := range methods.Len() {
-		mux.Handle("/"+parleyv1connect.MessageServiceName+"/"+string(methods.Get(i).Name()), guarded)
+		method, handler := methods.Get(i), messages
+		if !method.IsStreamingServer() {
+			handler = decodableGet(calls, handler)
+		}
+		mux.Handle("/"+parleyv1connect.MessageServiceName+"/"+string(method.Name()), guard(&deps, calls, handler))
 	}
 	health.register(mux, opts...)
 	reflector := grpcreflect.NewStaticReflector(parleyv1connect.MessageServiceName, healthService)
@@ -65,22 +66,22 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 
 // guard lets in who has a token that holds and is within the rate limit. Both are decided by the header alone.
 func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
-	admit := func(ctx context.Context, r *http.Request) (any, error) {
+	admit := func(r *http.Request) (*ident.Principal, error) {
 		p, err := deps.Verifier.Authenticate(r)
 		if err != nil {
-			return nil, calls.Fail(ctx, err)
+			return nil, err
 		}
-		intercept.SetSubject(ctx, p.Subject)
-		if err := deps.Limiter.Allow(p.Subject); err != nil {
-			return nil, calls.Fail(ctx, err)
-		}
-		return p, nil
+		intercept.SetSubject(r.Context(), p.Subject)
+		return p, deps.Limiter.Allow(p.Subject)
 	}
-	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := authn.GetInfo(r.Context()).(*ident.Principal)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := admit(r)
+		if err != nil {
+			calls.Refuse(w, r, err)
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(ident.NewContext(r.Context(), p)))
 	})
-	return authn.NewMiddleware(admit).Wrap(named)
 }
 
 // elsewhere serves the page to who looks at it with a browser; whatever may be a call is unknown.

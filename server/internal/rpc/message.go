@@ -99,11 +99,8 @@ func (s *messageService) ListMessages(
 		return nil, err
 	}
 	resp := &parleyv1.ListMessagesResponse{
-		Messages: make([]*parleyv1.Message, len(page.Messages)), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
+		Messages: messagesToWire(page.Messages), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
 		Epoch: page.Epoch,
-	}
-	for i := range page.Messages {
-		resp.Messages[i] = messageToWire(&page.Messages[i])
 	}
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		info.ResponseHeader().Set(sourceHeader, sourceOf(page.FromCache))

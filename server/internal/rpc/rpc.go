@@ -2,7 +2,7 @@
 //
 // A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
 // the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
-// metrics, mapping of errors, recovery, deadline, input checks, protovalidate; then the service.
+// metrics (not of streams), mapping of errors, recovery, deadline, input checks, protovalidate; then the service.
 //
 // errors.go is the only place that knows how a fault looks on the wire.
 package rpc
@@ -102,7 +102,8 @@ func (d *Deps) check() error {
 
 // options gives what all procedures of all services share.
 func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]connect.HandlerOption, error) {
-	// The caller's trace goes on here; how much of it is kept the sampler says.
+	// Of streams the hub's metrics tell more than a span that ends after hours, and every frame would pass through it. The
+	// caller's trace goes on here; how much of it is kept the sampler says.
 	traces, err := otelconnect.NewInterceptor(
 		otelconnect.WithTrustRemote(), otelconnect.WithTracerProvider(deps.Telemetry.Tracers),
 		otelconnect.WithMeterProvider(deps.Telemetry.Meters), otelconnect.WithPropagator(deps.Telemetry.Propagator))
@@ -113,18 +114,28 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 		connect.WithCodec(protoCodec{}),
 		connect.WithHandlerOptions(jsonCodecs()...),
 		connect.WithInterceptors(
-			traces,
+			unaryOnly{traces},
 			intercept.Errors(deps.Telemetry.Logger, toWire),
 			intercept.Recover(),
 			intercept.Deadline(cfg.UnaryTimeout),
-			intercept.Count(func(request any) error { return countItems(request, cfg.ChannelsPerStream) }),
-			intercept.Input(parleyv1connect.MessageServiceSendMessagesProcedure),
+			intercept.Input(
+				func(request any) error { return countItems(request, cfg.ChannelsPerStream) },
+				parleyv1connect.MessageServiceSendMessagesProcedure,
+			),
 			validate.NewInterceptor(validate.WithValidator(validator)),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			return sizeOptions(cfg, spec.Procedure)
 		}),
 	}, nil
+}
+
+// unaryOnly is an interceptor that leaves streams alone.
+type unaryOnly struct{ connect.Interceptor }
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (unaryOnly) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
 }
 
 // principal gives the caller, whom the middleware has proved.

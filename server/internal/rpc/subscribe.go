@@ -33,42 +33,49 @@ const withdrawTimeout = 2 * time.Second
 func (s *messageService) Subscribe(
 	ctx context.Context, req *parleyv1.SubscribeRequest, stream *connect.ServerStream[parleyv1.SubscribeResponse],
 ) error {
-	p, err := principal(ctx)
-	if err != nil {
-		return err
-	}
-	const field = "channels"
-	add, err := s.admit(ctx, p, field, req.GetChannels())
-	if err != nil {
-		return err
-	}
-	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
+	session, err := s.open(ctx, req.GetChannels())
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	if err := session.Add(add); err != nil {
+	out, err := s.begin(ctx, stream, session.ID())
+	if err != nil {
 		return err
 	}
-	if err := s.mayRead(ctx, p, field, add); err != nil {
-		return err
-	}
+	return out.writeAll(ctx, session)
+}
+
+// begin writes the first frame, which tells the session's id, and gives the writer of the others.
+func (s *messageService) begin(
+	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], sessionID string,
+) (*frameWriter, error) {
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout}
-	if err := out.write(ctx, &frame{[][]byte{sessionPiece(session.ID(), &s.cfg)}}); err != nil {
-		return err
+	return out, out.write(ctx, &frame{[][]byte{sessionPiece(sessionID, &s.cfg)}})
+}
+
+// open gives the caller's new session with its first channels. The caller must close it.
+func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Session, error) {
+	p, err := principal(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for {
-		f, err := session.Next(ctx)
-		if err != nil && ctx.Err() != nil {
-			return out.ended(ctx, err)
-		}
-		if err != nil {
-			return err
-		}
-		if err := out.write(ctx, frameOf(&f)); err != nil {
-			return err
-		}
+	const field = "channels"
+	add, err := s.admit(ctx, p, field, channels)
+	if err != nil {
+		return nil, err
 	}
+	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
+	if err != nil {
+		return nil, err
+	}
+	if err = session.Add(add); err == nil {
+		err = s.mayRead(ctx, p, field, add)
+	}
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session, nil
 }
 
 // UpdateSubscription implements parleyv1connect.MessageServiceHandler.

@@ -70,26 +70,34 @@ func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = sub
 // Wrap puts the middleware around a handler.
 func (c *Calls) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(RequestIDHeader)
-		if len(r.Header.Values(RequestIDHeader)) != 1 || !saneRequestID.MatchString(id) {
-			id = uuid.NewString()
-			r.Header.Set(RequestIDHeader, id)
-		}
-		w.Header().Set(RequestIDHeader, id)
-		ctx := telemetry.WithRequestID(r.Context(), id)
-		this := &call{
-			start: time.Now(), method: r.Method, path: short(r.URL.Path),
-			protocol: r.Proto + " " + short(r.Header.Get("Content-Type")),
-		}
-		r = r.WithContext(context.WithValue(ctx, callKey{}, this))
-		out := &statusWriter{ResponseWriter: w}
+		// What follows stays on the stack for as long as a stream lives: work with variables of its own is done elsewhere.
+		out, r := c.begin(w, r)
 		defer c.recover(out, r)
 		next.ServeHTTP(out, r)
-		if !this.settled && out.failed() {
-			c.log.InfoContext(r.Context(), "call refused", append(this.attributes(),
-				slog.Int("http_status", out.status), slog.String("grpc_status", out.grpcStatus()))...)
-		}
+		c.end(out, r)
 	})
+}
+
+func (c *Calls) begin(w http.ResponseWriter, r *http.Request) (*statusWriter, *http.Request) {
+	id := r.Header.Get(RequestIDHeader)
+	if len(r.Header.Values(RequestIDHeader)) != 1 || !saneRequestID.MatchString(id) {
+		id = uuid.NewString()
+		r.Header.Set(RequestIDHeader, id)
+	}
+	w.Header().Set(RequestIDHeader, id)
+	this := &call{
+		start: time.Now(), method: r.Method, path: short(r.URL.Path),
+		protocol: r.Proto + " " + short(r.Header.Get("Content-Type")),
+	}
+	ctx := telemetry.WithRequestID(r.Context(), id)
+	return &statusWriter{ResponseWriter: w}, r.WithContext(context.WithValue(ctx, callKey{}, this))
+}
+
+func (c *Calls) end(out *statusWriter, r *http.Request) {
+	if this := callOf(r.Context()); !this.settled && out.failed() {
+		c.log.InfoContext(r.Context(), "call refused", append(this.attributes(),
+			slog.Int("http_status", out.status), slog.String("grpc_status", out.grpcStatus()))...)
+	}
 }
 
 // recover answers a panic, if nothing has been written yet, and logs it. http.ErrAbortHandler is net/http's own.

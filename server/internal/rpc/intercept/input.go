@@ -15,37 +15,36 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Input refuses what decodes well and can still do no good: NUL in a string, which databases and shells cut at, and
-// times outside of what they can mean. It passes over the procedures in except, which check item by item themselves.
-func Input(except ...string) connect.Interceptor {
+// Input refuses what decodes well and can still do no good: first, by count, what holds too much to be looked at item by
+// item; then NUL in a string, which databases and shells cut at, and times outside of what they can mean. For the latter it
+// passes over the procedures in except, which check item by item themselves.
+func Input(count func(request any) error, except ...string) connect.Interceptor {
 	skip := make(map[string]bool, len(except))
 	for _, procedure := range except {
 		skip[procedure] = true
 	}
 	check := func(spec connect.Spec, message any) error {
+		if err := count(message); err != nil {
+			return err
+		}
 		m, ok := message.(proto.Message)
 		if !ok || skip[spec.Procedure] {
 			return nil
 		}
 		return CheckInput(m)
 	}
-	return checking(check)
-}
-
-// Count refuses requests that hold too much to be looked at item by item. It stands before the checks that do that.
-func Count(check func(request any) error) connect.Interceptor {
-	return checking(func(_ connect.Spec, request any) error { return check(request) })
-}
-
-func checking(check func(spec connect.Spec, request any) error) connect.Interceptor {
 	return &wrapper{
-		do: func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error {
+		unary: func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error {
 			if err := check(spec, request); err != nil {
 				return err
 			}
 			return next(ctx)
 		},
-		received: check,
+		stream: func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+			return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+				return next(ctx, &receiver{conn, check})
+			}
+		},
 	}
 }
 

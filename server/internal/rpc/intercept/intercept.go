@@ -12,12 +12,13 @@ import (
 	"connectrpc.com/connect"
 )
 
-// wrapper is an interceptor that does the same around every kind of call: do gets the rest of the chain as next, and
-// the decoded request, which is nil for streams.
+// wrapper is an interceptor in two halves. A stream's half stands on the stack of its goroutine for as long as it lives,
+// and so in the memory of every idle subscriber: it is a function of its own, with as little around it as can be.
 type wrapper struct {
-	do func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error
-	// received sees each message that a stream's handler receives.
-	received func(spec connect.Spec, message any) error
+	// unary gets the decoded request, and the rest of the chain as next.
+	unary func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error
+	// stream is WrapStreamingHandler; nil leaves streams as they are.
+	stream func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc
 }
 
 var _ connect.Interceptor = (*wrapper)(nil)
@@ -26,7 +27,7 @@ var _ connect.Interceptor = (*wrapper)(nil)
 func (w *wrapper) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		var resp connect.AnyResponse
-		err := w.do(ctx, req.Spec(), req.Any(), func(ctx context.Context) error {
+		err := w.unary(ctx, req.Spec(), req.Any(), func(ctx context.Context) error {
 			var err error
 			resp, err = next(ctx, req)
 			return err
@@ -45,12 +46,10 @@ func (w *wrapper) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 
 // WrapStreamingHandler implements connect.Interceptor.
 func (w *wrapper) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if w.received != nil {
-			conn = &receiver{conn, w.received}
-		}
-		return w.do(ctx, conn.Spec(), nil, func(ctx context.Context) error { return next(ctx, conn) })
+	if w.stream == nil {
+		return next
 	}
+	return w.stream(next)
 }
 
 // receiver checks what a stream's handler receives.

@@ -155,13 +155,17 @@ func TestStreamsAreWrapped(t *testing.T) {
 	if err := stream(Deadline(time.Millisecond), bounded); err != nil {
 		t.Errorf("a stream has a deadline")
 	}
+	few := func(any) error { return nil }
 	receive := func(_ context.Context, conn connect.StreamingHandlerConn) error {
 		return conn.Receive(&parleyv1.Message{})
 	}
-	if err := stream(Input(), receive); !fault.Is(err, fault.InvalidField) {
+	if err := stream(Input(few), receive); !fault.Is(err, fault.InvalidField) {
 		t.Errorf("input: %v", err)
 	}
-	if err := stream(Input("/p"), receive); err != nil {
+	if err := stream(Input(few, "/p"), receive); err != nil {
 		t.Errorf("input that is passed over: %v", err)
+	}
+	if err := stream(Input(func(any) error { return boom }, "/p"), receive); !errors.Is(err, boom) {
+		t.Errorf("input of too many items: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -47,7 +48,13 @@ type Cache struct {
 	ttl    int64
 	log    *slog.Logger
 	broken metric.Int64Counter
+	// decoded holds what values were decoded to, by the values themselves: those of a channel that is read much are read
+	// again and again, and to decode a page is more work than all the rest of a call. Nothing in it is ever changed.
+	decoded *otter.Cache[string, message.Cached]
 }
+
+// decodedBytes is how much of values is remembered in decoded; the decoded take about as much again.
+const decodedBytes = 8 << 20
 
 // NewCache makes a cache over a client, which the caller closes, and which should be one of NewClient.
 func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) {
@@ -60,8 +67,16 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	if err != nil {
 		return nil, fmt.Errorf("make the cache's metrics: %w", err)
 	}
+	decoded, err := otter.New(&otter.Options[string, message.Cached]{
+		MaximumWeight: decodedBytes,
+		Weigher:       func(value string, _ message.Cached) uint32 { return uint32(len(value)) }, //nolint:gosec // far below
+		Executor:      func(fn func()) { fn() }, // its upkeep is short, and there is no moment at which to stop it
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the cache's memory: %w", err)
+	}
 	return &Cache{
-		client: client, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
+		client: client, decoded: decoded, keys: keys{config.Prefix}, keep: cmp.Or(config.Keep, 150),
 		ttl: int64(cmp.Or(config.TTL, 7*24*time.Hour) / time.Second), log: cmp.Or(config.Logger, slog.Default()), broken: broken,
 	}, nil
 }
@@ -169,12 +184,13 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 		first, last = last, first
 	}
 	var size *redis.IntCmd
-	var oldest, newest, entries *redis.ZSliceCmd
+	var oldest, newest *redis.ZSliceCmd
+	var entries *redis.StringSliceCmd
 	_, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		size = p.ZCard(ctx, key)
 		oldest = p.ZRangeWithScores(ctx, key, 0, 0)
 		newest = p.ZRangeWithScores(ctx, key, -1, -1)
-		entries = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		entries = p.ZRangeArgs(ctx, redis.ZRangeArgs{
 			Key: key, Start: first, Stop: last, ByScore: true, Rev: r.Desc, Count: int64(r.Limit),
 		})
 		return nil
@@ -185,7 +201,7 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 	if size.Val() == 0 {
 		return message.CachedPage{}, nil
 	}
-	page, err := decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
+	page, err := c.decodePage(channelID, r, size.Val(), oldest.Val()[0], newest.Val()[0], entries.Val())
 	if err != nil {
 		c.broken.Add(ctx, 1)
 		c.log.WarnContext(ctx, "ignored a cached set", "channel", channelID, "error", err)
@@ -195,12 +211,19 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 }
 
 // decodePage makes a page of what Redis holds, and proves that it is one.
-func decodePage(
-	channelID string, r message.Range, size int64, oldest, newest redis.Z, members []redis.Z,
+func (c *Cache) decodePage(
+	channelID string, r message.Range, size int64, oldest, newest redis.Z, members []string,
 ) (message.CachedPage, error) {
-	last, err := decode(channelID, newest)
+	value, ok := newest.Member.(string)
+	if !ok {
+		return message.CachedPage{}, fmt.Errorf("the value at %.0f is no string", newest.Score)
+	}
+	last, err := c.decode(channelID, value)
 	if err != nil {
 		return message.CachedPage{}, err
+	}
+	if last.Seq != int64(newest.Score) {
+		return message.CachedPage{}, fmt.Errorf("entry %d at the place of %.0f", last.Seq, newest.Score)
 	}
 	page := message.CachedPage{
 		Epoch: last.Epoch, Oldest: int64(oldest.Score), Newest: last.Seq, Count: last.Count,
@@ -217,7 +240,7 @@ func decodePage(
 		return message.CachedPage{}, fmt.Errorf("%d entries of %d", len(members), want)
 	}
 	for i, member := range members {
-		entry, err := decode(channelID, member)
+		entry, err := c.decode(channelID, member)
 		if err != nil {
 			return message.CachedPage{}, err
 		}
@@ -233,17 +256,14 @@ func decodePage(
 	return page, nil
 }
 
-func decode(channelID string, member redis.Z) (message.Cached, error) {
-	var entry message.Cached
-	value, ok := member.Member.(string)
+// decode gives the entry that a value holds. Its place is for the caller to check.
+func (c *Cache) decode(channelID, value string) (message.Cached, error) {
+	entry, ok := c.decoded.GetIfPresent(value)
 	if !ok {
-		return entry, fmt.Errorf("the value at %.0f is no string", member.Score)
-	}
-	if err := entry.UnmarshalJSON([]byte(value)); err != nil {
-		return entry, fmt.Errorf("the value at %.0f: %w", member.Score, err)
-	}
-	if entry.Seq != int64(member.Score) {
-		return entry, fmt.Errorf("entry %d at the place of %.0f", entry.Seq, member.Score)
+		if err := entry.UnmarshalJSON([]byte(value)); err != nil {
+			return entry, fmt.Errorf("a value can't be read: %w", err)
+		}
+		c.decoded.Set(value, entry)
 	}
 	entry.Message.ChannelID = channelID
 	return entry, nil

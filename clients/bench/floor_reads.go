@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// echoProcedure is what the floor of reads serves.
+const echoProcedure = "/bench.Floor/Page"
+
+// cachedRecordBytes is what a cached message takes besides its content.
+const cachedRecordBytes = 260
+
+// floorReads serves pages from a redis-server of its own: it asks that for as many values as a page has, looks at none of
+// them, and answers as many bytes as a page takes. Its arguments are a directory, the bytes of a content, and those of a
+// page.
+func floorReads(ctx context.Context, args []string, out *json.Encoder) (err error) {
+	if len(args) != 3 {
+		return errors.New("wants directory, bytes of a message, bytes of a page")
+	}
+	content, err1 := strconv.Atoi(args[1])
+	page, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(args[0], "parley-bench-floor-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	client, stop, err := startRedis(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for i := range 3 * pageMessages {
+		value := fmt.Sprintf("%d ", i) + strings.Repeat("x", cachedRecordBytes+content)
+		if err := client.ZAdd(ctx, "page", redis.Z{Score: float64(i), Member: value}).Err(); err != nil {
+			return err
+		}
+	}
+	answer := make([]byte, page)
+	mux := http.NewServeMux()
+	mux.Handle(echoProcedure, connect.NewUnaryHandlerSimple(echoProcedure,
+		func(ctx context.Context, _ *parleyv1.ListMessagesRequest) (*wrapperspb.BytesValue, error) {
+			values, err := client.ZRange(ctx, "page", -pageMessages, -1).Result()
+			if err != nil || len(values) != pageMessages {
+				return nil, fmt.Errorf("%d values: %w", len(values), err)
+			}
+			return wrapperspb.Bytes(answer), nil
+		}))
+	return serveFloor(ctx, mux, out)
+}
+
+// startRedis starts a redis-server without persistence on a socket in dir.
+func startRedis(ctx context.Context, dir string) (client *redis.Client, stop func(), err error) {
+	socket := filepath.Join(dir, "s")
+	server := exec.CommandContext(context.WithoutCancel(ctx), "redis-server", //nolint:gosec // our own directory
+		"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
+	if err := server.Start(); err != nil {
+		return nil, nil, err
+	}
+	client = redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	stop = func() {
+		_ = client.Close()
+		_ = server.Process.Kill() // it holds nothing
+		_ = server.Wait()
+	}
+	for deadline := time.Now().Add(startTimeout); ; {
+		err := client.Ping(ctx).Err()
+		if err == nil {
+			return client, stop, nil
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			stop()
+			return nil, nil, fmt.Errorf("redis-server does not answer: %w", err)
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+}

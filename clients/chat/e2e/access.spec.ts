@@ -1,0 +1,146 @@
+import { Chat } from "./rig/chat.ts";
+import { expectExactly } from "./rig/judge.ts";
+import { expect, test } from "./rig/test.ts";
+
+test("a whole session by keyboard alone", async ({ room, enter }) => {
+  await room.api.send(room.channel, "welcome");
+  const chat = await enter("ann");
+  const { page } = chat;
+  const keys = page.keyboard;
+  await expect(chat.message("welcome")).toBeVisible();
+  await expect(chat.composer).toBeFocused();
+
+  await keys.type("one line");
+  await keys.press("Shift+Enter");
+  await keys.type("and another");
+  await keys.press("Enter");
+  await expect(chat.message("one line\nand another")).toBeVisible();
+
+  await keys.press("ArrowUp");
+  await expect(page.getByTestId("editor")).toBeFocused();
+  await keys.press("Control+A");
+  await keys.type("better");
+  await keys.press("Enter");
+  await expect(chat.message("better")).toHaveAttribute("data-status", "edited");
+  await expect(chat.composer).toBeFocused();
+
+  await keys.press("ArrowUp");
+  await keys.press("Escape");
+  await expect(page.getByTestId("editor")).toHaveCount(0);
+  await expect(chat.composer).toBeFocused();
+
+  const other = `${room.channel}-2`;
+  await keys.press("Control+K");
+  await expect(page.getByTestId("channel-name")).toBeFocused();
+  await keys.type(other);
+  await keys.press("Enter");
+  await expect(page.getByTestId("title")).toContainText(other);
+  await expect(chat.composer).toBeFocused();
+  await keys.type("first here");
+  await keys.press("Enter");
+  await expect(chat.message("first here")).toBeVisible();
+
+  await keys.press("Alt+ArrowDown");
+  await expect(page.getByTestId(`channel-${room.channel}`)).toHaveAttribute("aria-current", /./);
+  await expect(chat.message("better")).toBeVisible();
+  await keys.press("Alt+ArrowUp");
+  await expect(chat.message("first here")).toBeVisible();
+
+  // Everything can be reached, and where one is can be seen.
+  const reached = new Set<string>();
+  for (let i = 0; i < 40; i++) {
+    await keys.press("Tab");
+    const at = await page.evaluate(() => {
+      const element = document.activeElement as HTMLElement;
+      const style = getComputedStyle(element);
+      const caret = element.matches("input, textarea");
+      const ring = style.outlineStyle !== "none" || style.boxShadow !== "none";
+      return { id: element.dataset["testid"] ?? "", seen: caret || ring || element === document.body };
+    });
+    expect(at.seen, `the focus can be seen on ${at.id}`).toBe(true);
+    reached.add(at.id);
+  }
+  for (const id of ["composer", "theme", "channel-name", `channel-${room.channel}`, "messages"]) {
+    expect(reached).toContain(id);
+  }
+});
+
+test("it fits a phone", async ({ room, enter }) => {
+  await room.api.send(room.channel, "hello there");
+  const chat = await enter("ann", {
+    options: { viewport: { width: 360, height: 640 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 },
+  });
+  const { page } = chat;
+  await expect(chat.message("hello there")).toBeVisible();
+  await chat.composer.tap();
+  await chat.composer.fill("from a phone");
+  await page.getByTestId("send").tap();
+  await expect(chat.message("from a phone")).toBeVisible();
+  const size = await page.getByTestId("send").boundingBox();
+  expect(Math.min(size?.width ?? 0, size?.height ?? 0), "a finger can hit it").toBeGreaterThanOrEqual(44);
+
+  await page.getByTestId("back").tap();
+  await expect(page.getByTestId(`channel-${room.channel}`)).toBeVisible();
+  await expect(chat.composer).not.toBeVisible();
+  await page.getByTestId(`channel-${room.channel}`).tap();
+  await expect(chat.composer).toBeVisible();
+  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  expect(sideways).toBeLessThanOrEqual(0);
+  await expectExactly(chat, await room.api.history(room.channel));
+});
+
+test("the token leaves the address bar and survives a reload", async ({ enter, room }) => {
+  const chat = await enter("ann");
+  expect(chat.page.url()).not.toContain("token");
+  await chat.page.reload();
+  await chat.live();
+  await chat.send("still me");
+  await chat.sent();
+  expect((await room.api.history(room.channel)).map((m) => m.sender)).toEqual(["ann"]);
+});
+
+test.describe("a token that does not hold", () => {
+  test.use({ faults: true });
+
+  test("the page says so, and takes another", async ({ browser, room }) => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    const thrown: string[] = [];
+    page.on("pageerror", (error) => thrown.push(String(error)));
+    const chat = new Chat(page);
+    const [head, claims] = room.server.token("ann").split(".");
+    await page.goto(`${room.url}/#token=${head}.${claims}.AAAA&channel=${room.channel}`);
+    await expect(page.getByTestId("token-form")).toBeVisible();
+    await expect(page.getByTestId("token-reason")).not.toBeEmpty();
+    await page.getByTestId("token-input").fill(room.server.token("ann"));
+    await page.getByTestId("token-input").press("Enter");
+    await chat.live();
+    await chat.send("let in");
+    await chat.sent();
+    expect(thrown).toEqual([]);
+    await context.close();
+  });
+
+  test("without any, it asks for one", async ({ browser, room, watch }) => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    watch(page);
+    await page.goto(room.url);
+    await expect(page.getByTestId("token-form")).toBeVisible();
+    await context.close();
+  });
+});
+
+test("a dark and a light look, as the system has it or as one chose", async ({ enter }) => {
+  const chat = await enter("ann", { options: { colorScheme: "dark" } });
+  const { page } = chat;
+  const root = page.locator("html");
+  await expect(root).toHaveAttribute("data-theme", "dark");
+  const text = () => page.evaluate(() => getComputedStyle(document.body).color);
+  const dark = await text();
+  await page.getByTestId("theme").click();
+  await expect(root).toHaveAttribute("data-theme", "light");
+  expect(await text()).not.toBe(dark);
+  await page.reload();
+  await expect(root).toHaveAttribute("data-theme", "light");
+});

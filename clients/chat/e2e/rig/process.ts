@@ -1,0 +1,141 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const repository = resolve(import.meta.dirname, "../../../..");
+
+/** binary gives the path of a program that `make build` makes, or of another one that the environment names. */
+export function binary(name: "parleyd" | "parley"): string {
+  return process.env[name.toUpperCase()] ?? join(repository, "bin", name);
+}
+
+/** The heartbeat of the servers under test: a stream without a sign of life is dead after 2.5 of them. */
+export const heartbeat = 1_000;
+
+export interface ServerOptions {
+  tls?: boolean;
+}
+
+/**
+ * Server is a `parleyd dev` of its own on a temporary data directory. It keeps its address over restarts. Close it when done.
+ */
+export class Server {
+  readonly dir = mkdtempSync(join(tmpdir(), "parley-e2e-"));
+  /** The API and the page, as http://127.0.0.1:port. Set by start. */
+  url = "";
+  #child: ChildProcess | undefined;
+  readonly #options: ServerOptions;
+
+  constructor(options: ServerOptions = {}) {
+    this.#options = options;
+  }
+
+  get port(): number {
+    return Number(new URL(this.url).port);
+  }
+
+  /** start starts the server, or starts it again, and waits until it is ready. */
+  async start(): Promise<void> {
+    const addressFile = join(this.dir, "dev-addr");
+    rmSync(addressFile, { force: true });
+    const listen = this.url === "" ? "127.0.0.1:0" : new URL(this.url).host;
+    const args = ["dev", "--listen", listen, "--ops-listen", "127.0.0.1:0", "--data-dir", this.dir];
+    if (this.#options.tls) {
+      args.push("--tls");
+    }
+    const child = spawn(binary("parleyd"), args, {
+      stdio: ["ignore", "ignore", "pipe"],
+      env: { ...process.env, PARLEY_LIMITS_HEARTBEAT_INTERVAL: `${heartbeat}ms` },
+    });
+    this.#child = child;
+    let log = "";
+    child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      log += text;
+    });
+    const failed = new Promise<never>((_, reject) => {
+      child.once("error", reject);
+      child.once("exit", (code, signal) => reject(new Error(`parleyd ended (${code ?? signal}):\n${log}`)));
+    });
+    failed.catch(() => {}); // Once it is ready, its end is kill's or close's.
+    this.url = await Promise.race([failed, this.#ready(addressFile)]);
+  }
+
+  async #ready(addressFile: string): Promise<string> {
+    for (;;) {
+      try {
+        const url = readFileSync(addressFile, "utf8").trim();
+        if (url !== "") {
+          return url;
+        }
+      } catch {
+        // Not written yet.
+      }
+      await sleep(10);
+    }
+  }
+
+  /** kill ends the server at once, as a crash does: nothing is written, no stream is told. */
+  async kill(): Promise<void> {
+    await this.#end("SIGKILL");
+  }
+
+  /** close ends the server and removes its data. */
+  async close(): Promise<void> {
+    await this.#end("SIGTERM");
+    rmSync(this.dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 50 });
+  }
+
+  async #end(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) {
+      return;
+    }
+    const ended = new Promise((done) => child.once("exit", done));
+    child.kill(signal);
+    await ended;
+  }
+
+  /** token gives a token for a user, with the capabilities of one who chats unless others are given. */
+  token(user: string, capability = "channel:*=send,history,subscribe"): string {
+    const args = ["--data-dir", this.dir, "token", "--sub", user, "--cap", capability];
+    return execFileSync(binary("parley"), args, { encoding: "utf8" }).trim();
+  }
+}
+
+/** family gives a process and all that it started, by id. */
+export function family(pid: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const name of readdirSync("/proc")) {
+    if (/^\d+$/.test(name)) {
+      const parent = parentOf(Number(name));
+      children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
+    }
+  }
+  const found = [pid];
+  for (const one of found) {
+    found.push(...(children.get(one) ?? []));
+  }
+  return found;
+}
+
+function parentOf(pid: number): number {
+  return Number(field(pid, 1));
+}
+
+/** isStopped tells whether a process was stopped by a signal. */
+export function isStopped(pid: number): boolean {
+  return field(pid, 0) === "T";
+}
+
+/** field gives a field of /proc/pid/stat, counted from 0 behind the name, which may hold anything; empty if it is gone. */
+function field(pid: number, index: number): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[index] ?? "";
+  } catch {
+    return "";
+  }
+}

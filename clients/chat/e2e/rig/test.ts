@@ -1,0 +1,109 @@
+import { randomUUID } from "node:crypto";
+import { test as base, type BrowserContext, type BrowserContextOptions, expect, type Page } from "@playwright/test";
+import { Api } from "./api.ts";
+import { Chat } from "./chat.ts";
+import { Server } from "./process.ts";
+import { Proxy } from "./proxy.ts";
+
+/** Room is a channel of the test's own on a server, and the network before that server. */
+export interface Room {
+  channel: string;
+  server: Server;
+  network: Proxy;
+  /** The page's address through the network. */
+  url: string;
+  /** A client that goes past the network, as a user who may do everything. */
+  api: Api;
+}
+
+interface Fixtures {
+  /** True for tests that break the network or the server: Chromium logs requests that failed as errors. */
+  faults: boolean;
+  room: Room;
+  /** enter opens a room's channel in a new tab, as a user with a browser profile of his own or in one that is there. */
+  enter: (user: string, where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string }) => Promise<Chat>;
+  /** watch holds a page to what every test wants: no error on the console, none thrown, no policy violated. */
+  watch: (page: Page) => void;
+}
+
+interface WorkerFixtures {
+  server: Server;
+}
+
+/** A user who may do everything. */
+export const everything = "channel:*=send,history,subscribe,moderate,send_as,manage";
+
+export const test = base.extend<Fixtures, WorkerFixtures>({
+  faults: [false, { option: true }],
+
+  server: [
+    // biome-ignore lint/correctness/noEmptyPattern: Playwright reads a fixture's needs from this pattern
+    async ({}, use) => {
+      const server = new Server();
+      try {
+        await server.start();
+        await use(server);
+      } finally {
+        await server.close();
+      }
+    },
+    { scope: "worker" },
+  ],
+
+  room: async ({ server, playwright }, use) => {
+    const network = new Proxy(server.port);
+    await network.start();
+    const url = `http://127.0.0.1:${network.port}`;
+    const request = await playwright.request.newContext();
+    await use({
+      channel: `room-${randomUUID().slice(0, 8)}`,
+      server,
+      network,
+      url,
+      api: new Api(request, server.url, server.token("tester", everything)),
+    });
+    await request.dispose();
+    await network.close();
+  },
+
+  watch: async ({ faults }, use) => {
+    const problems: string[] = [];
+    await use((page) => {
+      page.on("pageerror", (error) => problems.push(`thrown: ${error.stack ?? error.message}`));
+      page.on("dialog", (dialog) => {
+        problems.push(`dialog: ${dialog.message()}`);
+        void dialog.dismiss();
+      });
+      page.on("console", (message) => {
+        const expected = faults && message.text().startsWith("Failed to load resource: net::ERR_");
+        if (["error", "warning"].includes(message.type()) && !expected) {
+          problems.push(`${message.type()}: ${message.text()} (${message.location().url})`);
+        }
+      });
+    });
+    expect(problems).toEqual([]);
+  },
+
+  enter: async ({ browser, room, watch }, use) => {
+    const contexts: BrowserContext[] = [];
+    await use(async (user, where = {}) => {
+      let { context } = where;
+      if (context === undefined) {
+        context = await browser.newContext(where.options);
+        contexts.push(context);
+      }
+      const page = await context.newPage();
+      watch(page);
+      const token = room.server.token(user);
+      await page.goto(`${room.url}/#token=${token}&channel=${where.channel ?? room.channel}`);
+      const chat = new Chat(page);
+      await chat.live();
+      return chat;
+    });
+    for (const context of contexts) {
+      await context.close();
+    }
+  },
+});
+
+export { expect };

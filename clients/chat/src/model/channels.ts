@@ -1,0 +1,183 @@
+import { signal } from "@preact/signals";
+import type { Message, MyChannel, Surroundings } from "./types";
+
+/** ChannelView is one line of the list of channels. It is never changed, only replaced. */
+export interface ChannelView {
+  readonly id: string;
+  readonly unread: number;
+  /** The newest message that is known, as it is now. */
+  readonly last: Message | undefined;
+  /** Why the channel is no longer followed; empty while it is. */
+  readonly lost: string;
+}
+
+interface Entry {
+  id: string;
+  count: number; // messages in the log
+  readSeq: number;
+  readCount: number; // messages in the log up to and with readSeq
+  last: Message | undefined;
+  lost: string;
+  lostAt: number;
+  opened: number; // when the user opened it, where nothing is written there yet
+  view: ChannelView | null;
+}
+
+// A list may be behind by some seconds: one that was made sooner after the loss says nothing about it.
+const lostSettles = 5_000;
+
+/**
+ * Channels knows the user's channels and counts what is unread in each: the difference between the number of messages in
+ * the log and the number of those read. What changes is published at most once per frame, in list, the channel with the
+ * newest message first.
+ */
+export class Channels {
+  readonly list = signal<readonly ChannelView[]>([]);
+  /** Unread messages in all channels. */
+  readonly unread = signal(0);
+
+  readonly #entries = new Map<string, Entry>();
+  readonly #me: string;
+  readonly #surroundings: Pick<Surroundings, "frame" | "now">;
+  #dirty = false;
+
+  constructor(me: string, surroundings: Pick<Surroundings, "frame" | "now">) {
+    this.#me = me;
+    this.#surroundings = surroundings;
+  }
+
+  ids(): string[] {
+    return [...this.#entries.keys()];
+  }
+
+  /** The channels to follow, those with the newest messages first. */
+  followed(): string[] {
+    return this.#sorted()
+      .filter((e) => !e.lost)
+      .map((e) => e.id);
+  }
+
+  has(id: string): boolean {
+    return this.#entries.has(id);
+  }
+
+  /** Whether the channel is known, and why it is no longer followed; empty if it is. */
+  lost(id: string): string {
+    return this.#entries.get(id)?.lost ?? "";
+  }
+
+  readSeq(id: string): number {
+    return this.#entries.get(id)?.readSeq ?? 0;
+  }
+
+  unreadOf(id: string): number {
+    const entry = this.#entries.get(id);
+    return entry ? unread(entry) : 0;
+  }
+
+  /** Adds a channel of which nothing is known yet. */
+  add(id: string): void {
+    if (this.#entries.has(id)) return;
+    const entry = this.#entry(id);
+    entry.opened = this.#surroundings.now();
+    this.#change(entry);
+  }
+
+  /** Takes what the server lists, and says whether the channel is to be followed from now on. */
+  listed(my: MyChannel): boolean {
+    const known = this.#entries.get(my.channel.channelId);
+    const back = known?.lost && this.#surroundings.now() - known.lostAt > lostSettles;
+    const entry = this.#entry(my.channel.channelId);
+    if (back) entry.lost = "";
+    entry.count = Math.max(entry.count, my.channel.count);
+    this.#read(entry, my.readSeq, my.channel.count - my.unread);
+    this.#last(entry, my.lastMessage);
+    this.#change(entry);
+    return !known || Boolean(back);
+  }
+
+  /** Takes a new message, or one that has changed. */
+  message(message: Message): void {
+    const entry = this.#entry(message.channelId);
+    entry.count = Math.max(entry.count, message.count);
+    if (message.fromId === this.#me) this.#read(entry, message.seq, message.count);
+    this.#last(entry, message);
+    this.#change(entry);
+  }
+
+  /** Takes how many messages the log holds. */
+  counted(id: string, count: number): void {
+    const entry = this.#entry(id);
+    entry.count = Math.max(entry.count, count);
+    this.#change(entry);
+  }
+
+  /** Moves the read cursor forward, to a message with this seq and count, and says whether it moved. */
+  read(id: string, seq: number, count: number): boolean {
+    const entry = this.#entry(id);
+    const moved = seq > entry.readSeq;
+    this.#read(entry, seq, count);
+    this.#change(entry);
+    return moved;
+  }
+
+  /** Forgets all numbers of a channel whose log was replaced. */
+  replaced(id: string): void {
+    this.#entries.delete(id);
+    this.add(id);
+  }
+
+  /** Marks a channel as no longer followed, or with an empty reason as followed again. */
+  lose(id: string, reason: string): void {
+    const entry = this.#entry(id);
+    entry.lost = reason;
+    entry.lostAt = this.#surroundings.now();
+    this.#change(entry);
+  }
+
+  #entry(id: string): Entry {
+    let entry = this.#entries.get(id);
+    if (!entry) {
+      entry = { id, count: 0, readSeq: 0, readCount: 0, last: undefined, lost: "", lostAt: 0, opened: 0, view: null };
+      this.#entries.set(id, entry);
+    }
+    return entry;
+  }
+
+  #read(entry: Entry, seq: number, count: number): void {
+    entry.readSeq = Math.max(entry.readSeq, seq);
+    entry.readCount = Math.max(entry.readCount, count);
+  }
+
+  #last(entry: Entry, message: Message | undefined): void {
+    if (!message) return;
+    const newer = !entry.last || message.seq > entry.last.seq;
+    if (newer || (message.seq === entry.last?.seq && message.changedSeq > entry.last.changedSeq)) entry.last = message;
+  }
+
+  #change(entry: Entry): void {
+    entry.view = null;
+    if (this.#dirty) return;
+    this.#dirty = true;
+    this.#surroundings.frame(() => {
+      this.#dirty = false;
+      const sorted = this.#sorted();
+      this.list.value = sorted.map(view);
+      this.unread.value = sorted.reduce((sum, e) => sum + unread(e), 0);
+    });
+  }
+
+  #sorted(): Entry[] {
+    const time = (e: Entry) => e.last?.time.getTime() ?? e.opened;
+    return [...this.#entries.values()].sort((a, b) => time(b) - time(a) || (a.id < b.id ? -1 : 1));
+  }
+}
+
+function unread(entry: Entry): number {
+  return entry.lost ? 0 : Math.max(0, entry.count - entry.readCount);
+}
+
+function view(entry: Entry): ChannelView {
+  entry.view ??= { id: entry.id, unread: unread(entry), last: entry.last, lost: entry.lost };
+  return entry.view;
+}

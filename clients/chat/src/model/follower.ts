@@ -1,0 +1,114 @@
+import { signal } from "@preact/signals";
+import { aborted, type ChatClient, type ChatSubscription, type Event, failure, type StateChange } from "./types";
+
+/** Connection is how the one stream stands. */
+export interface Connection {
+  readonly state: StateChange["state"];
+  /** Why it waits or has ended; empty otherwise. */
+  readonly reason: string;
+  /** When the wait is over, milliseconds since 1970; 0 unless it waits. */
+  readonly until: number;
+  /** Whether it has ended because the server refused the token. */
+  readonly token: boolean;
+}
+
+/** What a follower tells. */
+export interface FollowerEvents {
+  event(event: Event): void;
+  /** The server does not let the user follow the channel. */
+  refused(channelId: string, why: string): void;
+}
+
+/**
+ * Follower keeps one subscription to all channels. Where the server refuses some of them from the start it leaves those
+ * out and begins again.
+ */
+export class Follower {
+  readonly connection = signal<Connection>({ state: "connecting", reason: "", until: 0, token: false });
+
+  readonly #client: ChatClient;
+  readonly #signal: AbortSignal;
+  readonly #now: () => number;
+  readonly #events: FollowerEvents;
+  readonly #wanted = new Set<string>();
+  #subscription: ChatSubscription | null = null;
+
+  constructor(client: ChatClient, signal: AbortSignal, now: () => number, events: FollowerEvents) {
+    this.#client = client;
+    this.#signal = signal;
+    this.#now = now;
+    this.#events = events;
+  }
+
+  /** Follows the channels until the signal aborts or the server refuses for good. It resolves then. */
+  async run(channelIds: readonly string[]): Promise<void> {
+    for (const id of channelIds) this.#wanted.add(id);
+    while (!this.#signal.aborted && (await this.#follow())) {}
+  }
+
+  /** Follows one more channel. What the server refuses is told by refused. */
+  async add(channelId: string): Promise<void> {
+    if (this.#wanted.has(channelId)) return;
+    this.#wanted.add(channelId);
+    try {
+      await this.#subscription?.add(channelId);
+    } catch (cause) {
+      if (aborted(this.#signal)) return;
+      this.#refuse(channelId, failure(cause).text);
+    }
+  }
+
+  /** Follows a channel no more, as the stream has lost it. */
+  drop(channelId: string): void {
+    this.#wanted.delete(channelId);
+  }
+
+  async #follow(): Promise<boolean> {
+    const asked = [...this.#wanted];
+    const subscription = this.#client.subscribe(asked, (change) => this.#state(change));
+    const close = () => subscription.close();
+    this.#subscription = subscription;
+    this.#signal.addEventListener("abort", close);
+    try {
+      for (;;) this.#events.event(await subscription.next());
+    } catch (cause) {
+      if (aborted(this.#signal)) return false;
+      const why = failure(cause);
+      const index = /^channels\[(\d+)\]/.exec(why.field)?.[1];
+      const refused = index === undefined ? why.channels : [asked[Number(index)] ?? ""];
+      const known = refused.filter((id) => this.#wanted.has(id));
+      if (why.token || known.length === 0) {
+        this.#end(why.text, why.token);
+        return false;
+      }
+      for (const id of known) this.#refuse(id, why.text);
+      return true;
+    } finally {
+      this.#signal.removeEventListener("abort", close);
+      this.#subscription = null;
+      subscription.close();
+    }
+  }
+
+  /** Shows that the connection has ended, for a reason that came from elsewhere than the stream. */
+  #end(reason: string, token: boolean): void {
+    this.connection.value = { state: "ended", reason, until: 0, token };
+  }
+
+  /** Ends, as the server refused the token. */
+  refuseToken(reason: string): void {
+    this.#end(reason, true);
+  }
+
+  #refuse(channelId: string, why: string): void {
+    this.#wanted.delete(channelId);
+    this.#events.refused(channelId, why);
+  }
+
+  #state(change: StateChange): void {
+    if (change.state === "ended" || this.connection.value.token) return; // told by the subscription's error
+    const until = change.state === "waiting" ? this.#now() + (change.wait ?? 0) : 0;
+    const reason = change.error ? failure(change.error).text : "";
+    this.connection.value = { state: change.state, reason, until, token: false };
+  }
+}

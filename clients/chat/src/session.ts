@@ -1,0 +1,131 @@
+import { effect, signal } from "@preact/signals";
+import { connect } from "./connect";
+import { endpoint } from "./endpoint";
+import { Chat } from "./model/chat";
+import type { Surroundings } from "./model/types";
+import { channelFragment, readFragment, subject } from "./token";
+
+const tokenKey = "parley.token";
+
+/** The chat of the token at hand; null while there is none that names a user. */
+export const chat = signal<Chat | null>(null);
+
+/** Why a token is asked for; empty if there is simply none yet. */
+export const tokenReason = signal("");
+
+let address: Promise<string> | null = null;
+const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
+
+/** Begins with the token of the address bar, or of this tab before its reload, and follows the address bar from then on. */
+export function begin(): void {
+  addEventListener("hashchange", fromAddress);
+  addEventListener("popstate", fromAddress);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) void chat.value?.refresh();
+  });
+  tabs?.addEventListener("message", ({ data }) => {
+    const { user, channelId, seq, count } = data as { user: string; channelId: string; seq: number; count: number };
+    if (user === chat.value?.me) chat.value.readElsewhere(channelId, seq, count);
+  });
+  effect(() => {
+    const unread = chat.value?.channels.unread.value ?? 0;
+    const name = chat.value?.open.value?.id;
+    document.title = `${unread > 0 ? `(${unread}) ` : ""}${name ? `${name} · ` : ""}Parley`;
+  });
+  const kept = stored(sessionStorage, tokenKey);
+  if (!fromAddress() && kept) signIn(kept);
+}
+
+/** Uses a token from now on. It says whether the token names a user; if not, nothing changes but the reason shown. */
+export function signIn(token: string): boolean {
+  const user = subject(token);
+  if (user === null) {
+    tokenReason.value = "That is not a token: it names no user.";
+    return false;
+  }
+  store(sessionStorage, tokenKey, token);
+  tokenReason.value = "";
+  const open = chat.value?.open.value?.id ?? readFragment(location.hash).channel;
+  chat.value?.close();
+  chat.value = null;
+  address ??= endpoint({
+    location,
+    fetch: (url, init) => fetch(url, init),
+    random: () => crypto.getRandomValues(new Uint32Array(1))[0]?.toString(36) ?? "0",
+  });
+  void address.then((at) => {
+    const next = new Chat(connect(at, token), user, surroundings(user));
+    chat.value = next;
+    if (open) next.show(open);
+    void next.start();
+  });
+  return true;
+}
+
+/** Begins anew with the token at hand. */
+export function signInAgain(): void {
+  signIn(stored(sessionStorage, tokenKey) ?? "");
+}
+
+/** Opens a channel, or with null the list, as a step of the browser's history. */
+export function go(channel: string | null): void {
+  if (chat.value?.open.value?.id === channel) return;
+  history.pushState(null, "", location.pathname + location.search + channelFragment(channel));
+  chat.value?.show(channel);
+}
+
+// Says whether the address held a token.
+function fromAddress(): boolean {
+  const { token, channel } = readFragment(location.hash);
+  if (token) {
+    history.replaceState(null, "", location.pathname + location.search + channelFragment(channel));
+    return signIn(token);
+  }
+  chat.value?.show(channel);
+  return false;
+}
+
+function surroundings(user: string): Surroundings {
+  return {
+    now: () => Date.now(),
+    frame,
+    after: (ms, callback) => {
+      const timer = setTimeout(callback, ms);
+      return () => clearTimeout(timer);
+    },
+    read: (channelId, seq, count) => tabs?.postMessage({ user, channelId, seq, count }),
+    storage: place(),
+  };
+}
+
+// A hidden page draws no frames, but its title still counts what is unread.
+function frame(callback: () => void): void {
+  if (document.hidden) setTimeout(callback, 100);
+  else requestAnimationFrame(callback);
+}
+
+function place(): Storage | null {
+  try {
+    return localStorage;
+  } catch {
+    return null; // forbidden by the browser's settings
+  }
+}
+
+/** Reads what the browser keeps under a key; null where there is nothing, or the browser keeps nothing. */
+export function stored(storage: Storage, key: string): string | null {
+  try {
+    return storage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** Keeps a text under a key, where the browser lets it. */
+export function store(storage: Storage, key: string, value: string): void {
+  try {
+    storage.setItem(key, value);
+  } catch {
+    // Asked for again after a reload.
+  }
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// asBot makes the test's own program the bot: a process to kill, built with the race detector.
+const asBot = "PARLEY_EXAMPLE_BOT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asBot) != "" {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// room is a server, a user of it who asks, and the file in which the bot keeps its place.
+type room struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the test's
+	server *servertest.Server
+	user   *parley.Client
+	state  string
+}
+
+func newRoom(t *testing.T) *room {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	r := &room{t: t, ctx: ctx, server: servertest.Dev(t), state: filepath.Join(t.TempDir(), "position.json")}
+	user, err := parley.New(r.server.URL, parley.WithToken(r.server.Mint("ann", "send", "subscribe", "history")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(user.Close)
+	r.user = user
+	return r
+}
+
+// start starts the bot. The function that it gives kills it.
+func (r *room) start() (kill func()) {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0], "--channel", "room", "--state", r.state)
+	cmd.Env = append(os.Environ(), asBot+"=1", "PARLEY_ADDR="+r.server.URL,
+		"PARLEY_TOKEN="+r.server.Mint("bot", "send", "subscribe"))
+	cmd.Stderr = r.t.Output()
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	r.t.Cleanup(kill)
+	return kill
+}
+
+// ready waits until the bot has noted a place.
+func (r *room) ready() {
+	r.t.Helper()
+	for r.ctx.Err() == nil {
+		if _, err := os.Stat(r.state); err == nil {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	r.t.Fatal("the bot is not ready in time")
+}
+
+// ask sends and gives the message's id.
+func (r *room) ask(text string) string {
+	r.t.Helper()
+	receipt, err := r.user.Send(r.ctx, "room", text)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return receipt.MsgID
+}
+
+// answers waits until the bot has said "end" to an "!echo end" that it asks now, and gives all that the bot said before that:
+// the answers by the id of what they answer.
+func (r *room) answers() map[string][]string {
+	r.t.Helper()
+	end := r.ask("!echo end")
+	sub := r.user.Subscribe(r.ctx, parley.FromStart("room"))
+	defer sub.Close()
+	said := make(map[string][]string)
+	for event, err := range sub.Events() {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if event.Kind != parley.EventSent || event.Message.GetFromId() != "bot" {
+			continue
+		}
+		question := event.Message.GetMetadata()["reply_to"]
+		if question == end {
+			break
+		}
+		said[question] = append(said[question], event.Message.GetContent())
+	}
+	return said
+}
+
+func TestBotAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	r.ask("!echo before the bot was there")
+	r.start()
+	r.ready()
+	want := map[string][]string{
+		r.ask("!help"):             {help},
+		r.ask("!echo"):             {help},
+		r.ask("!echo !echo !help"): {"!echo !help"},
+	}
+	clock := r.ask(" !time ")
+	r.ask("hello")
+	r.ask("!timetable")
+	got := r.answers()
+	if said := got[clock]; len(said) != 1 || !strings.HasPrefix(said[0], "It is ") {
+		t.Errorf("!time is answered with %q", said)
+	}
+	delete(got, clock)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+}
+
+// TestBotIsKilled kills the bot, and restarts the server, while it is asked.
+func TestBotIsKilled(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	kill := r.start()
+	r.ready()
+	want := make(map[string][]string)
+	for i := range 60 {
+		text := fmt.Sprint("question ", i)
+		want[r.ask("!echo "+text)] = []string{text}
+		switch {
+		case i == 30:
+			r.server.Stop()
+			r.server.Start()
+		case i%10 == 5:
+			kill()
+		case i%10 == 8:
+			kill = r.start()
+		}
+	}
+	if diff := cmp.Diff(want, r.answers()); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+}
+
+// TestBotLosesItsPlace gives the bot an older place than it had, as where it dies before it noted one: what it answered is
+// asked again, and no answer is stored twice.
+func TestBotLosesItsPlace(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	kill := r.start()
+	r.ready()
+	place, err := os.ReadFile(r.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := r.ask("!time")
+	want := map[string][]string{r.ask("!echo one"): {"one"}}
+	first := r.answers()
+	want[clock] = first[clock]
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Fatalf("answers (-want +got):\n%s", diff)
+	}
+	kill()
+	if err := os.WriteFile(r.state, place, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start() // From now on !time has another answer.
+	second := r.answers()
+	for id, said := range second {
+		if said[0] == "end" {
+			delete(second, id) // What ended the first look.
+		}
+	}
+	if diff := cmp.Diff(want, second); diff != "" {
+		t.Errorf("answers after it was started again (-want +got):\n%s", diff)
+	}
+}
+
+// TestBotSaysWhatIsWrong gives it what it can't work with: it ends, and says so.
+func TestBotSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	other := filepath.Join(t.TempDir(), "other.json")
+	for path, content := range map[string]string{broken: `{"channel`, other: `{"channel_id": "kitchen", "seq": 7}`} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := r.server.Mint("bot", "send", "subscribe")
+	for name, c := range map[string]struct{ token, state, want string }{
+		"no token":             {"", r.state, "--token"},
+		"not a token":          {"abc", r.state, "read the token"},
+		"a token that may not": {r.server.Mint("bot", "send"), r.state, "CAPABILITY_MISSING"},
+		"a broken file":        {good, broken, "broken.json"},
+		"another channel's":    {good, other, "kitchen"},
+	} {
+		cmd := exec.CommandContext(r.ctx, os.Args[0], "--channel", "room", "--state", c.state)
+		cmd.Env = append(os.Environ(), asBot+"=1", "PARLEY_ADDR="+r.server.URL)
+		if c.token != "" {
+			cmd.Env = append(cmd.Env, "PARLEY_TOKEN="+c.token)
+		}
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v, output %q, want %q", name, err, out, c.want)
+		}
+	}
+}

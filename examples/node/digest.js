@@ -1,0 +1,84 @@
+#!/usr/bin/env node
+// Counts who wrote how many words in a channel: over its whole history, and then live until it is interrupted.
+//
+//   PARLEY_TOKEN=$(cat data/dev-token) node examples/node/digest.js general
+import { Client, live } from "@parleyhq/sdk";
+
+const [channel = "general"] = process.argv.slice(2);
+const { PARLEY_ADDR = "http://127.0.0.1:8080", PARLEY_TOKEN } = process.env;
+if (!PARLEY_TOKEN) {
+  console.error("digest: set PARLEY_TOKEN; parleyd dev writes one to data/dev-token");
+  process.exit(2);
+}
+
+const client = new Client(PARLEY_ADDR, {
+  token: PARLEY_TOKEN,
+  log: (level, message) => level !== "debug" && console.error(`digest: ${message}`),
+});
+
+/** The messages as they are now, by id. Of two copies of one the later is right, in whatever order they come. */
+const messages = new Map();
+
+function note(message) {
+  const known = messages.get(message.msgId);
+  if (known === undefined || known.changedSeq < message.changedSeq) {
+    messages.set(message.msgId, message);
+  }
+}
+
+async function load() {
+  for await (const message of client.history(channel, { afterSeq: 0, pageSize: 1000 })) {
+    note(message);
+  }
+}
+
+function digest() {
+  const users = new Map();
+  for (const { fromId, content } of messages.values()) {
+    const user = users.get(fromId) ?? { words: 0, messages: 0 };
+    user.words += content.split(/\s+/).filter(Boolean).length; // A recalled message has no content.
+    user.messages += 1;
+    users.set(fromId, user);
+  }
+  const order = [...users].sort(([a, x], [b, y]) => y.words - x.words || (a < b ? -1 : 1));
+  return order.map(([name, user]) => `${name}: ${user.words} words in ${user.messages} messages`).join("\n");
+}
+
+// What is sent while the history loads waits in the subscription, so nothing falls between the two; what is in both counts
+// once, by its id.
+const subscription = client.subscribe([live(channel)]);
+process.once("SIGINT", () => subscription.close());
+process.once("SIGTERM", () => subscription.close());
+
+let loaded = false;
+try {
+  for await (const event of subscription) {
+    switch (event.kind) {
+      case "channel_state": // Comes again after each reconnect, when the subscription itself brings what was missed.
+        if (!loaded) {
+          await load();
+          loaded = true;
+          console.log(`${digest()}\nfollowing ${channel}`);
+        }
+        break;
+      case "gap":
+        messages.clear();
+        await load();
+        break;
+      case "lost":
+        throw new Error(`no member of ${channel} any more`);
+      case "sent":
+      case "edited":
+      case "recalled":
+        note(event.message);
+        console.log(`${event.message.fromId} ${event.kind}: ${event.message.content}`);
+        break;
+    }
+  }
+  console.log(`\n${digest()}`);
+} catch (error) {
+  console.error(`digest: ${error.message}`);
+  process.exitCode = 1;
+} finally {
+  client.close();
+}

@@ -1,0 +1,29 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { replay } from "../../clients/chat/e2e/rig/day.ts";
+import { test } from "../../clients/chat/e2e/rig/test.ts";
+
+// The main job on real input, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory of IRC logs, DAY begins the name of
+// one of them.
+const { DATA = "data/irc", DAY = "2013-05-19", SPEED = "60" } = process.env;
+
+test.use({ faults: true });
+
+test(`the day ${DAY} at ${SPEED} times its speed`, async ({ room, enter }, testInfo) => {
+  const name = readdirSync(DATA).find((entry) => entry.startsWith(DAY) && entry.endsWith(".raw.txt"));
+  if (name === undefined) {
+    throw new Error(`no log in ${DATA} has a name like ${DAY}*.raw.txt`);
+  }
+  const [live, back] = await Promise.all([enter("watcher"), enter("reader")]);
+  const began = Date.now();
+  await replay(room, live, back, {
+    file: join(DATA, name),
+    speed: Number(SPEED),
+    tell: async (moment, text) => {
+      console.log(`${((Date.now() - began) / 1000).toFixed(1).padStart(7)} s  ${text}`);
+      for (const [tab, chat] of Object.entries({ live, back })) {
+        await chat.page.screenshot({ path: testInfo.outputPath(`${moment}-${tab}.png`) });
+      }
+    },
+  });
+});

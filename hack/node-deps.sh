@@ -1,0 +1,17 @@
+#!/bin/sh
+# Sets up what everything in TypeScript needs: the packages of package-lock.json in node_modules, and the built SDK in
+# sdk/ts/dist, which the page, the examples and the conformance tests run. Packages that are there are left alone, so a
+# second run needs no network. Node itself must be on the PATH.
+set -eu
+cd "$(dirname "$0")/.."
+
+if ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)' 2>/dev/null; then
+	echo "node-deps: Node 20 or newer must be on the PATH, with npm" >&2
+	exit 1
+fi
+# npm writes its own lockfile last.
+if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
+	npm ci --no-audit --no-fund --loglevel=error
+	touch node_modules/.package-lock.json
+fi
+npm run --silent --loglevel=error build -w sdk/ts

@@ -1,0 +1,437 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// listResult is the key under which an action that gives a list keeps it.
+const listResult = "\x00list"
+
+// agentOps are the commands of sdk/conformance/PROTOCOL.md that steps may give.
+var agentOps = []string{
+	"newClient", "closeClient", "tokenCalls", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
+	"createChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take", "position", "states", "add",
+	"remove", "closeSub",
+}
+
+func knownAction(name string) bool {
+	return actions[name] != nil || blockNames[name] || slices.Contains(agentOps, name)
+}
+
+// blocks are steps that hold steps.
+var blocks map[string]func(ctx context.Context, r *run, s step, vars scope) error
+
+var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": true}
+
+// actions are the steps that the driver does itself.
+var actions map[string]func(ctx context.Context, r *run, args any) (reply, error)
+
+func init() { //nolint:gochecknoinits // the tables and what is in them need each other
+	blocks = map[string]func(ctx context.Context, r *run, s step, vars scope) error{
+		"parallel": parallel, "repeat": repeat, "events": events,
+	}
+	actions = map[string]func(ctx context.Context, r *run, args any) (reply, error){
+		"await": await, "cancel": cancelCommand, "fault": setFault, "heal": heal, "net": netFault, "server": serverFault,
+		"requests": requests, "forget": forget, "entries": entries, "quiet": quiet, "log": readLog, "write": write,
+		"check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
+	}
+}
+
+// parallel does lists of steps side by side.
+func parallel(ctx context.Context, r *run, s step, vars scope) error {
+	var mu sync.Mutex
+	var all error
+	var work sync.WaitGroup
+	for _, n := range s.args.Content {
+		steps, err := parseSteps(n)
+		if err != nil {
+			return err
+		}
+		work.Go(func() {
+			if err := r.steps(ctx, steps, vars); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all = errors.Join(all, err)
+			}
+		})
+	}
+	work.Wait()
+	if all != nil {
+		return located{all}
+	}
+	return nil
+}
+
+// repeat does steps again and again, or side by side, with the number, from 1, in a variable.
+func repeat(ctx context.Context, r *run, s step, vars scope) error {
+	var args struct {
+		Times    int       `yaml:"times"`
+		As       string    `yaml:"as"`
+		Parallel bool      `yaml:"parallel"`
+		Steps    yaml.Node `yaml:"steps"`
+	}
+	if err := s.args.Decode(&args); err != nil {
+		return err
+	}
+	steps, err := parseSteps(&args.Steps)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, args.Times)
+	var work sync.WaitGroup
+	for i := range args.Times {
+		inner := maps.Clone(vars)
+		if inner == nil {
+			inner = make(scope)
+		}
+		inner[args.As] = i + 1
+		if !args.Parallel {
+			if err := r.steps(ctx, steps, inner); err != nil {
+				return err
+			}
+			continue
+		}
+		work.Go(func() { errs[i] = r.steps(ctx, steps, inner) })
+	}
+	work.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return located{err}
+	}
+	return nil
+}
+
+// events takes one event after another from a subscription, and compares. A channel's state that is not wanted is passed
+// over: there is one after each reconnect.
+func events(ctx context.Context, r *run, s step, vars scope) error {
+	sub := s.args.Value
+	for _, want := range s.mods.Want.Content {
+		w, err := value(want, r.lookup(vars))
+		if err != nil {
+			return err
+		}
+		wanted, _ := w.(map[string]any)
+		for {
+			e, err := r.takeOne(ctx, sub, stepLimit)
+			if err != nil {
+				return err
+			}
+			if e == nil {
+				return fmt.Errorf("no event came, want %s", show(w))
+			}
+			if e["kind"] == "channel_state" && wanted["kind"] != "channel_state" {
+				continue
+			}
+			if err := match(w, e); err != nil {
+				return fmt.Errorf("the event's %w\n%s", err, show(e))
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// takeOne takes an event, nil if none comes in time.
+func (r *run) takeOne(ctx context.Context, sub string, limit time.Duration) (map[string]any, error) {
+	taken, err := r.take(ctx, sub, 1, limit)
+	if err != nil || len(taken) == 0 {
+		return nil, err
+	}
+	return taken[0], nil
+}
+
+func (r *run) take(ctx context.Context, sub string, count int, limit time.Duration) ([]map[string]any, error) {
+	c, err := r.agent.begin("take", map[string]any{"sub": sub, "count": count, "timeoutMs": limit.Milliseconds()})
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.finish(ctx, &begun{command: c, op: "take", args: map[string]any{"sub": sub}})
+	if err != nil {
+		return nil, err
+	}
+	if got.Error != nil {
+		return nil, fmt.Errorf("subscription %s: %s", sub, show(got.Error))
+	}
+	list, _ := got.Result["events"].([]any)
+	all := make([]map[string]any, len(list))
+	for i, e := range list {
+		all[i], _ = e.(map[string]any)
+	}
+	return all, nil
+}
+
+// field gives an argument of a type, and its zero value where it is absent.
+func field[T any](args any, name string) (T, error) {
+	var zero T
+	in, ok := args.(map[string]any)
+	if !ok {
+		return zero, errors.New("want a map of arguments")
+	}
+	v, ok := in[name]
+	if !ok {
+		return zero, nil
+	}
+	typed, ok := v.(T)
+	if !ok {
+		return zero, fmt.Errorf("%s is %s", name, show(v))
+	}
+	return typed, nil
+}
+
+// entries takes events until the channel's entries first to last have come, each once and in order.
+func entries(ctx context.Context, r *run, args any) (reply, error) {
+	sub, err1 := field[string](args, "sub")
+	channel, err2 := field[string](args, "channelId")
+	first, err3 := field[int](args, "first")
+	last, err4 := field[int](args, "last")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return reply{}, err
+	}
+	for want := first; want <= last; {
+		taken, err := r.take(ctx, sub, min(last-want+1, 50), stepLimit/3)
+		if err != nil {
+			return reply{}, err
+		}
+		if len(taken) == 0 {
+			return reply{}, fmt.Errorf("entry %d does not come", want)
+		}
+		for _, e := range taken {
+			if e["channelId"] != channel || e["kind"] == "channel_state" || e["kind"] == "typing" {
+				continue
+			}
+			if n, _ := number(e["seq"]); e["kind"] == "gap" || int(n) != want {
+				return reply{}, fmt.Errorf("want entry %d, got %s", want, show(e))
+			}
+			want++
+		}
+	}
+	return reply{}, nil
+}
+
+// quiet fails if an event other than a state comes within a time.
+func quiet(ctx context.Context, r *run, args any) (reply, error) {
+	sub, err1 := field[string](args, "sub")
+	ms, err2 := field[int](args, "forMs")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	until := time.Now().Add(time.Duration(ms) * time.Millisecond)
+	for left := time.Until(until); left > 0; left = time.Until(until) {
+		e, err := r.takeOne(ctx, sub, left)
+		if err != nil {
+			return reply{}, err
+		}
+		if e != nil && e["kind"] != "channel_state" {
+			return reply{}, fmt.Errorf("an event came: %s", show(e))
+		}
+	}
+	return reply{}, nil
+}
+
+func (r *run) begunAs(name any) (*begun, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text, _ := name.(string)
+	if b := r.begun[text]; b != nil {
+		return b, nil
+	}
+	return nil, fmt.Errorf("no command was begun as %v", name)
+}
+
+// await gives what came of a command that was begun.
+func await(ctx context.Context, r *run, args any) (reply, error) {
+	b, err := r.begunAs(args)
+	if err != nil {
+		return reply{}, err
+	}
+	return r.finish(ctx, b)
+}
+
+func cancelCommand(ctx context.Context, r *run, args any) (reply, error) {
+	b, err := r.begunAs(args)
+	if err != nil {
+		return reply{}, err
+	}
+	return r.agent.call(ctx, "cancel", map[string]any{"call": b.command.id})
+}
+
+func setFault(_ context.Context, r *run, args any) (reply, error) { return reply{}, r.faults.add(args) }
+
+func heal(_ context.Context, r *run, _ any) (reply, error) {
+	r.faults.heal()
+	return reply{}, nil
+}
+
+// netFault does something to the connections of a node, or of all.
+func netFault(_ context.Context, r *run, args any) (reply, error) {
+	do, err1 := field[string](args, "do")
+	name, err2 := field[string](args, "node")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	targets := r.nodes
+	if name != "" {
+		n := r.node(name)
+		if n == nil {
+			return reply{}, fmt.Errorf("no node %q", name)
+		}
+		targets = []*node{n}
+	}
+	for _, n := range targets {
+		switch do {
+		case "cut": // all connections, and refuse new ones
+			n.wire.Cut()
+		case "break": // all connections, once
+			n.wire.Cut()
+			n.wire.Restore()
+		case "stall": // let no byte pass
+			n.wire.Stall()
+		case "heal":
+			n.wire.Heal()
+		default:
+			return reply{}, fmt.Errorf("unknown fault of the net %q", do)
+		}
+	}
+	return reply{}, nil
+}
+
+// serverFault does something to a server process.
+func serverFault(ctx context.Context, r *run, args any) (reply, error) {
+	do, err := field[string](args, "do")
+	if err != nil {
+		return reply{}, err
+	}
+	name, err := field[string](args, "node")
+	if err != nil {
+		return reply{}, err
+	}
+	m := r.backend.machines[0]
+	if name != "" {
+		i := slices.IndexFunc(r.nodes, func(n *node) bool { return n.name == name })
+		if i < 0 || i >= len(r.backend.machines) {
+			return reply{}, fmt.Errorf("no server behind node %q", name)
+		}
+		m = r.backend.machines[i]
+	}
+	switch do {
+	case "kill":
+		m.Kill()
+	case "start":
+		err = m.Restart(ctx)
+	case "restart":
+		m.Kill()
+		err = m.Restart(ctx)
+	case "term":
+		err = m.Term(ctx)
+	case "stop":
+		err = m.Stop()
+	case "cont":
+		err = m.Cont()
+	case "restored":
+		err = r.backend.restored(ctx)
+	default:
+		err = fmt.Errorf("unknown fault of a server %q", do)
+	}
+	return reply{}, err
+}
+
+// requests gives the calls of a procedure that reached the nodes.
+func requests(_ context.Context, r *run, args any) (reply, error) {
+	of, err1 := field[string](args, "of")
+	name, err2 := field[string](args, "node")
+	return reply{Result: map[string]any{listResult: r.calls.of(of, name)}}, errors.Join(err1, err2)
+}
+
+func forget(_ context.Context, r *run, _ any) (reply, error) {
+	r.calls.forget()
+	return reply{}, nil
+}
+
+// pause lets time pass in which the program does nothing: that is what is tried, nothing is waited for.
+func pause(ctx context.Context, _ *run, args any) (reply, error) {
+	ms, err := field[int](args, "ms")
+	if err != nil {
+		return reply{}, err
+	}
+	select {
+	case <-time.After(time.Duration(ms) * time.Millisecond):
+		return reply{}, nil
+	case <-ctx.Done():
+		return reply{}, ctx.Err()
+	}
+}
+
+// longBatch is a sendBatch of count messages, and manyMembers an addMembers of count users.
+func longBatch(ctx context.Context, r *run, args any) (reply, error) {
+	return r.many(ctx, "sendBatch", "messages", args, func(i int, channel string) any {
+		return map[string]any{"channelId": channel, "content": fmt.Sprintf("message %d", i)}
+	})
+}
+
+func manyMembers(ctx context.Context, r *run, args any) (reply, error) {
+	return r.many(ctx, "addMembers", "userIds", args, func(i int, _ string) any { return fmt.Sprintf("user-%d", i) })
+}
+
+func (r *run) many(ctx context.Context, op, key string, args any, item func(i int, channel string) any) (reply, error) {
+	client, err1 := field[string](args, "client")
+	channel, err2 := field[string](args, "channelId")
+	count, err3 := field[int](args, "count")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return reply{}, err
+	}
+	items := make([]any, count)
+	for i := range items {
+		items[i] = item(i+1, channel)
+	}
+	full := map[string]any{"client": client, "channelId": channel, key: items}
+	c, err := r.agent.begin(op, full)
+	if err != nil {
+		return reply{}, err
+	}
+	return r.finish(ctx, &begun{command: c, op: op, args: full, at: time.Now()})
+}
+
+// waits looks at how long a subscription said that it waits: the n-th time at most the n-th bound, later the last one, and
+// of the times with the last bound some in its lower and some in its upper half.
+func waits(ctx context.Context, r *run, args any) (reply, error) {
+	sub, err1 := field[string](args, "sub")
+	bounds, err2 := field[[]any](args, "boundsMs")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	got, err := r.agent.call(ctx, "states", map[string]any{"sub": sub})
+	if err != nil {
+		return reply{}, err
+	}
+	states, _ := got.Result["states"].([]any)
+	n, low, high := 0, 0, 0
+	for _, s := range states {
+		state, _ := s.(map[string]any)
+		if state["state"] != "waiting" {
+			continue
+		}
+		wait, _ := number(state["waitMs"])
+		bound, _ := number(bounds[min(n, len(bounds)-1)])
+		switch {
+		case wait < 0 || wait > bound:
+			return reply{}, fmt.Errorf("wait %d is %g ms, and its bound %g ms", n+1, wait, bound)
+		case n < len(bounds)-1:
+		case wait > bound/2:
+			high++
+		default:
+			low++
+		}
+		n++
+	}
+	if low < 3 || high < 3 {
+		return reply{}, fmt.Errorf("of the last bound's waits %d are in its lower half and %d in its upper half", low, high)
+	}
+	return reply{}, nil
+}

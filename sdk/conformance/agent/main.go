@@ -1,0 +1,172 @@
+// Command agent is the Go SDK's agent for the conformance scenarios: it reads commands from stdin, calls the SDK, and
+// writes what came of it to stdout. sdk/conformance/PROTOCOL.md says how.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+func main() {
+	a := &agent{
+		log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		out:     json.NewEncoder(os.Stdout),
+		clients: make(map[string]*client), subs: make(map[string]*subscription),
+		calls: make(map[int64]context.CancelFunc),
+	}
+	if err := a.serve(context.Background(), os.Stdin); err != nil { //nolint:forbidigo // main owns the process
+		a.log.Error("the agent ends", "error", err)
+		os.Exit(1)
+	}
+}
+
+// agent holds what the driver has made. Safe for concurrent use.
+type agent struct {
+	log *slog.Logger
+	// running are the commands under way.
+	running sync.WaitGroup
+
+	writing sync.Mutex // guards out
+	out     *json.Encoder
+
+	mu      sync.Mutex // guards what follows
+	clients map[string]*client
+	subs    map[string]*subscription
+	calls   map[int64]context.CancelFunc
+}
+
+// command is one line from the driver.
+type command struct {
+	ID   int64     `json:"id"`
+	Op   string    `json:"op"`
+	Args arguments `json:"args"`
+}
+
+// answer is one line to the driver.
+type answer struct {
+	ID     int64    `json:"id"`
+	Result any      `json:"result,omitempty"`
+	Error  *failure `json:"error,omitempty"`
+}
+
+// serve answers commands until the input ends, and then closes what is open.
+func (a *agent) serve(ctx context.Context, in io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			a.answer(answer{ID: c.ID, Error: ownFailure(fmt.Errorf("read a command: %w", err))})
+			continue
+		}
+		// Known before the next line is read, which may cancel it.
+		callCtx, end := context.WithCancel(ctx)
+		a.mu.Lock()
+		a.calls[c.ID] = end
+		a.mu.Unlock()
+		a.running.Go(func() { a.run(callCtx, end, c) })
+	}
+	cancel()
+	a.running.Wait()
+	for _, s := range a.subs {
+		s.Close()
+	}
+	for _, c := range a.clients {
+		c.Close()
+	}
+	return lines.Err()
+}
+
+func (a *agent) run(ctx context.Context, end context.CancelFunc, c command) {
+	result, err := a.do(ctx, c)
+	said := answer{ID: c.ID, Result: result}
+	if err == nil && result == nil {
+		said.Result = struct{}{}
+	}
+	if err != nil {
+		said.Error = toFailure(ctx, err)
+	}
+	end()
+	a.mu.Lock()
+	delete(a.calls, c.ID)
+	a.mu.Unlock()
+	a.answer(said)
+}
+
+func (a *agent) answer(said answer) {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	if err := a.out.Encode(said); err != nil {
+		a.log.Error("write an answer", "error", err)
+	}
+}
+
+// errAgent is the agent's own trouble, not the SDK's.
+var errAgent = errors.New("agent")
+
+// do gives the result of a command, and what came before an error together with it.
+func (a *agent) do(ctx context.Context, c command) (any, error) {
+	switch c.Op {
+	case "hello":
+		return map[string]any{"sdk": "go", "protocols": []string{"connect", "grpc", "grpc-web"}}, nil
+	case "newClient":
+		return nil, a.newClient(c.Args)
+	case "cancel":
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if end := a.calls[c.Args.Call]; end != nil {
+			end()
+		}
+		return nil, nil //nolint:nilnil // an answer without a result
+	}
+	if op := subscriptionOps[c.Op]; op != nil {
+		a.mu.Lock()
+		s := a.subs[c.Args.Sub]
+		a.mu.Unlock()
+		if s == nil {
+			return nil, fmt.Errorf("%w: no subscription %q", errAgent, c.Args.Sub)
+		}
+		return op(ctx, s, c.Args)
+	}
+	a.mu.Lock()
+	cl := a.clients[c.Args.Client]
+	a.mu.Unlock()
+	if cl == nil {
+		return nil, fmt.Errorf("%w: no client %q", errAgent, c.Args.Client)
+	}
+	if c.Op == "subscribe" {
+		return nil, a.subscribe(cl, c.Args)
+	}
+	op := clientOps[c.Op]
+	if op == nil {
+		return nil, fmt.Errorf("%w: unknown op %q", errAgent, c.Op)
+	}
+	return op(ctx, cl, c.Args)
+}
+
+// subscribe begins a subscription, which lives until it is closed.
+func (a *agent) subscribe(c *client, args arguments) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.subs[args.Sub] != nil {
+		return fmt.Errorf("%w: there is a subscription %q already", errAgent, args.Sub)
+	}
+	s := new(subscription)
+	opts := []parley.SubscribeOption{parley.OnState(s.told)}
+	for _, start := range toStarts(args.Starts) {
+		opts = append(opts, start)
+	}
+	s.Subscription = c.Subscribe(context.Background(), opts...) //nolint:forbidigo // it outlives the command
+	a.subs[args.Sub] = s
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// subscription is a subscription with all the states that it was in.
+type subscription struct {
+	*parley.Subscription
+
+	mu     sync.Mutex
+	states []any
+}
+
+// told notes a new state.
+func (s *subscription) told(c parley.StateChange) {
+	entry := map[string]any{"state": c.State.String(), "waitMs": inMillis(c.Wait), "addr": c.Addr}
+	if c.Err != nil {
+		entry["error"] = toFailure(nil, c.Err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = append(s.states, entry)
+}
+
+// subscriptionOps are the commands on a subscription.
+var subscriptionOps = map[string]func(ctx context.Context, s *subscription, args arguments) (any, error){
+	"take": func(ctx context.Context, s *subscription, args arguments) (any, error) {
+		events := []any{}
+		limited, cancel := context.WithTimeout(ctx, millis(args.TimeoutMs))
+		defer cancel()
+		for range max(1, args.Count) {
+			e, err := s.Next(limited)
+			if err != nil && limited.Err() != nil && ctx.Err() == nil && s.Err() == nil {
+				break
+			}
+			if err != nil {
+				return map[string]any{"events": events}, err
+			}
+			events = append(events, fromEvent(e))
+		}
+		return map[string]any{"events": events}, nil
+	},
+	"position": func(_ context.Context, s *subscription, args arguments) (any, error) {
+		p, ok := s.Position(args.ChannelID)
+		if !ok {
+			return nil, nil //nolint:nilnil // an answer without a result
+		}
+		return map[string]any{"position": fromPosition(p)}, nil
+	},
+	"states": func(_ context.Context, s *subscription, _ arguments) (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return map[string]any{"states": append([]any{}, s.states...)}, nil
+	},
+	"add": func(ctx context.Context, s *subscription, args arguments) (any, error) {
+		return nil, s.Add(ctx, toStarts(args.Starts)...)
+	},
+	"remove": func(ctx context.Context, s *subscription, args arguments) (any, error) {
+		return nil, s.Remove(ctx, args.ChannelIDs...)
+	},
+	"closeSub": func(_ context.Context, s *subscription, _ arguments) (any, error) {
+		s.Close()
+		return nil, nil //nolint:nilnil // an answer without a result
+	},
+}

@@ -1,0 +1,136 @@
+package conformance_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// checkLog compares a log that holds nothing but messages with the receipts given for it.
+func checkLog(log []*parleyv1.Message, receipts []sent) error {
+	ids := make(map[string]bool)
+	for i, m := range log {
+		if m.GetSeq() != int64(i+1) {
+			return fmt.Errorf("place %d of the log holds seq %d", i+1, m.GetSeq())
+		}
+		if ids[m.GetClientMsgId()] {
+			return fmt.Errorf("seq %d: client_msg_id %s is stored twice", m.GetSeq(), m.GetClientMsgId())
+		}
+		ids[m.GetClientMsgId()] = true
+	}
+	told := make(map[int64]bool)
+	for _, s := range receipts {
+		if s.seq < 1 || s.seq > int64(len(log)) {
+			return fmt.Errorf("acknowledged as seq %d, but the log ends with %d", s.seq, len(log))
+		}
+		m := log[s.seq-1]
+		if m.GetMsgId() != s.id || m.GetClientMsgId() != s.clientMsg || m.GetContent() != s.content {
+			return fmt.Errorf("acknowledged as seq %d: %q (%s), but there is %q (%s)",
+				s.seq, s.content, s.clientMsg, m.GetContent(), m.GetClientMsgId())
+		}
+		told[s.seq] = true
+	}
+	if len(told) != len(log) {
+		return fmt.Errorf("the log holds %d messages, of which %d were acknowledged", len(log), len(told))
+	}
+	return checkOrder(receipts)
+}
+
+// checkOrder finds a message that stands before another one whose call was over before its own began.
+func checkOrder(receipts []sent) error {
+	ordered := slices.SortedFunc(slices.Values(receipts), func(a, b sent) int { return cmp.Compare(a.seq, b.seq) })
+	var latest sent
+	for _, s := range ordered {
+		if s.ended.Before(latest.begun) {
+			return fmt.Errorf("seq %d was acknowledged before the call of seq %d began", s.seq, latest.seq)
+		}
+		if s.begun.After(latest.begun) {
+			latest = s
+		}
+	}
+	return nil
+}
+
+// checkHanded compares a log with what a subscription from its start handed on.
+func checkHanded(log []*parleyv1.Message, channel string, events []map[string]any) error {
+	n := 0
+	for _, e := range events {
+		if e["channelId"] != channel || e["kind"] == "channel_state" || e["kind"] == "typing" {
+			continue
+		}
+		if n == len(log) {
+			return fmt.Errorf("an event beyond the log: %s", show(e))
+		}
+		m := log[n]
+		want := map[string]any{"kind": "sent", "seq": m.GetSeq(), "message": map[string]any{
+			"msgId": m.GetMsgId(), "content": m.GetContent(), "clientMsgId": m.GetClientMsgId(), "fromId": m.GetFromId(),
+		}}
+		if err := match(want, e); err != nil {
+			return fmt.Errorf("event %d: %w", n+1, err)
+		}
+		n++
+	}
+	if n != len(log) {
+		return fmt.Errorf("%d events, but the log holds %d messages", n, len(log))
+	}
+	return nil
+}
+
+// TestCheckFindsEachViolation shows that the judge can find what it is for.
+func TestCheckFindsEachViolation(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	log := func(contents ...string) []*parleyv1.Message {
+		var all []*parleyv1.Message
+		for i, c := range contents {
+			all = append(all, &parleyv1.Message{Seq: int64(i + 1), MsgId: "id " + c, ClientMsgId: "by " + c, Content: c})
+		}
+		return all
+	}
+	receipt := func(c string, seq int64, begun, ended int) sent {
+		return sent{begun: at(begun), ended: at(ended), seq: seq, id: "id " + c, clientMsg: "by " + c, content: c}
+	}
+	a, b := receipt("a", 1, 1, 2), receipt("b", 2, 3, 4)
+	for name, c := range map[string]struct {
+		log      []*parleyv1.Message
+		receipts []sent
+		ok       bool
+	}{
+		"all is well":          {log("a", "b"), []sent{b, a}, true},
+		"told twice":           {log("a", "b"), []sent{a, a, b}, true},
+		"side by side":         {log("a", "b"), []sent{receipt("a", 1, 1, 9), receipt("b", 2, 1, 9)}, true},
+		"lost":                 {log("a"), []sent{a, b}, false},
+		"stored twice":         {log("a", "b", "b"), []sent{a, b}, false},
+		"nobody's":             {log("a", "b", "c"), []sent{a, b}, false},
+		"another content":      {log("a", "c"), []sent{a, b}, false},
+		"in the wrong order":   {log("a", "b"), []sent{receipt("a", 1, 3, 4), receipt("b", 2, 1, 2)}, false},
+		"a hole in the places": {[]*parleyv1.Message{log("a")[0], {Seq: 3}}, []sent{a}, false},
+	} {
+		if err := checkLog(c.log, c.receipts); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	event := func(kind string, c string, seq int) map[string]any {
+		m := map[string]any{"msgId": "id " + c, "clientMsgId": "by " + c, "content": c}
+		return map[string]any{"kind": kind, "channelId": "room", "seq": seq, "message": m}
+	}
+	first, second := event("sent", "a", 1), event("sent", "b", 2)
+	for name, c := range map[string]struct {
+		events []map[string]any
+		ok     bool
+	}{
+		"all is well": {[]map[string]any{event("channel_state", "", 0), first, event("channel_state", "", 1), second}, true},
+		"lost":        {[]map[string]any{first}, false},
+		"twice":       {[]map[string]any{first, second, second}, false},
+		"swapped":     {[]map[string]any{second, first}, false},
+		"a gap":       {[]map[string]any{first, event("gap", "", 2)}, false},
+	} {
+		if err := checkHanded(log("a", "b"), "room", c.events); (err == nil) != c.ok {
+			t.Errorf("events: %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// fault is what happens to the next calls of a procedure.
+type fault struct {
+	// Do is what happens:
+	//   lose    the server does the call, and its answer is lost with the connection
+	//   break   the connection breaks before the server sees the call
+	//   answer  the call gets Error; with Applied after the server did it
+	//   status  the call gets the HTTP status, with ContentType and Body, as from a proxy
+	//   delay   the call waits Ms first
+	//   hold    the call waits until `heal` first
+	//   partial a SendMessages does its first Items messages; the next one gets Error, and the others that they are not done
+	//           because of it. Connect only
+	// and to a stream of Subscribe, to the entry Seq of the channel ChannelID:
+	//   skip    it is left out
+	//   twice   it comes twice
+	//   strange it becomes an event of a kind that nobody knows
+	//   end     the stream ends after it, with success and without a reason
+	//   advise  the stream ends after it with the advice to reconnect within Ms
+	Do string `json:"do"`
+	// Of is the procedure, and Node the node; any if empty.
+	Of   string `json:"of"`
+	Node string `json:"node"`
+	// Times is how many calls it happens to, 1 if 0, all if negative; After how many pass before.
+	Times int `json:"times"`
+	After int `json:"after"`
+
+	Applied     bool        `json:"applied"`
+	Error       faultyError `json:"error"`
+	Status      int         `json:"status"`
+	ContentType string      `json:"contentType"`
+	Body        string      `json:"body"`
+	Ms          float64     `json:"ms"`
+	Items       int         `json:"items"`
+	ChannelID   string      `json:"channelId"`
+	Seq         int64       `json:"seq"`
+
+	released chan struct{}
+}
+
+// faultyError is an error as the server could give it.
+type faultyError struct {
+	Code string `json:"code"`
+	// Reason is the name, or the number of one that nobody knows. Without it there is no detail.
+	Reason       any     `json:"reason"`
+	RetryAfterMs float64 `json:"retryAfterMs"`
+	Field        string  `json:"field"`
+	Limit        int64   `json:"limit"`
+	RequestID    string  `json:"requestId"`
+	Retryable    bool    `json:"retryable"`
+	Positions    []struct {
+		ChannelID string `json:"channelId"`
+		Seq       int64  `json:"seq"`
+		Epoch     string `json:"epoch"`
+	} `json:"positions"`
+}
+
+func (e *faultyError) toConnect() *connect.Error {
+	var code connect.Code
+	if err := code.UnmarshalText([]byte(e.Code)); err != nil {
+		code = connect.CodeUnknown
+	}
+	out := connect.NewError(code, fmt.Errorf("a fault of the scenario: %v", e.Reason))
+	if e.Reason == nil {
+		return out
+	}
+	d := &parleyv1.ErrorDetail{Retryable: e.Retryable, Field: e.Field, Limit: e.Limit, RequestId: e.RequestID}
+	switch r := e.Reason.(type) {
+	case float64:
+		d.Reason = parleyv1.ErrorReason(r)
+	case string:
+		d.Reason = parleyv1.ErrorReason(parleyv1.ErrorReason_value["ERROR_REASON_"+r])
+	}
+	if e.RetryAfterMs > 0 {
+		d.RetryAfter = durationpb.New(time.Duration(e.RetryAfterMs * float64(time.Millisecond)))
+	}
+	for _, p := range e.Positions {
+		d.Positions = append(d.Positions, &parleyv1.LastPosition{ChannelId: p.ChannelID, Seq: p.Seq, Epoch: p.Epoch})
+	}
+	if detail, err := connect.NewErrorDetail(d); err == nil {
+		out.AddDetail(detail)
+	}
+	return out
+}
+
+// faults are those of a scenario's nodes. Safe for concurrent use.
+type faults struct {
+	mu  sync.Mutex
+	set []*fault
+}
+
+// add sets a fault, from the value of a step.
+func (f *faults) add(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	one := &fault{released: make(chan struct{})}
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(one); err != nil {
+		return fmt.Errorf("a fault: %w", err)
+	}
+	switch one.Do {
+	case "lose", "break", "answer", "status", "delay", "hold":
+	case "partial":
+		one.Of = "SendMessages"
+	case "skip", "twice", "strange", "end", "advise":
+		one.Of = "Subscribe"
+	default:
+		return fmt.Errorf("unknown fault %q", one.Do)
+	}
+	if one.Of == "" {
+		return fmt.Errorf("fault %q: of what?", one.Do)
+	}
+	if one.Times == 0 {
+		one.Times = 1
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set = append(f.set, one)
+	return nil
+}
+
+// next gives the fault that is to happen to a call, nil for none.
+func (f *faults) next(node, procedure string) *fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.set {
+		if one.Of != procedure || one.Node != "" && one.Node != node || one.Times == 0 {
+			continue
+		}
+		if one.After > 0 {
+			one.After--
+			continue
+		}
+		if one.Times > 0 {
+			one.Times--
+		}
+		return one
+	}
+	return nil
+}
+
+// heal ends all faults, and lets go of what is held.
+func (f *faults) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.set {
+		close(one.released)
+	}
+	f.set = nil
+}

@@ -1,0 +1,191 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// judge knows what the agent was told and what the log holds. It asks the server itself, by the generated client, through
+// no proxy and no SDK. Safe for concurrent use.
+type judge struct {
+	rpc   parleyv1connect.MessageServiceClient
+	token string
+
+	mu sync.Mutex // guards what follows
+	// sent are the receipts that agents were given, by channel.
+	sent map[string][]sent
+	// handed are the events that subscriptions handed on.
+	handed map[string][]map[string]any
+}
+
+// sent is a message that an SDK says is stored.
+type sent struct {
+	begun, ended  time.Time
+	seq           int64
+	id, clientMsg string
+	content       string
+}
+
+func newJudge(t *testing.T, b *backend) *judge {
+	t.Helper()
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	token, err := rig.Token(b.secret, "judge", time.Hour, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &judge{
+		rpc:   parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, "http://"+b.machines[0].Addr()),
+		token: token, sent: make(map[string][]sent), handed: make(map[string][]map[string]any),
+	}
+}
+
+// authorized gives a context whose calls carry the judge's token.
+func (j *judge) authorized(ctx context.Context) context.Context {
+	ctx, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set("Authorization", "Bearer "+j.token)
+	return ctx
+}
+
+// note takes down receipts and events.
+func (j *judge) note(b *begun, got reply) {
+	now := time.Now()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch b.op {
+	case "send":
+		if got.Error == nil {
+			j.receipt(b, now, b.args, got.Result)
+		}
+	case "sendBatch":
+		messages, _ := b.args["messages"].([]any)
+		results, _ := got.Result["results"].([]any)
+		for i, r := range results {
+			result, _ := r.(map[string]any)
+			receipt, ok := result["receipt"].(map[string]any)
+			if message, _ := messages[i].(map[string]any); ok {
+				j.receipt(b, now, message, receipt)
+			}
+		}
+	case "take":
+		sub, _ := b.args["sub"].(string)
+		events, _ := got.Result["events"].([]any)
+		for _, e := range events {
+			event, _ := e.(map[string]any)
+			j.handed[sub] = append(j.handed[sub], event)
+		}
+	}
+}
+
+func (j *judge) receipt(b *begun, now time.Time, message, receipt map[string]any) {
+	channel, _ := message["channelId"].(string)
+	seq, _ := number(receipt["seq"])
+	id, _ := receipt["msgId"].(string)
+	clientMsg, _ := receipt["clientMsgId"].(string)
+	j.sent[channel] = append(j.sent[channel], sent{
+		begun: b.at, ended: now, seq: int64(seq), id: id, clientMsg: clientMsg, content: fmt.Sprint(message["content"]),
+	})
+}
+
+// messages reads a channel's log.
+func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.Message, error) {
+	var all []*parleyv1.Message
+	req := &parleyv1.ListMessagesRequest{ChannelId: channel, AfterSeq: new(int64), PageSize: 1000}
+	for {
+		page, err := j.rpc.ListMessages(j.authorized(ctx), req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.GetMessages()...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			return all, nil
+		}
+	}
+}
+
+// readLog gives a channel's messages as the server has them.
+func readLog(ctx context.Context, r *run, args any) (reply, error) {
+	channel, err := field[string](args, "channelId")
+	if err != nil {
+		return reply{}, err
+	}
+	messages, err := r.judge.messages(ctx, channel)
+	all := []any{}
+	for _, m := range messages {
+		all = append(all, map[string]any{
+			"seq": m.GetSeq(), "content": m.GetContent(), "fromId": m.GetFromId(), "clientMsgId": m.GetClientMsgId(),
+			"msgId": m.GetMsgId(), "changedSeq": m.GetChangedSeq(), "type": m.GetMsgType(),
+			"status": strings.ToLower(strings.TrimPrefix(m.GetStatus().String(), "MESSAGE_STATUS_")),
+		})
+	}
+	return reply{Result: map[string]any{listResult: all}}, err
+}
+
+// write has the judge send messages itself: count of them, `1` and so on, each padded to a length.
+func write(ctx context.Context, r *run, args any) (reply, error) {
+	channel, err1 := field[string](args, "channelId")
+	count, err2 := field[int](args, "count")
+	bytes, err3 := field[int](args, "bytes")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return reply{}, err
+	}
+	batch := new(parleyv1.SendMessagesRequest)
+	for i := range count {
+		text := fmt.Sprintf("%-*d", max(bytes, 1), i+1)
+		batch.Messages = append(batch.Messages, &parleyv1.SendMessageRequest{ChannelId: channel, Content: text})
+		if i+1 < count && len(batch.GetMessages())*bytes < 1<<20 {
+			continue
+		}
+		res, err := r.judge.rpc.SendMessages(r.judge.authorized(ctx), batch)
+		if err != nil {
+			return reply{}, err
+		}
+		for _, item := range res.GetResults() {
+			if e := item.GetError(); e != nil {
+				return reply{}, fmt.Errorf("the judge's own message: %s", e.GetMessage())
+			}
+		}
+		batch.Messages = nil
+	}
+	return reply{}, nil
+}
+
+// check compares a channel's log with all that SDKs said of it: every message that they called stored is there once, with
+// its content and in the order in which the calls were made; the log has no other messages; and each subscription named
+// has handed on exactly the log, in order.
+func check(ctx context.Context, r *run, args any) (reply, error) {
+	channel, err1 := field[string](args, "channelId")
+	subs, err2 := field[[]any](args, "subs")
+	if err := errors.Join(err1, err2); err != nil {
+		return reply{}, err
+	}
+	messages, err := r.judge.messages(ctx, channel)
+	if err != nil {
+		return reply{}, err
+	}
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	if err := checkLog(messages, r.judge.sent[channel]); err != nil {
+		return reply{}, err
+	}
+	for _, sub := range subs {
+		name, _ := sub.(string)
+		if err := checkHanded(messages, channel, r.judge.handed[name]); err != nil {
+			return reply{}, fmt.Errorf("subscription %s: %w", name, err)
+		}
+	}
+	return reply{}, nil
+}

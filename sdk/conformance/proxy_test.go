@@ -1,0 +1,315 @@
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// node is an address that clients know: a proxy of TCP connections, and behind it one that understands calls, and behind
+// that a server.
+type node struct {
+	name string
+	// url is what clients call.
+	url string
+	// wire can be cut and stalled.
+	wire   *rig.Proxy
+	faults *faults
+	calls  *callLog
+	errors *connect.ErrorWriter
+	proxy  *httputil.ReverseProxy
+}
+
+// call is a call that reached a node, whatever became of it.
+type call struct {
+	procedure, node string
+	at              time.Time
+	token           string
+	// request is the message as JSON.
+	request any
+}
+
+// callLog has the calls of all nodes, in the order of their coming. Safe for concurrent use.
+type callLog struct {
+	mu    sync.Mutex
+	calls []call
+}
+
+func (l *callLog) add(c call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, c)
+}
+
+// of gives the calls of a procedure as values; node may be empty for all.
+func (l *callLog) of(procedure, node string) []any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := []any{}
+	var last time.Time
+	for _, c := range l.calls {
+		if c.procedure != procedure || node != "" && c.node != node {
+			continue
+		}
+		after := 0.0
+		if !last.IsZero() {
+			after = float64(c.at.Sub(last)) / float64(time.Millisecond)
+		}
+		last = c.at
+		all = append(all, map[string]any{"node": c.node, "afterMs": after, "token": c.token, "request": c.request})
+	}
+	return all
+}
+
+func (l *callLog) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = nil
+}
+
+// connKey finds the client's connection in a request's context.
+type connKey struct{}
+
+// startNode starts the proxies before a server.
+func startNode(t *testing.T, name, upstream string, f *faults, calls *callLog) *node {
+	t.Helper()
+	n := &node{name: name, wire: rig.NewProxy(), faults: f, calls: calls, errors: connect.NewErrorWriter()}
+	n.proxy = &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", upstream
+		},
+		Transport:      newUpstream(t),
+		ModifyResponse: n.edit,
+		ErrorHandler:   func(_ http.ResponseWriter, r *http.Request, _ error) { n.breakConn(r) },
+	}
+	inner, outer := listen(t), listen(t)
+	n.url = "http://" + outer.Addr().String()
+	server := &http.Server{
+		Handler: n, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go server.Serve(inner) //nolint:errcheck // it ends with the test
+	n.wire.Serve(outer, rig.DialTo("tcp", inner.Addr().String()))
+	t.Cleanup(func() {
+		n.faults.heal()
+		n.wire.Close()
+		_ = server.Close()
+	})
+	return n
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// upstream speaks to the server in the version of HTTP in which the client spoke.
+type upstream struct{ one, two *http.Transport }
+
+func newUpstream(t *testing.T) upstream {
+	t.Helper()
+	u := upstream{
+		one: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true},
+		two: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true},
+	}
+	u.one.Protocols.SetHTTP1(true)
+	u.two.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(u.one.CloseIdleConnections)
+	t.Cleanup(u.two.CloseIdleConnections)
+	return u
+}
+
+func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Value(versionKey{}) == 2 {
+		return u.two.RoundTrip(r)
+	}
+	return u.one.RoundTrip(r)
+}
+
+type versionKey struct{}
+
+// editKey finds the fault that is to change a stream in a request's context.
+type editKey struct{}
+
+// breakConn ends a call as a connection does that breaks: with all others on it.
+func (n *node) breakConn(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.Context().Err() == nil {
+		_ = c.Close()
+	}
+	panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http lets a handler end without an answer
+}
+
+func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		n.proxy.ServeHTTP(w, r) // a browser's preflight
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		n.breakConn(r)
+	}
+	procedure := path.Base(r.URL.Path)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	n.calls.add(call{
+		procedure: procedure, node: n.name, at: time.Now(), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		request: decodeRequest(procedure, r.Header.Get("Content-Type"), body),
+	})
+	// So that streams can be read here.
+	for _, name := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Grpc-Accept-Encoding"} {
+		r.Header.Del(name)
+	}
+	ctx := context.WithValue(r.Context(), versionKey{}, r.ProtoMajor)
+	f := n.faults.next(n.name, procedure)
+	if f == nil {
+		n.proxy.ServeHTTP(w, r.WithContext(ctx))
+		return
+	}
+	n.suffer(ctx, w, r, f)
+}
+
+// suffer makes a fault happen to a call.
+func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Request, f *fault) {
+	if f.Applied || f.Do == "lose" {
+		n.proxy.ServeHTTP(&nowhere{header: make(http.Header)}, r.WithContext(ctx))
+	}
+	switch f.Do {
+	case "lose", "break":
+		n.breakConn(r)
+	case "answer":
+		if err := n.errors.Write(w, r, f.Error.toConnect()); err != nil {
+			n.breakConn(r)
+		}
+	case "status":
+		w.Header().Set("Content-Type", f.ContentType)
+		w.WriteHeader(f.Status)
+		_, _ = io.WriteString(w, f.Body) // whoever asked may be gone
+	case "delay":
+		select {
+		case <-time.After(time.Duration(f.Ms * float64(time.Millisecond))):
+		case <-ctx.Done():
+		}
+		n.proxy.ServeHTTP(w, r.WithContext(ctx))
+	case "partial":
+		if err := n.partial(w, r.WithContext(ctx), f); err != nil {
+			n.breakConn(r)
+		}
+	case "hold":
+		select {
+		case <-f.released:
+		case <-ctx.Done():
+		}
+		n.proxy.ServeHTTP(w, r.WithContext(ctx))
+	default: // a fault of a stream
+		n.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, editKey{}, f)))
+	}
+}
+
+// nowhere takes an answer that is to be lost.
+type nowhere struct{ header http.Header }
+
+func (n *nowhere) Header() http.Header         { return n.header }
+func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (n *nowhere) WriteHeader(int)             {}
+
+// edit has a body break its connection where the server's broke, and puts a stream's fault into it.
+func (n *node) edit(resp *http.Response) error {
+	resp.Body = &brittle{ReadCloser: resp.Body, broken: func() {
+		if c, ok := resp.Request.Context().Value(connKey{}).(net.Conn); ok && resp.Request.Context().Err() == nil {
+			_ = c.Close()
+		}
+	}}
+	if f, ok := resp.Request.Context().Value(editKey{}).(*fault); ok {
+		resp.Body = newEditedStream(resp.Body, resp.Header.Get("Content-Type"), f)
+	}
+	return nil
+}
+
+// brittle is a body that says when it breaks.
+type brittle struct {
+	io.ReadCloser
+
+	broken func()
+}
+
+func (b *brittle) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken()
+	}
+	return n, err
+}
+
+// decodeRequest gives a request as JSON's values, or an error's text.
+func decodeRequest(procedure, contentType string, body []byte) any {
+	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
+	method := service.Methods().ByName(protoreflect.Name(procedure))
+	if method == nil {
+		return "unknown procedure"
+	}
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
+	if err != nil {
+		return err.Error()
+	}
+	m := kind.New().Interface()
+	enveloped := strings.Contains(contentType, "grpc") || strings.Contains(contentType, "connect+")
+	if enveloped {
+		if len(body) < 5 || int(binary.BigEndian.Uint32(body[1:])) > len(body)-5 {
+			return "a cut envelope"
+		}
+		body = body[5 : 5+binary.BigEndian.Uint32(body[1:])]
+	}
+	if err := unmarshal(contentType, body, m); err != nil {
+		return err.Error()
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return err.Error()
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return err.Error()
+	}
+	return v
+}
+
+func isJSON(contentType string) bool { return strings.Contains(contentType, "json") }
+
+func unmarshal(contentType string, data []byte, m proto.Message) error {
+	if isJSON(contentType) {
+		return protojson.Unmarshal(data, m)
+	}
+	return proto.Unmarshal(data, m)
+}
+
+func marshal(contentType string, m proto.Message) ([]byte, error) {
+	if isJSON(contentType) {
+		return protojson.Marshal(m)
+	}
+	return proto.Marshal(m)
+}

@@ -1,0 +1,202 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var variable = regexp.MustCompile(`\$\{([^}]*)\}`)
+
+// expand puts variables into a text. A text that is one variable becomes its value, whatever that is.
+func expand(text string, vars func(name string) (any, error)) (any, error) {
+	if m := variable.FindStringSubmatch(text); m != nil && m[0] == text {
+		return vars(m[1])
+	}
+	var failed error
+	out := variable.ReplaceAllStringFunc(text, func(m string) string {
+		v, err := vars(m[2 : len(m)-1])
+		if err != nil {
+			failed = err
+		}
+		return fmt.Sprint(v)
+	})
+	return out, failed
+}
+
+// lookup follows a path such as `results.0.receipt` into a value.
+func lookup(v any, path string) (any, error) {
+	if path == "" {
+		return v, nil
+	}
+	head, rest, _ := strings.Cut(path, ".")
+	switch in := v.(type) {
+	case map[string]any:
+		found, ok := in[head]
+		if !ok {
+			return nil, fmt.Errorf("there is no %q in %s", head, show(v))
+		}
+		return lookup(found, rest)
+	case []any:
+		i, err := strconv.Atoi(head)
+		if err != nil || i < 0 || i >= len(in) {
+			return nil, fmt.Errorf("there is no %q in %s", head, show(v))
+		}
+		return lookup(in[i], rest)
+	default:
+		return nil, fmt.Errorf("there is no %q in %s", head, show(v))
+	}
+}
+
+func show(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	if len(text) > 2000 {
+		return string(text[:2000]) + "…"
+	}
+	return string(text)
+}
+
+// match compares what came with what is wanted. Maps may hold more than is wanted, lists may not; a field that is absent
+// is as good as an empty one; numbers may be written as text, as JSON of protobuf does.
+func match(want, got any) error { return matchAt("", want, got) }
+
+func matchAt(at string, want, got any) error {
+	switch w := want.(type) {
+	case pattern:
+		return matchPattern(at, w, got)
+	case map[string]any:
+		in, ok := got.(map[string]any)
+		if !ok && got != nil {
+			return mismatch(at, want, got)
+		}
+		for key, item := range w {
+			if err := matchAt(at+"."+key, item, in[key]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		in, ok := got.([]any)
+		if !ok && got != nil || len(in) != len(w) {
+			return mismatch(at, want, got)
+		}
+		for i, item := range w {
+			if err := matchAt(fmt.Sprintf("%s[%d]", at, i), item, in[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if empty(want) && empty(got) {
+		return nil
+	}
+	if a, ok := number(want); ok {
+		if b, ok := number(got); ok && a == b {
+			return nil
+		}
+	} else if want == got {
+		return nil
+	}
+	return mismatch(at, want, got)
+}
+
+func mismatch(at string, want, got any) error {
+	if p, ok := want.(pattern); ok {
+		return fmt.Errorf("%s is %s, want %s %s", at, show(got), p.tag, show(p.arg))
+	}
+	return fmt.Errorf("%s is %s, want %s", at, show(got), show(want))
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	n, ok := number(v)
+	return ok && n == 0
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	case string:
+		n, err := strconv.ParseFloat(v, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// between reports whether a value is a number within bounds; one that is absent is 0.
+func between(got, low, high any) bool {
+	n, ok := number(got)
+	a, lowOK := number(low)
+	b, highOK := number(high)
+	return (ok || got == nil) && (low == nil || lowOK && a <= n) && (high == nil || highOK && n <= b)
+}
+
+func matchPattern(at string, p pattern, got any) error {
+	ok := false
+	switch p.tag {
+	case "!any":
+		ok = !empty(got)
+	case "!none":
+		ok = empty(got)
+	case "!min":
+		ok = between(got, p.arg, nil)
+	case "!max":
+		ok = between(got, nil, p.arg)
+	case "!between":
+		bounds, _ := p.arg.([]any)
+		ok = len(bounds) == 2 && between(got, bounds[0], bounds[1])
+	case "!match":
+		text, isText := got.(string)
+		re, err := regexp.Compile(fmt.Sprint(p.arg))
+		if err != nil {
+			return err
+		}
+		ok = isText && re.MatchString(text)
+	case "!not":
+		ok = matchAt(at, p.arg, got) != nil
+	case "!len":
+		list, _ := got.([]any)
+		ok = between(len(list), p.arg, p.arg)
+	case "!sub":
+		ok = subsequence(p.arg, got)
+	default:
+		return fmt.Errorf("%s: unknown pattern %s", at, p.tag)
+	}
+	if !ok {
+		return mismatch(at, p, got)
+	}
+	return nil
+}
+
+// subsequence reports whether the items wanted are in the list, in their order, with any others between.
+func subsequence(want, got any) bool {
+	wanted, _ := want.([]any)
+	list, _ := got.([]any)
+	for _, item := range list {
+		if len(wanted) > 0 && matchAt("", wanted[0], item) == nil {
+			wanted = wanted[1:]
+		}
+	}
+	return len(wanted) == 0
+}

@@ -1,0 +1,245 @@
+// The TypeScript SDK's conformance agent: it does with the built package what the driver tells it. See
+// sdk/conformance/PROTOCOL.md.
+import { createInterface } from "node:readline";
+import { codeToString } from "@connectrpc/connect/protocol-connect";
+import { after, Client, ClosedError, fromStart, InterruptedError, live, ParleyError } from "@parleyhq/sdk";
+
+class AgentError extends Error {}
+
+/** Gives what a handle names. */
+function find(map, handle) {
+  if (!map.has(handle)) {
+    throw new AgentError(`no such handle: ${handle}`);
+  }
+  return map.get(handle);
+}
+
+const clients = new Map();
+const subscriptions = new Map();
+/** What ends each command that is under way, by its id. */
+const underWay = new Map();
+
+/** A token source that does what the steps say, the last one again and again. */
+function scripted(client, steps) {
+  return async () => {
+    const step = steps[Math.min(client.tokenCalls, steps.length - 1)];
+    client.tokenCalls++;
+    if (step.delayMs) {
+      await new Promise((resolve) => setTimeout(resolve, step.delayMs));
+    }
+    if (step.error === undefined) {
+      return step.token;
+    }
+    throw step.final ? new ParleyError({ reason: "TOKEN_INVALID", message: step.error }) : new Error(step.error);
+  };
+}
+
+function newClient({ client: handle, addresses, token, tokens, attemptTimeoutMs, backoff, protocol }) {
+  const client = { tokenCalls: 0, sdk: undefined };
+  client.sdk = new Client(addresses, {
+    token,
+    tokenSource: tokens && scripted(client, tokens),
+    attemptTimeout: attemptTimeoutMs,
+    backoff: backoff && { base: backoff.baseMs, max: backoff.maxMs },
+    protocol,
+    log: (level, message, fields) => console.error(level, message, JSON.stringify(fields)),
+  });
+  clients.set(handle, client);
+  return {};
+}
+
+function toOutgoing({ channelId, content, malformed, clientMsgId, type, metadata, sender }) {
+  return { channelId, content: malformed ? "\ud800" : content, clientMsgId, type, metadata, sender };
+}
+
+function toStart({ channelId, from, seq, epoch }) {
+  if (from === "live") {
+    return live(channelId);
+  }
+  return from === "start" ? fromStart(channelId) : after({ channelId, seq, epoch });
+}
+
+/** Collects an iteration, and keeps what came before its error. */
+async function collect(items, into) {
+  for await (const item of items) {
+    into.push(item);
+  }
+}
+
+function subscribe(client, { sub: handle, starts }, signal) {
+  const states = [];
+  const onState = ({ state, error, wait, addr }) =>
+    states.push({ state, error: error && toError(error), waitMs: wait, addr });
+  // The command is done at once, so its signal is not the subscription's.
+  signal.throwIfAborted();
+  const sdk = client.subscribe(starts.map(toStart), { onState });
+  subscriptions.set(handle, { sdk, states });
+}
+
+/** Takes events until there are enough, the time is up, or the subscription has ended. */
+async function take(sub, { count = 1, timeoutMs }, signal, events) {
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(), timeoutMs ?? 2 ** 31 - 1);
+  const aborted = () => limit.abort();
+  signal.addEventListener("abort", aborted);
+  try {
+    while (events.length < count) {
+      events.push(await sub.next(limit.signal));
+    }
+  } catch (err) {
+    if (signal.aborted || err !== limit.signal.reason) {
+      throw signal.aborted ? signal.reason : err;
+    }
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", aborted);
+  }
+}
+
+const ofClient = {
+  send: (c, args, signal) => {
+    const { channelId, content, ...options } = toOutgoing(args);
+    return c.send(channelId, content, { ...options, signal });
+  },
+  sendBatch: async (c, args, signal) => {
+    let results;
+    try {
+      results = await c.sendBatch(args.messages.map(toOutgoing), { signal });
+    } catch (err) {
+      if (signal.aborted) {
+        throw err;
+      }
+      // What else ended the call is the error of its items too.
+      results = err.results;
+    }
+    return { results: results.map(({ receipt, error }) => (error ? { error: toError(error) } : { receipt })) };
+  },
+  edit: (c, { channelId, msgId, content, clientMsgId }, signal) =>
+    c.edit(channelId, msgId, content, { clientMsgId, signal }),
+  recall: (c, { channelId, msgId, clientMsgId }, signal) => c.recall(channelId, msgId, { clientMsgId, signal }),
+  get: async (c, { channelId, msgId }, signal) => ({ message: await c.get(channelId, msgId, { signal }) }),
+  history: (c, { channelId, afterSeq, beforeSeq, pageSize, limit }, signal, result) => {
+    result.messages = [];
+    return collect(c.history(channelId, { afterSeq, beforeSeq, pageSize, limit, signal }), result.messages);
+  },
+  channels: (c, { pageSize }, signal, result) => {
+    result.channels = [];
+    return collect(c.channels({ pageSize, signal }), result.channels);
+  },
+  members: (c, { channelId }, signal, result) => {
+    result.members = [];
+    return collect(c.members(channelId, { signal }), result.members);
+  },
+  createChannel: async (c, { channelId, membersOnly, members }, signal) => ({
+    channel: await c.createChannel(channelId, { membersOnly, members, signal }),
+  }),
+  addMembers: (c, { channelId, userIds }, signal) => c.addMembers(channelId, userIds, { signal }),
+  removeMembers: (c, { channelId, userIds }, signal) => c.removeMembers(channelId, userIds, { signal }),
+  markRead: (c, { channelId, seq }, signal) => c.markRead(channelId, seq, { signal }),
+  typing: (c, { channelId }, signal) => c.typing(channelId, { signal }),
+  subscribe,
+};
+
+const ofSubscription = {
+  take: ({ sdk }, args, signal, result) => {
+    result.events = [];
+    return take(sdk, args, signal, result.events);
+  },
+  position: ({ sdk }, { channelId }) => ({ position: sdk.position(channelId) }),
+  states: ({ states }) => ({ states: [...states] }),
+  add: ({ sdk }, { starts }, signal) => sdk.add(starts.map(toStart), signal),
+  remove: ({ sdk }, { channelIds }, signal) => sdk.remove(channelIds, signal),
+  closeSub: ({ sdk }) => {
+    sdk.close();
+    return sdk.done;
+  },
+};
+
+const others = {
+  hello: () => ({ sdk: "ts", protocols: ["connect", "grpc-web"] }),
+  newClient,
+  closeClient: ({ client }) => find(clients, client).sdk.close(),
+  tokenCalls: ({ client }) => ({ calls: find(clients, client).tokenCalls }),
+  cancel: ({ call }) => underWay.get(call)?.abort(),
+};
+
+/** Begins a command. What the work puts into result is answered also if it fails. */
+function begin(op, args, signal, result) {
+  if (Object.hasOwn(others, op)) {
+    return others[op](args);
+  }
+  if (Object.hasOwn(ofClient, op)) {
+    return ofClient[op](find(clients, args.client).sdk, args, signal, result);
+  }
+  if (Object.hasOwn(ofSubscription, op)) {
+    return ofSubscription[op](find(subscriptions, args.sub), args, signal, result);
+  }
+  throw new AgentError(`no such op: ${op}`);
+}
+
+function toError(err) {
+  const message = String(err?.message ?? err);
+  if (err instanceof ParleyError) {
+    const { reason, retryable, field, limit, retryAfter, requestId, positions } = err;
+    const code = codeToString(err.code);
+    return {
+      kind: "parley",
+      message,
+      code,
+      reason,
+      retryable,
+      field,
+      limit,
+      retryAfterMs: retryAfter,
+      requestId,
+      positions,
+    };
+  }
+  if (err instanceof InterruptedError) {
+    return { kind: "canceled", message, last: err.cause && toError(err.cause) };
+  }
+  if (err instanceof ClosedError) {
+    return { kind: "closed", message };
+  }
+  if (err instanceof AgentError) {
+    return { kind: "agent", message };
+  }
+  return { kind: err?.name === "AbortError" ? "canceled" : "other", message };
+}
+
+function answer(id, result, error) {
+  process.stdout.write(`${JSON.stringify({ id, result, error })}\n`);
+}
+
+async function handle(line) {
+  let command;
+  try {
+    command = JSON.parse(line);
+  } catch (err) {
+    answer(0, undefined, { kind: "agent", message: `unreadable line: ${err.message}` });
+    return;
+  }
+  const { id, op, args = {} } = command;
+  const controller = new AbortController();
+  underWay.set(id, controller);
+  let result = {};
+  let error;
+  try {
+    result = (await begin(op, args, controller.signal, result)) ?? result;
+  } catch (err) {
+    error = toError(err);
+  }
+  underWay.delete(id);
+  answer(id, error === undefined || Object.keys(result).length > 0 ? result : undefined, error);
+}
+
+const lines = createInterface({ input: process.stdin });
+lines.on("line", handle);
+lines.on("close", () => {
+  for (const { sdk } of subscriptions.values()) {
+    sdk.close();
+  }
+  for (const { sdk } of clients.values()) {
+    sdk.close();
+  }
+});

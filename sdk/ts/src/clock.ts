@@ -1,0 +1,162 @@
+// The monotonic clock of some platforms stands still while the machine sleeps, and timers with it. The wall clock does
+// not, but may be set. So a step of the wall clock by more than stepMs is taken for sleep.
+const stepMs = 1_000;
+// sliceMs is the longest that a timer runs without a look at the clock: so soon it is seen that the machine slept.
+const sliceMs = 1_000;
+
+let skew = Date.now() - performance.now();
+let slept = 0;
+
+/** now gives milliseconds from an arbitrary start, which go on while the machine sleeps and never go back. */
+export function now(): number {
+  const running = performance.now();
+  const seen = Date.now() - running;
+  if (Math.abs(seen - skew) > stepMs) {
+    slept += Math.max(0, seen - skew);
+    skew = seen;
+  }
+  return running + slept;
+}
+
+/**
+ * onWake calls back whenever the platform tells that something may work again: the network is back, or the page is
+ * being looked at. Where there is no such platform, never. It gives what ends that.
+ */
+export function onWake(wake: () => void): () => void {
+  const page = typeof document === "undefined" ? undefined : document;
+  const seen = () => {
+    if (page?.visibilityState === "visible") {
+      wake();
+    }
+  };
+  // Node has neither, Deno and workers have the first.
+  globalThis.addEventListener?.("online", wake);
+  page?.addEventListener("visibilitychange", seen);
+  return () => {
+    globalThis.removeEventListener?.("online", wake);
+    page?.removeEventListener("visibilitychange", seen);
+  };
+}
+
+/**
+ * Alarm calls back once when its time is over by now(), also if the machine slept meanwhile. It may be set again and
+ * again at little cost. It does not keep a Node process alive.
+ */
+export class Alarm {
+  readonly #ring: () => void;
+  readonly #unwatch: () => void;
+  #due = Number.POSITIVE_INFINITY;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timerDue = Number.POSITIVE_INFINITY;
+
+  constructor(ring: () => void) {
+    this.#ring = ring;
+    this.#unwatch = onWake(() => this.#look());
+  }
+
+  /** set makes the alarm ring ms from now, and at no other time. */
+  set(ms: number): void {
+    this.#due = now() + ms;
+    const slice = now() + Math.min(ms, sliceMs);
+    if (this.#timer === undefined || this.#timerDue > slice) {
+      this.#arm(slice);
+    }
+  }
+
+  /** pause keeps it from ringing until it is set again. */
+  pause(): void {
+    this.#due = Number.POSITIVE_INFINITY;
+  }
+
+  /** close ends it for good. */
+  close(): void {
+    this.pause();
+    this.#unwatch();
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #arm(at: number): void {
+    clearTimeout(this.#timer);
+    this.#timerDue = at;
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        this.#look();
+      },
+      Math.max(0, at - now()),
+    );
+    unref(this.#timer);
+  }
+
+  #look(): void {
+    const left = this.#due - now();
+    if (left === Number.POSITIVE_INFINITY) {
+      return;
+    }
+    if (left > 0) {
+      this.#arm(now() + Math.min(left, sliceMs));
+      return;
+    }
+    this.pause();
+    this.#ring();
+  }
+}
+
+function unref(timer: unknown): void {
+  (timer as { unref?: () => void }).unref?.();
+}
+
+/** Wait is a time to wait, in milliseconds. */
+export interface Wait {
+  /** told is what the server asked for: nothing shortens it. */
+  told: number;
+  /** own is what comes on top. */
+  own: number;
+}
+
+/** total is the whole wait. */
+export function total(wait: Wait): number {
+  return wait.told + wait.own;
+}
+
+/**
+ * sleep waits, or rejects with the signal's reason. Where the platform tells that something may work again (see
+ * onWake), what is left of wait.own is at most what hurried gives.
+ */
+export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) {
+      reject(signal.reason);
+      return;
+    }
+    const soonest = now() + wait.told;
+    let due = soonest + wait.own;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = () => {
+      clearTimeout(timer);
+      const left = due - now();
+      if (left <= 0) {
+        end();
+        resolve();
+        return;
+      }
+      timer = setTimeout(look, Math.min(left, sliceMs));
+    };
+    const unwatch = onWake(() => {
+      due = Math.min(due, Math.max(soonest, now()) + hurried());
+      look();
+    });
+    const aborted = () => {
+      end();
+      reject(signal.reason);
+    };
+    const end = () => {
+      clearTimeout(timer);
+      unwatch();
+      signal.removeEventListener("abort", aborted);
+    };
+    signal.addEventListener("abort", aborted);
+    look();
+  });
+}

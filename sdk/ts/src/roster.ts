@@ -1,0 +1,137 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import { Channel } from "./channel.js";
+import type { Event } from "./event.js";
+import type { Heads, Position } from "./position.js";
+import type { Start } from "./start.js";
+
+/**
+ * Queued is an event with the channel that it was accepted for, by which events of a channel removed since are told.
+ */
+export interface Queued {
+  event: Event;
+  channel: Channel;
+}
+
+/** Roster is the channels that a subscription follows, in the order in which they were added. */
+export class Roster {
+  readonly #channels = new Map<string, Channel>();
+  readonly #heads: Heads;
+
+  constructor(heads: Heads) {
+    this.#heads = heads;
+  }
+
+  get(id: string): Channel | undefined {
+    return this.#channels.get(id);
+  }
+
+  /** wanted are the channels that a new stream is to begin with. */
+  wanted(): Channel[] {
+    return [...this.#channels.values()].filter((ch) => ch.wanted);
+  }
+
+  /** late are those of them that the current stream was not asked for. */
+  late(): Channel[] {
+    return this.wanted().filter((ch) => !ch.onStream);
+  }
+
+  /** begin notes that a new stream is asked for the wanted channels, and gives how. */
+  begin(): MessageInitShape<typeof pb.ChannelPositionSchema>[] {
+    for (const ch of this.#channels.values()) {
+      ch.begun = false;
+      ch.onStream = ch.wanted;
+    }
+    return this.wanted().map((ch) => ch.request());
+  }
+
+  /** insert adds a channel that is not there yet, or was lost. */
+  insert(start: Start): Channel | undefined {
+    const known = this.#channels.get(start.channelId);
+    if (known !== undefined && !known.lost) {
+      return undefined;
+    }
+    const ch = new Channel(start);
+    ch.replaced = known;
+    this.put(ch);
+    return ch;
+  }
+
+  /** put adds a channel at the end, in the place of one of the same id. */
+  put(ch: Channel): void {
+    this.delete(ch.id);
+    this.#channels.set(ch.id, ch);
+  }
+
+  delete(id: string): void {
+    this.#channels.delete(id);
+  }
+
+  /** accept takes a frame's events. It is not sound if one of them shows that entries are missing. */
+  accept(events: pb.ChannelEvent[]): { frame: Queued[]; missing?: { channel: string; after: number } } {
+    const frame: Queued[] = [];
+    for (let i = 0; i < events.length; i++) {
+      const ev = events[i] as pb.ChannelEvent;
+      const channel = this.#channels.get(ev.channelId);
+      if (channel === undefined) {
+        continue;
+      }
+      const verdict = channel.accept(ev);
+      if (verdict === "broken") {
+        return { frame, missing: { channel: channel.id, after: channel.arrived?.seq ?? 0 } };
+      }
+      if (verdict === "drop") {
+        continue;
+      }
+      frame.push({ event: verdict, channel });
+      this.#note(verdict);
+      if (verdict.kind === "gap" && ev.event.case !== "gap") {
+        i--; // The gap stands for what was skipped; the event itself now follows on.
+      }
+    }
+    return { frame };
+  }
+
+  /** lose ends the channels for which a stream was refused, as far as they are followed. */
+  lose(refused: readonly Position[]): Queued[] {
+    const frame: Queued[] = [];
+    for (const { channelId } of refused) {
+      const channel = this.#channels.get(channelId);
+      if (channel?.wanted) {
+        frame.push({ event: channel.lose(pb.LostReason.NOT_MEMBER), channel });
+      }
+    }
+    return frame;
+  }
+
+  /** take records that the program takes an event, and gives false if its channel was removed since. */
+  take({ event, channel }: Queued): boolean {
+    const current = this.#channels.get(channel.id);
+    // A channel that was lost goes on being told of until the one that is to take its place is sure.
+    const making = current?.tentative && current.replaced === channel;
+    if (current !== channel && !making) {
+      return false;
+    }
+    channel.take(event);
+    if (event.kind === "lost") {
+      if (making) {
+        current.replaced = undefined;
+      } else {
+        this.delete(channel.id);
+      }
+    }
+    return true;
+  }
+
+  #note(e: Event): void {
+    if (e.kind === "lost" || e.kind === "typing") {
+      return;
+    }
+    if (e.kind === "gap" && e.gap.reason === "AHEAD_OF_LOG") {
+      this.#heads.reset({ channelId: e.channelId, seq: e.seq, epoch: e.epoch });
+      return;
+    }
+    const head = e.kind === "channel_state" ? e.state.headSeq : 0;
+    this.#heads.note(e.channelId, e.epoch, Math.max(e.seq, head));
+  }
+}

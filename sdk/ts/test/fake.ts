@@ -1,0 +1,362 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError, createConnectRouter, type HandlerContext } from "@connectrpc/connect";
+import { createFetchHandler } from "@connectrpc/connect/protocol";
+import { codeToString } from "@connectrpc/connect/protocol-connect";
+import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import { ChannelLog } from "./log.js";
+import { FakeStream } from "./stream.js";
+
+/** Fault is what happens to a call instead of its answer, or after its work if it was applied. */
+export interface Fault {
+  error?: ConnectError;
+  /** The connection breaks. */
+  drop?: boolean;
+  /** No answer ever comes. */
+  hang?: boolean;
+  applied?: boolean;
+}
+
+/** failure makes an error as Parley raises it. */
+export function failure(
+  code: Code,
+  reason: ErrorReason | number,
+  detail: MessageInitShape<typeof ErrorDetailSchema> = {},
+): ConnectError {
+  const value = { requestId: "test-request", ...detail, reason, retryable: reason >= 100 };
+  return new ConnectError("scripted", code, undefined, [{ desc: ErrorDetailSchema, value }]);
+}
+
+const path = "/parley.v1.MessageService/";
+
+/**
+ * Fake is a Parley server in memory, which does what tests tell it to do wrong. Its fetch is what clients are given; the
+ * subject of a token is the token itself.
+ */
+export class Fake {
+  /** All requests, by method. */
+  readonly requests: { method: string; token: string; message: unknown }[] = [];
+  readonly streams = new Set<FakeStream>();
+  /** Tokens that hold; absent, all do. */
+  tokens: Set<string> | undefined;
+  /** Asked before each call, and as `SendMessages/<client_msg_id>` before each item of a batch. */
+  fault: (method: string, message: unknown) => Fault | undefined = () => undefined;
+  heartbeatMs = 15_000;
+  /** Streams say nothing any more. */
+  silent = false;
+  /** Streams say everything twice. */
+  repeat = false;
+  /** Nothing can be reached. */
+  down = false;
+
+  readonly #logs = new Map<string, ChannelLog>();
+  readonly #handlers = new Map<string, (req: Request) => Promise<Response>>();
+  readonly #dropped = new Set<string>();
+  readonly #bodies = new Set<ReadableStreamDefaultController<Uint8Array>>();
+  // A request that nothing holds is lost to its signal.
+  readonly #held = new Set<Request>();
+  #calls = 0;
+  #posted = 0;
+
+  constructor() {
+    const router = createConnectRouter().service(pb.MessageService, this.#service());
+    for (const handler of router.handlers) {
+      this.#handlers.set(handler.requestPath, createFetchHandler(handler));
+    }
+  }
+
+  /** fetch serves a call as if over a network. */
+  readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init);
+    this.#held.add(request);
+    const signal = init?.signal ?? undefined;
+    signal?.throwIfAborted();
+    if (this.down) {
+      throw new TypeError("fetch failed");
+    }
+    const id = String(this.#calls++);
+    request.headers.set("x-test-call", id);
+    const handler = this.#handlers.get(new URL(request.url).pathname);
+    const response = await handler?.(request);
+    signal?.throwIfAborted();
+    if (response === undefined || this.#dropped.has(id)) {
+      throw new TypeError("terminated");
+    }
+    return new Response(this.#breakable(response.body, signal), response);
+  };
+
+  log(id: string): ChannelLog {
+    let log = this.#logs.get(id);
+    if (log === undefined) {
+      log = new ChannelLog(id);
+      this.#logs.set(id, log);
+    }
+    return log;
+  }
+
+  /** post appends messages as another client would. */
+  post(id: string, n = 1, from = "bob"): void {
+    for (let i = 0; i < n; i++) {
+      const clientMsgId = `posted-${++this.#posted}`;
+      this.log(id).send(from, { content: `message ${this.log(id).head + 1}`, clientMsgId });
+    }
+    this.wake();
+  }
+
+  wake(): void {
+    for (const stream of this.streams) {
+      stream.wake();
+    }
+  }
+
+  /** faults makes the next n calls of a method go wrong. */
+  faults(n: number, method: string, fault: Fault): void {
+    let left = n;
+    this.fault = (called) => (called === method && left-- > 0 ? fault : undefined);
+  }
+
+  /** endStreams ends all streams, with an error, or where there is none with a broken connection. */
+  endStreams(error?: ConnectError): void {
+    for (const stream of this.streams) {
+      stream.end = { error };
+      stream.wake();
+    }
+    if (error === undefined) {
+      for (const body of this.#bodies) {
+        body.error(new TypeError("terminated"));
+      }
+      this.#bodies.clear();
+    }
+  }
+
+  /** advise ends all streams with the advice to reconnect. */
+  advise(withinMs: number): void {
+    for (const stream of this.streams) {
+      stream.end = { withinMs };
+      stream.wake();
+    }
+  }
+
+  /** of gives the requests of one method. */
+  of<T>(method: string): T[] {
+    return this.requests.filter((r) => r.method === method).map((r) => r.message as T);
+  }
+
+  #breakable(body: ReadableStream<Uint8Array> | null, signal: AbortSignal | undefined): ReadableStream | null {
+    if (body === null) {
+      return null;
+    }
+    const reader = body.getReader();
+    let mine: ReadableStreamDefaultController<Uint8Array>;
+    return new ReadableStream({
+      start: (controller) => {
+        mine = controller;
+        this.#bodies.add(controller);
+        signal?.addEventListener("abort", () => {
+          this.#bodies.delete(mine);
+          controller.error(signal.reason);
+        });
+      },
+      pull: async (controller) => {
+        const { done, value } = await reader.read();
+        if (done) {
+          this.#bodies.delete(controller);
+          controller.close();
+        } else {
+          controller.enqueue(value);
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    });
+  }
+
+  /** begin notes a call, and gives the fault that it is to have. It throws if its token does not hold. */
+  #begin(method: string, message: unknown, context: HandlerContext): Fault | undefined {
+    const token = user(context);
+    this.requests.push({ method, token, message });
+    const fault = this.fault(method, message);
+    if (this.tokens !== undefined && !this.tokens.has(token)) {
+      throw failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED);
+    }
+    return fault;
+  }
+
+  async #happen(fault: Fault, context: HandlerContext): Promise<never> {
+    if (fault.hang) {
+      await new Promise((resolve) => context.signal.addEventListener("abort", resolve));
+    }
+    this.#dropped.add(context.requestHeader.get("x-test-call") ?? "");
+    if (fault.error !== undefined) {
+      this.#dropped.clear();
+      throw fault.error;
+    }
+    throw new ConnectError("dropped", Code.Internal);
+  }
+
+  /** call makes the handler of a unary call. */
+  #call<Req, Res>(method: string, work: (req: Req, user: string) => Res) {
+    return async (req: Req, context: HandlerContext): Promise<Res> => {
+      const fault = this.#begin(method, req, context);
+      if (fault !== undefined && !fault.applied) {
+        return this.#happen(fault, context);
+      }
+      const res = work(req, user(context));
+      this.wake();
+      return fault === undefined ? res : this.#happen(fault, context);
+    };
+  }
+
+  #service() {
+    const missing = () => failure(Code.NotFound, ErrorReason.MESSAGE_NOT_FOUND);
+    const find = (channelId: string, msgId: string) => this.log(channelId).messages.find((m) => m.msgId === msgId);
+    return {
+      sendMessage: this.#call("SendMessage", (req: pb.SendMessageRequest, from) =>
+        this.log(req.channelId).send(from, req),
+      ),
+      sendMessages: this.#call("SendMessages", (req: pb.SendMessagesRequest, from) => this.#batch(req, from)),
+      getMessage: this.#call("GetMessage", (req: pb.GetMessageRequest) => {
+        const message = find(req.channelId, req.msgId);
+        if (message === undefined) {
+          throw missing();
+        }
+        return { message };
+      }),
+      editMessage: this.#call("EditMessage", (req: pb.EditMessageRequest) => {
+        const message = find(req.channelId, req.msgId);
+        if (message === undefined) {
+          throw missing();
+        }
+        const { seq, duplicate } = this.log(req.channelId).append(`edit ${req.clientMsgId}`, "edited", message);
+        Object.assign(message, { content: req.content, status: pb.MessageStatus.EDITED });
+        return { seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
+      }),
+      recallMessage: this.#call("RecallMessage", (req: pb.RecallMessageRequest) => {
+        const message = find(req.channelId, req.msgId);
+        if (message === undefined) {
+          throw missing();
+        }
+        const { seq, duplicate } = this.log(req.channelId).append(`recall ${req.msgId}`, "recalled", message);
+        Object.assign(message, { content: "", metadata: {}, status: pb.MessageStatus.RECALLED });
+        return { seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
+      }),
+      listMessages: this.#call("ListMessages", (req: pb.ListMessagesRequest) => {
+        const log = this.log(req.channelId);
+        if (req.minSeq > BigInt(log.head)) {
+          throw failure(Code.OutOfRange, ErrorReason.POSITION_OUT_OF_RANGE);
+        }
+        return log.page(req);
+      }),
+      subscribe: (req: pb.SubscribeRequest, context: HandlerContext) => this.#subscribe(req, context),
+      updateSubscription: this.#call("UpdateSubscription", (req: pb.UpdateSubscriptionRequest, from) => {
+        const stream = [...this.streams].find((s) => s.session === req.sessionId);
+        if (stream === undefined) {
+          throw failure(Code.NotFound, ErrorReason.SESSION_NOT_FOUND);
+        }
+        this.#admit(req.add, from);
+        stream.change(req.add, req.remove);
+        return {};
+      }),
+      createChannel: this.#call("CreateChannel", (req: pb.CreateChannelRequest, from) => {
+        if (this.#logs.has(req.channelId)) {
+          throw failure(Code.AlreadyExists, ErrorReason.CHANNEL_EXISTS);
+        }
+        const log = this.log(req.channelId);
+        log.members = req.membersOnly ? new Set([from, ...req.userIds]) : undefined;
+        return { channel: { channelId: log.id, membersOnly: req.membersOnly, createdBy: from } };
+      }),
+      addMembers: this.#call("AddMembers", (req: pb.AddMembersRequest) => {
+        for (const id of req.userIds) {
+          this.log(req.channelId).members?.add(id);
+        }
+        return {};
+      }),
+      removeMembers: this.#call("RemoveMembers", (req: pb.RemoveMembersRequest) => {
+        for (const id of req.userIds) {
+          this.log(req.channelId).members?.delete(id);
+        }
+        return {};
+      }),
+      markRead: this.#call("MarkRead", (req: pb.MarkReadRequest) => ({ readSeq: req.seq, unread: 0n })),
+      listChannels: this.#call("ListChannels", (req: pb.ListChannelsRequest) => {
+        const all = [...this.#logs.values()].map((log) => ({
+          channel: { channelId: log.id, headSeq: BigInt(log.head), count: BigInt(log.count) },
+        }));
+        const from = Number(req.pageToken || 0);
+        const size = req.pageSize || 50;
+        return {
+          channels: all.slice(from, from + size),
+          nextPageToken: from + size < all.length ? `${from + size}` : "",
+        };
+      }),
+      sendTyping: this.#call("SendTyping", (req: pb.SendTypingRequest, from) => {
+        for (const stream of this.streams) {
+          stream.typing(req.channelId, from);
+        }
+        return {};
+      }),
+    };
+  }
+
+  #batch(req: pb.SendMessagesRequest, from: string): MessageInitShape<typeof pb.SendMessagesResponseSchema> {
+    const stopped = new Set<string>();
+    const results = req.messages.map((item) => {
+      const aborted = failure(Code.Aborted, ErrorReason.BATCH_ABORTED);
+      const fault = stopped.has(item.channelId)
+        ? { error: aborted }
+        : this.fault(`SendMessages/${item.clientMsgId}`, item);
+      if (fault === undefined || fault.applied) {
+        const sent = this.log(item.channelId).send(from, item);
+        if (fault === undefined) {
+          return { result: { case: "sent" as const, value: sent } };
+        }
+      }
+      const error = fault.error ?? aborted;
+      const detail = error.details[0] as { value: MessageInitShape<typeof ErrorDetailSchema> };
+      if (detail.value.retryable) {
+        stopped.add(item.channelId);
+      }
+      const value = { code: codeToString(error.code), message: error.rawMessage, detail: detail.value };
+      return { result: { case: "error" as const, value } };
+    });
+    return { results };
+  }
+
+  /** admit refuses channels that the user may not subscribe to. */
+  #admit(channels: pb.ChannelPosition[], from: string): void {
+    const refused = channels.filter((p) => !this.log(p.channelId).admits(from));
+    if (refused.length > 0) {
+      throw failure(Code.PermissionDenied, ErrorReason.NOT_MEMBER, {
+        positions: refused.map((p) => ({ channelId: p.channelId })),
+      });
+    }
+  }
+
+  async *#subscribe(req: pb.SubscribeRequest, context: HandlerContext) {
+    const fault = this.#begin("Subscribe", req, context);
+    if (fault !== undefined) {
+      await this.#happen(fault, context);
+    }
+    this.#admit(req.channels, user(context));
+    const stream = new FakeStream(this, user(context));
+    this.streams.add(stream);
+    try {
+      stream.change(req.channels, []);
+      yield create(pb.SubscribeResponseSchema, {
+        session: { sessionId: stream.session, heartbeatInterval: durationFromMs(this.heartbeatMs) },
+      });
+      yield* stream.frames(context.signal);
+    } finally {
+      this.streams.delete(stream);
+    }
+  }
+}
+
+function user(context: HandlerContext): string {
+  return (context.requestHeader.get("authorization") ?? "").replace("Bearer ", "");
+}
+
+/** pathOf gives the method that a URL calls. */
+export function methodOf(url: string): string {
+  return new URL(url).pathname.replace(path, "");
+}

@@ -1,0 +1,123 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+
+/** Entry is what one place of a log says: which message, and what was done to it. */
+interface Entry {
+  message: pb.Message;
+  kind: "sent" | "edited" | "recalled";
+}
+
+/** ChannelLog is one channel of the fake server. */
+export class ChannelLog {
+  readonly id: string;
+  epoch = "epoch-1";
+  /** The first entry that is still held. */
+  oldest = 1;
+  entries: Entry[] = [];
+  /** Who may use the channel; absent for an open one. */
+  members: Set<string> | undefined;
+  /** Entries that streams pass over so many times more, as a broken server would. */
+  readonly skip = new Map<number, number>();
+  readonly #byClient = new Map<string, number>();
+
+  constructor(id: string) {
+    this.id = id;
+  }
+
+  get head(): number {
+    return this.entries.length;
+  }
+
+  get count(): number {
+    return this.entries.filter((e) => e.kind === "sent").length;
+  }
+
+  get messages(): pb.Message[] {
+    return this.entries.filter((e) => e.kind === "sent").map((e) => e.message);
+  }
+
+  admits(user: string): boolean {
+    return this.members?.has(user) ?? true;
+  }
+
+  /** append adds an entry, or finds the one that the same key made. */
+  append(key: string, kind: Entry["kind"], message: pb.Message): { seq: number; duplicate: boolean } {
+    const known = this.#byClient.get(key);
+    if (known !== undefined) {
+      return { seq: known, duplicate: true };
+    }
+    this.entries.push({ message, kind });
+    this.#byClient.set(key, this.head);
+    message.changedSeq = BigInt(this.head);
+    return { seq: this.head, duplicate: false };
+  }
+
+  send(from: string, req: MessageInitShape<typeof pb.SendMessageRequestSchema>): pb.SendMessageResponse {
+    const fresh = create(pb.MessageSchema, {
+      msgId: `${this.id}-${this.head + 1}`,
+      channelId: this.id,
+      seq: BigInt(this.head + 1),
+      count: BigInt(this.count + 1),
+      fromId: req.fromId || from,
+      msgType: req.msgType || "text",
+      content: req.content,
+      metadata: { ...req.metadata },
+      clientMsgId: req.clientMsgId,
+      msgTime: timestampFromMs(Date.now()),
+      status: pb.MessageStatus.SENT,
+    });
+    const { seq, duplicate } = this.append(`${from} ${req.clientMsgId}`, "sent", fresh);
+    const message = this.entries[seq - 1]?.message ?? fresh;
+    return create(pb.SendMessageResponseSchema, {
+      msgId: message.msgId,
+      seq: BigInt(seq),
+      count: message.count,
+      msgTime: message.msgTime,
+      clientMsgId: message.clientMsgId,
+      epoch: this.epoch,
+      duplicate,
+    });
+  }
+
+  page(req: pb.ListMessagesRequest): pb.ListMessagesResponse {
+    const after = req.afterSeq ?? 0n;
+    const before = req.beforeSeq ?? BigInt(this.head + 1);
+    let found = this.messages.filter((m) => m.seq > after && m.seq < before);
+    if (req.afterSeq === undefined) {
+      found = found.reverse();
+    }
+    const from = Number(req.pageToken || 0);
+    const size = req.pageSize || 50;
+    return create(pb.ListMessagesResponseSchema, {
+      messages: found.slice(from, from + size),
+      nextPageToken: from + size < found.length ? String(from + size) : "",
+      headSeq: BigInt(this.head),
+      epoch: this.epoch,
+    });
+  }
+
+  state(recovered: boolean, seq: number): pb.ChannelEvent {
+    const state = create(pb.ChannelStateSchema, {
+      epoch: this.epoch,
+      oldestSeq: BigInt(this.head === 0 ? 0 : this.oldest),
+      headSeq: BigInt(this.head),
+      count: BigInt(this.count),
+      recovered,
+    });
+    return create(pb.ChannelEventSchema, {
+      channelId: this.id,
+      seq: BigInt(seq),
+      event: { case: "state", value: state },
+    });
+  }
+
+  event(seq: number): pb.ChannelEvent {
+    const entry = this.entries[seq - 1] as Entry;
+    return create(pb.ChannelEventSchema, {
+      channelId: this.id,
+      seq: BigInt(seq),
+      event: { case: entry.kind, value: entry.message },
+    });
+  }
+}

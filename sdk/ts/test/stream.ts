@@ -1,0 +1,135 @@
+import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import type { ConnectError } from "@connectrpc/connect";
+import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import type { Fake } from "./fake.js";
+
+let sessions = 0;
+
+/** FakeStream is one Subscribe call of the fake server. */
+export class FakeStream {
+  readonly session = `session-${++sessions}`;
+  /** How the stream is to end. */
+  end: { error?: ConnectError; withinMs?: number } | undefined;
+
+  readonly #server: Fake;
+  readonly #user: string;
+  /** The last seq that was sent of each channel. */
+  readonly #sent = new Map<string, number>();
+  #pending: pb.ChannelEvent[] = [];
+  #wake = () => {};
+
+  constructor(server: Fake, user: string) {
+    this.#server = server;
+    this.#user = user;
+  }
+
+  wake(): void {
+    this.#wake();
+  }
+
+  /** change adds and removes channels. */
+  change(add: pb.ChannelPosition[], remove: string[]): void {
+    for (const id of remove) {
+      this.#sent.delete(id);
+    }
+    for (const p of add) {
+      const log = this.#server.log(p.channelId);
+      const after = Number(p.afterSeq ?? log.head);
+      const ahead = after > log.head;
+      const changed = p.epoch !== "" && p.epoch !== log.epoch;
+      const gone = !ahead && after + 1 < log.oldest;
+      const gap = p.afterSeq !== undefined && (ahead || changed || gone);
+      const from = gap ? (gone ? log.oldest - 1 : log.head) : after;
+      this.#pending.push(log.state(p.afterSeq !== undefined && !gap, after));
+      if (gap) {
+        const reason = changed
+          ? pb.GapReason.EPOCH_CHANGED
+          : ahead
+            ? pb.GapReason.AHEAD_OF_LOG
+            : pb.GapReason.HISTORY_GONE;
+        const value = { fromSeq: BigInt(after), toSeq: BigInt(from), epoch: log.epoch, reason };
+        this.push(p.channelId, from, { case: "gap", value: create(pb.ChannelGapSchema, value) });
+      }
+      this.#sent.set(p.channelId, from);
+    }
+    this.wake();
+  }
+
+  /** push has the stream say something of its own. */
+  push(channelId: string, seq: number, event: pb.ChannelEvent["event"]): void {
+    this.#pending.push(create(pb.ChannelEventSchema, { channelId, seq: BigInt(seq), event }));
+    this.wake();
+  }
+
+  typing(channelId: string, userId: string): void {
+    if (this.#sent.has(channelId)) {
+      this.push(channelId, 0, { case: "typing", value: create(pb.TypingSchema, { userId }) });
+    }
+  }
+
+  /** frames gives what there is to say, until the stream is to end. */
+  async *frames(signal: AbortSignal) {
+    while (!signal.aborted) {
+      // Whoever wakes the stream while a frame is being taken must not be missed.
+      const woken = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      const events = this.#server.silent ? [] : this.#collect();
+      for (let i = 0; events.length > 0 && i < (this.#server.repeat ? 2 : 1); i++) {
+        yield create(pb.SubscribeResponseSchema, { events });
+      }
+      if (this.end?.withinMs !== undefined) {
+        yield create(pb.SubscribeResponseSchema, { reconnect: { within: durationFromMs(this.end.withinMs) } });
+      }
+      if (this.end !== undefined) {
+        if (this.end.error !== undefined) {
+          throw this.end.error;
+        }
+        return;
+      }
+      if (events.length === 0 && (await this.#quiet(woken, signal)) && !this.#server.silent) {
+        yield create(pb.SubscribeResponseSchema, { heartbeat: {} });
+      }
+    }
+  }
+
+  /** quiet waits for something to say, and is true if a heartbeat is due first. */
+  async #quiet(woken: Promise<void>, signal: AbortSignal): Promise<boolean> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let aborted = () => {};
+    const due = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(true), this.#server.heartbeatMs);
+      aborted = () => resolve(false);
+      signal.addEventListener("abort", aborted);
+    });
+    const heartbeat = await Promise.race([due, woken.then(() => false)]);
+    clearTimeout(timer);
+    signal.removeEventListener("abort", aborted);
+    return heartbeat;
+  }
+
+  #collect(): pb.ChannelEvent[] {
+    const events = this.#pending;
+    this.#pending = [];
+    for (const [id, sent] of this.#sent) {
+      const log = this.#server.log(id);
+      if (!log.admits(this.#user)) {
+        this.#sent.delete(id);
+        const value = create(pb.ChannelLostSchema, { reason: pb.LostReason.NOT_MEMBER });
+        events.push(create(pb.ChannelEventSchema, { channelId: id, event: { case: "lost", value } }));
+        continue;
+      }
+      for (let seq = sent + 1; seq <= log.head; seq++) {
+        const skips = log.skip.get(seq) ?? 0;
+        if (skips > 0) {
+          log.skip.set(seq, skips - 1);
+        } else {
+          events.push(log.event(seq));
+        }
+      }
+      this.#sent.set(id, log.head);
+    }
+    return events;
+  }
+}

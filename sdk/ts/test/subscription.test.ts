@@ -1,0 +1,293 @@
+import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import { describe, expect, it } from "vitest";
+import { after, ClosedError, Code, type Event, fromStart, live, ParleyError } from "../src/index.js";
+import { Fake, failure } from "./fake.js";
+import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries, wantQuiet } from "./helper.js";
+
+const ends: Record<string, (server: Fake) => void> = {
+  "broken off": (s) => s.endStreams(),
+  "slow consumer": (s) => s.endStreams(failure(Code.ResourceExhausted, ErrorReason.SLOW_CONSUMER)),
+  "shutting down": (s) => s.endStreams(failure(Code.Unavailable, ErrorReason.SHUTTING_DOWN)),
+  "a reason of the future": (s) => s.endStreams(failure(Code.Unknown, 999)),
+  advice: (s) => s.advise(20),
+};
+
+describe("a subscription", () => {
+  for (const [name, end] of Object.entries(ends)) {
+    for (const protocol of ["connect", "grpc-web"] as const) {
+      it(`resumes after each way to end: ${name}, ${protocol}`, async () => {
+        const server = new Fake();
+        server.post("room", 4);
+        const sub = subscribe(newClient(server, { protocol }), [after({ channelId: "room", seq: 1 }), live("idle")]);
+        await wantEntries(sub, "room", 2, 4);
+        for (const next of [5, 10, 15]) {
+          end(server);
+          server.post("room", 5);
+          await wantEntries(sub, "room", next, next + 4);
+          await eventually(() => server.streams.size === 1);
+        }
+        await wantQuiet(sub);
+      });
+    }
+  }
+
+  it("drops what it has seen", async () => {
+    const server = new Fake();
+    server.repeat = true;
+    server.post("room", 10);
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await wantEntries(sub, "room", 1, 10);
+    server.post("room", 3);
+    await wantEntries(sub, "room", 11, 13);
+    await wantQuiet(sub);
+    expect(server.of("Subscribe").length).toBe(1);
+  });
+
+  it("that began live resumes from its first state", async () => {
+    const server = new Fake();
+    server.post("room", 3);
+    const sub = subscribe(newClient(server), live("room"));
+    expect(await nextEvent(sub, "channel_state")).toMatchObject({ seq: 3, state: { count: 3, recovered: false } });
+    server.down = true;
+    server.endStreams();
+    server.post("room", 2);
+    server.down = false;
+    await wantEntries(sub, "room", 4, 5);
+  });
+
+  it("takes a silent stream for dead, and none with heartbeats", async () => {
+    const server = new Fake();
+    server.heartbeatMs = 80;
+    const states = new States();
+    const sub = subscribe(newClient(server), live("room"), states);
+    await nextEvent(sub, "channel_state");
+    await new Promise((resolve) => setTimeout(resolve, 4 * server.heartbeatMs));
+    expect(states.names).toEqual(["connecting", "live"]);
+    server.silent = true;
+    server.post("room");
+    await eventually(() => states.waits.length > 0);
+    server.silent = false;
+    await wantEntries(sub, "room", 1, 1);
+    expect(states.waits[0]?.error).toMatchObject({ code: Code.Unavailable, retryable: true });
+    // The server has seen the end of the stream that was left.
+    await eventually(() => server.streams.size === 1);
+  });
+
+  it("does not take the stream of a slow program for dead, nor reads on without end", async () => {
+    const server = new Fake();
+    server.heartbeatMs = 40;
+    const states = new States();
+    server.post("room", 2);
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    await eventually(() => server.streams.size === 1);
+    for (let i = 0; i < 50; i++) {
+      server.post("room");
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    await wantEntries(sub, "room", 1, 52);
+    expect(states.names).toEqual(["connecting", "live"]);
+  });
+
+  it("replaces the token that expires on its stream", async () => {
+    const server = new Fake();
+    let minted = 0;
+    server.tokens = new Set(["token-1"]);
+    const sub = subscribe(newClient(server, { tokenSource: () => `token-${++minted}` }), live("room"));
+    await nextEvent(sub, "channel_state");
+    for (const n of [2, 3, 4]) {
+      server.tokens = new Set([`token-${n}`]);
+      server.endStreams(failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED));
+      await eventually(() => minted === n);
+      server.post("room");
+      await wantEntries(sub, "room", n - 1, n - 1);
+    }
+    expect(minted).toBe(4);
+  });
+
+  it("ends with what is final", async () => {
+    const server = new Fake();
+    server.post("room", 2);
+    const states = new States();
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    await wantEntries(sub, "room", 1, 2);
+    server.endStreams(failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING));
+    const all = (async () => {
+      for await (const e of sub) {
+        expect(e.kind).toBe("never");
+      }
+    })();
+    expect(await rejected(all, ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+    expect(sub.error).toMatchObject({ reason: "CAPABILITY_MISSING" });
+    expect(states.names).toEqual(["connecting", "live", "ended"]);
+    await expect(sub.add(live("more"))).rejects.toBe(sub.error);
+
+    server.tokens = new Set(["another"]);
+    const expired = subscribe(newClient(server), live("room"));
+    expect(await rejected(expired.next(), ParleyError)).toMatchObject({ reason: "TOKEN_EXPIRED" });
+    const broken = subscribe(newClient(server), live("\ud800"));
+    expect(await rejected(broken.next(), ParleyError)).toMatchObject({ reason: "INVALID_FIELD", field: "channels" });
+  });
+
+  it("tells what was taken from what has arrived", async () => {
+    const server = new Fake();
+    server.post("room", 9);
+    const client = newClient(server);
+    const sub = subscribe(client, [fromStart("room"), live("idle")]);
+    await wantEntries(sub, "room", 1, 4);
+    const position = sub.position("room");
+    expect(position).toEqual({ channelId: "room", seq: 4, epoch: "epoch-1" });
+    sub.close();
+    await rejected(sub.next(), ClosedError);
+    for await (const e of sub) {
+      expect(e.kind).toBe("never");
+    }
+    await sub.done;
+    expect(sub.state).toBe("ended");
+    await eventually(() => server.streams.size === 0);
+    await wantEntries(subscribe(client, after(position as { channelId: string; seq: number })), "room", 5, 9);
+  });
+
+  it("goes on after next was given up", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await nextEvent(sub, "channel_state");
+    for (let i = 1; i <= 20; i++) {
+      const controller = new AbortController();
+      const taking = sub.next(controller.signal);
+      server.post("room");
+      if (i % 2 === 0) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      controller.abort("given up");
+      const seq = await taking.then(
+        (e) => e.seq,
+        async (err) => {
+          expect(err).toBe("given up");
+          return (await nextEvent(sub)).seq;
+        },
+      );
+      expect(seq).toBe(i);
+    }
+  });
+
+  it("ends with its signal and with its client", async () => {
+    const server = new Fake();
+    const controller = new AbortController();
+    const client = newClient(server);
+    const bySignal = client.subscribe(live("room"), { signal: controller.signal });
+    await nextEvent(bySignal, "channel_state");
+    const reason = new Error("signed out");
+    controller.abort(reason);
+    await expect(bySignal.next()).rejects.toBe(reason);
+    const byClient = subscribe(client, live("room"));
+    await nextEvent(byClient, "channel_state");
+    client.close();
+    expect((await rejected(byClient.next(), DOMException)).name).toBe("AbortError");
+    await eventually(() => server.streams.size === 0);
+  });
+
+  it("loads on behind a gap", async () => {
+    const server = new Fake();
+    server.post("room", 9);
+    server.log("room").oldest = 6;
+    const sub = subscribe(newClient(server), after({ channelId: "room", seq: 2 }));
+    expect(await nextEvent(sub)).toMatchObject({
+      kind: "gap",
+      seq: 5,
+      gap: { fromSeq: 2, toSeq: 5, reason: "HISTORY_GONE" },
+    });
+    await wantEntries(sub, "room", 6, 9);
+    // A restored log: the position moves backwards.
+    server.log("room").entries.length = 7;
+    server.log("room").epoch = "epoch-2";
+    server.endStreams();
+    expect(await nextEvent(sub)).toMatchObject({
+      kind: "gap",
+      seq: 7,
+      epoch: "epoch-2",
+      gap: { reason: "EPOCH_CHANGED" },
+    });
+    expect(sub.position("room")).toEqual({ channelId: "room", seq: 7, epoch: "epoch-2" });
+    server.post("room");
+    await wantEntries(sub, "room", 8, 8);
+  });
+
+  it("leaves a stream that skips entries, and takes the third time for a gap", async () => {
+    const server = new Fake();
+    const states = new States();
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    server.post("room", 2);
+    await wantEntries(sub, "room", 1, 2);
+    server.log("room").skip.set(3, 2);
+    server.post("room", 2);
+    await wantEntries(sub, "room", 3, 4);
+    expect(states.waits.map((c) => (c.error as ParleyError).code)).toEqual([Code.DataLoss, Code.DataLoss]);
+    server.log("room").skip.set(5, 3);
+    server.post("room", 2);
+    expect(await nextEvent(sub)).toMatchObject({ kind: "gap", seq: 5, gap: { fromSeq: 4, toSeq: 5, reason: "" } });
+    await wantEntries(sub, "room", 6, 6);
+    await wantQuiet(sub);
+  });
+
+  it("passes over kinds of events that it does not know", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await nextEvent(sub, "channel_state");
+    const [stream] = server.streams;
+    server.log("room").skip.set(1, 9);
+    stream?.push("room", 1, { case: undefined });
+    server.post("room", 2);
+    await wantEntries(sub, "room", 2, 2);
+  });
+
+  it("hands over typing, which moves no position", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("room"));
+    server.post("room");
+    await wantEntries(sub, "room", 1, 1);
+    const ann = newClient(server, { token: "ann" });
+    await ann.typing("room");
+    const want: Event = { kind: "typing", channelId: "room", seq: 0, epoch: "epoch-1", userId: "ann" };
+    expect(await nextEvent(sub)).toEqual(want);
+    expect(sub.position("room")?.seq).toBe(1);
+    server.faults(1, "SendTyping", { error: failure(Code.Unavailable, ErrorReason.STORE_UNAVAILABLE) });
+    const before = server.requests.length;
+    expect(await rejected(ann.typing("room"), ParleyError)).toMatchObject({ reason: "STORE_UNAVAILABLE" });
+    expect(server.requests.length).toBe(before + 1);
+  });
+
+  it("ends where a seq is beyond what a number can hold", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await nextEvent(sub, "channel_state");
+    const [stream] = server.streams;
+    const message = server.log("other");
+    message.send("bob", { content: "x", clientMsgId: "x" });
+    stream?.push("room", 0, { case: "sent", value: message.messages[0] as pb.Message });
+    stream?.push("room", 2 ** 60, { case: "gap", value: { $typeName: "parley.v1.ChannelGap" } as pb.ChannelGap });
+    expect(await rejected(nextEvent(sub), ParleyError)).toMatchObject({ code: Code.OutOfRange, retryable: false });
+  });
+
+  it("is not taken along by a program whose onState throws", async () => {
+    const server = new Fake();
+    const thrown: unknown[] = [];
+    const catching = (err: unknown) => thrown.push(err);
+    const listeners = process.listeners("uncaughtException");
+    process.removeAllListeners("uncaughtException");
+    process.on("uncaughtException", catching);
+    const sub = newClient(server).subscribe(fromStart("room"), {
+      onState: ({ state }) => {
+        throw new Error(state);
+      },
+    });
+    await nextEvent(sub, "channel_state");
+    sub.close();
+    await eventually(() => thrown.length === 3);
+    process.off("uncaughtException", catching);
+    for (const listener of listeners) {
+      process.on("uncaughtException", listener);
+    }
+    expect(thrown.map(String)).toEqual(["Error: connecting", "Error: live", "Error: ended"]);
+  });
+});

@@ -1,0 +1,197 @@
+import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import { describe, expect, it } from "vitest";
+import { after, Code, fromStart, live, ParleyError, type Subscription } from "../src/index.js";
+import { Fake, type Fault, failure, methodOf } from "./fake.js";
+import { eventually, newClient, nextEvent, rejected, subscribe, wantEntries, wantQuiet } from "./helper.js";
+
+/** hooked gives a fetch that calls a hook before each request of one method. */
+function hooked(server: Fake, method: string, hook: () => Promise<void>): typeof fetch {
+  return async (input, init) => {
+    if (methodOf(String(input)) === method) {
+      await hook();
+    }
+    return server.fetch(input, init);
+  };
+}
+
+describe("add and remove", () => {
+  it("change the stream, and the next one", async () => {
+    const server = new Fake();
+    for (const id of ["a", "b", "c"]) {
+      server.post(id, 3);
+    }
+    const sub = subscribe(newClient(server), fromStart("a"));
+    await wantEntries(sub, "a", 1, 3);
+    await sub.add([fromStart("b"), live("a")]);
+    await wantEntries(sub, "b", 1, 3);
+    server.endStreams();
+    server.post("b");
+    await wantEntries(sub, "b", 4, 4);
+    await sub.remove(["a", "unknown"]);
+    server.post("a", 2);
+    await wantQuiet(sub);
+    expect(sub.position("a")).toBeUndefined();
+    await sub.add(after({ channelId: "a", seq: 4 }));
+    await wantEntries(sub, "a", 5, 5);
+    server.down = true;
+    server.endStreams();
+    await eventually(() => sub.state === "waiting");
+    await sub.add(fromStart("c"));
+    await sub.remove("b");
+    server.down = false;
+    await wantEntries(sub, "c", 1, 3);
+    server.post("b");
+    server.post("a");
+    await wantEntries(sub, "a", 6, 6);
+    await wantQuiet(sub);
+    const last = server.of<pb.SubscribeRequest>("Subscribe").at(-1);
+    expect(last?.channels.map((p) => p.channelId)).toEqual(["a", "c"]);
+  });
+
+  it("drop what had arrived of a channel that is removed", async () => {
+    const server = new Fake();
+    server.post("a", 2);
+    const sub = subscribe(newClient(server), fromStart("a"));
+    await wantEntries(sub, "a", 1, 1);
+    await sub.remove("a");
+    await wantQuiet(sub);
+  });
+
+  const unsure: Record<string, Fault> = {
+    lost: { drop: true },
+    "answer lost": { drop: true, applied: true },
+    "no session": { error: failure(Code.NotFound, ErrorReason.SESSION_NOT_FOUND) },
+  };
+  for (const [name, fault] of Object.entries(unsure)) {
+    it(`are made sure by a new stream: ${name}`, async () => {
+      const server = new Fake();
+      server.post("a", 2);
+      const sub = subscribe(newClient(server), live("base"));
+      await nextEvent(sub, "channel_state");
+      server.faults(1, "UpdateSubscription", fault);
+      await sub.add(fromStart("a"));
+      await wantEntries(sub, "a", 1, 2);
+      server.post("a");
+      await wantEntries(sub, "a", 3, 3);
+      await wantQuiet(sub);
+    });
+  }
+
+  it("leave the subscription as it was where they are refused", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("a"));
+    await nextEvent(sub, "channel_state");
+    server.faults(1, "UpdateSubscription", { error: failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING) });
+    expect(await rejected(sub.add(live("secret")), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+    server.endStreams();
+    server.post("a");
+    await wantEntries(sub, "a", 1, 1);
+    expect(server.of<pb.SubscribeRequest>("Subscribe").at(-1)?.channels.length).toBe(1);
+  });
+
+  it("do not endanger a stream that is made while they are refused", async () => {
+    const server = new Fake();
+    const refusal = { error: failure(Code.PermissionDenied, ErrorReason.CAPABILITY_MISSING) };
+    server.fault = (method, message) =>
+      method === "UpdateSubscription" ||
+      (method === "Subscribe" && (message as pb.SubscribeRequest).channels.length > 1)
+        ? refusal
+        : undefined;
+    const fetch = hooked(server, "UpdateSubscription", async () => {
+      server.endStreams();
+      await eventually(() => server.of("Subscribe").length >= 2);
+    });
+    const sub = subscribe(newClient(server, { fetch }), fromStart("a"));
+    await nextEvent(sub, "channel_state");
+    expect(await rejected(sub.add(live("secret")), ParleyError)).toMatchObject({ reason: "CAPABILITY_MISSING" });
+    server.post("a");
+    await wantEntries(sub, "a", 1, 1);
+  });
+
+  it("are made up for when they come before the first frame", async () => {
+    const server = new Fake();
+    for (const id of ["a", "b", "c"]) {
+      server.post(id);
+    }
+    let changed = false;
+    const fetch = hooked(server, "Subscribe", async () => {
+      if (!changed) {
+        changed = true;
+        await sub.add(fromStart("b"));
+        await sub.remove("a");
+        await sub.remove("c");
+        await sub.add(fromStart("c"));
+      }
+    });
+    const sub: Subscription = subscribe(newClient(server, { fetch }), [fromStart("a"), live("c")]);
+    const got = [await nextEvent(sub), await nextEvent(sub)].map((e) => `${e.channelId} ${e.seq}`);
+    expect(got.sort()).toEqual(["b 1", "c 1"]);
+    server.post("a");
+    await wantQuiet(sub);
+    const updates = server.of<pb.UpdateSubscriptionRequest>("UpdateSubscription");
+    expect(updates.map((u) => [u.add.map((p) => p.channelId), u.remove])).toEqual([[["b", "c"], ["a"]]]);
+  });
+
+  it("tell the server also of nothing but a removal before the first frame", async () => {
+    const server = new Fake();
+    const fetch = hooked(server, "Subscribe", () => sub.remove("a"));
+    const sub: Subscription = subscribe(newClient(server, { fetch }), [live("a"), live("b")]);
+    await eventually(() => server.of("UpdateSubscription").length === 1);
+    expect(server.of<pb.UpdateSubscriptionRequest>("UpdateSubscription")[0]?.remove).toEqual(["a"]);
+  });
+
+  it("reach the server in order", async () => {
+    const server = new Fake();
+    const fetch = hooked(server, "UpdateSubscription", () => new Promise((r) => setTimeout(r, 10 * Math.random())));
+    const sub = subscribe(newClient(server, { fetch }), live("base"));
+    await nextEvent(sub, "channel_state");
+    const given = new AbortController();
+    const changes = ["a", "b", "c", "d"].flatMap((id) => [sub.add(live(id)), sub.remove(id)]);
+    const givenUp = sub.add(live("e"), given.signal);
+    given.abort("given up");
+    await expect(givenUp).rejects.toBe("given up");
+    await Promise.all([...changes, sub.add(live("f"))]);
+    const order = server.of<pb.UpdateSubscriptionRequest>("UpdateSubscription");
+    expect(order.map((u) => u.add[0]?.channelId ?? `-${u.remove[0]}`)).toEqual(
+      "a -a b -b c -c d -d f".split(" "),
+    );
+  });
+
+  it("lose and repeat nothing while streams come and go", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), []);
+    let over = false;
+    const breaker = (async () => {
+      while (!over) {
+        await new Promise((resolve) => setTimeout(resolve, 8 * Math.random()));
+        server.endStreams();
+      }
+    })();
+    const want = new Set<string>();
+    const changer = async (n: number) => {
+      for (let i = 0; i < 20; i++) {
+        const id = `c${n}-${i}`;
+        await sub.add(fromStart(id));
+        if (i % 2 === 0) {
+          await sub.remove(id);
+        } else {
+          want.add(id);
+        }
+      }
+    };
+    await Promise.all([changer(0), changer(1), changer(2)]);
+    over = true;
+    await breaker;
+    for (let n = 0; n < 3; n++) {
+      for (let i = 0; i < 20; i++) {
+        server.post(`c${n}-${i}`);
+      }
+    }
+    while (want.size > 0) {
+      const { channelId } = await nextEvent(sub);
+      expect(want.delete(channelId), channelId).toBe(true);
+    }
+    await wantQuiet(sub);
+  });
+});

@@ -1,0 +1,110 @@
+package authn
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// A token is proved once and believed for ten seconds, but never beyond its end or while the clock goes back.
+func TestProven(t *testing.T) {
+	t.Parallel()
+	began := time.Now().Truncate(time.Second)
+	now := began
+	v := verifier(t, Config{Secret: secret, Now: func() time.Time { return now }})
+	token := sign(t, jwt.SigningMethodHS256, secret, with("exp", began.Add(15*time.Second).Unix()), nil)
+	first, err := v.Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		at    time.Duration
+		again bool
+	}{
+		{9 * time.Second, false}, {-time.Second, true}, {10 * time.Second, true},
+	} {
+		now = began.Add(step.at)
+		p, err := v.Verify(t.Context(), token)
+		if err != nil {
+			t.Fatalf("after %v: %v", step.at, err)
+		}
+		if (p != first) != step.again {
+			t.Errorf("after %v: proved again is %v, want %v", step.at, p != first, step.again)
+		}
+		first = p
+	}
+	// Proved just before its end, which the leeway moves, and asked for just after it.
+	now = began.Add(15*time.Second + leeway - time.Millisecond)
+	if _, err := v.Verify(t.Context(), token); err != nil {
+		t.Errorf("before the end: %v", err)
+	}
+	now = began.Add(15*time.Second + leeway + time.Millisecond)
+	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A key that is taken away takes its tokens with it, ten seconds later at the latest.
+func TestProvenKeyTakenAway(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	v := verifier(t, Config{Secret: secret, Now: func() time.Time { return now }})
+	token := sign(t, jwt.SigningMethodHS256, secret, claimsThatHold(), nil)
+	if _, err := v.Verify(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	v.secret = []byte("another secret that has 32 bytes")
+	now = now.Add(believed)
+	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
+		t.Errorf("after %v: %v", believed, err)
+	}
+}
+
+// What is refused is never remembered, and of what is there is a bound.
+func TestProvenBounded(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, Config{Secret: secret})
+	if _, err := v.Verify(t.Context(), "a.b.c"); err == nil {
+		t.Fatal("no token is taken for one")
+	}
+	if n := len(v.proven.tokens); n != 0 {
+		t.Errorf("remembers %d tokens that do not hold", n)
+	}
+	for i := range maxProven + 10 {
+		token := sign(t, jwt.SigningMethodHS256, secret, with("sub", "user"+strconv.Itoa(i)), nil)
+		if _, err := v.Verify(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(v.proven.tokens); n == 0 || n > maxProven {
+		t.Errorf("remembers %d tokens", n)
+	}
+}
+
+// BenchmarkVerify compares a token that is known with one that must be proved.
+func BenchmarkVerify(b *testing.B) {
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claimsThatHold()).SignedString(secret)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, step := range map[string]time.Duration{"known": 0, "new": believed} {
+		b.Run(name, func(b *testing.B) {
+			now := time.Now()
+			v, err := New(b.Context(), Config{Secret: secret, Now: func() time.Time { return now }})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := v.Verify(b.Context(), token); err != nil {
+					b.Fatal(err)
+				}
+				now = now.Add(step % time.Hour)
+			}
+		})
+	}
+}
