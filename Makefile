@@ -27,6 +27,9 @@ AGAINST ?=
 # buf's module cache, filled by hack/seed-buf-cache.sh instead of from the network.
 export BUF_CACHE_DIR := $(CURDIR)/.cache/buf
 
+# npm warns of settings of the machine's.
+export npm_config_loglevel := error
+
 BUF := $(GO) tool -modfile=tools/go.mod buf
 GOLANGCI := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
@@ -60,7 +63,7 @@ test-go: test-deps ## Run the tests in Go, with the race detector (PKG=./... TES
 
 .PHONY: test-ts
 test-ts: node-deps ## Run the tests in TypeScript
-	npm run --silent test --workspaces --if-present
+	npm run --silent test
 
 .PHONY: test-page
 test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"' for less)
@@ -83,7 +86,7 @@ bench: ## Run the benchmarks (BENCH=regexp COUNT=n)
 	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(TESTFLAGS) $(PKG)
 
 .PHONY: figures
-figures: build test-deps ## Measure a fleet on this machine (ARGS='--senders 512 --json', or --help)
+figures: build test-deps ## Measure a fleet on this machine (ARGS='hot spread --rounds 3 --json', or --help)
 	@$(GO) run ./hack/figures --binary bin/parleyd $(ARGS)
 
 # A directory of *.raw.txt logs, as those of the irc-disentanglement corpus.
@@ -91,6 +94,12 @@ DATA ?= data/irc
 .PHONY: irc
 irc: build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
 	@$(GO) run ./hack/irc --binary bin/parleyd --cli bin/parley '$(DATA)'
+
+DAY ?= 2013-05-19
+SPEED ?= 60
+.PHONY: day
+day: build test-deps ## Replay a day of IRC into the chat page in Chromium while the server is killed (DATA=directory DAY=date SPEED=times)
+	DATA='$(DATA)' DAY='$(DAY)' SPEED='$(SPEED)' npx playwright test -c hack/day
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (FUZZ=regexp)
@@ -130,8 +139,8 @@ check-vet: # go vet; also compiles every package and test
 
 .PHONY: check-ts
 check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds
-	npx biome ci --error-on-warnings
-	npm run --silent typecheck --workspaces --if-present
+	npm run --silent lint
+	npm run --silent typecheck
 	npx publint --strict sdk/ts
 
 .PHONY: check-page

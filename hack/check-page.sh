@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-npm run --silent --loglevel=error build -w clients/chat -- --outDir "$tmp/dist" --logLevel warn
+npm run --silent build -w clients/chat -- --outDir "$tmp/dist" --logLevel warn
 if ! diff -rq clients/chat/dist "$tmp/dist"; then
 	echo "check-page: clients/chat/dist is not what its source builds: run make page and commit what it changes" >&2
 	exit 1

@@ -11,7 +11,7 @@ if ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0
 fi
 # npm writes its own lockfile last.
 if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-	npm ci --no-audit --no-fund --loglevel=error
+	npm ci --no-audit --no-fund
 	touch node_modules/.package-lock.json
 fi
-npm run --silent --loglevel=error build -w sdk/ts
+npm run --silent build -w sdk/ts

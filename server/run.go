@@ -43,7 +43,10 @@ func (s *Server) Run(ctx context.Context) error {
 var errStoreFailed = errors.New("the message store failed for good; see the log")
 
 func (s *Server) serveAPI() error {
-	return s.api.Serve(s.apiLn, s.tls)
+	if s.api.TLSConfig != nil {
+		return s.api.ServeTLS(s.apiLn, "", "")
+	}
+	return s.api.Serve(s.apiLn)
 }
 
 func served(err error) error {

@@ -71,8 +71,7 @@ type Server struct {
 	roster  *cluster.Roster
 	hub     *fanout.Hub
 	handler *rpc.Handler
-	api     *rpc.Server
-	tls     *tls.Config // nil in the clear
+	api     *http.Server
 	ops     *http.Server
 	apiLn   net.Listener
 	opsLn   net.Listener
@@ -285,8 +284,8 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	if err != nil {
 		return err
 	}
-	s.api, err = rpc.NewServer(&cfg, s.handler, s.log)
-	return err
+	s.api = rpc.NewHTTPServer(&cfg, s.handler, s.log)
+	return nil
 }
 
 // page gives the chat page. In dev without TLS it may also call this machine by other names: see
@@ -356,7 +355,7 @@ func (s *Server) listen(ctx context.Context, ops http.Handler) error {
 		if err != nil {
 			return fmt.Errorf("tls: %w", err)
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+		s.api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	s.ops = telemetry.NewOpsServer(ops)
 	return nil

@@ -57,7 +57,7 @@ func (c *caller) call(request []byte) ([]byte, error) {
 		return nil, err
 	}
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -96,11 +96,15 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 	for i := range w.callers {
 		c, err := newCaller(ctx, t.Addrs[i%len(t.Addrs)], w.procedure, t.Token)
 		if err != nil {
-			return worked{}, err
+			return worked{}, errors.Join(context.Cause(ctx), err)
 		}
 		done.Go(func() {
-			defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
-			defer c.conn.Close()
+			closing := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // ends a call that waits
+			defer func() {
+				if closing() {
+					_ = c.conn.Close()
+				}
+			}()
 			if err := w.keepCalling(ctx, c, i, &units); err != nil {
 				cancel(err)
 			}
@@ -135,10 +139,10 @@ func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *at
 			return err
 		}
 		body, err := c.call(request)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
+			if ctx.Err() != nil {
+				break // by which the connection was closed
+			}
 			return fmt.Errorf("%s: %w", w.procedure[strings.LastIndexByte(w.procedure, '/')+1:], err)
 		}
 		worth := 1

@@ -133,6 +133,7 @@ func (f *follower) take(e *event) error {
 		}
 	case fieldGap:
 		return errors.New("the server told of a gap")
+	default:
 	}
 	return nil
 }

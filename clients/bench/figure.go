@@ -74,7 +74,7 @@ func (f Figure) WithBar(bar, moonshot string, met bool) Figure {
 }
 
 // text is the figure for people.
-func (f *Figure) text() string {
+func (f Figure) text() string {
 	var b strings.Builder
 	width := 60
 	if f.Floor != nil {
@@ -105,7 +105,7 @@ func (f *Figure) text() string {
 	return b.String()
 }
 
-func (f *Figure) verdict() string {
+func (f Figure) verdict() string {
 	verdict := ""
 	if f.BarMet != nil {
 		verdict = ": NOT met"
@@ -119,7 +119,7 @@ func (f *Figure) verdict() string {
 	return verdict
 }
 
-func (s *Summary) text(unit string) string {
+func (s Summary) text(unit string) string {
 	if unit != "" {
 		unit = " " + unit
 	}

@@ -95,4 +95,6 @@ func (quietPebble) Infof(string, ...any) {}
 func (quietPebble) Errorf(string, ...any) {}
 
 // Fatalf implements pebble.Logger. It must not return.
-func (quietPebble) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (quietPebble) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...)) //nolint:forbidigo // Pebble can't go on
+}

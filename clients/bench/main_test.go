@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ const asFloor = "run-floor"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == asFloor {
-		if err := bench.RunFloor(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil { //nolint:forbidigo // as main
+		if err := bench.RunFloor(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// buildParleyd builds the server once for all tests.
+var buildParleyd = sync.OnceValues(func() (string, error) {
+	return rig.BuildParleyd(context.Background()) //nolint:forbidigo // for all tests, not for the first one
+})
+
 // tiny are options for runs whose figures mean nothing.
 func tiny(t *testing.T) bench.Options {
 	t.Helper()
@@ -34,7 +40,7 @@ func tiny(t *testing.T) bench.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parleyd, err := rig.BuildParleyd(t.Context())
+	parleyd, err := buildParleyd()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -465,6 +465,7 @@ func (m *member) take(e *event) error {
 		m.last = e.seq
 	case fieldGap:
 		return &holeError{fmt.Sprintf("channel %s after %d: a gap", m.channel, m.last)}
+	default:
 	}
 	if !m.live && m.last >= m.head {
 		m.live, m.since = true, time.Now()

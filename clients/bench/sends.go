@@ -3,11 +3,13 @@ package bench
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -46,19 +48,18 @@ func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 		return nil, err
 	}
 	senders := cmp.Or(env.Senders, 64)
-	load := env.sendTo(senders, func(caller, _ int) string { return fmt.Sprintf("bench-sends-%d", caller) })
-	var values, floors, costs []float64
+	name := "bench-sends-" + rand.Text()[:8] + "-"
+	own := func(caller, _ int) string { return name + strconv.Itoa(caller) }
+	var single, batched sendRuns
+	var floors []float64
 	err = env.Each(ctx,
-		func(ctx context.Context) error {
-			got, err := load.run(ctx, target, env.Duration)
-			values, costs = append(values, got.rate), append(costs, got.cpu)
-			return err
-		},
+		single.take(target, env.sendTo(senders, own), env.Duration),
 		func(ctx context.Context) error {
 			rate, err := env.commitFloor(ctx, senders)
 			floors = append(floors, rate)
 			return err
-		})
+		},
+		batched.take(target, env.sendBatchesTo(senders, own), env.Duration))
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +67,34 @@ func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 		"senders": strconv.Itoa(senders), "connections": strconv.Itoa(senders) + " (HTTP/1.1, Connect, binary)",
 		"duration": env.Duration.String(), "fsync": "every commit, on both sides",
 	})
-	figure := Figure{ID: "F4", Name: "durable sends, each sender one at a time in its own channel", Unit: "acked/s", Setup: setup}.
-		WithFloor("Pebble's own group commit, as many writers, the same bytes, nothing else", values, floors)
-	figure.Notes = []string{fmt.Sprintf("server CPU time per send: %s", Summarize(costs).microseconds())}
+	floor := "Pebble's own group commit, as many writers, the same bytes, nothing else"
+	one := Figure{ID: "F4", Name: "durable sends, each sender one message at a time in its own channel", Unit: "acked/s", Setup: setup}.
+		WithFloor(floor, single.rates, floors)
+	one.Notes = []string{single.note()}
 	if len(env.Addrs) > 0 {
-		figure.Notes = append(figure.Notes, "the floor wrote to "+env.Dir+", which should be on the server's disk")
+		one.Notes = append(one.Notes, "the floor wrote to "+env.Dir+", which should be on the server's disk")
 	}
-	return []Figure{figure.WithBar("at least 0.5 of the floor", "0.8", figure.Ratio.Median >= 0.5)}, nil
+	many := Figure{
+		ID: "F4", Name: fmt.Sprintf("durable sends, each sender %d messages a call", batchMessages), Unit: "acked/s", Setup: setup,
+	}.WithFloor(floor, batched.rates, floors)
+	many.Notes = []string{batched.note()}
+	return []Figure{one.WithBar("at least 0.5 of the floor", "0.8", one.Ratio.Median >= 0.5), many}, nil
+}
+
+// sendRuns are the rounds of one load of sends.
+type sendRuns struct{ rates, costs []float64 }
+
+// take gives a step that runs the load once.
+func (r *sendRuns) take(t *Target, load *work, duration time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		got, err := load.run(ctx, t, duration)
+		r.rates, r.costs = append(r.rates, got.rate), append(r.costs, got.cpu)
+		return err
+	}
+}
+
+func (r *sendRuns) note() string {
+	return "server CPU time per message: " + Summarize(r.costs).microseconds()
 }
 
 // microseconds is a summary of CPU times.
@@ -84,7 +106,7 @@ func (e *Env) commitFloor(ctx context.Context, writers int) (rate float64, err e
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	return e.floorRate(ctx, "commits", dir, strconv.Itoa(writers), strconv.Itoa(e.Payload), e.Duration.String())
 }
 

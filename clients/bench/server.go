@@ -101,7 +101,7 @@ func (s *Server) ready(ctx context.Context) error {
 		}
 		resp, err := metricsClient.Do(req)
 		if err == nil {
-			resp.Body.Close()
+			_ = resp.Body.Close() // nothing in it is wanted
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}

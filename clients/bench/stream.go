@@ -69,8 +69,13 @@ func (s *rawStream) call(host, method, token string, request []byte, readBuffer 
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)
 	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", host},
-		{"content-type", "application/grpc+proto"}, {"te", "trailers"}, {"authorization", "Bearer " + token},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", method},
+		{":authority", host},
+		{"content-type", "application/grpc+proto"},
+		{"te", "trailers"},
+		{"authorization", "Bearer " + token},
 	} {
 		if err := encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			return err

@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
-import { build, defineConfig, type Plugin } from "vite";
+import { build, type Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 const target = ["es2022", "chrome123", "firefox121", "safari17.5"];
 
@@ -23,7 +24,7 @@ function sdkModule(): Plugin {
           target,
           emptyOutDir: false,
           lib: { entry, formats: ["es"], fileName: () => "parley.js" },
-          minify: true,
+          rolldownOptions: { output: { minify: true } },
         },
       });
     },
@@ -38,5 +39,5 @@ export default defineConfig({
   build: { target, assetsInlineLimit: 0, modulePreload: { polyfill: false }, emptyOutDir: true },
   // While working on the page: its own server passes calls on to a running parleyd.
   server: { proxy: { "/parley.v1.": server, "/parley.js": server } },
-  test: { include: ["test/**/*.test.ts"], environment: "node" },
-} as Parameters<typeof defineConfig>[0]);
+  test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 30_000 },
+});

@@ -37,7 +37,7 @@ func TestImportAtSpeed(t *testing.T) {
 	s := parleytest.Start(t)
 	dir := t.TempDir()
 	want := writeLog(t, dir, "11:55", "11:55", "11:58", "12:01", "12:04", "01:01", "01:04")
-	offsets := []time.Duration{0, 25, 150, 300, 450, 3300, 3450} // In ms, of which a minute is 50.
+	offsets := []int{0, 25, 150, 300, 450, 3300, 3450} // In ms, of which a minute is 50.
 	begin := time.Now()
 	got := run(t, s, "import", dir, "--channel", "room", "--speed", "1200").wantOK(t)
 	if !strings.Contains(got.stdout, "7 sent, 0 already there, 7 total") {
@@ -47,8 +47,8 @@ func TestImportAtSpeed(t *testing.T) {
 		t.Fatalf("the room (-want +got):\n%s", diff)
 	}
 	for i, m := range s.Messages("room") {
-		if passed := m.GetMsgTime().AsTime().Sub(begin); passed < offsets[i]*time.Millisecond {
-			t.Errorf("message %d was sent after %s, want %s", i, passed, offsets[i]*time.Millisecond)
+		if passed := m.GetMsgTime().AsTime().Sub(begin); passed < time.Duration(offsets[i])*time.Millisecond {
+			t.Errorf("message %d was sent after %s, want %d ms", i, passed, offsets[i])
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // room is a server, a user of it who asks, and the file in which the bot keeps its place.
 type room struct {
 	t      *testing.T
-	ctx    context.Context //nolint:containedctx // the test's
+	ctx    context.Context
 	server *servertest.Server
 	user   *parley.Client
 	state  string

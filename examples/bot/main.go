@@ -1,7 +1,7 @@
 // Command bot answers in a channel: !help, !time and !echo. It keeps its place in a file, so that after a restart, however
 // it ended, it answers each question that it missed, and none twice.
 //
-//	PARLEY_TOKEN=$(cat data/dev-token) go run ./examples/bot --channel general
+//	PARLEY_TOKEN=$(bin/parley token --sub bot) go run ./examples/bot --channel general
 package main
 
 import (

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -41,7 +42,7 @@ func init() { //nolint:gochecknoinits // the tables and what is in them need eac
 	actions = map[string]func(ctx context.Context, r *run, args any) (reply, error){
 		"await": await, "cancel": cancelCommand, "fault": setFault, "heal": heal, "net": netFault, "server": serverFault,
 		"requests": requests, "forget": forget, "entries": entries, "quiet": quiet, "log": readLog, "write": write,
-		"check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
+		"agent": agentFault, "check": check, "waits": waits, "pause": pause, "longBatch": longBatch, "manyMembers": manyMembers,
 	}
 }
 
@@ -338,6 +339,23 @@ func serverFault(ctx context.Context, r *run, args any) (reply, error) {
 		err = r.backend.restored(ctx)
 	default:
 		err = fmt.Errorf("unknown fault of a server %q", do)
+	}
+	return reply{}, err
+}
+
+// agentFault halts the agent's process and lets it run on, as a machine does that sleeps.
+func agentFault(_ context.Context, r *run, args any) (reply, error) {
+	do, err := field[string](args, "do")
+	if err != nil {
+		return reply{}, err
+	}
+	switch do {
+	case "stop":
+		err = r.agent.cmd.Process.Signal(syscall.SIGSTOP)
+	case "cont":
+		err = r.agent.cmd.Process.Signal(syscall.SIGCONT)
+	default:
+		err = fmt.Errorf("unknown fault of the agent %q", do)
 	}
 	return reply{}, err
 }

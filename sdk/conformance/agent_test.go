@@ -10,6 +10,7 @@ import (
 	"io"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,7 +43,7 @@ type reply struct {
 func startAgent(t *testing.T, command []string) *agent {
 	t.Helper()
 	a := &agent{
-		cmd:    exec.Command(command[0], command[1:]...), //nolint:gosec,noctx // the caller's; its life is the test's
+		cmd:    exec.Command(command[0], command[1:]...),
 		exited: make(chan struct{}), waiting: make(map[int64]chan reply),
 	}
 	a.cmd.Dir = root(t)
@@ -99,6 +100,7 @@ func (a *agent) read(stdout io.Reader) {
 // end closes the agent's input and waits.
 func (a *agent) end(t *testing.T) {
 	t.Helper()
+	_ = a.cmd.Process.Signal(syscall.SIGCONT) // a scenario that failed may have left it halted
 	_ = a.stdin.Close()
 	select {
 	case <-a.exited:

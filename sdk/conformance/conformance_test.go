@@ -14,7 +14,7 @@ import (
 )
 
 // atOnce is how many scenarios run at a time: most of them wait most of the time.
-const atOnce = 4
+const atOnce = 6
 
 // TestGo plays the scenarios with the Go SDK, under the race detector.
 func TestGo(t *testing.T) {

@@ -110,9 +110,10 @@ func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.Messa
 			return nil, err
 		}
 		all = append(all, page.GetMessages()...)
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+		if page.GetNextPageToken() == "" {
 			return all, nil
 		}
+		req.PageToken = page.GetNextPageToken()
 	}
 }
 

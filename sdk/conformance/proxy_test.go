@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,7 +111,7 @@ func startNode(t *testing.T, name, upstream string, f *faults, calls *callLog) *
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
-	go server.Serve(inner) //nolint:errcheck // it ends with the test
+	go func() { _ = server.Serve(inner) }() // it ends with the test
 	n.wire.Serve(outer, rig.DialTo("tcp", inner.Addr().String()))
 	t.Cleanup(func() {
 		n.faults.heal()
@@ -122,11 +123,29 @@ func startNode(t *testing.T, name, upstream string, f *faults, calls *callLog) *
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	config := net.ListenConfig{Control: network}
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// buffered is what a connection of a proxy holds in each direction: little, so that a slow program is soon felt.
+const buffered = 128 << 10
+
+// network gives a loopback connection the segments and buffers of a real network. Loopback's own segments are 64 KiB, and
+// once a slow reader has let its window close, that makes the kernel send one of them at each tick of a timer.
+func network(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = errors.Join(
+			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1400),
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, buffered),
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, buffered),
+		)
+	})
+	return errors.Join(err, failed)
 }
 
 // upstream speaks to the server in the version of HTTP in which the client spoke.
@@ -134,12 +153,14 @@ type upstream struct{ one, two *http.Transport }
 
 func newUpstream(t *testing.T) upstream {
 	t.Helper()
+	dial := (&net.Dialer{Control: network}).DialContext
 	u := upstream{
-		one: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true},
-		two: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true},
+		one: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true, DialContext: dial},
+		two: &http.Transport{Protocols: new(http.Protocols), DisableCompression: true, DialContext: dial},
 	}
 	u.one.Protocols.SetHTTP1(true)
 	u.two.Protocols.SetUnencryptedHTTP2(true)
+	u.two.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 2 * buffered, MaxReceiveBufferPerConnection: 8 * buffered}
 	t.Cleanup(u.one.CloseIdleConnections)
 	t.Cleanup(u.two.CloseIdleConnections)
 	return u
@@ -162,7 +183,7 @@ func (n *node) breakConn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.Context().Err() == nil {
 		_ = c.Close()
 	}
-	panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http lets a handler end without an answer
+	panic(http.ErrAbortHandler)
 }
 
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {

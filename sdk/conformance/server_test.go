@@ -48,7 +48,7 @@ var parleydBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PARLEYD"); path != "" {
 		return path, nil
 	}
-	return rig.BuildParleyd(context.Background()) //nolint:forbidigo // once for all tests
+	return rig.BuildParleyd(context.Background())
 })
 
 func root(t *testing.T) string {
@@ -139,8 +139,8 @@ func (d *dev) Restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()                                                                                  //nolint:errcheck // the process has its own
-	cmd := exec.Command(d.path, "dev", "--listen", d.addr, "--ops-listen", d.ops, "--data-dir", d.dir) //nolint:gosec,noctx // its life is not a call's
+	defer out.Close()
+	cmd := exec.Command(d.path, "dev", "--listen", d.addr, "--ops-listen", d.ops, "--data-dir", d.dir)
 	cmd.Stderr, cmd.Env = out, append(clean(os.Environ()), d.env...)
 	if err := cmd.Start(); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (d *dev) Stop() error { return d.cmd.Process.Signal(syscall.SIGSTOP) }
 func (d *dev) Cont() error { return d.cmd.Process.Signal(syscall.SIGCONT) }
 
 func (d *dev) restored(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, d.path, "admin", "restored", "--data-dir", d.dir) //nolint:gosec // the rig's own
+	cmd := exec.CommandContext(ctx, d.path, "admin", "restored", "--data-dir", d.dir)
 	cmd.Env = append(clean(os.Environ()), d.env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("admin restored: %w\n%s", err, out)

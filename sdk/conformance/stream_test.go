@@ -68,7 +68,7 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault) error
 }
 
 func writeEnvelope(out io.Writer, flags byte, payload []byte) error {
-	envelope := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload))) //nolint:gosec // far below 4 GiB
+	envelope := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload)))
 	_, err := out.Write(append(envelope, payload...))
 	return err
 }

@@ -153,7 +153,7 @@ func between(got, low, high any) bool {
 }
 
 func matchPattern(at string, p pattern, got any) error {
-	ok := false
+	var ok bool
 	switch p.tag {
 	case "!any":
 		ok = !empty(got)

@@ -82,7 +82,7 @@ var f = (e) => {
 	let t = String(e);
 	return "0000000".slice(t.length) + t;
 };
-function p(e, t) {
+function ee(e, t) {
 	if (e >= 0) {
 		for (; e > 127;) t.push(e & 127 | 128), e >>>= 7;
 		t.push(e);
@@ -91,7 +91,7 @@ function p(e, t) {
 		t.push(1);
 	}
 }
-function ee() {
+function te() {
 	let e = this.buf[this.pos++], t = e & 127;
 	if (!(e & 128) || (e = this.buf[this.pos++], t |= (e & 127) << 7, !(e & 128)) || (e = this.buf[this.pos++], t |= (e & 127) << 14, !(e & 128)) || (e = this.buf[this.pos++], t |= (e & 127) << 21, !(e & 128))) return this.assertBounds(), t;
 	e = this.buf[this.pos++], t |= (e & 15) << 28;
@@ -100,8 +100,8 @@ function ee() {
 	return this.assertBounds(), t >>> 0;
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/proto-int64.js
-var m = /*@__PURE__*/ te();
-function te() {
+var p = /*@__PURE__*/ ne();
+function ne() {
 	let e = /* @__PURE__ */ new DataView(/* @__PURE__ */ new ArrayBuffer(8));
 	if (typeof BigInt == "function" && typeof e.getBigInt64 == "function" && typeof e.getBigUint64 == "function" && typeof e.setBigInt64 == "function" && typeof e.setBigUint64 == "function" && (globalThis.Deno || globalThis.Bun || typeof process != "object" || typeof process.env != "object" || process.env.BUF_BIGINT_DISABLE !== "1")) {
 		let t = BigInt("-9223372036854775808"), n = BigInt("9223372036854775807"), r = BigInt("0"), i = BigInt("18446744073709551615");
@@ -142,16 +142,16 @@ function te() {
 		zero: "0",
 		supported: !1,
 		parse(e) {
-			return typeof e != "string" && (e = e.toString()), ne(e), e;
-		},
-		uParse(e) {
 			return typeof e != "string" && (e = e.toString()), re(e), e;
 		},
+		uParse(e) {
+			return typeof e != "string" && (e = e.toString()), ie(e), e;
+		},
 		enc(e) {
-			return typeof e != "string" && (e = e.toString()), ne(e), o(e);
+			return typeof e != "string" && (e = e.toString()), re(e), o(e);
 		},
 		uEnc(e) {
-			return typeof e != "string" && (e = e.toString()), re(e), o(e);
+			return typeof e != "string" && (e = e.toString()), ie(e), o(e);
 		},
 		dec(e, t) {
 			return s(e, t);
@@ -161,14 +161,14 @@ function te() {
 		}
 	};
 }
-function ne(e) {
+function re(e) {
 	if (!/^-?[0-9]+$/.test(e)) throw Error("invalid int64: " + e);
 }
-function re(e) {
+function ie(e) {
 	if (!/^[0-9]+$/.test(e)) throw Error("invalid uint64: " + e);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/reflect/scalar.js
-function h(e, t) {
+function m(e, t) {
 	switch (e) {
 		case n.STRING: return "";
 		case n.BOOL: return !1;
@@ -178,12 +178,12 @@ function h(e, t) {
 		case n.UINT64:
 		case n.SFIXED64:
 		case n.FIXED64:
-		case n.SINT64: return t ? "0" : m.zero;
+		case n.SINT64: return t ? "0" : p.zero;
 		case n.BYTES: return /* @__PURE__ */ new Uint8Array();
 		default: return 0;
 	}
 }
-function ie(e, t) {
+function ae(e, t) {
 	switch (e) {
 		case n.BOOL: return t === !1;
 		case n.STRING: return t === "";
@@ -194,24 +194,24 @@ function ie(e, t) {
 	}
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/reflect/unsafe.js
-var ae = 2, g = Symbol.for("reflect unsafe local");
-function oe(e, t) {
+var oe = 2, h = Symbol.for("reflect unsafe local");
+function se(e, t) {
 	let n = e[t.localName].case;
 	return n === void 0 ? n : t.fields.find((e) => e.localName === n);
 }
-function se(e, t) {
+function ce(e, t) {
 	let n = t.localName;
 	if (t.oneof) return e[t.oneof.localName].case === n;
-	if (t.presence != ae) return e[n] !== void 0 && Object.prototype.hasOwnProperty.call(e, n);
+	if (t.presence != oe) return e[n] !== void 0 && Object.prototype.hasOwnProperty.call(e, n);
 	switch (t.fieldKind) {
 		case "list": return e[n].length > 0;
 		case "map": return Object.keys(e[n]).length > 0;
-		case "scalar": return !ie(t.scalar, e[n]);
+		case "scalar": return !ae(t.scalar, e[n]);
 		case "enum": return e[n] !== t.enum.values[0].number;
 	}
 	throw Error("message field with implicit presence");
 }
-function ce(e, t) {
+function g(e, t) {
 	return Object.prototype.hasOwnProperty.call(e, t) && e[t] !== void 0;
 }
 function le(e, t) {
@@ -232,7 +232,7 @@ function de(e, t) {
 	if (t.oneof) {
 		let r = t.oneof.localName;
 		e[r].case === n && (e[r] = { case: void 0 });
-	} else if (t.presence != ae) delete e[n];
+	} else if (t.presence != oe) delete e[n];
 	else switch (t.fieldKind) {
 		case "map":
 			e[n] = {};
@@ -243,7 +243,7 @@ function de(e, t) {
 		case "enum":
 			e[n] = t.enum.values[0].number;
 			break;
-		case "scalar": e[n] = h(t.scalar, t.longAsString);
+		case "scalar": e[n] = m(t.scalar, t.longAsString);
 	}
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/reflect/guard.js
@@ -251,7 +251,7 @@ function _(e) {
 	return typeof e == "object" && !!e && !Array.isArray(e);
 }
 function fe(e, t) {
-	if (_(e) && g in e && "add" in e && "field" in e && typeof e.field == "function") {
+	if (_(e) && h in e && "add" in e && "field" in e && typeof e.field == "function") {
 		if (t !== void 0) {
 			let n = t, r = e.field();
 			return n.listKind == r.listKind && n.scalar === r.scalar && n.message?.typeName === r.message?.typeName && n.enum?.typeName === r.enum?.typeName;
@@ -261,7 +261,7 @@ function fe(e, t) {
 	return !1;
 }
 function pe(e, t) {
-	if (_(e) && g in e && "has" in e && "field" in e && typeof e.field == "function") {
+	if (_(e) && h in e && "has" in e && "field" in e && typeof e.field == "function") {
 		if (t !== void 0) {
 			let n = t, r = e.field();
 			return n.mapKey === r.mapKey && n.mapKind == r.mapKind && n.scalar === r.scalar && n.message?.typeName === r.message?.typeName && n.enum?.typeName === r.enum?.typeName;
@@ -271,7 +271,7 @@ function pe(e, t) {
 	return !1;
 }
 function me(e, t) {
-	return _(e) && g in e && "desc" in e && _(e.desc) && e.desc.kind === "message" && (t === void 0 || e.desc.typeName == t.typeName);
+	return _(e) && h in e && "desc" in e && _(e.desc) && e.desc.kind === "message" && (t === void 0 || e.desc.typeName == t.typeName);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/wkt/wrappers.js
 function he(e) {
@@ -319,7 +319,7 @@ function xe(e, t, n) {
 		if (e == null) continue;
 		let i;
 		if (r.kind == "oneof") {
-			let t = oe(n, r);
+			let t = se(n, r);
 			if (!t) continue;
 			i = t, e = le(n, t);
 		} else i = r;
@@ -407,7 +407,7 @@ function Me(e) {
 	if (e.fieldKind == "map") return {};
 	if (e.fieldKind == "message") return Oe;
 	let t = e.getDefaultValue();
-	return t === void 0 ? e.fieldKind == "scalar" ? h(e.scalar, e.longAsString) : e.enum.values[0].number : e.fieldKind == "scalar" && e.longAsString ? t.toString() : t;
+	return t === void 0 ? e.fieldKind == "scalar" ? m(e.scalar, e.longAsString) : e.enum.values[0].number : e.fieldKind == "scalar" && e.longAsString ? t.toString() : t;
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/reflect/error.js
 var Ne = [
@@ -484,7 +484,7 @@ var Le = class {
 		return this.buf.push(e), this;
 	}
 	int32(e) {
-		return ze(e), p(e, this.buf), this;
+		return ze(e), ee(e, this.buf), this;
 	}
 	bool(e) {
 		return this.buf.push(+!!e), this;
@@ -516,31 +516,31 @@ var Le = class {
 		return new DataView(t.buffer).setInt32(0, e, !0), this.raw(t);
 	}
 	sint32(e) {
-		return ze(e), e = (e << 1 ^ e >> 31) >>> 0, p(e, this.buf), this;
+		return ze(e), e = (e << 1 ^ e >> 31) >>> 0, ee(e, this.buf), this;
 	}
 	sfixed64(e) {
-		let t = /* @__PURE__ */ new Uint8Array(8), n = new DataView(t.buffer), r = m.enc(e);
+		let t = /* @__PURE__ */ new Uint8Array(8), n = new DataView(t.buffer), r = p.enc(e);
 		return n.setInt32(0, r.lo, !0), n.setInt32(4, r.hi, !0), this.raw(t);
 	}
 	fixed64(e) {
-		let t = /* @__PURE__ */ new Uint8Array(8), n = new DataView(t.buffer), r = m.uEnc(e);
+		let t = /* @__PURE__ */ new Uint8Array(8), n = new DataView(t.buffer), r = p.uEnc(e);
 		return n.setInt32(0, r.lo, !0), n.setInt32(4, r.hi, !0), this.raw(t);
 	}
 	int64(e) {
-		let t = m.enc(e);
+		let t = p.enc(e);
 		return i(t.lo, t.hi, this.buf), this;
 	}
 	sint64(e) {
-		let t = m.enc(e), n = t.hi >> 31;
+		let t = p.enc(e), n = t.hi >> 31;
 		return i(t.lo << 1 ^ n, (t.hi << 1 | t.lo >>> 31) ^ n, this.buf), this;
 	}
 	uint64(e) {
-		let t = m.uEnc(e);
+		let t = p.uEnc(e);
 		return i(t.lo, t.hi, this.buf), this;
 	}
 }, Re = class {
 	constructor(e, t = Ie().decodeUtf8) {
-		this.decodeUtf8 = t, this.varint64 = r, this.uint32 = ee, this.buf = e, this.len = e.length, this.pos = 0, this.view = new DataView(e.buffer, e.byteOffset, e.byteLength);
+		this.decodeUtf8 = t, this.varint64 = r, this.uint32 = te, this.buf = e, this.len = e.length, this.pos = 0, this.view = new DataView(e.buffer, e.byteOffset, e.byteLength);
 	}
 	tag() {
 		let e = this.pos, t = this.uint32(), n = this.pos - e;
@@ -589,14 +589,14 @@ var Le = class {
 		return e >>> 1 ^ -(e & 1);
 	}
 	int64() {
-		return m.dec(...this.varint64());
+		return p.dec(...this.varint64());
 	}
 	uint64() {
-		return m.uDec(...this.varint64());
+		return p.uDec(...this.varint64());
 	}
 	sint64() {
 		let [e, t] = this.varint64(), n = -(e & 1);
-		return e = (e >>> 1 | (t & 1) << 31) ^ n, t = t >>> 1 ^ n, m.dec(e, t);
+		return e = (e >>> 1 | (t & 1) << 31) ^ n, t = t >>> 1 ^ n, p.dec(e, t);
 	}
 	bool() {
 		let [e, t] = this.varint64();
@@ -609,10 +609,10 @@ var Le = class {
 		return this.view.getInt32((this.pos += 4) - 4, !0);
 	}
 	fixed64() {
-		return m.uDec(this.sfixed32(), this.sfixed32());
+		return p.uDec(this.sfixed32(), this.sfixed32());
 	}
 	sfixed64() {
-		return m.dec(this.sfixed32(), this.sfixed32());
+		return p.dec(this.sfixed32(), this.sfixed32());
 	}
 	float() {
 		return this.view.getFloat32((this.pos += 4) - 4, !0);
@@ -690,7 +690,7 @@ function Ge(e, t) {
 		case n.SFIXED64:
 		case n.SINT64:
 			if (typeof e == "bigint" || typeof e == "number" || typeof e == "string" && e.length > 0) try {
-				return m.parse(e), !0;
+				return p.parse(e), !0;
 			} catch {
 				return `${e} out of range`;
 			}
@@ -698,7 +698,7 @@ function Ge(e, t) {
 		case n.FIXED64:
 		case n.UINT64:
 			if (typeof e == "bigint" || typeof e == "number" || typeof e == "string" && e.length > 0) try {
-				return m.uParse(e), !0;
+				return p.uParse(e), !0;
 			} catch {
 				return `${e} out of range`;
 			}
@@ -767,16 +767,16 @@ var Qe = /* @__PURE__ */ new WeakMap(), $e = class {
 		return Qe.set(this.desc, t), t;
 	}
 	constructor(e, t, n = !0) {
-		this.lists = /* @__PURE__ */ new Map(), this.maps = /* @__PURE__ */ new Map(), this.check = n, this.desc = e, this.message = this[g] = t ?? y(e), this.fields = e.fields, this.oneofs = e.oneofs, this.members = e.members;
+		this.lists = /* @__PURE__ */ new Map(), this.maps = /* @__PURE__ */ new Map(), this.check = n, this.desc = e, this.message = this[h] = t ?? y(e), this.fields = e.fields, this.oneofs = e.oneofs, this.members = e.members;
 	}
 	findNumber(e) {
 		return this._fieldsByNumber ||= new Map(this.desc.fields.map((e) => [e.number, e])), this._fieldsByNumber.get(e);
 	}
 	oneofCase(e) {
-		return T(this.message, e), oe(this.message, e);
+		return T(this.message, e), se(this.message, e);
 	}
 	isSet(e) {
-		return T(this.message, e), se(this.message, e);
+		return T(this.message, e), ce(this.message, e);
 	}
 	clear(e) {
 		T(this.message, e), de(this.message, e);
@@ -787,12 +787,12 @@ var Qe = /* @__PURE__ */ new WeakMap(), $e = class {
 		switch (e.fieldKind) {
 			case "list":
 				let n = this.lists.get(e);
-				return n && n[g] === t || this.lists.set(e, n = new et(e, t, this.check)), n;
+				return n && n[h] === t || this.lists.set(e, n = new et(e, t, this.check)), n;
 			case "map":
 				let r = this.maps.get(e);
-				return r && r[g] === t || this.maps.set(e, r = new tt(e, t, this.check)), r;
+				return r && r[h] === t || this.maps.set(e, r = new tt(e, t, this.check)), r;
 			case "message": return rt(e, t, this.check);
-			case "scalar": return t === void 0 ? h(e.scalar, !1) : ut(e, t);
+			case "scalar": return t === void 0 ? m(e.scalar, !1) : ut(e, t);
 			case "enum": return t ?? e.enum.values[0].number;
 		}
 	}
@@ -802,7 +802,7 @@ var Qe = /* @__PURE__ */ new WeakMap(), $e = class {
 			if (n) throw n;
 		}
 		let n;
-		n = e.fieldKind == "message" ? nt(e, t) : pe(t) || fe(t) ? t[g] : dt(e, t), ue(this.message, e, n);
+		n = e.fieldKind == "message" ? nt(e, t) : pe(t) || fe(t) ? t[h] : dt(e, t), ue(this.message, e, n);
 	}
 	getUnknown() {
 		return this.message.$unknown;
@@ -822,7 +822,7 @@ var et = class {
 		return this._arr.length;
 	}
 	constructor(e, t, n) {
-		this._field = e, this._arr = this[g] = t, this.check = n;
+		this._field = e, this._arr = this[h] = t, this.check = n;
 	}
 	get(e) {
 		let t = this._arr[e];
@@ -860,7 +860,7 @@ var et = class {
 	}
 }, tt = class {
 	constructor(e, t, n = !0) {
-		this.obj = this[g] = t ?? {}, this.check = n, this._field = e;
+		this.obj = this[h] = t ?? {}, this.check = n, this._field = e;
 	}
 	field() {
 		return this._field;
@@ -950,11 +950,11 @@ function lt(e, t) {
 		case n.UINT64:
 		case n.FIXED64:
 			try {
-				return m.uParse(e);
+				return p.uParse(e);
 			} catch {}
 			break;
 		default: try {
-			return m.parse(e);
+			return p.parse(e);
 		} catch {}
 	}
 	return e;
@@ -964,10 +964,10 @@ function ut(e, t) {
 		case n.INT64:
 		case n.SFIXED64:
 		case n.SINT64:
-			"longAsString" in e && e.longAsString && typeof t == "string" && (t = m.parse(t));
+			"longAsString" in e && e.longAsString && typeof t == "string" && (t = p.parse(t));
 			break;
 		case n.FIXED64:
-		case n.UINT64: "longAsString" in e && e.longAsString && typeof t == "string" && (t = m.uParse(t));
+		case n.UINT64: "longAsString" in e && e.longAsString && typeof t == "string" && (t = p.uParse(t));
 	}
 	return t;
 }
@@ -976,10 +976,10 @@ function dt(e, t) {
 		case n.INT64:
 		case n.SFIXED64:
 		case n.SINT64:
-			"longAsString" in e && e.longAsString ? t = String(t) : (typeof t == "string" || typeof t == "number") && (t = m.parse(t));
+			"longAsString" in e && e.longAsString ? t = String(t) : (typeof t == "string" || typeof t == "number") && (t = p.parse(t));
 			break;
 		case n.FIXED64:
-		case n.UINT64: "longAsString" in e && e.longAsString ? t = String(t) : (typeof t == "string" || typeof t == "number") && (t = m.uParse(t));
+		case n.UINT64: "longAsString" in e && e.longAsString ? t = String(t) : (typeof t == "string" || typeof t == "number") && (t = p.uParse(t));
 	}
 	return t;
 }
@@ -1141,33 +1141,33 @@ var Ct = /* @__PURE__ */ new Set([
 	"toJSON",
 	"valueOf"
 ]);
-function wt(e) {
+function O(e) {
 	return Ct.has(e) ? e + "$" : e;
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/codegenv2/restore-json-names.js
-function Tt(e) {
-	for (let t of e.field) ce(t, "jsonName") || (t.jsonName = D(t.name));
-	e.nestedType.forEach(Tt);
+function wt(e) {
+	for (let t of e.field) g(t, "jsonName") || (t.jsonName = D(t.name));
+	e.nestedType.forEach(wt);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/wire/text-format.js
-function Et(e, t) {
+function Tt(e, t) {
 	let n = e.values.find((e) => e.name === t);
 	if (!n) throw Error(`cannot parse ${e} default value: ${t}`);
 	return n.number;
 }
-function Dt(e, t) {
+function Et(e, t) {
 	switch (e) {
 		case n.STRING: return t;
 		case n.BYTES: {
-			let r = Ot(t);
+			let r = Dt(t);
 			if (r === !1) throw Error(`cannot parse ${n[e]} default value: ${t}`);
 			return r;
 		}
 		case n.INT64:
 		case n.SFIXED64:
-		case n.SINT64: return m.parse(t);
+		case n.SINT64: return p.parse(t);
 		case n.UINT64:
-		case n.FIXED64: return m.uParse(t);
+		case n.FIXED64: return p.uParse(t);
 		case n.DOUBLE:
 		case n.FLOAT: switch (t) {
 			case "inf": return Infinity;
@@ -1183,7 +1183,7 @@ function Dt(e, t) {
 		case n.SFIXED32: return parseInt(t, 10);
 	}
 }
-function Ot(e) {
+function Dt(e) {
 	let t = [], n = {
 		tail: e,
 		c: "",
@@ -1257,7 +1257,7 @@ function Ot(e) {
 				case "U": {
 					let e = n.c, r = n.take(8);
 					if (r === !1) return !1;
-					let i = m.uEnc(e + r), a = /* @__PURE__ */ new Uint8Array(8), o = new DataView(a.buffer);
+					let i = p.uEnc(e + r), a = /* @__PURE__ */ new Uint8Array(8), o = new DataView(a.buffer);
 					o.setInt32(0, i.lo, !0), o.setInt32(4, i.hi, !0), t.push(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
 					break;
 				}
@@ -1268,23 +1268,23 @@ function Ot(e) {
 	return new Uint8Array(t);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/reflect/nested-types.js
-function* kt(e) {
+function* Ot(e) {
 	switch (e.kind) {
 		case "file":
-			for (let t of e.messages) yield t, yield* kt(t);
+			for (let t of e.messages) yield t, yield* Ot(t);
 			yield* e.enums, yield* e.services, yield* e.extensions;
 			break;
 		case "message":
-			for (let t of e.nestedMessages) yield t, yield* kt(t);
+			for (let t of e.nestedMessages) yield t, yield* Ot(t);
 			yield* e.nestedEnums, yield* e.nestedExtensions;
 	}
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/registry.js
-function At(...e) {
-	let t = jt();
+function kt(...e) {
+	let t = At();
 	if (!e.length) return t;
 	if ("$typeName" in e[0] && e[0].$typeName == "google.protobuf.FileDescriptorSet") {
-		for (let n of e[0].file) Qt(n, t);
+		for (let n of e[0].file) Zt(n, t);
 		return t;
 	}
 	if ("$typeName" in e[0]) {
@@ -1299,11 +1299,11 @@ function At(...e) {
 			}
 			return n.concat(...n.map(a));
 		}
-		for (let e of [n, ...a(n)].reverse()) Qt(e, t);
+		for (let e of [n, ...a(n)].reverse()) Zt(e, t);
 	} else for (let n of e) for (let e of n.files) t.addFile(e);
 	return t;
 }
-function jt() {
+function At() {
 	let e = /* @__PURE__ */ new Map(), t = /* @__PURE__ */ new Map(), n = /* @__PURE__ */ new Map();
 	return {
 		kind: "registry",
@@ -1316,7 +1316,7 @@ function jt() {
 			return n.values();
 		},
 		addFile(e, t, r) {
-			if (n.set(e.proto.name, e), !t) for (let t of kt(e)) this.add(t);
+			if (n.set(e.proto.name, e), !t) for (let t of Ot(e)) this.add(t);
 			if (r) for (let n of e.dependencies) this.addFile(n, t, r);
 		},
 		add(n) {
@@ -1353,7 +1353,7 @@ function jt() {
 		}
 	};
 }
-var Mt = 998, Nt = 999, Pt = 9999, Ft = 9, It = 10, O = 11, Lt = 12, Rt = 14, zt = 3, Bt = 2, Vt = 1, Ht = 0, Ut = 1, Wt = 2, Gt = 3, Kt = 1, qt = 2, Jt = 1, Yt = 2, Xt = 1001, Zt = {
+var jt = 998, Mt = 999, Nt = 9999, Pt = 9, k = 10, Ft = 11, It = 12, Lt = 14, Rt = 3, zt = 2, Bt = 1, Vt = 0, Ht = 1, Ut = 2, Wt = 3, Gt = 1, Kt = 2, qt = 1, Jt = 2, Yt = 1001, Xt = {
 	998: {
 		fieldPresence: 1,
 		enumType: 2,
@@ -1395,14 +1395,14 @@ var Mt = 998, Nt = 999, Pt = 9999, Ft = 9, It = 10, O = 11, Lt = 12, Rt = 14, zt
 		defaultSymbolVisibility: 2
 	}
 };
-function Qt(e, t) {
+function Zt(e, t) {
 	let n = {
 		kind: "file",
 		proto: e,
 		deprecated: e.options?.deprecated ?? !1,
-		edition: cn(e),
+		edition: sn(e),
 		name: e.name.replace(/\.proto$/, ""),
-		dependencies: ln(e, t),
+		dependencies: cn(e, t),
 		enums: [],
 		messages: [],
 		extensions: [],
@@ -1415,44 +1415,44 @@ function Qt(e, t) {
 			return r.get(e);
 		},
 		add(e) {
-			j(e.proto.options?.mapEntry === !0), r.set(e.typeName, e);
+			M(e.proto.options?.mapEntry === !0), r.set(e.typeName, e);
 		}
 	};
-	for (let r of e.enumType) tn(r, n, void 0, t);
-	for (let r of e.messageType) nn(r, n, void 0, t, i);
-	for (let r of e.service) rn(r, n, t);
-	$t(n, t);
-	for (let e of r.values()) en(e, t, i);
-	for (let e of n.messages) en(e, t, i), $t(e, t);
+	for (let r of e.enumType) en(r, n, void 0, t);
+	for (let r of e.messageType) tn(r, n, void 0, t, i);
+	for (let r of e.service) nn(r, n, t);
+	Qt(n, t);
+	for (let e of r.values()) $t(e, t, i);
+	for (let e of n.messages) $t(e, t, i), Qt(e, t);
 	t.addFile(n, !0);
 }
-function $t(e, t) {
+function Qt(e, t) {
 	switch (e.kind) {
 		case "file":
 			for (let n of e.proto.extension) {
-				let r = sn(n, e, t);
+				let r = on(n, e, t);
 				e.extensions.push(r), t.add(r);
 			}
 			break;
 		case "message":
 			for (let n of e.proto.extension) {
-				let r = sn(n, e, t);
+				let r = on(n, e, t);
 				e.nestedExtensions.push(r), t.add(r);
 			}
-			for (let n of e.nestedMessages) $t(n, t);
+			for (let n of e.nestedMessages) Qt(n, t);
 	}
 }
-function en(e, t, n) {
-	let r = e.proto.oneofDecl.map((t) => on(t, e)), i = /* @__PURE__ */ new Set();
+function $t(e, t, n) {
+	let r = e.proto.oneofDecl.map((t) => an(t, e)), i = /* @__PURE__ */ new Set();
 	for (let a of e.proto.field) {
-		let o = pn(a, r), s = sn(a, e, t, o, n);
+		let o = fn(a, r), s = on(a, e, t, o, n);
 		e.fields.push(s), e.field[s.localName] = s, o === void 0 ? e.members.push(s) : (o.fields.push(s), i.has(o) || (i.add(o), e.members.push(o)));
 	}
 	for (let t of r.filter((e) => i.has(e))) e.oneofs.push(t);
-	for (let r of e.nestedMessages) en(r, t, n);
+	for (let r of e.nestedMessages) $t(r, t, n);
 }
-function tn(e, t, n, r) {
-	let i = un(e.name, e.value), a = {
+function en(e, t, n, r) {
+	let i = ln(e.name, e.value), a = {
 		kind: "enum",
 		proto: e,
 		deprecated: e.options?.deprecated ?? !1,
@@ -1460,7 +1460,7 @@ function tn(e, t, n, r) {
 		parent: n,
 		open: !0,
 		name: e.name,
-		typeName: fn(e, n, t),
+		typeName: dn(e, n, t),
 		value: {},
 		values: [],
 		sharedPrefix: i,
@@ -1468,7 +1468,7 @@ function tn(e, t, n, r) {
 			return `enum ${this.typeName}`;
 		}
 	};
-	a.open = _n(a), r.add(a);
+	a.open = gn(a), r.add(a);
 	for (let t of e.value) {
 		let e = t.name;
 		a.values.push(a.value[t.number] = {
@@ -1477,7 +1477,7 @@ function tn(e, t, n, r) {
 			deprecated: t.options?.deprecated ?? !1,
 			parent: a,
 			name: e,
-			localName: wt(i == null ? e : e.substring(i.length)),
+			localName: O(i == null ? e : e.substring(i.length)),
 			number: t.number,
 			toString() {
 				return `enum value ${a.typeName}.${e}`;
@@ -1486,7 +1486,7 @@ function tn(e, t, n, r) {
 	}
 	(n?.nestedEnums ?? t.enums).push(a);
 }
-function nn(e, t, n, r, i) {
+function tn(e, t, n, r, i) {
 	let a = {
 		kind: "message",
 		proto: e,
@@ -1494,7 +1494,7 @@ function nn(e, t, n, r, i) {
 		file: t,
 		parent: n,
 		name: e.name,
-		typeName: fn(e, n, t),
+		typeName: dn(e, n, t),
 		fields: [],
 		field: {},
 		oneofs: [],
@@ -1507,17 +1507,17 @@ function nn(e, t, n, r, i) {
 		}
 	};
 	e.options?.mapEntry === !0 ? i.add(a) : ((n?.nestedMessages ?? t.messages).push(a), r.add(a));
-	for (let n of e.enumType) tn(n, t, a, r);
-	for (let n of e.nestedType) nn(n, t, a, r, i);
+	for (let n of e.enumType) en(n, t, a, r);
+	for (let n of e.nestedType) tn(n, t, a, r, i);
 }
-function rn(e, t, n) {
+function nn(e, t, n) {
 	let r = {
 		kind: "service",
 		proto: e,
 		deprecated: e.options?.deprecated ?? !1,
 		file: t,
 		name: e.name,
-		typeName: fn(e, void 0, t),
+		typeName: dn(e, void 0, t),
 		methods: [],
 		method: {},
 		toString() {
@@ -1526,15 +1526,15 @@ function rn(e, t, n) {
 	};
 	t.services.push(r), n.add(r);
 	for (let t of e.method) {
-		let e = an(t, r, n);
+		let e = rn(t, r, n);
 		r.methods.push(e), r.method[e.localName] = e;
 	}
 }
-function an(e, t, n) {
+function rn(e, t, n) {
 	let r;
 	r = e.clientStreaming && e.serverStreaming ? "bidi_streaming" : e.clientStreaming ? "client_streaming" : e.serverStreaming ? "server_streaming" : "unary";
-	let i = n.getMessage(k(e.inputType)), a = n.getMessage(k(e.outputType));
-	j(i, `invalid MethodDescriptorProto: input_type ${e.inputType} not found`), j(a, `invalid MethodDescriptorProto: output_type ${e.inputType} not found`);
+	let i = n.getMessage(A(e.inputType)), a = n.getMessage(A(e.outputType));
+	M(i, `invalid MethodDescriptorProto: input_type ${e.inputType} not found`), M(a, `invalid MethodDescriptorProto: output_type ${e.inputType} not found`);
 	let o = e.name;
 	return {
 		kind: "rpc",
@@ -1542,17 +1542,17 @@ function an(e, t, n) {
 		deprecated: e.options?.deprecated ?? !1,
 		parent: t,
 		name: o,
-		localName: wt(o.length ? wt(o[0].toLowerCase() + o.substring(1)) : o),
+		localName: O(o.length ? O(o[0].toLowerCase() + o.substring(1)) : o),
 		methodKind: r,
 		input: i,
 		output: a,
-		idempotency: e.options?.idempotencyLevel ?? Ht,
+		idempotency: e.options?.idempotencyLevel ?? Vt,
 		toString() {
 			return `rpc ${t.typeName}.${o}`;
 		}
 	};
 }
-function on(e, t) {
+function an(e, t) {
 	return {
 		kind: "oneof",
 		proto: e,
@@ -1560,13 +1560,13 @@ function on(e, t) {
 		parent: t,
 		fields: [],
 		name: e.name,
-		localName: wt(D(e.name)),
+		localName: O(D(e.name)),
 		toString() {
 			return `oneof ${t.typeName}.${this.name}`;
 		}
 	};
 }
-function sn(e, t, n, r, i) {
+function on(e, t, n, r, i) {
 	let a = i === void 0, o = {
 		kind: "field",
 		proto: e,
@@ -1576,8 +1576,8 @@ function sn(e, t, n, r, i) {
 		scalar: void 0,
 		message: void 0,
 		enum: void 0,
-		presence: mn(e, r, a, t),
-		utf8Validation: yn(e, t),
+		presence: pn(e, r, a, t),
+		utf8Validation: vn(e, t),
 		listKind: void 0,
 		mapKind: void 0,
 		mapKey: void 0,
@@ -1587,69 +1587,69 @@ function sn(e, t, n, r, i) {
 		getDefaultValue: void 0
 	};
 	if (a) {
-		let r = t.kind == "file" ? t : t.file, i = t.kind == "file" ? void 0 : t, a = fn(e, i, r);
+		let r = t.kind == "file" ? t : t.file, i = t.kind == "file" ? void 0 : t, a = dn(e, i, r);
 		o.kind = "extension", o.file = r, o.parent = i, o.oneof = void 0, o.typeName = a, o.jsonName = `[${a}]`, o.toString = () => `extension ${a}`;
-		let s = n.getMessage(k(e.extendee));
-		j(s, `invalid FieldDescriptorProto: extendee ${e.extendee} not found`), o.extendee = s;
+		let s = n.getMessage(A(e.extendee));
+		M(s, `invalid FieldDescriptorProto: extendee ${e.extendee} not found`), o.extendee = s;
 	} else {
 		let n = t;
-		j(n.kind == "message"), o.parent = n, o.oneof = r, o.localName = r ? D(e.name) : wt(D(e.name)), o.jsonName = e.jsonName, o.toString = () => `field ${n.typeName}.${e.name}`;
+		M(n.kind == "message"), o.parent = n, o.oneof = r, o.localName = r ? D(e.name) : O(D(e.name)), o.jsonName = e.jsonName, o.toString = () => `field ${n.typeName}.${e.name}`;
 	}
 	let s = e.label, c = e.type, l = e.options?.jstype;
-	if (s === zt) {
-		let r = c == O ? i?.get(k(e.typeName)) : void 0;
+	if (s === Rt) {
+		let r = c == Ft ? i?.get(A(e.typeName)) : void 0;
 		if (r) {
 			o.fieldKind = "map";
-			let { key: e, value: t } = gn(r);
+			let { key: e, value: t } = hn(r);
 			return o.mapKey = e.scalar, o.mapKind = t.fieldKind, o.message = t.message, o.delimitedEncoding = !1, o.enum = t.enum, o.scalar = t.scalar, o;
 		}
 		switch (o.fieldKind = "list", c) {
-			case O:
-			case It:
-				o.listKind = "message", o.message = n.getMessage(k(e.typeName)), j(o.message), o.delimitedEncoding = vn(e, t);
+			case Ft:
+			case k:
+				o.listKind = "message", o.message = n.getMessage(A(e.typeName)), M(o.message), o.delimitedEncoding = _n(e, t);
 				break;
-			case Rt:
-				o.listKind = "enum", o.enum = n.getEnum(k(e.typeName)), j(o.enum);
+			case Lt:
+				o.listKind = "enum", o.enum = n.getEnum(A(e.typeName)), M(o.enum);
 				break;
-			default: o.listKind = "scalar", o.scalar = c, o.longAsString = l == Vt;
+			default: o.listKind = "scalar", o.scalar = c, o.longAsString = l == Bt;
 		}
-		return o.packed = hn(e, t), o;
+		return o.packed = mn(e, t), o;
 	}
 	switch (c) {
-		case O:
-		case It:
-			o.fieldKind = "message", o.message = n.getMessage(k(e.typeName)), j(o.message, `invalid FieldDescriptorProto: type_name ${e.typeName} not found`), o.delimitedEncoding = vn(e, t), o.getDefaultValue = () => void 0;
+		case Ft:
+		case k:
+			o.fieldKind = "message", o.message = n.getMessage(A(e.typeName)), M(o.message, `invalid FieldDescriptorProto: type_name ${e.typeName} not found`), o.delimitedEncoding = _n(e, t), o.getDefaultValue = () => void 0;
 			break;
-		case Rt: {
-			let t = n.getEnum(k(e.typeName));
-			j(t !== void 0, `invalid FieldDescriptorProto: type_name ${e.typeName} not found`), o.fieldKind = "enum", o.enum = n.getEnum(k(e.typeName)), o.getDefaultValue = () => ce(e, "defaultValue") ? Et(t, e.defaultValue) : void 0;
+		case Lt: {
+			let t = n.getEnum(A(e.typeName));
+			M(t !== void 0, `invalid FieldDescriptorProto: type_name ${e.typeName} not found`), o.fieldKind = "enum", o.enum = n.getEnum(A(e.typeName)), o.getDefaultValue = () => g(e, "defaultValue") ? Tt(t, e.defaultValue) : void 0;
 			break;
 		}
-		default: o.fieldKind = "scalar", o.scalar = c, o.longAsString = l == Vt, o.getDefaultValue = () => ce(e, "defaultValue") ? Dt(c, e.defaultValue) : void 0;
+		default: o.fieldKind = "scalar", o.scalar = c, o.longAsString = l == Bt, o.getDefaultValue = () => g(e, "defaultValue") ? Et(c, e.defaultValue) : void 0;
 	}
 	return o;
 }
-function cn(e) {
+function sn(e) {
 	switch (e.syntax) {
 		case "":
-		case "proto2": return Mt;
-		case "proto3": return Nt;
+		case "proto2": return jt;
+		case "proto3": return Mt;
 		case "editions":
-			if (e.edition === Pt) return Xt;
-			if (e.edition in Zt) return e.edition;
+			if (e.edition === Nt) return Yt;
+			if (e.edition in Xt) return e.edition;
 			throw Error(`${e.name}: unsupported edition`);
 		default: throw Error(`${e.name}: unsupported syntax "${e.syntax}"`);
 	}
 }
-function ln(e, t) {
+function cn(e, t) {
 	return e.dependency.map((n) => {
 		let r = t.getFile(n);
 		if (!r) throw Error(`Cannot find ${n}, imported by ${e.name}`);
 		return r;
 	});
 }
-function un(e, t) {
-	let n = dn(e) + "_";
+function ln(e, t) {
+	let n = un(e) + "_";
 	for (let e of t) {
 		if (!e.name.toLowerCase().startsWith(n)) return;
 		let t = e.name.substring(n.length);
@@ -1657,93 +1657,93 @@ function un(e, t) {
 	}
 	return n;
 }
-function dn(e) {
+function un(e) {
 	return (e.substring(0, 1) + e.substring(1).replace(/[A-Z]/g, (e) => "_" + e)).toLowerCase();
 }
-function fn(e, t, n) {
+function dn(e, t, n) {
 	let r;
 	return r = t ? `${t.typeName}.${e.name}` : n.proto.package.length > 0 ? `${n.proto.package}.${e.name}` : `${e.name}`, r;
 }
-function k(e) {
+function A(e) {
 	return e.startsWith(".") ? e.substring(1) : e;
 }
-function pn(e, t) {
-	if (!ce(e, "oneofIndex") || e.proto3Optional) return;
+function fn(e, t) {
+	if (!g(e, "oneofIndex") || e.proto3Optional) return;
 	let n = t[e.oneofIndex];
-	return j(n, `invalid FieldDescriptorProto: oneof #${e.oneofIndex} for field #${e.number} not found`), n;
+	return M(n, `invalid FieldDescriptorProto: oneof #${e.oneofIndex} for field #${e.number} not found`), n;
 }
-function mn(e, t, n, r) {
-	if (e.label == Bt) return Gt;
+function pn(e, t, n, r) {
 	if (e.label == zt) return Wt;
-	if (t || e.proto3Optional || n) return Ut;
-	let i = A("fieldPresence", {
+	if (e.label == Rt) return Ut;
+	if (t || e.proto3Optional || n) return Ht;
+	let i = j("fieldPresence", {
 		proto: e,
 		parent: r
 	});
-	return i == Wt && (e.type == O || e.type == It) ? Ut : i;
+	return i == Ut && (e.type == Ft || e.type == k) ? Ht : i;
 }
-function hn(e, t) {
-	if (e.label != zt) return !1;
+function mn(e, t) {
+	if (e.label != Rt) return !1;
 	switch (e.type) {
-		case Ft:
-		case Lt:
+		case Pt:
 		case It:
-		case O: return !1;
+		case k:
+		case Ft: return !1;
 	}
 	let n = e.options;
-	return n && ce(n, "packed") ? n.packed : Kt == A("repeatedFieldEncoding", {
+	return n && g(n, "packed") ? n.packed : Gt == j("repeatedFieldEncoding", {
 		proto: e,
 		parent: t
 	});
 }
-function gn(e) {
+function hn(e) {
 	let t = e.fields.find((e) => e.number === 1), r = e.fields.find((e) => e.number === 2);
-	return j(t && t.fieldKind == "scalar" && t.scalar != n.BYTES && t.scalar != n.FLOAT && t.scalar != n.DOUBLE && r && r.fieldKind != "list" && r.fieldKind != "map"), {
+	return M(t && t.fieldKind == "scalar" && t.scalar != n.BYTES && t.scalar != n.FLOAT && t.scalar != n.DOUBLE && r && r.fieldKind != "list" && r.fieldKind != "map"), {
 		key: t,
 		value: r
 	};
 }
-function _n(e) {
-	return Jt == A("enumType", {
+function gn(e) {
+	return qt == j("enumType", {
 		proto: e.proto,
 		parent: e.parent ?? e.file
 	});
 }
+function _n(e, t) {
+	return e.type == k || Kt == j("messageEncoding", {
+		proto: e,
+		parent: t
+	});
+}
 function vn(e, t) {
-	return e.type == It || qt == A("messageEncoding", {
+	return Jt == j("utf8Validation", {
 		proto: e,
 		parent: t
 	});
 }
-function yn(e, t) {
-	return Yt == A("utf8Validation", {
-		proto: e,
-		parent: t
-	});
-}
-function A(e, t) {
+function j(e, t) {
 	let n = t.proto.options?.features;
 	if (n) {
 		let t = n[e];
 		if (t != 0) return t;
 	}
 	if ("kind" in t) {
-		if (t.kind == "message") return A(e, t.parent ?? t.file);
-		let n = Zt[t.edition];
+		if (t.kind == "message") return j(e, t.parent ?? t.file);
+		let n = Xt[t.edition];
 		if (!n) throw Error(`feature default for edition ${t.edition} not found`);
 		return n[e];
 	}
-	return A(e, t.parent);
+	return j(e, t.parent);
 }
-function j(e, t) {
+function M(e, t) {
 	if (!e) throw Error(t);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/codegenv2/boot.js
-function bn(e) {
-	let t = xn(e);
-	return t.messageType.forEach(Tt), At(t, () => void 0).getFile(t.name);
+function yn(e) {
+	let t = bn(e);
+	return t.messageType.forEach(wt), kt(t, () => void 0).getFile(t.name);
 }
-function xn(e) {
+function bn(e) {
 	return Object.assign(Object.create({
 		syntax: "",
 		edition: 0
@@ -1756,25 +1756,25 @@ function xn(e) {
 		service: [],
 		extension: []
 	}, e), {
-		messageType: e.messageType.map(Sn),
-		enumType: e.enumType.map(Tn)
+		messageType: e.messageType.map(xn),
+		enumType: e.enumType.map(wn)
 	}));
 }
-function Sn(e) {
+function xn(e) {
 	return Object.assign(Object.create({ visibility: 0 }), {
 		$typeName: "google.protobuf.DescriptorProto",
 		name: e.name,
-		field: e.field?.map(Cn) ?? [],
+		field: e.field?.map(Sn) ?? [],
 		extension: [],
-		nestedType: e.nestedType?.map(Sn) ?? [],
-		enumType: e.enumType?.map(Tn) ?? [],
+		nestedType: e.nestedType?.map(xn) ?? [],
+		enumType: e.enumType?.map(wn) ?? [],
 		extensionRange: e.extensionRange?.map((e) => Object.assign({ $typeName: "google.protobuf.DescriptorProto.ExtensionRange" }, e)) ?? [],
 		oneofDecl: [],
 		reservedRange: [],
 		reservedName: []
 	});
 }
-function Cn(e) {
+function Sn(e) {
 	return Object.assign(Object.create({
 		label: 1,
 		typeName: "",
@@ -1783,9 +1783,9 @@ function Cn(e) {
 		oneofIndex: 0,
 		jsonName: "",
 		proto3Optional: !1
-	}), Object.assign(Object.assign({ $typeName: "google.protobuf.FieldDescriptorProto" }, e), { options: e.options ? wn(e.options) : void 0 }));
+	}), Object.assign(Object.assign({ $typeName: "google.protobuf.FieldDescriptorProto" }, e), { options: e.options ? Cn(e.options) : void 0 }));
 }
-function wn(e) {
+function Cn(e) {
 	return Object.assign(Object.create({
 		ctype: 0,
 		packed: !1,
@@ -1802,7 +1802,7 @@ function wn(e) {
 		uninterpretedOption: []
 	}));
 }
-function Tn(e) {
+function wn(e) {
 	return Object.assign(Object.create({ visibility: 0 }), {
 		$typeName: "google.protobuf.EnumDescriptorProto",
 		name: e.name,
@@ -1812,21 +1812,21 @@ function Tn(e) {
 	});
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/codegenv2/message.js
-function M(e, t, ...n) {
+function N(e, t, ...n) {
 	return n.reduce((e, t) => e.nestedMessages[t], e.messages[t]);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/codegenv2/enum.js
-function En(e, t, ...n) {
+function Tn(e, t, ...n) {
 	if (n.length == 0) return e.enums[t];
 	let r = n.pop();
 	return n.reduce((e, t) => e.nestedMessages[t], e.messages[t]).nestedEnums[r];
 }
-function Dn(e) {
+function En(e) {
 	let t = {};
 	for (let n of e.values) t[n.localName] = n.number, t[n.number] = n.localName;
 	return t;
 }
-var On = /*@__PURE__*/ M(/* @__PURE__ */ bn({
+var Dn = /*@__PURE__*/ N(/* @__PURE__ */ yn({
 	name: "google/protobuf/descriptor.proto",
 	package: "google.protobuf",
 	messageType: [
@@ -3786,96 +3786,96 @@ var On = /*@__PURE__*/ M(/* @__PURE__ */ bn({
 			}
 		]
 	}]
-}), 1), kn;
+}), 1), On;
 (function(e) {
 	e[e.DECLARATION = 0] = "DECLARATION", e[e.UNVERIFIED = 1] = "UNVERIFIED";
+})(On ||= {});
+var kn;
+(function(e) {
+	e[e.DOUBLE = 1] = "DOUBLE", e[e.FLOAT = 2] = "FLOAT", e[e.INT64 = 3] = "INT64", e[e.UINT64 = 4] = "UINT64", e[e.INT32 = 5] = "INT32", e[e.FIXED64 = 6] = "FIXED64", e[e.FIXED32 = 7] = "FIXED32", e[e.BOOL = 8] = "BOOL", e[e.STRING = 9] = "STRING", e[e.GROUP = 10] = "GROUP", e[e.MESSAGE = 11] = "MESSAGE", e[e.BYTES = 12] = "BYTES", e[e.UINT32 = 13] = "UINT32", e[e.ENUM = 14] = "ENUM", e[e.SFIXED32 = 15] = "SFIXED32", e[e.SFIXED64 = 16] = "SFIXED64", e[e.SINT32 = 17] = "SINT32", e[e.SINT64 = 18] = "SINT64";
 })(kn ||= {});
 var An;
 (function(e) {
-	e[e.DOUBLE = 1] = "DOUBLE", e[e.FLOAT = 2] = "FLOAT", e[e.INT64 = 3] = "INT64", e[e.UINT64 = 4] = "UINT64", e[e.INT32 = 5] = "INT32", e[e.FIXED64 = 6] = "FIXED64", e[e.FIXED32 = 7] = "FIXED32", e[e.BOOL = 8] = "BOOL", e[e.STRING = 9] = "STRING", e[e.GROUP = 10] = "GROUP", e[e.MESSAGE = 11] = "MESSAGE", e[e.BYTES = 12] = "BYTES", e[e.UINT32 = 13] = "UINT32", e[e.ENUM = 14] = "ENUM", e[e.SFIXED32 = 15] = "SFIXED32", e[e.SFIXED64 = 16] = "SFIXED64", e[e.SINT32 = 17] = "SINT32", e[e.SINT64 = 18] = "SINT64";
+	e[e.OPTIONAL = 1] = "OPTIONAL", e[e.REPEATED = 3] = "REPEATED", e[e.REQUIRED = 2] = "REQUIRED";
 })(An ||= {});
 var jn;
 (function(e) {
-	e[e.OPTIONAL = 1] = "OPTIONAL", e[e.REPEATED = 3] = "REPEATED", e[e.REQUIRED = 2] = "REQUIRED";
+	e[e.SPEED = 1] = "SPEED", e[e.CODE_SIZE = 2] = "CODE_SIZE", e[e.LITE_RUNTIME = 3] = "LITE_RUNTIME";
 })(jn ||= {});
 var Mn;
 (function(e) {
-	e[e.SPEED = 1] = "SPEED", e[e.CODE_SIZE = 2] = "CODE_SIZE", e[e.LITE_RUNTIME = 3] = "LITE_RUNTIME";
+	e[e.STRING = 0] = "STRING", e[e.CORD = 1] = "CORD", e[e.STRING_PIECE = 2] = "STRING_PIECE";
 })(Mn ||= {});
 var Nn;
 (function(e) {
-	e[e.STRING = 0] = "STRING", e[e.CORD = 1] = "CORD", e[e.STRING_PIECE = 2] = "STRING_PIECE";
+	e[e.JS_NORMAL = 0] = "JS_NORMAL", e[e.JS_STRING = 1] = "JS_STRING", e[e.JS_NUMBER = 2] = "JS_NUMBER";
 })(Nn ||= {});
 var Pn;
 (function(e) {
-	e[e.JS_NORMAL = 0] = "JS_NORMAL", e[e.JS_STRING = 1] = "JS_STRING", e[e.JS_NUMBER = 2] = "JS_NUMBER";
+	e[e.RETENTION_UNKNOWN = 0] = "RETENTION_UNKNOWN", e[e.RETENTION_RUNTIME = 1] = "RETENTION_RUNTIME", e[e.RETENTION_SOURCE = 2] = "RETENTION_SOURCE";
 })(Pn ||= {});
 var Fn;
 (function(e) {
-	e[e.RETENTION_UNKNOWN = 0] = "RETENTION_UNKNOWN", e[e.RETENTION_RUNTIME = 1] = "RETENTION_RUNTIME", e[e.RETENTION_SOURCE = 2] = "RETENTION_SOURCE";
+	e[e.TARGET_TYPE_UNKNOWN = 0] = "TARGET_TYPE_UNKNOWN", e[e.TARGET_TYPE_FILE = 1] = "TARGET_TYPE_FILE", e[e.TARGET_TYPE_EXTENSION_RANGE = 2] = "TARGET_TYPE_EXTENSION_RANGE", e[e.TARGET_TYPE_MESSAGE = 3] = "TARGET_TYPE_MESSAGE", e[e.TARGET_TYPE_FIELD = 4] = "TARGET_TYPE_FIELD", e[e.TARGET_TYPE_ONEOF = 5] = "TARGET_TYPE_ONEOF", e[e.TARGET_TYPE_ENUM = 6] = "TARGET_TYPE_ENUM", e[e.TARGET_TYPE_ENUM_ENTRY = 7] = "TARGET_TYPE_ENUM_ENTRY", e[e.TARGET_TYPE_SERVICE = 8] = "TARGET_TYPE_SERVICE", e[e.TARGET_TYPE_METHOD = 9] = "TARGET_TYPE_METHOD";
 })(Fn ||= {});
 var In;
 (function(e) {
-	e[e.TARGET_TYPE_UNKNOWN = 0] = "TARGET_TYPE_UNKNOWN", e[e.TARGET_TYPE_FILE = 1] = "TARGET_TYPE_FILE", e[e.TARGET_TYPE_EXTENSION_RANGE = 2] = "TARGET_TYPE_EXTENSION_RANGE", e[e.TARGET_TYPE_MESSAGE = 3] = "TARGET_TYPE_MESSAGE", e[e.TARGET_TYPE_FIELD = 4] = "TARGET_TYPE_FIELD", e[e.TARGET_TYPE_ONEOF = 5] = "TARGET_TYPE_ONEOF", e[e.TARGET_TYPE_ENUM = 6] = "TARGET_TYPE_ENUM", e[e.TARGET_TYPE_ENUM_ENTRY = 7] = "TARGET_TYPE_ENUM_ENTRY", e[e.TARGET_TYPE_SERVICE = 8] = "TARGET_TYPE_SERVICE", e[e.TARGET_TYPE_METHOD = 9] = "TARGET_TYPE_METHOD";
+	e[e.IDEMPOTENCY_UNKNOWN = 0] = "IDEMPOTENCY_UNKNOWN", e[e.NO_SIDE_EFFECTS = 1] = "NO_SIDE_EFFECTS", e[e.IDEMPOTENT = 2] = "IDEMPOTENT";
 })(In ||= {});
 var Ln;
 (function(e) {
-	e[e.IDEMPOTENCY_UNKNOWN = 0] = "IDEMPOTENCY_UNKNOWN", e[e.NO_SIDE_EFFECTS = 1] = "NO_SIDE_EFFECTS", e[e.IDEMPOTENT = 2] = "IDEMPOTENT";
+	e[e.DEFAULT_SYMBOL_VISIBILITY_UNKNOWN = 0] = "DEFAULT_SYMBOL_VISIBILITY_UNKNOWN", e[e.EXPORT_ALL = 1] = "EXPORT_ALL", e[e.EXPORT_TOP_LEVEL = 2] = "EXPORT_TOP_LEVEL", e[e.LOCAL_ALL = 3] = "LOCAL_ALL", e[e.STRICT = 4] = "STRICT";
 })(Ln ||= {});
 var Rn;
 (function(e) {
-	e[e.DEFAULT_SYMBOL_VISIBILITY_UNKNOWN = 0] = "DEFAULT_SYMBOL_VISIBILITY_UNKNOWN", e[e.EXPORT_ALL = 1] = "EXPORT_ALL", e[e.EXPORT_TOP_LEVEL = 2] = "EXPORT_TOP_LEVEL", e[e.LOCAL_ALL = 3] = "LOCAL_ALL", e[e.STRICT = 4] = "STRICT";
+	e[e.FIELD_PRESENCE_UNKNOWN = 0] = "FIELD_PRESENCE_UNKNOWN", e[e.EXPLICIT = 1] = "EXPLICIT", e[e.IMPLICIT = 2] = "IMPLICIT", e[e.LEGACY_REQUIRED = 3] = "LEGACY_REQUIRED";
 })(Rn ||= {});
 var zn;
 (function(e) {
-	e[e.FIELD_PRESENCE_UNKNOWN = 0] = "FIELD_PRESENCE_UNKNOWN", e[e.EXPLICIT = 1] = "EXPLICIT", e[e.IMPLICIT = 2] = "IMPLICIT", e[e.LEGACY_REQUIRED = 3] = "LEGACY_REQUIRED";
+	e[e.ENUM_TYPE_UNKNOWN = 0] = "ENUM_TYPE_UNKNOWN", e[e.OPEN = 1] = "OPEN", e[e.CLOSED = 2] = "CLOSED";
 })(zn ||= {});
 var Bn;
 (function(e) {
-	e[e.ENUM_TYPE_UNKNOWN = 0] = "ENUM_TYPE_UNKNOWN", e[e.OPEN = 1] = "OPEN", e[e.CLOSED = 2] = "CLOSED";
+	e[e.REPEATED_FIELD_ENCODING_UNKNOWN = 0] = "REPEATED_FIELD_ENCODING_UNKNOWN", e[e.PACKED = 1] = "PACKED", e[e.EXPANDED = 2] = "EXPANDED";
 })(Bn ||= {});
 var Vn;
 (function(e) {
-	e[e.REPEATED_FIELD_ENCODING_UNKNOWN = 0] = "REPEATED_FIELD_ENCODING_UNKNOWN", e[e.PACKED = 1] = "PACKED", e[e.EXPANDED = 2] = "EXPANDED";
+	e[e.UTF8_VALIDATION_UNKNOWN = 0] = "UTF8_VALIDATION_UNKNOWN", e[e.VERIFY = 2] = "VERIFY", e[e.NONE = 3] = "NONE";
 })(Vn ||= {});
 var Hn;
 (function(e) {
-	e[e.UTF8_VALIDATION_UNKNOWN = 0] = "UTF8_VALIDATION_UNKNOWN", e[e.VERIFY = 2] = "VERIFY", e[e.NONE = 3] = "NONE";
+	e[e.MESSAGE_ENCODING_UNKNOWN = 0] = "MESSAGE_ENCODING_UNKNOWN", e[e.LENGTH_PREFIXED = 1] = "LENGTH_PREFIXED", e[e.DELIMITED = 2] = "DELIMITED";
 })(Hn ||= {});
 var Un;
 (function(e) {
-	e[e.MESSAGE_ENCODING_UNKNOWN = 0] = "MESSAGE_ENCODING_UNKNOWN", e[e.LENGTH_PREFIXED = 1] = "LENGTH_PREFIXED", e[e.DELIMITED = 2] = "DELIMITED";
+	e[e.JSON_FORMAT_UNKNOWN = 0] = "JSON_FORMAT_UNKNOWN", e[e.ALLOW = 1] = "ALLOW", e[e.LEGACY_BEST_EFFORT = 2] = "LEGACY_BEST_EFFORT";
 })(Un ||= {});
 var Wn;
 (function(e) {
-	e[e.JSON_FORMAT_UNKNOWN = 0] = "JSON_FORMAT_UNKNOWN", e[e.ALLOW = 1] = "ALLOW", e[e.LEGACY_BEST_EFFORT = 2] = "LEGACY_BEST_EFFORT";
+	e[e.ENFORCE_NAMING_STYLE_UNKNOWN = 0] = "ENFORCE_NAMING_STYLE_UNKNOWN", e[e.STYLE2024 = 1] = "STYLE2024", e[e.STYLE_LEGACY = 2] = "STYLE_LEGACY";
 })(Wn ||= {});
 var Gn;
 (function(e) {
-	e[e.ENFORCE_NAMING_STYLE_UNKNOWN = 0] = "ENFORCE_NAMING_STYLE_UNKNOWN", e[e.STYLE2024 = 1] = "STYLE2024", e[e.STYLE_LEGACY = 2] = "STYLE_LEGACY";
+	e[e.NONE = 0] = "NONE", e[e.SET = 1] = "SET", e[e.ALIAS = 2] = "ALIAS";
 })(Gn ||= {});
 var Kn;
 (function(e) {
-	e[e.NONE = 0] = "NONE", e[e.SET = 1] = "SET", e[e.ALIAS = 2] = "ALIAS";
+	e[e.EDITION_UNKNOWN = 0] = "EDITION_UNKNOWN", e[e.EDITION_LEGACY = 900] = "EDITION_LEGACY", e[e.EDITION_PROTO2 = 998] = "EDITION_PROTO2", e[e.EDITION_PROTO3 = 999] = "EDITION_PROTO3", e[e.EDITION_2023 = 1e3] = "EDITION_2023", e[e.EDITION_2024 = 1001] = "EDITION_2024", e[e.EDITION_UNSTABLE = 9999] = "EDITION_UNSTABLE", e[e.EDITION_1_TEST_ONLY = 1] = "EDITION_1_TEST_ONLY", e[e.EDITION_2_TEST_ONLY = 2] = "EDITION_2_TEST_ONLY", e[e.EDITION_99997_TEST_ONLY = 99997] = "EDITION_99997_TEST_ONLY", e[e.EDITION_99998_TEST_ONLY = 99998] = "EDITION_99998_TEST_ONLY", e[e.EDITION_99999_TEST_ONLY = 99999] = "EDITION_99999_TEST_ONLY", e[e.EDITION_MAX = 2147483647] = "EDITION_MAX";
 })(Kn ||= {});
 var qn;
 (function(e) {
-	e[e.EDITION_UNKNOWN = 0] = "EDITION_UNKNOWN", e[e.EDITION_LEGACY = 900] = "EDITION_LEGACY", e[e.EDITION_PROTO2 = 998] = "EDITION_PROTO2", e[e.EDITION_PROTO3 = 999] = "EDITION_PROTO3", e[e.EDITION_2023 = 1e3] = "EDITION_2023", e[e.EDITION_2024 = 1001] = "EDITION_2024", e[e.EDITION_UNSTABLE = 9999] = "EDITION_UNSTABLE", e[e.EDITION_1_TEST_ONLY = 1] = "EDITION_1_TEST_ONLY", e[e.EDITION_2_TEST_ONLY = 2] = "EDITION_2_TEST_ONLY", e[e.EDITION_99997_TEST_ONLY = 99997] = "EDITION_99997_TEST_ONLY", e[e.EDITION_99998_TEST_ONLY = 99998] = "EDITION_99998_TEST_ONLY", e[e.EDITION_99999_TEST_ONLY = 99999] = "EDITION_99999_TEST_ONLY", e[e.EDITION_MAX = 2147483647] = "EDITION_MAX";
-})(qn ||= {});
-var Jn;
-(function(e) {
 	e[e.VISIBILITY_UNSET = 0] = "VISIBILITY_UNSET", e[e.VISIBILITY_LOCAL = 1] = "VISIBILITY_LOCAL", e[e.VISIBILITY_EXPORT = 2] = "VISIBILITY_EXPORT";
-})(Jn ||= {});
+})(qn ||= {});
 // ../../node_modules/@bufbuild/protobuf/dist/esm/from-binary.js
-function Yn(e) {
+function Jn(e) {
 	return Object.assign(Object.assign({
 		readUnknownFields: !0,
 		recursionLimit: 100
 	}, e), { depth: 0 });
 }
-function N(e, t, n) {
+function Yn(e, t, n) {
 	let r = w(e, void 0, !1);
-	return Xn(r, new Re(t), Yn(n), !1, t.byteLength), r.message;
+	return Xn(r, new Re(t), Jn(n), !1, t.byteLength), r.message;
 }
 function Xn(e, t, n, r, i) {
 	if (++n.depth > n.recursionLimit) throw Error(`cannot decode ${e.desc} from binary: maximum recursion depth of ${n.recursionLimit} reached`);
@@ -3906,7 +3906,7 @@ function Zn(e, t, r, i, a) {
 			else if (r.enum.values.some((e) => e.number === o)) e.set(r, o);
 			else if (a.readUnknownFields) {
 				let t = [];
-				p(o, t);
+				ee(o, t);
 				let n = e.getUnknown() ?? [];
 				n.push({
 					no: r.number,
@@ -3943,9 +3943,9 @@ function Qn(e, t, n) {
 			}
 		}
 	}
-	if (i === void 0 && (i = h(r.mapKey, !1)), a === void 0) switch (r.mapKind) {
+	if (i === void 0 && (i = m(r.mapKey, !1)), a === void 0) switch (r.mapKind) {
 		case "scalar":
-			a = h(r.scalar, !1);
+			a = m(r.scalar, !1);
 			break;
 		case "enum":
 			a = r.enum.values[0].number;
@@ -3993,8 +3993,8 @@ function P(e, t, r = !1) {
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/codegenv2/file.js
 function F(e, t) {
-	let n = N(On, gt(e));
-	return n.messageType.forEach(Tt), n.dependency = t?.map((e) => e.proto.name) ?? [], At(n, (e) => t?.find((t) => t.proto.name === e)).getFile(n.name);
+	let n = Yn(Dn, gt(e));
+	return n.messageType.forEach(wt), n.dependency = t?.map((e) => e.proto.name) ?? [], kt(n, (e) => t?.find((t) => t.proto.name === e)).getFile(n.name);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/wkt/gen/google/protobuf/timestamp_pb.js
 var tr = /*@__PURE__*/ F("Ch9nb29nbGUvcHJvdG9idWYvdGltZXN0YW1wLnByb3RvEg9nb29nbGUucHJvdG9idWYiKwoJVGltZXN0YW1wEg8KB3NlY29uZHMYASABKAMSDQoFbmFub3MYAiABKAVChQEKE2NvbS5nb29nbGUucHJvdG9idWZCDlRpbWVzdGFtcFByb3RvUAFaMmdvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL3RpbWVzdGFtcHBi+AEBogIDR1BCqgIeR29vZ2xlLlByb3RvYnVmLldlbGxLbm93blR5cGVzYgZwcm90bzM");
@@ -4006,7 +4006,7 @@ function rr(e) {
 	return Number(e.seconds) * 1e3 + Math.round(e.nanos / 1e6);
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/wkt/gen/google/protobuf/duration_pb.js
-var ir = /*@__PURE__*/ F("Ch5nb29nbGUvcHJvdG9idWYvZHVyYXRpb24ucHJvdG8SD2dvb2dsZS5wcm90b2J1ZiIqCghEdXJhdGlvbhIPCgdzZWNvbmRzGAEgASgDEg0KBW5hbm9zGAIgASgFQoMBChNjb20uZ29vZ2xlLnByb3RvYnVmQg1EdXJhdGlvblByb3RvUAFaMWdvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL2R1cmF0aW9ucGL4AQGiAgNHUEKqAh5Hb29nbGUuUHJvdG9idWYuV2VsbEtub3duVHlwZXNiBnByb3RvMw"), ar = /*@__PURE__*/ F("Chlnb29nbGUvcHJvdG9idWYvYW55LnByb3RvEg9nb29nbGUucHJvdG9idWYiJgoDQW55EhAKCHR5cGVfdXJsGAEgASgJEg0KBXZhbHVlGAIgASgMQnYKE2NvbS5nb29nbGUucHJvdG9idWZCCEFueVByb3RvUAFaLGdvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL2FueXBiogIDR1BCqgIeR29vZ2xlLlByb3RvYnVmLldlbGxLbm93blR5cGVzYgZwcm90bzM"), or = /*@__PURE__*/ M(ar, 0), sr = 3, cr = { writeUnknownFields: !0 };
+var ir = /*@__PURE__*/ F("Ch5nb29nbGUvcHJvdG9idWYvZHVyYXRpb24ucHJvdG8SD2dvb2dsZS5wcm90b2J1ZiIqCghEdXJhdGlvbhIPCgdzZWNvbmRzGAEgASgDEg0KBW5hbm9zGAIgASgFQoMBChNjb20uZ29vZ2xlLnByb3RvYnVmQg1EdXJhdGlvblByb3RvUAFaMWdvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL2R1cmF0aW9ucGL4AQGiAgNHUEKqAh5Hb29nbGUuUHJvdG9idWYuV2VsbEtub3duVHlwZXNiBnByb3RvMw"), ar = /*@__PURE__*/ F("Chlnb29nbGUvcHJvdG9idWYvYW55LnByb3RvEg9nb29nbGUucHJvdG9idWYiJgoDQW55EhAKCHR5cGVfdXJsGAEgASgJEg0KBXZhbHVlGAIgASgMQnYKE2NvbS5nb29nbGUucHJvdG9idWZCCEFueVByb3RvUAFaLGdvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL2FueXBiogIDR1BCqgIeR29vZ2xlLlByb3RvYnVmLldlbGxLbm93blR5cGVzYgZwcm90bzM"), or = /*@__PURE__*/ N(ar, 0), sr = 3, cr = { writeUnknownFields: !0 };
 function lr(e) {
 	return e ? Object.assign(Object.assign({}, cr), e) : cr;
 }
@@ -4138,7 +4138,7 @@ function br(e, t) {
 function xr(e, t) {
 	if (e.typeUrl === "") return;
 	let n = t.kind == "message" ? t : t.getMessage(Cr(e.typeUrl));
-	if (n && br(e, n)) return N(n, e.value);
+	if (n && br(e, n)) return Yn(n, e.value);
 }
 function Sr(e) {
 	return `type.googleapis.com/${e}`;
@@ -4149,14 +4149,14 @@ function Cr(e) {
 	return n;
 }
 // ../../node_modules/@bufbuild/protobuf/dist/esm/wkt/gen/google/protobuf/struct_pb.js
-var wr = /*@__PURE__*/ F("Chxnb29nbGUvcHJvdG9idWYvc3RydWN0LnByb3RvEg9nb29nbGUucHJvdG9idWYihAEKBlN0cnVjdBIzCgZmaWVsZHMYASADKAsyIy5nb29nbGUucHJvdG9idWYuU3RydWN0LkZpZWxkc0VudHJ5GkUKC0ZpZWxkc0VudHJ5EgsKA2tleRgBIAEoCRIlCgV2YWx1ZRgCIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZToCOAEi6gEKBVZhbHVlEjAKCm51bGxfdmFsdWUYASABKA4yGi5nb29nbGUucHJvdG9idWYuTnVsbFZhbHVlSAASFgoMbnVtYmVyX3ZhbHVlGAIgASgBSAASFgoMc3RyaW5nX3ZhbHVlGAMgASgJSAASFAoKYm9vbF92YWx1ZRgEIAEoCEgAEi8KDHN0cnVjdF92YWx1ZRgFIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3RIABIwCgpsaXN0X3ZhbHVlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLkxpc3RWYWx1ZUgAQgYKBGtpbmQiMwoJTGlzdFZhbHVlEiYKBnZhbHVlcxgBIAMoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSobCglOdWxsVmFsdWUSDgoKTlVMTF9WQUxVRRAAQn8KE2NvbS5nb29nbGUucHJvdG9idWZCC1N0cnVjdFByb3RvUAFaL2dvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL3N0cnVjdHBi+AEBogIDR1BCqgIeR29vZ2xlLlByb3RvYnVmLldlbGxLbm93blR5cGVzYgZwcm90bzM"), Tr = /*@__PURE__*/ M(wr, 0), Er = /*@__PURE__*/ M(wr, 1), Dr = /*@__PURE__*/ M(wr, 2), Or;
+var wr = /*@__PURE__*/ F("Chxnb29nbGUvcHJvdG9idWYvc3RydWN0LnByb3RvEg9nb29nbGUucHJvdG9idWYihAEKBlN0cnVjdBIzCgZmaWVsZHMYASADKAsyIy5nb29nbGUucHJvdG9idWYuU3RydWN0LkZpZWxkc0VudHJ5GkUKC0ZpZWxkc0VudHJ5EgsKA2tleRgBIAEoCRIlCgV2YWx1ZRgCIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZToCOAEi6gEKBVZhbHVlEjAKCm51bGxfdmFsdWUYASABKA4yGi5nb29nbGUucHJvdG9idWYuTnVsbFZhbHVlSAASFgoMbnVtYmVyX3ZhbHVlGAIgASgBSAASFgoMc3RyaW5nX3ZhbHVlGAMgASgJSAASFAoKYm9vbF92YWx1ZRgEIAEoCEgAEi8KDHN0cnVjdF92YWx1ZRgFIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3RIABIwCgpsaXN0X3ZhbHVlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLkxpc3RWYWx1ZUgAQgYKBGtpbmQiMwoJTGlzdFZhbHVlEiYKBnZhbHVlcxgBIAMoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSobCglOdWxsVmFsdWUSDgoKTlVMTF9WQUxVRRAAQn8KE2NvbS5nb29nbGUucHJvdG9idWZCC1N0cnVjdFByb3RvUAFaL2dvb2dsZS5nb2xhbmcub3JnL3Byb3RvYnVmL3R5cGVzL2tub3duL3N0cnVjdHBi+AEBogIDR1BCqgIeR29vZ2xlLlByb3RvYnVmLldlbGxLbm93blR5cGVzYgZwcm90bzM"), Tr = /*@__PURE__*/ N(wr, 0), Er = /*@__PURE__*/ N(wr, 1), Dr = /*@__PURE__*/ N(wr, 2), Or;
 (function(e) {
 	e[e.NULL_VALUE = 0] = "NULL_VALUE";
 })(Or ||= {});
 // ../../node_modules/@bufbuild/protobuf/dist/esm/extensions.js
 function kr(e, t, n) {
 	Nr(t, e);
-	let r = jr(e.$unknown, t), [i, a, o] = Mr(t), s = Yn(n);
+	let r = jr(e.$unknown, t), [i, a, o] = Mr(t), s = Jn(n);
 	for (let e of r) Zn(i, new Re(e.data), a, e.wireType, s);
 	return o();
 }
@@ -4200,7 +4200,7 @@ function Mr(e, t) {
 			let t = a[n];
 			if (t === void 0) {
 				let t = e.message;
-				return v(t) ? h(t.fields[0].scalar, t.fields[0].longAsString) : y(t);
+				return v(t) ? m(t.fields[0].scalar, t.fields[0].longAsString) : y(t);
 			}
 			return t;
 		}
@@ -4694,7 +4694,7 @@ function Si(e, t) {
 	let r = Date.parse(n[1] + "-" + n[2] + "-" + n[3] + "T" + n[4] + ":" + n[5] + ":" + n[6] + (n[8] ? n[8] : "Z"));
 	if (Number.isNaN(r)) throw Error(`cannot decode message ${e.$typeName} from JSON: invalid RFC 3339 string`);
 	if (r < Date.parse("0001-01-01T00:00:00Z") || r > Date.parse("9999-12-31T23:59:59Z")) throw Error(`cannot decode message ${e.$typeName} from JSON: must be from 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z inclusive`);
-	e.seconds = m.parse(r / 1e3), e.nanos = 0, n[7] && (e.nanos = parseInt("1" + n[7] + "0".repeat(9 - n[7].length)) - 1e9);
+	e.seconds = p.parse(r / 1e3), e.nanos = 0, n[7] && (e.nanos = parseInt("1" + n[7] + "0".repeat(9 - n[7].length)) - 1e9);
 }
 function Ci(e, t) {
 	if (typeof t != "string") throw Error(`cannot decode message ${e.$typeName} from JSON: ${C(t)}`);
@@ -4702,7 +4702,7 @@ function Ci(e, t) {
 	if (n === null) throw Error(`cannot decode message ${e.$typeName} from JSON: ${C(t)}`);
 	let r = Number(n[1]);
 	if (r > 315576e6 || r < -315576e6) throw Error(`cannot decode message ${e.$typeName} from JSON: ${C(t)}`);
-	if (e.seconds = m.parse(r), typeof n[2] != "string") return;
+	if (e.seconds = p.parse(r), typeof n[2] != "string") return;
 	let i = n[2] + "0".repeat(9 - n[2].length);
 	e.nanos = parseInt(i), (r < 0 || Object.is(r, -0)) && (e.nanos = -e.nanos);
 }
@@ -4804,7 +4804,7 @@ var R = class t extends Error {
 			}
 			let r = t.getMessage(e.type);
 			if (r) try {
-				n.push(N(r, e.value));
+				n.push(Yn(r, e.value));
 			} catch {}
 		}
 		return n;
@@ -4817,7 +4817,7 @@ function ji(e, t) {
 function Mi(t, n, r) {
 	try {
 		let e = gt(t);
-		return n ? N(n, e, r) : e;
+		return n ? Yn(n, e, r) : e;
 	} catch (t) {
 		throw R.from(t, e.DataLoss);
 	}
@@ -5108,20 +5108,20 @@ function Xi(t, n) {
 		var a, o, s, c, l, u;
 		let d = await t.stream(n, i?.signal, i?.timeoutMs, i?.headers, r, i?.contextValues);
 		(l = i?.onHeader) == null || l.call(i, d.header);
-		let f, p = 0;
+		let f, ee = 0;
 		try {
-			for (var ee = !0, m = Wi(d.message), te; te = await m.next(), a = te.done, !a; ee = !0) c = te.value, ee = !1, f = c, p++;
+			for (var te = !0, p = Wi(d.message), ne; ne = await p.next(), a = ne.done, !a; te = !0) c = ne.value, te = !1, f = c, ee++;
 		} catch (e) {
 			o = { error: e };
 		} finally {
 			try {
-				!ee && !a && (s = m.return) && await s.call(m);
+				!te && !a && (s = p.return) && await s.call(p);
 			} finally {
 				if (o) throw o.error;
 			}
 		}
 		if (!f) throw new R("protocol error: missing response message", e.Unimplemented);
-		if (p > 1) throw new R("protocol error: received extra messages for client streaming method", e.Unimplemented);
+		if (ee > 1) throw new R("protocol error: received extra messages for client streaming method", e.Unimplemented);
 		return (u = i?.onTrailer) == null || u.call(i, d.trailer), f;
 	};
 }
@@ -5203,7 +5203,7 @@ function pa(e, t, ...n) {
 	if (n.length > 0) throw Error();
 	return e.services[t];
 }
-var ma = /*@__PURE__*/ M(/* @__PURE__ */ F("CgxzdGF0dXMucHJvdG8SCmdvb2dsZS5ycGMiTgoGU3RhdHVzEgwKBGNvZGUYASABKAUSDwoHbWVzc2FnZRgCIAEoCRIlCgdkZXRhaWxzGAMgAygLMhQuZ29vZ2xlLnByb3RvYnVmLkFueUJeCg5jb20uZ29vZ2xlLnJwY0ILU3RhdHVzUHJvdG9QAVo3Z29vZ2xlLmdvbGFuZy5vcmcvZ2VucHJvdG8vZ29vZ2xlYXBpcy9ycGMvc3RhdHVzO3N0YXR1c6ICA1JQQ2IGcHJvdG8z", [ar]), 0), ha = "Content-Type", ga = "Content-Length", _a = "Content-Encoding", va = "Accept-Encoding", ya = "Connect-Timeout-Ms", ba = "Connect-Protocol-Version", xa = "User-Agent";
+var ma = /*@__PURE__*/ N(/* @__PURE__ */ F("CgxzdGF0dXMucHJvdG8SCmdvb2dsZS5ycGMiTgoGU3RhdHVzEgwKBGNvZGUYASABKAUSDwoHbWVzc2FnZRgCIAEoCRIlCgdkZXRhaWxzGAMgAygLMhQuZ29vZ2xlLnByb3RvYnVmLkFueUJeCg5jb20uZ29vZ2xlLnJwY0ILU3RhdHVzUHJvdG9QAVo3Z29vZ2xlLmdvbGFuZy5vcmcvZ2VucHJvdG8vZ29vZ2xlYXBpcy9ycGMvc3RhdHVzO3N0YXR1c6ICA1JQQ2IGcHJvdG8z", [ar]), 0), ha = "Content-Type", ga = "Content-Length", _a = "Content-Encoding", va = "Accept-Encoding", ya = "Connect-Timeout-Ms", ba = "Connect-Protocol-Version", xa = "User-Agent";
 function Sa(t) {
 	let n = t.get(sa);
 	if (n != null) {
@@ -5264,7 +5264,7 @@ function ka(t, n) {
 	return {
 		parse(r) {
 			try {
-				return N(t, r, n);
+				return Yn(t, r, n);
 			} catch (t) {
 				throw new R(`parse binary: ${t instanceof Error ? t.message : String(t)}`, e.Internal);
 			}
@@ -5456,28 +5456,30 @@ function Ja(t) {
 	];
 }
 // ../../sdk/ts/dist/abort.js
-function Ya(e, ...t) {
-	let n = [];
-	for (let r of t) {
-		if (r === void 0) continue;
-		if (r.aborted) {
-			e.abort(r.reason);
-			break;
-		}
-		let t = () => e.abort(r.reason);
-		r.addEventListener("abort", t), n.push(() => r.removeEventListener("abort", t));
-	}
-	return () => {
-		for (let e of n) e();
+var Ya = /* @__PURE__ */ new WeakMap();
+function Xa(e, t) {
+	let n = Ya.get(e) ?? /* @__PURE__ */ new Set(), r = () => t();
+	return n.add(r), n.size === 1 && (Ya.set(e, n), e.addEventListener("abort", Za)), () => {
+		n.delete(r), n.size === 0 && (Ya.delete(e), e.removeEventListener("abort", Za));
 	};
 }
+function Za() {
+	for (let e of [...Ya.get(this) ?? []]) e();
+}
 function V(e, t) {
+	return t === void 0 ? () => {} : t.aborted ? (e.abort(t.reason), () => {}) : Xa(t, () => e.abort(t.reason));
+}
+function H(e, t) {
 	return t === void 0 ? e : new Promise((n, r) => {
-		let i = () => r(t.reason);
-		t.aborted && i(), t.addEventListener("abort", i), e.then(n, r).finally(() => t.removeEventListener("abort", i));
+		if (t.aborted) {
+			r(t.reason), e.catch(() => {});
+			return;
+		}
+		let i = Xa(t, () => r(t.reason));
+		e.then(n, r).finally(i);
 	});
 }
-var H = class extends Error {
+var U = class extends Error {
 	reason;
 	results;
 	constructor(e, t, n) {
@@ -5485,11 +5487,11 @@ var H = class extends Error {
 		super(t === void 0 ? r : `${r}; last failure: ${t.message}`, { cause: t }), this.name = e instanceof Error ? e.name : "AbortError", this.reason = e, this.results = n;
 	}
 };
-function Xa(e, t) {
-	return t === void 0 ? e.reason : new H(e.reason, t);
+function Qa(e, t) {
+	return t === void 0 ? e.reason : new U(e.reason, t);
 }
 // ../../node_modules/@connectrpc/connect-web/dist/esm/assert-fetch-api.js
-function Za() {
+function $a() {
 	try {
 		new Headers();
 	} catch {
@@ -5497,198 +5499,9 @@ function Za() {
 	}
 }
 // ../../node_modules/@connectrpc/connect-web/dist/esm/connect-transport.js
-var U = function(e) {
-	return this instanceof U ? (this.v = e, this) : new U(e);
-}, Qa = function(e, t, n) {
-	if (!Symbol.asyncIterator) throw TypeError("Symbol.asyncIterator is not defined.");
-	var r = n.apply(e, t || []), i, a = [];
-	return i = Object.create((typeof AsyncIterator == "function" ? AsyncIterator : Object).prototype), s("next"), s("throw"), s("return", o), i[Symbol.asyncIterator] = function() {
-		return this;
-	}, i;
-	function o(e) {
-		return function(t) {
-			return Promise.resolve(t).then(e, d);
-		};
-	}
-	function s(e, t) {
-		r[e] && (i[e] = function(t) {
-			return new Promise(function(n, r) {
-				a.push([
-					e,
-					t,
-					n,
-					r
-				]) > 1 || c(e, t);
-			});
-		}, t && (i[e] = t(i[e])));
-	}
-	function c(e, t) {
-		try {
-			l(r[e](t));
-		} catch (e) {
-			f(a[0][3], e);
-		}
-	}
-	function l(e) {
-		e.value instanceof U ? Promise.resolve(e.value.v).then(u, d) : f(a[0][2], e);
-	}
-	function u(e) {
-		c("next", e);
-	}
-	function d(e) {
-		c("throw", e);
-	}
-	function f(e, t) {
-		e(t), a.shift(), a.length && c(a[0][0], a[0][1]);
-	}
-}, $a = { redirect: "error" };
-function eo(t) {
-	Za();
-	let n = t.useBinaryFormat ?? !1;
-	return {
-		async unary(e, r, i, a, o, s) {
-			let { serialize: c, parse: l } = Oa(e, n, t.jsonOptions, t.binaryOptions);
-			return i = i === void 0 ? t.defaultTimeoutMs : i <= 0 ? void 0 : i, await Ka({
-				interceptors: t.interceptors,
-				signal: r,
-				timeoutMs: i,
-				req: {
-					stream: !1,
-					service: e.parent,
-					method: e,
-					requestMethod: "POST",
-					url: Ca(t.baseUrl, e),
-					header: Va(e.methodKind, n, i, a, !1),
-					contextValues: s ?? na(),
-					message: o
-				},
-				next: async (r) => {
-					let i = t.useHttpGet === !0 && e.idempotency === Ln.NO_SIDE_EFFECTS, a = null;
-					i ? r = Ga(r, c(r.message), n) : a = c(r.message);
-					let o = await (t.fetch ?? globalThis.fetch)(r.url, Object.assign(Object.assign({}, $a), {
-						method: r.requestMethod,
-						headers: r.header,
-						signal: r.signal,
-						body: a
-					})), { isUnaryError: s, unaryError: u } = Ha(e.methodKind, n, o.status, o.headers);
-					if (s) throw La(await o.json(), Ni(...Ba(o.headers)), u);
-					let [d, f] = Ba(o.headers);
-					return {
-						stream: !1,
-						service: e.parent,
-						method: e,
-						header: d,
-						message: n ? l(new Uint8Array(await o.arrayBuffer())) : ni(e.output, await o.json(), Da(t.jsonOptions)),
-						trailer: f
-					};
-				}
-			});
-		},
-		async stream(r, i, a, o, s, c) {
-			let { serialize: l, parse: u } = Oa(r, n, t.jsonOptions, t.binaryOptions);
-			function d(t, n, r, i) {
-				return Qa(this, arguments, function* () {
-					let a = Ri(t).getReader(), o = !1;
-					for (;;) {
-						let t = yield U(a.read());
-						if (t.done) break;
-						let { flags: i, data: s } = t.value;
-						if ((i & 1) == 1) throw new R("protocol error: received unsupported compressed output", e.Internal);
-						if ((i & 2) == 2) {
-							o = !0;
-							let e = Ra(s);
-							if (e.error) {
-								let t = e.error;
-								throw r.forEach((e, n) => {
-									t.metadata.append(n, e);
-								}), t;
-							}
-							e.metadata.forEach((e, t) => n.set(t, e));
-						} else yield yield U(u(s));
-					}
-					if ("throwIfAborted" in i && i.throwIfAborted(), !o) throw "missing EndStreamResponse";
-				});
-			}
-			async function f(e) {
-				if (r.methodKind != "server_streaming") throw "The fetch API does not support streaming request bodies";
-				let t = await e[Symbol.asyncIterator]().next();
-				if (t.done == 1) throw "missing request message";
-				return zi(0, l(t.value));
-			}
-			return a = a === void 0 ? t.defaultTimeoutMs : a <= 0 ? void 0 : a, await qa({
-				interceptors: t.interceptors,
-				timeoutMs: a,
-				signal: i,
-				req: {
-					stream: !0,
-					service: r.parent,
-					method: r,
-					requestMethod: "POST",
-					url: Ca(t.baseUrl, r),
-					header: Va(r.methodKind, n, a, o, !1),
-					contextValues: c ?? na(),
-					message: s
-				},
-				next: async (e) => {
-					let i = await (t.fetch ?? globalThis.fetch)(e.url, Object.assign(Object.assign({}, $a), {
-						method: e.requestMethod,
-						headers: e.header,
-						signal: e.signal,
-						body: await f(e.message)
-					}));
-					if (Ha(r.methodKind, n, i.status, i.headers), i.body === null) throw "missing response body";
-					let a = new Headers();
-					return Object.assign(Object.assign({}, e), {
-						header: i.headers,
-						trailer: a,
-						message: d(i.body, a, i.headers, e.signal)
-					});
-				}
-			});
-		}
-	};
-}
-// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc/validate-trailer.js
-function to(t, n) {
-	let r = Sa(t);
-	if (r) throw n.forEach((e, t) => {
-		r.metadata.append(t, e);
-	}), r;
-	if (!n.has("Grpc-Status") && !t.has("Grpc-Status")) throw new R("protocol error: missing status", e.Internal);
-}
-// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc-web/request-header.js
-function no(e, t, n, r) {
-	let i = new Headers(n ?? {});
-	i.set(ia, e ? da : fa), i.set(ua, "1");
-	let a = i.get("User-Agent") ?? i.get("X-User-Agent") ?? "connect-es/2.2.0";
-	return i.set(la, a), r && i.set(ca, a), t !== void 0 && i.set(aa, `${t}m`), i;
-}
-// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc/http-status.js
-function ro(t) {
-	switch (t) {
-		case 400: return e.Internal;
-		case 401: return e.Unauthenticated;
-		case 403: return e.PermissionDenied;
-		case 404: return e.Unimplemented;
-		case 429: return e.Unavailable;
-		case 502: return e.Unavailable;
-		case 503: return e.Unavailable;
-		case 504: return e.Unavailable;
-		default: return e.Unknown;
-	}
-}
-// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc-web/validate-response.js
-function io(e, t) {
-	if (e >= 200 && e < 300) return {
-		foundStatus: t.has(oa),
-		headerError: Sa(t)
-	};
-	throw new R(decodeURIComponent(t.get("Grpc-Message") ?? `HTTP ${e}`), ro(e), t);
-}
-// ../../node_modules/@connectrpc/connect-web/dist/esm/grpc-web-transport.js
 var W = function(e) {
 	return this instanceof W ? (this.v = e, this) : new W(e);
-}, ao = function(e, t, n) {
+}, eo = function(e, t, n) {
 	if (!Symbol.asyncIterator) throw TypeError("Symbol.asyncIterator is not defined.");
 	var r = n.apply(e, t || []), i, a = [];
 	return i = Object.create((typeof AsyncIterator == "function" ? AsyncIterator : Object).prototype), s("next"), s("throw"), s("return", o), i[Symbol.asyncIterator] = function() {
@@ -5730,9 +5543,198 @@ var W = function(e) {
 	function f(e, t) {
 		e(t), a.shift(), a.length && c(a[0][0], a[0][1]);
 	}
-}, oo = { redirect: "error" };
-function so(t) {
-	Za();
+}, to = { redirect: "error" };
+function no(t) {
+	$a();
+	let n = t.useBinaryFormat ?? !1;
+	return {
+		async unary(e, r, i, a, o, s) {
+			let { serialize: c, parse: l } = Oa(e, n, t.jsonOptions, t.binaryOptions);
+			return i = i === void 0 ? t.defaultTimeoutMs : i <= 0 ? void 0 : i, await Ka({
+				interceptors: t.interceptors,
+				signal: r,
+				timeoutMs: i,
+				req: {
+					stream: !1,
+					service: e.parent,
+					method: e,
+					requestMethod: "POST",
+					url: Ca(t.baseUrl, e),
+					header: Va(e.methodKind, n, i, a, !1),
+					contextValues: s ?? na(),
+					message: o
+				},
+				next: async (r) => {
+					let i = t.useHttpGet === !0 && e.idempotency === In.NO_SIDE_EFFECTS, a = null;
+					i ? r = Ga(r, c(r.message), n) : a = c(r.message);
+					let o = await (t.fetch ?? globalThis.fetch)(r.url, Object.assign(Object.assign({}, to), {
+						method: r.requestMethod,
+						headers: r.header,
+						signal: r.signal,
+						body: a
+					})), { isUnaryError: s, unaryError: u } = Ha(e.methodKind, n, o.status, o.headers);
+					if (s) throw La(await o.json(), Ni(...Ba(o.headers)), u);
+					let [d, f] = Ba(o.headers);
+					return {
+						stream: !1,
+						service: e.parent,
+						method: e,
+						header: d,
+						message: n ? l(new Uint8Array(await o.arrayBuffer())) : ni(e.output, await o.json(), Da(t.jsonOptions)),
+						trailer: f
+					};
+				}
+			});
+		},
+		async stream(r, i, a, o, s, c) {
+			let { serialize: l, parse: u } = Oa(r, n, t.jsonOptions, t.binaryOptions);
+			function d(t, n, r, i) {
+				return eo(this, arguments, function* () {
+					let a = Ri(t).getReader(), o = !1;
+					for (;;) {
+						let t = yield W(a.read());
+						if (t.done) break;
+						let { flags: i, data: s } = t.value;
+						if ((i & 1) == 1) throw new R("protocol error: received unsupported compressed output", e.Internal);
+						if ((i & 2) == 2) {
+							o = !0;
+							let e = Ra(s);
+							if (e.error) {
+								let t = e.error;
+								throw r.forEach((e, n) => {
+									t.metadata.append(n, e);
+								}), t;
+							}
+							e.metadata.forEach((e, t) => n.set(t, e));
+						} else yield yield W(u(s));
+					}
+					if ("throwIfAborted" in i && i.throwIfAborted(), !o) throw "missing EndStreamResponse";
+				});
+			}
+			async function f(e) {
+				if (r.methodKind != "server_streaming") throw "The fetch API does not support streaming request bodies";
+				let t = await e[Symbol.asyncIterator]().next();
+				if (t.done == 1) throw "missing request message";
+				return zi(0, l(t.value));
+			}
+			return a = a === void 0 ? t.defaultTimeoutMs : a <= 0 ? void 0 : a, await qa({
+				interceptors: t.interceptors,
+				timeoutMs: a,
+				signal: i,
+				req: {
+					stream: !0,
+					service: r.parent,
+					method: r,
+					requestMethod: "POST",
+					url: Ca(t.baseUrl, r),
+					header: Va(r.methodKind, n, a, o, !1),
+					contextValues: c ?? na(),
+					message: s
+				},
+				next: async (e) => {
+					let i = await (t.fetch ?? globalThis.fetch)(e.url, Object.assign(Object.assign({}, to), {
+						method: e.requestMethod,
+						headers: e.header,
+						signal: e.signal,
+						body: await f(e.message)
+					}));
+					if (Ha(r.methodKind, n, i.status, i.headers), i.body === null) throw "missing response body";
+					let a = new Headers();
+					return Object.assign(Object.assign({}, e), {
+						header: i.headers,
+						trailer: a,
+						message: d(i.body, a, i.headers, e.signal)
+					});
+				}
+			});
+		}
+	};
+}
+// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc/validate-trailer.js
+function ro(t, n) {
+	let r = Sa(t);
+	if (r) throw n.forEach((e, t) => {
+		r.metadata.append(t, e);
+	}), r;
+	if (!n.has("Grpc-Status") && !t.has("Grpc-Status")) throw new R("protocol error: missing status", e.Internal);
+}
+// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc-web/request-header.js
+function io(e, t, n, r) {
+	let i = new Headers(n ?? {});
+	i.set(ia, e ? da : fa), i.set(ua, "1");
+	let a = i.get("User-Agent") ?? i.get("X-User-Agent") ?? "connect-es/2.2.0";
+	return i.set(la, a), r && i.set(ca, a), t !== void 0 && i.set(aa, `${t}m`), i;
+}
+// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc/http-status.js
+function ao(t) {
+	switch (t) {
+		case 400: return e.Internal;
+		case 401: return e.Unauthenticated;
+		case 403: return e.PermissionDenied;
+		case 404: return e.Unimplemented;
+		case 429: return e.Unavailable;
+		case 502: return e.Unavailable;
+		case 503: return e.Unavailable;
+		case 504: return e.Unavailable;
+		default: return e.Unknown;
+	}
+}
+// ../../node_modules/@connectrpc/connect/dist/esm/protocol-grpc-web/validate-response.js
+function oo(e, t) {
+	if (e >= 200 && e < 300) return {
+		foundStatus: t.has(oa),
+		headerError: Sa(t)
+	};
+	throw new R(decodeURIComponent(t.get("Grpc-Message") ?? `HTTP ${e}`), ao(e), t);
+}
+// ../../node_modules/@connectrpc/connect-web/dist/esm/grpc-web-transport.js
+var G = function(e) {
+	return this instanceof G ? (this.v = e, this) : new G(e);
+}, so = function(e, t, n) {
+	if (!Symbol.asyncIterator) throw TypeError("Symbol.asyncIterator is not defined.");
+	var r = n.apply(e, t || []), i, a = [];
+	return i = Object.create((typeof AsyncIterator == "function" ? AsyncIterator : Object).prototype), s("next"), s("throw"), s("return", o), i[Symbol.asyncIterator] = function() {
+		return this;
+	}, i;
+	function o(e) {
+		return function(t) {
+			return Promise.resolve(t).then(e, d);
+		};
+	}
+	function s(e, t) {
+		r[e] && (i[e] = function(t) {
+			return new Promise(function(n, r) {
+				a.push([
+					e,
+					t,
+					n,
+					r
+				]) > 1 || c(e, t);
+			});
+		}, t && (i[e] = t(i[e])));
+	}
+	function c(e, t) {
+		try {
+			l(r[e](t));
+		} catch (e) {
+			f(a[0][3], e);
+		}
+	}
+	function l(e) {
+		e.value instanceof G ? Promise.resolve(e.value.v).then(u, d) : f(a[0][2], e);
+	}
+	function u(e) {
+		c("next", e);
+	}
+	function d(e) {
+		c("throw", e);
+	}
+	function f(e, t) {
+		e(t), a.shift(), a.length && c(a[0][0], a[0][1]);
+	}
+}, co = { redirect: "error" };
+function lo(t) {
+	$a();
 	let n = t.useBinaryFormat ?? !0;
 	return {
 		async unary(r, i, a, o, s, c) {
@@ -5747,17 +5749,17 @@ function so(t) {
 					method: r,
 					requestMethod: "POST",
 					url: Ca(t.baseUrl, r),
-					header: no(n, a, o, !1),
+					header: io(n, a, o, !1),
 					contextValues: c ?? na(),
 					message: s
 				},
 				next: async (n) => {
-					let i = await (t.fetch ?? globalThis.fetch)(n.url, Object.assign(Object.assign({}, oo), {
+					let i = await (t.fetch ?? globalThis.fetch)(n.url, Object.assign(Object.assign({}, co), {
 						method: n.requestMethod,
 						headers: n.header,
 						signal: n.signal,
 						body: zi(0, l(n.message))
-					})), { headerError: a } = io(i.status, i.headers);
+					})), { headerError: a } = oo(i.status, i.headers);
 					if (!i.body) throw a === void 0 ? "missing response body" : a;
 					let o = Ri(i.body).getReader(), s, c;
 					for (;;) {
@@ -5774,7 +5776,7 @@ function so(t) {
 						}
 					}
 					if (s === void 0) throw a === void 0 ? new R("missing trailer", i.headers.has("Grpc-Status") ? e.Unimplemented : e.Unknown) : a;
-					if (to(s, i.headers), c === void 0) throw new R("missing message", s.has("Grpc-Status") ? e.Unimplemented : e.Unknown);
+					if (ro(s, i.headers), c === void 0) throw new R("missing message", s.has("Grpc-Status") ? e.Unimplemented : e.Unknown);
 					return {
 						stream: !1,
 						service: r.parent,
@@ -5789,25 +5791,25 @@ function so(t) {
 		async stream(e, r, i, a, o, s) {
 			let { serialize: c, parse: l } = Oa(e, n, t.jsonOptions, t.binaryOptions);
 			function u(e, t, n, r, i) {
-				return ao(this, arguments, function* () {
+				return so(this, arguments, function* () {
 					let a = Ri(e).getReader();
 					if (t) {
-						if (!(yield W(a.read())).done) throw "extra data for trailers-only";
-						return yield W(void 0);
+						if (!(yield G(a.read())).done) throw "extra data for trailers-only";
+						return yield G(void 0);
 					}
 					let o = !1;
 					for (;;) {
-						let e = yield W(a.read());
+						let e = yield G(a.read());
 						if (e.done) break;
 						let { flags: t, data: i } = e.value;
 						if ((t & 128) == 128) {
 							if (o) throw "extra trailer";
 							o = !0;
 							let e = ra(i);
-							to(e, r), e.forEach((e, t) => n.set(t, e));
+							ro(e, r), e.forEach((e, t) => n.set(t, e));
 						} else {
 							if (o) throw "extra message";
-							yield yield W(l(i));
+							yield yield G(l(i));
 						}
 					}
 					if ("throwIfAborted" in i && i.throwIfAborted(), !o) throw "missing trailer";
@@ -5829,17 +5831,17 @@ function so(t) {
 					method: e,
 					requestMethod: "POST",
 					url: Ca(t.baseUrl, e),
-					header: no(n, i, a, !1),
+					header: io(n, i, a, !1),
 					contextValues: s ?? na(),
 					message: o
 				},
 				next: async (e) => {
-					let n = await (t.fetch ?? globalThis.fetch)(e.url, Object.assign(Object.assign({}, oo), {
+					let n = await (t.fetch ?? globalThis.fetch)(e.url, Object.assign(Object.assign({}, co), {
 						method: e.requestMethod,
 						headers: e.header,
 						signal: e.signal,
 						body: await d(e.message)
-					})), { foundStatus: r, headerError: i } = io(n.status, n.headers);
+					})), { foundStatus: r, headerError: i } = oo(n.status, n.headers);
 					if (i != null) throw i;
 					if (!n.body) throw "missing response body";
 					let a = new Headers();
@@ -5854,19 +5856,19 @@ function so(t) {
 	};
 }
 // ../../gen/ts/src/parley/v1/error_pb.js
-var co = /*@__PURE__*/ F("ChVwYXJsZXkvdjEvZXJyb3IucHJvdG8SCXBhcmxleS52MSLWAQoLRXJyb3JEZXRhaWwSJgoGcmVhc29uGAEgASgOMhYucGFybGV5LnYxLkVycm9yUmVhc29uEhEKCXJldHJ5YWJsZRgCIAEoCBINCgVmaWVsZBgDIAEoCRINCgVsaW1pdBgEIAEoAxIuCgtyZXRyeV9hZnRlchgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpyZXF1ZXN0X2lkGAYgASgJEioKCXBvc2l0aW9ucxgHIAMoCzIXLnBhcmxleS52MS5MYXN0UG9zaXRpb24iPgoMTGFzdFBvc2l0aW9uEhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDEg0KBWVwb2NoGAMgASgJKpQICgtFcnJvclJlYXNvbhIcChhFUlJPUl9SRUFTT05fVU5TUEVDSUZJRUQQABIeChpFUlJPUl9SRUFTT05fSU5WQUxJRF9GSUVMRBABEiIKHkVSUk9SX1JFQVNPTl9NQUxGT1JNRURfUkVRVUVTVBACEh4KGkVSUk9SX1JFQVNPTl9UT0tFTl9JTlZBTElEEAMSIwofRVJST1JfUkVBU09OX0NBUEFCSUxJVFlfTUlTU0lORxAEEiAKHEVSUk9SX1JFQVNPTl9TRU5ERVJfTUlTTUFUQ0gQBRIbChdFUlJPUl9SRUFTT05fTk9UX1NFTkRFUhAGEiIKHkVSUk9SX1JFQVNPTl9NRVNTQUdFX05PVF9GT1VORBAHEiEKHUVSUk9SX1JFQVNPTl9NRVNTQUdFX1JFQ0FMTEVEEAgSJQohRVJST1JfUkVBU09OX0NMSUVOVF9NU0dfSURfUkVVU0VEEAkSJgoiRVJST1JfUkVBU09OX1BPU0lUSU9OX09VVF9PRl9SQU5HRRAKEiMKH0VSUk9SX1JFQVNPTl9QQUdFX1RPS0VOX0lOVkFMSUQQCxIjCh9FUlJPUl9SRUFTT05fUEFHRV9UT0tFTl9GT1JFSUdOEAwSFwoTRVJST1JfUkVBU09OX1JFU1lOQxANEiIKHkVSUk9SX1JFQVNPTl9TRVNTSU9OX05PVF9GT1VORBAOEhoKFkVSUk9SX1JFQVNPTl9UT09fTEFSR0UQDxIfChtFUlJPUl9SRUFTT05fTElNSVRfRVhDRUVERUQQEBIeChpFUlJPUl9SRUFTT05fVU5JTVBMRU1FTlRFRBAREhsKF0VSUk9SX1JFQVNPTl9OT1RfTUVNQkVSEBISHwobRVJST1JfUkVBU09OX0NIQU5ORUxfRVhJU1RTEBMSIgoeRVJST1JfUkVBU09OX0NIQU5ORUxfTk9UX0ZPVU5EEBQSHQoZRVJST1JfUkVBU09OX1JBVEVfTElNSVRFRBBkEiIKHkVSUk9SX1JFQVNPTl9TVE9SRV9VTkFWQUlMQUJMRRBlEiAKHEVSUk9SX1JFQVNPTl9PVVRDT01FX1VOS05PV04QZhIeChpFUlJPUl9SRUFTT05fQkFUQ0hfQUJPUlRFRBBnEh4KGkVSUk9SX1JFQVNPTl9TTE9XX0NPTlNVTUVSEGgSHgoaRVJST1JfUkVBU09OX1RPS0VOX0VYUElSRUQQaRIeChpFUlJPUl9SRUFTT05fU0hVVFRJTkdfRE9XThBqEiIKHkVSUk9SX1JFQVNPTl9ERUFETElORV9FWENFRURFRBBrEhkKFUVSUk9SX1JFQVNPTl9JTlRFUk5BTBBsEh8KG0VSUk9SX1JFQVNPTl9TVFJFQU1fU1RBTExFRBBtQp0BChRkZXYucGFybGV5LnBhcmxleS52MUIKRXJyb3JQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxogIDUFhYqgIJUGFybGV5LlYxygIJUGFybGV5XFYx4gIVUGFybGV5XFYxXEdQQk1ldGFkYXRh6gIKUGFybGV5OjpWMWIGcHJvdG8z", [ir]), lo = /*@__PURE__*/ M(co, 0), uo = /*@__PURE__*/ Dn(/* @__PURE__ */ En(co, 0)), G = /*@__PURE__*/ F("ChdwYXJsZXkvdjEvbWVzc2FnZS5wcm90bxIJcGFybGV5LnYxIuYCCgdNZXNzYWdlEg4KBm1zZ19pZBgBIAEoCRISCgpjaGFubmVsX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIPCgdmcm9tX2lkGAUgASgJEhAKCG1zZ190eXBlGAYgASgJEg8KB2NvbnRlbnQYByABKAkSMgoIbWV0YWRhdGEYCCADKAsyIC5wYXJsZXkudjEuTWVzc2FnZS5NZXRhZGF0YUVudHJ5EhUKDWNsaWVudF9tc2dfaWQYCSABKAkSLAoIbXNnX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBnN0YXR1cxgLIAEoDjIYLnBhcmxleS52MS5NZXNzYWdlU3RhdHVzEhMKC2NoYW5nZWRfc2VxGAwgASgDGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLjAQoSU2VuZE1lc3NhZ2VSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJEhAKCG1zZ190eXBlGAQgASgJEj0KCG1ldGFkYXRhGAUgAygLMisucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVxdWVzdC5NZXRhZGF0YUVudHJ5Eg8KB2Zyb21faWQYBiABKAkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqgBChNTZW5kTWVzc2FnZVJlc3BvbnNlEg4KBm1zZ19pZBgBIAEoCRILCgNzZXEYAiABKAMSDQoFY291bnQYAyABKAMSLAoIbXNnX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWNsaWVudF9tc2dfaWQYBSABKAkSDQoFZXBvY2gYBiABKAkSEQoJZHVwbGljYXRlGAcgASgIIkYKE1NlbmRNZXNzYWdlc1JlcXVlc3QSLwoIbWVzc2FnZXMYASADKAsyHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Ij4KFFNlbmRNZXNzYWdlc1Jlc3BvbnNlEiYKB3Jlc3VsdHMYASADKAsyFS5wYXJsZXkudjEuU2VuZFJlc3VsdCJtCgpTZW5kUmVzdWx0Ei4KBHNlbnQYASABKAsyHi5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXNwb25zZUgAEiUKBWVycm9yGAIgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvckgAQggKBnJlc3VsdCKvAQoTTGlzdE1lc3NhZ2VzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEidgoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USJAoIbWVzc2FnZXMYASADKAsyEi5wYXJsZXkudjEuTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkiNwoRR2V0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkiOQoSR2V0TWVzc2FnZVJlc3BvbnNlEiMKB21lc3NhZ2UYASABKAsyEi5wYXJsZXkudjEuTWVzc2FnZSJgChJFZGl0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCRIVCg1jbGllbnRfbXNnX2lkGAQgASgJInIKE0VkaXRNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiUQoUUmVjYWxsTWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSFQoNY2xpZW50X21zZ19pZBgDIAEoCSJ0ChVSZWNhbGxNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiWgoPQ2hhbm5lbFBvc2l0aW9uEhIKCmNoYW5uZWxfaWQYASABKAkSFgoJYWZ0ZXJfc2VxGAIgASgDSACIAQESDQoFZXBvY2gYAyABKAlCDAoKX2FmdGVyX3NlcSJAChBTdWJzY3JpYmVSZXF1ZXN0EiwKCGNoYW5uZWxzGAEgAygLMhoucGFybGV5LnYxLkNoYW5uZWxQb3NpdGlvbiKzAQoRU3Vic2NyaWJlUmVzcG9uc2USIwoHc2Vzc2lvbhgBIAEoCzISLnBhcmxleS52MS5TZXNzaW9uEicKBmV2ZW50cxgCIAMoCzIXLnBhcmxleS52MS5DaGFubmVsRXZlbnQSJwoJaGVhcnRiZWF0GAMgASgLMhQucGFybGV5LnYxLkhlYXJ0YmVhdBInCglyZWNvbm5lY3QYBCABKAsyFC5wYXJsZXkudjEuUmVjb25uZWN0IlQKB1Nlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iCwoJSGVhcnRiZWF0IjYKCVJlY29ubmVjdBIpCgZ3aXRoaW4YASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ixwIKDENoYW5uZWxFdmVudBISCgpjaGFubmVsX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIiCgRzZW50GAMgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIkCgZlZGl0ZWQYBCABKAsyEi5wYXJsZXkudjEuTWVzc2FnZUgAEiYKCHJlY2FsbGVkGAUgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIoCgVzdGF0ZRgGIAEoCzIXLnBhcmxleS52MS5DaGFubmVsU3RhdGVIABIkCgNnYXAYByABKAsyFS5wYXJsZXkudjEuQ2hhbm5lbEdhcEgAEiYKBGxvc3QYCCABKAsyFi5wYXJsZXkudjEuQ2hhbm5lbExvc3RIABIjCgZ0eXBpbmcYCSABKAsyES5wYXJsZXkudjEuVHlwaW5nSABCBwoFZXZlbnQiNAoLQ2hhbm5lbExvc3QSJQoGcmVhc29uGAEgASgOMhUucGFybGV5LnYxLkxvc3RSZWFzb24iGQoGVHlwaW5nEg8KB3VzZXJfaWQYASABKAkiZQoMQ2hhbm5lbFN0YXRlEg0KBWVwb2NoGAEgASgJEhIKCm9sZGVzdF9zZXEYAiABKAMSEAoIaGVhZF9zZXEYAyABKAMSDQoFY291bnQYBCABKAMSEQoJcmVjb3ZlcmVkGAUgASgIImMKCkNoYW5uZWxHYXASEAoIZnJvbV9zZXEYASABKAMSDgoGdG9fc2VxGAIgASgDEg0KBWVwb2NoGAMgASgJEiQKBnJlYXNvbhgEIAEoDjIULnBhcmxleS52MS5HYXBSZWFzb24iaAoZVXBkYXRlU3Vic2NyaXB0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEicKA2FkZBgCIAMoCzIaLnBhcmxleS52MS5DaGFubmVsUG9zaXRpb24SDgoGcmVtb3ZlGAMgAygJIhwKGlVwZGF0ZVN1YnNjcmlwdGlvblJlc3BvbnNlIpkBCgdDaGFubmVsEhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhIKCmNyZWF0ZWRfYnkYAyABKAkSLwoLY3JlYXRlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGhlYWRfc2VxGAUgASgDEg0KBWNvdW50GAYgASgDIlIKFENyZWF0ZUNoYW5uZWxSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhAKCHVzZXJfaWRzGAMgAygJIjwKFUNyZWF0ZUNoYW5uZWxSZXNwb25zZRIjCgdjaGFubmVsGAEgASgLMhIucGFybGV5LnYxLkNoYW5uZWwiOQoRQWRkTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIUChJBZGRNZW1iZXJzUmVzcG9uc2UiPAoUUmVtb3ZlTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIXChVSZW1vdmVNZW1iZXJzUmVzcG9uc2UiTwoSTGlzdE1lbWJlcnNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiUgoTTGlzdE1lbWJlcnNSZXNwb25zZRIiCgdtZW1iZXJzGAEgAygLMhEucGFybGV5LnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiWgoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSLQoJam9pbl90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZWFkX3NlcRgDIAEoAyI8ChNMaXN0Q2hhbm5lbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlcKFExpc3RDaGFubmVsc1Jlc3BvbnNlEiYKCGNoYW5uZWxzGAEgAygLMhQucGFybGV5LnYxLk15Q2hhbm5lbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkifAoJTXlDaGFubmVsEiMKB2NoYW5uZWwYASABKAsyEi5wYXJsZXkudjEuQ2hhbm5lbBIQCghyZWFkX3NlcRgCIAEoAxIOCgZ1bnJlYWQYAyABKAMSKAoMbGFzdF9tZXNzYWdlGAQgASgLMhIucGFybGV5LnYxLk1lc3NhZ2UiMgoPTWFya1JlYWRSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDIjQKEE1hcmtSZWFkUmVzcG9uc2USEAoIcmVhZF9zZXEYASABKAMSDgoGdW5yZWFkGAIgASgDIicKEVNlbmRUeXBpbmdSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkiFAoSU2VuZFR5cGluZ1Jlc3BvbnNlIlIKCUl0ZW1FcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJgoGZGV0YWlsGAMgASgLMhYucGFybGV5LnYxLkVycm9yRGV0YWlsKoABCg1NZXNzYWdlU3RhdHVzEh4KGk1FU1NBR0VfU1RBVFVTX1VOU1BFQ0lGSUVEEAASFwoTTUVTU0FHRV9TVEFUVVNfU0VOVBABEhkKFU1FU1NBR0VfU1RBVFVTX0VESVRFRBACEhsKF01FU1NBR0VfU1RBVFVTX1JFQ0FMTEVEEAMqRQoKTG9zdFJlYXNvbhIbChdMT1NUX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFkxPU1RfUkVBU09OX05PVF9NRU1CRVIQASp/CglHYXBSZWFzb24SGgoWR0FQX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEdBUF9SRUFTT05fRVBPQ0hfQ0hBTkdFRBABEhsKF0dBUF9SRUFTT05fSElTVE9SWV9HT05FEAISGwoXR0FQX1JFQVNPTl9BSEVBRF9PRl9MT0cQAzLQCQoOTWVzc2FnZVNlcnZpY2USTAoLU2VuZE1lc3NhZ2USHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Gh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVzcG9uc2USTwoMU2VuZE1lc3NhZ2VzEh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuU2VuZE1lc3NhZ2VzUmVzcG9uc2USVAoMTGlzdE1lc3NhZ2VzEh4ucGFybGV5LnYxLkxpc3RNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuTGlzdE1lc3NhZ2VzUmVzcG9uc2UiA5ACARJOCgpHZXRNZXNzYWdlEhwucGFybGV5LnYxLkdldE1lc3NhZ2VSZXF1ZXN0Gh0ucGFybGV5LnYxLkdldE1lc3NhZ2VSZXNwb25zZSIDkAIBEkwKC0VkaXRNZXNzYWdlEh0ucGFybGV5LnYxLkVkaXRNZXNzYWdlUmVxdWVzdBoeLnBhcmxleS52MS5FZGl0TWVzc2FnZVJlc3BvbnNlElIKDVJlY2FsbE1lc3NhZ2USHy5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlcXVlc3QaIC5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlc3BvbnNlEkgKCVN1YnNjcmliZRIbLnBhcmxleS52MS5TdWJzY3JpYmVSZXF1ZXN0GhwucGFybGV5LnYxLlN1YnNjcmliZVJlc3BvbnNlMAESYQoSVXBkYXRlU3Vic2NyaXB0aW9uEiQucGFybGV5LnYxLlVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaJS5wYXJsZXkudjEuVXBkYXRlU3Vic2NyaXB0aW9uUmVzcG9uc2USUgoNQ3JlYXRlQ2hhbm5lbBIfLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVxdWVzdBogLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVzcG9uc2USSQoKQWRkTWVtYmVycxIcLnBhcmxleS52MS5BZGRNZW1iZXJzUmVxdWVzdBodLnBhcmxleS52MS5BZGRNZW1iZXJzUmVzcG9uc2USUgoNUmVtb3ZlTWVtYmVycxIfLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVxdWVzdBogLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVzcG9uc2USUQoLTGlzdE1lbWJlcnMSHS5wYXJsZXkudjEuTGlzdE1lbWJlcnNSZXF1ZXN0Gh4ucGFybGV5LnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJUCgxMaXN0Q2hhbm5lbHMSHi5wYXJsZXkudjEuTGlzdENoYW5uZWxzUmVxdWVzdBofLnBhcmxleS52MS5MaXN0Q2hhbm5lbHNSZXNwb25zZSIDkAIBEkMKCE1hcmtSZWFkEhoucGFybGV5LnYxLk1hcmtSZWFkUmVxdWVzdBobLnBhcmxleS52MS5NYXJrUmVhZFJlc3BvbnNlEkkKClNlbmRUeXBpbmcSHC5wYXJsZXkudjEuU2VuZFR5cGluZ1JlcXVlc3QaHS5wYXJsZXkudjEuU2VuZFR5cGluZ1Jlc3BvbnNlQp8BChRkZXYucGFybGV5LnBhcmxleS52MUIMTWVzc2FnZVByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djGiAgNQWFiqAglQYXJsZXkuVjHKAglQYXJsZXlcVjHiAhVQYXJsZXlcVjFcR1BCTWV0YWRhdGHqAgpQYXJsZXk6OlYxYgZwcm90bzM", [
+var uo = /*@__PURE__*/ F("ChVwYXJsZXkvdjEvZXJyb3IucHJvdG8SCXBhcmxleS52MSLWAQoLRXJyb3JEZXRhaWwSJgoGcmVhc29uGAEgASgOMhYucGFybGV5LnYxLkVycm9yUmVhc29uEhEKCXJldHJ5YWJsZRgCIAEoCBINCgVmaWVsZBgDIAEoCRINCgVsaW1pdBgEIAEoAxIuCgtyZXRyeV9hZnRlchgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgpyZXF1ZXN0X2lkGAYgASgJEioKCXBvc2l0aW9ucxgHIAMoCzIXLnBhcmxleS52MS5MYXN0UG9zaXRpb24iPgoMTGFzdFBvc2l0aW9uEhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDEg0KBWVwb2NoGAMgASgJKpQICgtFcnJvclJlYXNvbhIcChhFUlJPUl9SRUFTT05fVU5TUEVDSUZJRUQQABIeChpFUlJPUl9SRUFTT05fSU5WQUxJRF9GSUVMRBABEiIKHkVSUk9SX1JFQVNPTl9NQUxGT1JNRURfUkVRVUVTVBACEh4KGkVSUk9SX1JFQVNPTl9UT0tFTl9JTlZBTElEEAMSIwofRVJST1JfUkVBU09OX0NBUEFCSUxJVFlfTUlTU0lORxAEEiAKHEVSUk9SX1JFQVNPTl9TRU5ERVJfTUlTTUFUQ0gQBRIbChdFUlJPUl9SRUFTT05fTk9UX1NFTkRFUhAGEiIKHkVSUk9SX1JFQVNPTl9NRVNTQUdFX05PVF9GT1VORBAHEiEKHUVSUk9SX1JFQVNPTl9NRVNTQUdFX1JFQ0FMTEVEEAgSJQohRVJST1JfUkVBU09OX0NMSUVOVF9NU0dfSURfUkVVU0VEEAkSJgoiRVJST1JfUkVBU09OX1BPU0lUSU9OX09VVF9PRl9SQU5HRRAKEiMKH0VSUk9SX1JFQVNPTl9QQUdFX1RPS0VOX0lOVkFMSUQQCxIjCh9FUlJPUl9SRUFTT05fUEFHRV9UT0tFTl9GT1JFSUdOEAwSFwoTRVJST1JfUkVBU09OX1JFU1lOQxANEiIKHkVSUk9SX1JFQVNPTl9TRVNTSU9OX05PVF9GT1VORBAOEhoKFkVSUk9SX1JFQVNPTl9UT09fTEFSR0UQDxIfChtFUlJPUl9SRUFTT05fTElNSVRfRVhDRUVERUQQEBIeChpFUlJPUl9SRUFTT05fVU5JTVBMRU1FTlRFRBAREhsKF0VSUk9SX1JFQVNPTl9OT1RfTUVNQkVSEBISHwobRVJST1JfUkVBU09OX0NIQU5ORUxfRVhJU1RTEBMSIgoeRVJST1JfUkVBU09OX0NIQU5ORUxfTk9UX0ZPVU5EEBQSHQoZRVJST1JfUkVBU09OX1JBVEVfTElNSVRFRBBkEiIKHkVSUk9SX1JFQVNPTl9TVE9SRV9VTkFWQUlMQUJMRRBlEiAKHEVSUk9SX1JFQVNPTl9PVVRDT01FX1VOS05PV04QZhIeChpFUlJPUl9SRUFTT05fQkFUQ0hfQUJPUlRFRBBnEh4KGkVSUk9SX1JFQVNPTl9TTE9XX0NPTlNVTUVSEGgSHgoaRVJST1JfUkVBU09OX1RPS0VOX0VYUElSRUQQaRIeChpFUlJPUl9SRUFTT05fU0hVVFRJTkdfRE9XThBqEiIKHkVSUk9SX1JFQVNPTl9ERUFETElORV9FWENFRURFRBBrEhkKFUVSUk9SX1JFQVNPTl9JTlRFUk5BTBBsEh8KG0VSUk9SX1JFQVNPTl9TVFJFQU1fU1RBTExFRBBtQp0BChRkZXYucGFybGV5LnBhcmxleS52MUIKRXJyb3JQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxogIDUFhYqgIJUGFybGV5LlYxygIJUGFybGV5XFYx4gIVUGFybGV5XFYxXEdQQk1ldGFkYXRh6gIKUGFybGV5OjpWMWIGcHJvdG8z", [ir]), fo = /*@__PURE__*/ N(uo, 0), po = /*@__PURE__*/ En(/* @__PURE__ */ Tn(uo, 0)), K = /*@__PURE__*/ F("ChdwYXJsZXkvdjEvbWVzc2FnZS5wcm90bxIJcGFybGV5LnYxIuYCCgdNZXNzYWdlEg4KBm1zZ19pZBgBIAEoCRISCgpjaGFubmVsX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIPCgdmcm9tX2lkGAUgASgJEhAKCG1zZ190eXBlGAYgASgJEg8KB2NvbnRlbnQYByABKAkSMgoIbWV0YWRhdGEYCCADKAsyIC5wYXJsZXkudjEuTWVzc2FnZS5NZXRhZGF0YUVudHJ5EhUKDWNsaWVudF9tc2dfaWQYCSABKAkSLAoIbXNnX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBnN0YXR1cxgLIAEoDjIYLnBhcmxleS52MS5NZXNzYWdlU3RhdHVzEhMKC2NoYW5nZWRfc2VxGAwgASgDGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLjAQoSU2VuZE1lc3NhZ2VSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJEhAKCG1zZ190eXBlGAQgASgJEj0KCG1ldGFkYXRhGAUgAygLMisucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVxdWVzdC5NZXRhZGF0YUVudHJ5Eg8KB2Zyb21faWQYBiABKAkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqgBChNTZW5kTWVzc2FnZVJlc3BvbnNlEg4KBm1zZ19pZBgBIAEoCRILCgNzZXEYAiABKAMSDQoFY291bnQYAyABKAMSLAoIbXNnX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWNsaWVudF9tc2dfaWQYBSABKAkSDQoFZXBvY2gYBiABKAkSEQoJZHVwbGljYXRlGAcgASgIIkYKE1NlbmRNZXNzYWdlc1JlcXVlc3QSLwoIbWVzc2FnZXMYASADKAsyHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Ij4KFFNlbmRNZXNzYWdlc1Jlc3BvbnNlEiYKB3Jlc3VsdHMYASADKAsyFS5wYXJsZXkudjEuU2VuZFJlc3VsdCJtCgpTZW5kUmVzdWx0Ei4KBHNlbnQYASABKAsyHi5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXNwb25zZUgAEiUKBWVycm9yGAIgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvckgAQggKBnJlc3VsdCKvAQoTTGlzdE1lc3NhZ2VzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEidgoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USJAoIbWVzc2FnZXMYASADKAsyEi5wYXJsZXkudjEuTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkiNwoRR2V0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkiOQoSR2V0TWVzc2FnZVJlc3BvbnNlEiMKB21lc3NhZ2UYASABKAsyEi5wYXJsZXkudjEuTWVzc2FnZSJgChJFZGl0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCRIVCg1jbGllbnRfbXNnX2lkGAQgASgJInIKE0VkaXRNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiUQoUUmVjYWxsTWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSFQoNY2xpZW50X21zZ19pZBgDIAEoCSJ0ChVSZWNhbGxNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiWgoPQ2hhbm5lbFBvc2l0aW9uEhIKCmNoYW5uZWxfaWQYASABKAkSFgoJYWZ0ZXJfc2VxGAIgASgDSACIAQESDQoFZXBvY2gYAyABKAlCDAoKX2FmdGVyX3NlcSJAChBTdWJzY3JpYmVSZXF1ZXN0EiwKCGNoYW5uZWxzGAEgAygLMhoucGFybGV5LnYxLkNoYW5uZWxQb3NpdGlvbiKzAQoRU3Vic2NyaWJlUmVzcG9uc2USIwoHc2Vzc2lvbhgBIAEoCzISLnBhcmxleS52MS5TZXNzaW9uEicKBmV2ZW50cxgCIAMoCzIXLnBhcmxleS52MS5DaGFubmVsRXZlbnQSJwoJaGVhcnRiZWF0GAMgASgLMhQucGFybGV5LnYxLkhlYXJ0YmVhdBInCglyZWNvbm5lY3QYBCABKAsyFC5wYXJsZXkudjEuUmVjb25uZWN0IlQKB1Nlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iCwoJSGVhcnRiZWF0IjYKCVJlY29ubmVjdBIpCgZ3aXRoaW4YASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ixwIKDENoYW5uZWxFdmVudBISCgpjaGFubmVsX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIiCgRzZW50GAMgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIkCgZlZGl0ZWQYBCABKAsyEi5wYXJsZXkudjEuTWVzc2FnZUgAEiYKCHJlY2FsbGVkGAUgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIoCgVzdGF0ZRgGIAEoCzIXLnBhcmxleS52MS5DaGFubmVsU3RhdGVIABIkCgNnYXAYByABKAsyFS5wYXJsZXkudjEuQ2hhbm5lbEdhcEgAEiYKBGxvc3QYCCABKAsyFi5wYXJsZXkudjEuQ2hhbm5lbExvc3RIABIjCgZ0eXBpbmcYCSABKAsyES5wYXJsZXkudjEuVHlwaW5nSABCBwoFZXZlbnQiNAoLQ2hhbm5lbExvc3QSJQoGcmVhc29uGAEgASgOMhUucGFybGV5LnYxLkxvc3RSZWFzb24iGQoGVHlwaW5nEg8KB3VzZXJfaWQYASABKAkiZQoMQ2hhbm5lbFN0YXRlEg0KBWVwb2NoGAEgASgJEhIKCm9sZGVzdF9zZXEYAiABKAMSEAoIaGVhZF9zZXEYAyABKAMSDQoFY291bnQYBCABKAMSEQoJcmVjb3ZlcmVkGAUgASgIImMKCkNoYW5uZWxHYXASEAoIZnJvbV9zZXEYASABKAMSDgoGdG9fc2VxGAIgASgDEg0KBWVwb2NoGAMgASgJEiQKBnJlYXNvbhgEIAEoDjIULnBhcmxleS52MS5HYXBSZWFzb24iaAoZVXBkYXRlU3Vic2NyaXB0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEicKA2FkZBgCIAMoCzIaLnBhcmxleS52MS5DaGFubmVsUG9zaXRpb24SDgoGcmVtb3ZlGAMgAygJIhwKGlVwZGF0ZVN1YnNjcmlwdGlvblJlc3BvbnNlIpkBCgdDaGFubmVsEhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhIKCmNyZWF0ZWRfYnkYAyABKAkSLwoLY3JlYXRlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGhlYWRfc2VxGAUgASgDEg0KBWNvdW50GAYgASgDIlIKFENyZWF0ZUNoYW5uZWxSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhAKCHVzZXJfaWRzGAMgAygJIjwKFUNyZWF0ZUNoYW5uZWxSZXNwb25zZRIjCgdjaGFubmVsGAEgASgLMhIucGFybGV5LnYxLkNoYW5uZWwiOQoRQWRkTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIUChJBZGRNZW1iZXJzUmVzcG9uc2UiPAoUUmVtb3ZlTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIXChVSZW1vdmVNZW1iZXJzUmVzcG9uc2UiTwoSTGlzdE1lbWJlcnNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiUgoTTGlzdE1lbWJlcnNSZXNwb25zZRIiCgdtZW1iZXJzGAEgAygLMhEucGFybGV5LnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiWgoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSLQoJam9pbl90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZWFkX3NlcRgDIAEoAyI8ChNMaXN0Q2hhbm5lbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlcKFExpc3RDaGFubmVsc1Jlc3BvbnNlEiYKCGNoYW5uZWxzGAEgAygLMhQucGFybGV5LnYxLk15Q2hhbm5lbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkifAoJTXlDaGFubmVsEiMKB2NoYW5uZWwYASABKAsyEi5wYXJsZXkudjEuQ2hhbm5lbBIQCghyZWFkX3NlcRgCIAEoAxIOCgZ1bnJlYWQYAyABKAMSKAoMbGFzdF9tZXNzYWdlGAQgASgLMhIucGFybGV5LnYxLk1lc3NhZ2UiMgoPTWFya1JlYWRSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDIjQKEE1hcmtSZWFkUmVzcG9uc2USEAoIcmVhZF9zZXEYASABKAMSDgoGdW5yZWFkGAIgASgDIicKEVNlbmRUeXBpbmdSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkiFAoSU2VuZFR5cGluZ1Jlc3BvbnNlIlIKCUl0ZW1FcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJgoGZGV0YWlsGAMgASgLMhYucGFybGV5LnYxLkVycm9yRGV0YWlsKoABCg1NZXNzYWdlU3RhdHVzEh4KGk1FU1NBR0VfU1RBVFVTX1VOU1BFQ0lGSUVEEAASFwoTTUVTU0FHRV9TVEFUVVNfU0VOVBABEhkKFU1FU1NBR0VfU1RBVFVTX0VESVRFRBACEhsKF01FU1NBR0VfU1RBVFVTX1JFQ0FMTEVEEAMqRQoKTG9zdFJlYXNvbhIbChdMT1NUX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFkxPU1RfUkVBU09OX05PVF9NRU1CRVIQASp/CglHYXBSZWFzb24SGgoWR0FQX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEdBUF9SRUFTT05fRVBPQ0hfQ0hBTkdFRBABEhsKF0dBUF9SRUFTT05fSElTVE9SWV9HT05FEAISGwoXR0FQX1JFQVNPTl9BSEVBRF9PRl9MT0cQAzLQCQoOTWVzc2FnZVNlcnZpY2USTAoLU2VuZE1lc3NhZ2USHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Gh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVzcG9uc2USTwoMU2VuZE1lc3NhZ2VzEh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuU2VuZE1lc3NhZ2VzUmVzcG9uc2USVAoMTGlzdE1lc3NhZ2VzEh4ucGFybGV5LnYxLkxpc3RNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuTGlzdE1lc3NhZ2VzUmVzcG9uc2UiA5ACARJOCgpHZXRNZXNzYWdlEhwucGFybGV5LnYxLkdldE1lc3NhZ2VSZXF1ZXN0Gh0ucGFybGV5LnYxLkdldE1lc3NhZ2VSZXNwb25zZSIDkAIBEkwKC0VkaXRNZXNzYWdlEh0ucGFybGV5LnYxLkVkaXRNZXNzYWdlUmVxdWVzdBoeLnBhcmxleS52MS5FZGl0TWVzc2FnZVJlc3BvbnNlElIKDVJlY2FsbE1lc3NhZ2USHy5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlcXVlc3QaIC5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlc3BvbnNlEkgKCVN1YnNjcmliZRIbLnBhcmxleS52MS5TdWJzY3JpYmVSZXF1ZXN0GhwucGFybGV5LnYxLlN1YnNjcmliZVJlc3BvbnNlMAESYQoSVXBkYXRlU3Vic2NyaXB0aW9uEiQucGFybGV5LnYxLlVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaJS5wYXJsZXkudjEuVXBkYXRlU3Vic2NyaXB0aW9uUmVzcG9uc2USUgoNQ3JlYXRlQ2hhbm5lbBIfLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVxdWVzdBogLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVzcG9uc2USSQoKQWRkTWVtYmVycxIcLnBhcmxleS52MS5BZGRNZW1iZXJzUmVxdWVzdBodLnBhcmxleS52MS5BZGRNZW1iZXJzUmVzcG9uc2USUgoNUmVtb3ZlTWVtYmVycxIfLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVxdWVzdBogLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVzcG9uc2USUQoLTGlzdE1lbWJlcnMSHS5wYXJsZXkudjEuTGlzdE1lbWJlcnNSZXF1ZXN0Gh4ucGFybGV5LnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJUCgxMaXN0Q2hhbm5lbHMSHi5wYXJsZXkudjEuTGlzdENoYW5uZWxzUmVxdWVzdBofLnBhcmxleS52MS5MaXN0Q2hhbm5lbHNSZXNwb25zZSIDkAIBEkMKCE1hcmtSZWFkEhoucGFybGV5LnYxLk1hcmtSZWFkUmVxdWVzdBobLnBhcmxleS52MS5NYXJrUmVhZFJlc3BvbnNlEkkKClNlbmRUeXBpbmcSHC5wYXJsZXkudjEuU2VuZFR5cGluZ1JlcXVlc3QaHS5wYXJsZXkudjEuU2VuZFR5cGluZ1Jlc3BvbnNlQp8BChRkZXYucGFybGV5LnBhcmxleS52MUIMTWVzc2FnZVByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djGiAgNQWFiqAglQYXJsZXkuVjHKAglQYXJsZXlcVjHiAhVQYXJsZXlcVjFcR1BCTWV0YWRhdGHqAgpQYXJsZXk6OlYxYgZwcm90bzM", [
 	ir,
 	tr,
-	co
-]), fo = /*@__PURE__*/ M(G, 0), po = /*@__PURE__*/ M(G, 1), mo = /*@__PURE__*/ M(G, 6), ho = /*@__PURE__*/ Dn(/* @__PURE__ */ En(G, 0)), go = /*@__PURE__*/ Dn(/* @__PURE__ */ En(G, 1)), _o = /*@__PURE__*/ Dn(/* @__PURE__ */ En(G, 2)), vo = /*@__PURE__*/ pa(G, 0);
+	uo
+]), mo = /*@__PURE__*/ N(K, 0), ho = /*@__PURE__*/ N(K, 1), go = /*@__PURE__*/ N(K, 6), _o = /*@__PURE__*/ En(/* @__PURE__ */ Tn(K, 0)), vo = /*@__PURE__*/ En(/* @__PURE__ */ Tn(K, 1)), yo = /*@__PURE__*/ En(/* @__PURE__ */ Tn(K, 2)), bo = /*@__PURE__*/ pa(K, 0);
 // ../../sdk/ts/dist/address.js
-function yo(e) {
-	let t = (typeof e == "string" ? e.split(",") : e).map((e) => bo(e.trim()));
+function xo(e) {
+	let t = (typeof e == "string" ? e.split(",") : e).map((e) => So(e.trim()));
 	if (t.length === 0) throw TypeError("there is no address");
 	if (t.some((e) => e.protocol !== t[0]?.protocol)) throw TypeError("addresses: some have http and some https");
 	return [...new Set(t.map((e) => e.origin + e.pathname.replace(/\/+$/, "")))];
 }
-function bo(e) {
+function So(e) {
 	if (e === "") throw TypeError("an address is empty");
 	let t;
 	try {
@@ -5879,12 +5881,12 @@ function bo(e) {
 	return t;
 }
 // ../../sdk/ts/dist/backoff.js
-var xo = class {
+var Co = class {
 	#e;
 	#t;
 	#n;
 	constructor(e = {}, t = Math.random) {
-		this.#e = So(e.base, 200), this.#t = So(e.max, 1e4), this.#n = t;
+		this.#e = wo(e.base, 200), this.#t = wo(e.max, 1e4), this.#n = t;
 	}
 	bound(e) {
 		return Math.min(this.#t, this.#e * 2 ** Math.min(e, 30));
@@ -5902,77 +5904,77 @@ var xo = class {
 		return this.upTo(this.bound(0));
 	}
 };
-function So(e, t) {
+function wo(e, t) {
 	return e !== void 0 && e > 0 ? e : t;
 }
 // ../../sdk/ts/dist/convert.js
-function K(t) {
+function q(t) {
 	let n = Number(t);
-	if (!Number.isSafeInteger(n)) throw new q({
+	if (!Number.isSafeInteger(n)) throw new J({
 		code: e.OutOfRange,
 		message: `${t} from the server is beyond what a number can hold`
 	});
 	return n;
 }
-function Co(e) {
+function To(e) {
 	return e === void 0 ? 0 : Number(e.seconds) * 1e3 + e.nanos / 1e6;
 }
-function wo(e, t, n) {
+function Eo(e, t, n) {
 	return t === 0 ? "" : e[t] ?? `${n}_${t}`;
 }
-function To(e) {
+function Do(e) {
 	return e === void 0 ? /* @__PURE__ */ new Date(0) : nr(e);
 }
-function Eo(e) {
+function Oo(e) {
 	return {
 		msgId: e.msgId,
 		channelId: e.channelId,
-		seq: K(e.seq),
-		count: K(e.count),
+		seq: q(e.seq),
+		count: q(e.count),
 		fromId: e.fromId,
 		type: e.msgType,
 		content: e.content,
 		metadata: e.metadata,
 		clientMsgId: e.clientMsgId,
-		time: To(e.msgTime),
-		status: Do(e.status),
-		changedSeq: K(e.changedSeq)
+		time: Do(e.msgTime),
+		status: ko(e.status),
+		changedSeq: q(e.changedSeq)
 	};
 }
-function Do(e) {
+function ko(e) {
 	switch (e) {
-		case ho.RECALLED: return "recalled";
-		case ho.EDITED: return "edited";
+		case _o.RECALLED: return "recalled";
+		case _o.EDITED: return "edited";
 		default: return "sent";
 	}
 }
-function Oo(e) {
+function Ao(e) {
 	return {
 		channelId: e?.channelId ?? "",
 		membersOnly: e?.membersOnly ?? !1,
 		createdBy: e?.createdBy ?? "",
 		createTime: e?.createTime === void 0 ? void 0 : nr(e.createTime),
-		headSeq: K(e?.headSeq ?? 0n),
-		count: K(e?.count ?? 0n)
+		headSeq: q(e?.headSeq ?? 0n),
+		count: q(e?.count ?? 0n)
 	};
 }
-function ko(e) {
+function jo(e) {
 	return {
-		channel: Oo(e.channel),
-		readSeq: K(e.readSeq),
-		unread: K(e.unread),
-		lastMessage: e.lastMessage === void 0 ? void 0 : Eo(e.lastMessage)
+		channel: Ao(e.channel),
+		readSeq: q(e.readSeq),
+		unread: q(e.unread),
+		lastMessage: e.lastMessage === void 0 ? void 0 : Oo(e.lastMessage)
 	};
 }
-function Ao(e) {
+function Mo(e) {
 	return {
 		userId: e.userId,
-		joinTime: To(e.joinTime),
-		readSeq: K(e.readSeq)
+		joinTime: Do(e.joinTime),
+		readSeq: q(e.readSeq)
 	};
 }
 // ../../sdk/ts/dist/error.js
-var jo = 100, q = class t extends Error {
+var No = 100, J = class t extends Error {
 	code;
 	reason;
 	retryable;
@@ -5985,7 +5987,7 @@ var jo = 100, q = class t extends Error {
 	results;
 	unanswered;
 	constructor(t) {
-		super(No(t), t.cause === void 0 ? void 0 : { cause: t.cause }), this.name = "ParleyError", this.code = t.code ?? e.Unknown, this.reason = t.reason ?? "", this.retryable = t.retryable ?? Po(this.reason) >= jo, this.rawMessage = t.message ?? "", this.field = t.field ?? "", this.limit = t.limit ?? 0, this.retryAfter = t.retryAfter ?? 0, this.requestId = t.requestId ?? "", this.positions = t.positions ?? [], this.results = t.results, this.unanswered = t.unanswered ?? !1;
+		super(Fo(t), t.cause === void 0 ? void 0 : { cause: t.cause }), this.name = "ParleyError", this.code = t.code ?? e.Unknown, this.reason = t.reason ?? "", this.retryable = t.retryable ?? Io(this.reason) >= No, this.rawMessage = t.message ?? "", this.field = t.field ?? "", this.limit = t.limit ?? 0, this.retryAfter = t.retryAfter ?? 0, this.requestId = t.requestId ?? "", this.positions = t.positions ?? [], this.results = t.results, this.unanswered = t.unanswered ?? !1;
 	}
 	with(e) {
 		return new t({
@@ -5995,23 +5997,23 @@ var jo = 100, q = class t extends Error {
 			...e
 		});
 	}
-}, Mo = class extends Error {
+}, Po = class extends Error {
 	constructor() {
 		super("the subscription was closed"), this.name = "ClosedError";
 	}
 };
-function No(t) {
+function Fo(t) {
 	let n = Oi(t.code ?? e.Unknown);
 	return t.reason && (n += ` (${t.reason})`), t.message && (n += `: ${t.message}`), t.requestId ? `${n} [request ${t.requestId}]` : n;
 }
-function Po(e) {
-	return uo[e] ?? (Number(e.slice(7)) || 0);
+function Io(e) {
+	return po[e] ?? (Number(e.slice(7)) || 0);
 }
-function Fo(t) {
-	if (t instanceof q) return t;
+function Lo(t) {
+	if (t instanceof J) return t;
 	if (!(t instanceof R)) {
 		let n = t instanceof Error ? t.message : String(t);
-		return new q({
+		return new J({
 			code: e.Unavailable,
 			message: n,
 			retryable: !0,
@@ -6019,36 +6021,36 @@ function Fo(t) {
 			cause: t
 		});
 	}
-	if (t.cause instanceof q) return t.cause;
+	if (t.cause instanceof J) return t.cause;
 	let n = {
 		code: t.code,
 		message: t.rawMessage,
 		requestId: t.metadata.get("x-request-id") ?? "",
 		cause: t
-	}, r = t.findDetails(lo)[0];
-	return r === void 0 ? t.isWireError ? new q({
+	}, r = t.findDetails(fo)[0];
+	return r === void 0 ? t.isWireError ? new J({
 		...n,
-		retryable: Io(t.code)
-	}) : new q({
+		retryable: Ro(t.code)
+	}) : new J({
 		...n,
 		code: t.code === e.Unknown ? e.Unavailable : t.code,
 		retryable: t.code !== e.ResourceExhausted && t.code !== e.Unimplemented,
 		unanswered: !0
-	}) : new q({
+	}) : new J({
 		...n,
-		...Lo(r, n.requestId)
+		...zo(r, n.requestId)
 	});
 }
-function Io(t) {
+function Ro(t) {
 	return t === e.Unavailable || t === e.DeadlineExceeded || t === e.Aborted || t === e.Canceled;
 }
-function Lo(e, t) {
+function zo(e, t) {
 	return {
-		reason: wo(uo, e.reason, "REASON"),
-		retryable: e.reason === uo.UNSPECIFIED ? e.retryable : e.reason >= jo,
+		reason: Eo(po, e.reason, "REASON"),
+		retryable: e.reason === po.UNSPECIFIED ? e.retryable : e.reason >= No,
 		field: e.field,
 		limit: Number(e.limit),
-		retryAfter: Co(e.retryAfter),
+		retryAfter: To(e.retryAfter),
 		requestId: e.requestId || t,
 		positions: e.positions.map((e) => ({
 			channelId: e.channelId,
@@ -6057,20 +6059,20 @@ function Lo(e, t) {
 		}))
 	};
 }
-function Ro(t) {
+function Bo(t) {
 	let n = Ai(t?.code ?? "") ?? e.Unknown, r = {
 		code: n,
 		message: t?.message,
-		retryable: Io(n)
+		retryable: Ro(n)
 	};
-	return new q(t?.detail === void 0 ? r : {
+	return new J(t?.detail === void 0 ? r : {
 		...r,
-		...Lo(t.detail, "")
+		...zo(t.detail, "")
 	});
 }
-function zo(t) {
-	let n = t instanceof q && t.reason === "TOKEN_INVALID", r = `get token: ${t instanceof Error ? t.message : String(t)}`;
-	return new q({
+function Vo(t) {
+	let n = t instanceof J && t.reason === "TOKEN_INVALID", r = `get token: ${t instanceof Error ? t.message : String(t)}`;
+	return new J({
 		code: e.Unauthenticated,
 		reason: n ? "TOKEN_INVALID" : "",
 		retryable: !n,
@@ -6078,84 +6080,84 @@ function zo(t) {
 		cause: t
 	});
 }
-function J(t, n) {
-	return new q({
+function Y(t, n) {
+	return new J({
 		code: e.InvalidArgument,
 		reason: "INVALID_FIELD",
 		field: t,
 		message: `${t}: ${n}`
 	});
 }
-function Bo(t) {
+function Ho(t) {
 	return t !== void 0 && (t.code === e.Unauthenticated || t.reason === "TOKEN_EXPIRED");
 }
-function Vo(t) {
+function Uo(t) {
 	return t === void 0 || !t.retryable ? !1 : t.unanswered || t.code === e.Unavailable || t.code === e.DeadlineExceeded || t.code === e.Internal;
 }
 // ../../node_modules/uuid/dist/stringify.js
-var Y = [];
-for (let e = 0; e < 256; ++e) Y.push((e + 256).toString(16).slice(1));
-function Ho(e, t = 0) {
-	return (Y[e[t + 0]] + Y[e[t + 1]] + Y[e[t + 2]] + Y[e[t + 3]] + "-" + Y[e[t + 4]] + Y[e[t + 5]] + "-" + Y[e[t + 6]] + Y[e[t + 7]] + "-" + Y[e[t + 8]] + Y[e[t + 9]] + "-" + Y[e[t + 10]] + Y[e[t + 11]] + Y[e[t + 12]] + Y[e[t + 13]] + Y[e[t + 14]] + Y[e[t + 15]]).toLowerCase();
+var X = [];
+for (let e = 0; e < 256; ++e) X.push((e + 256).toString(16).slice(1));
+function Wo(e, t = 0) {
+	return (X[e[t + 0]] + X[e[t + 1]] + X[e[t + 2]] + X[e[t + 3]] + "-" + X[e[t + 4]] + X[e[t + 5]] + "-" + X[e[t + 6]] + X[e[t + 7]] + "-" + X[e[t + 8]] + X[e[t + 9]] + "-" + X[e[t + 10]] + X[e[t + 11]] + X[e[t + 12]] + X[e[t + 13]] + X[e[t + 14]] + X[e[t + 15]]).toLowerCase();
 }
 // ../../node_modules/uuid/dist/rng.js
-var Uo, Wo = /* @__PURE__ */ new Uint8Array(16);
-function Go() {
-	if (!Uo) {
+var Go, Ko = /* @__PURE__ */ new Uint8Array(16);
+function qo() {
+	if (!Go) {
 		if (typeof crypto > "u" || !crypto.getRandomValues) throw Error("crypto.getRandomValues() not supported. See https://github.com/uuidjs/uuid#getrandomvalues-not-supported");
-		Uo = crypto.getRandomValues.bind(crypto);
+		Go = crypto.getRandomValues.bind(crypto);
 	}
-	return Uo(Wo);
+	return Go(Ko);
 }
 // ../../node_modules/uuid/dist/v7.js
-var Ko = {};
-function qo(e, t, n) {
+var Jo = {};
+function Yo(e, t, n) {
 	let r;
-	if (e) r = Yo(e.random ?? e.rng?.() ?? Go(), e.msecs, e.seq, t, n);
+	if (e) r = Zo(e.random ?? e.rng?.() ?? qo(), e.msecs, e.seq, t, n);
 	else {
-		let e = Date.now(), i = Go();
-		Jo(Ko, e, i), r = Yo(i, Ko.msecs, Ko.seq, t, n);
+		let e = Date.now(), i = qo();
+		Xo(Jo, e, i), r = Zo(i, Jo.msecs, Jo.seq, t, n);
 	}
-	return t ?? Ho(r);
+	return t ?? Wo(r);
 }
-function Jo(e, t, n) {
+function Xo(e, t, n) {
 	return e.msecs ??= -Infinity, e.seq ??= 0, t > e.msecs ? (e.seq = n[6] << 23 | n[7] << 16 | n[8] << 8 | n[9], e.msecs = t) : (e.seq = e.seq + 1 | 0, e.seq === 0 && e.msecs++), e;
 }
-function Yo(e, t, n, r, i = 0) {
+function Zo(e, t, n, r, i = 0) {
 	if (e.length < 16) throw Error("Random bytes length must be >= 16");
 	if (!r) r = /* @__PURE__ */ new Uint8Array(16), i = 0;
 	else if (i < 0 || i + 16 > r.length) throw RangeError(`UUID byte range ${i}:${i + 15} is out of buffer bounds`);
 	return t ??= Date.now(), n ??= e[6] * 127 << 24 | e[7] << 16 | e[8] << 8 | e[9], r[i++] = t / 1099511627776 & 255, r[i++] = t / 4294967296 & 255, r[i++] = t / 16777216 & 255, r[i++] = t / 65536 & 255, r[i++] = t / 256 & 255, r[i++] = t & 255, r[i++] = 112 | n >>> 28 & 15, r[i++] = n >>> 20 & 255, r[i++] = 128 | n >>> 14 & 63, r[i++] = n >>> 6 & 255, r[i++] = n << 2 & 255 | e[10] & 3, r[i++] = e[11], r[i++] = e[12], r[i++] = e[13], r[i++] = e[14], r[i++] = e[15], r;
 }
 // ../../sdk/ts/dist/check.js
-function X(...e) {
+function Z(...e) {
 	for (let [t, n] of e) if (n !== void 0) {
-		if (typeof n != "string") throw J(t, "is not a string");
-		if (!Zo(n)) throw J(t, "is not valid UTF-8");
+		if (typeof n != "string") throw Y(t, "is not a string");
+		if (!$o(n)) throw Y(t, "is not valid UTF-8");
 	}
 }
-var Xo = /\p{Surrogate}/u;
-function Zo(e) {
-	return !Xo.test(e);
+var Qo = /\p{Surrogate}/u;
+function $o(e) {
+	return !Qo.test(e);
 }
-function Qo(e, t) {
-	for (let n of t) X([e, n]);
+function es(e, t) {
+	for (let n of t) Z([e, n]);
 }
-function Z(e, t) {
-	if (t !== void 0 && !Number.isSafeInteger(t)) throw J(e, "is not an integer");
+function Q(e, t) {
+	if (t !== void 0 && !Number.isSafeInteger(t)) throw Y(e, "is not an integer");
 }
 // ../../sdk/ts/dist/send.js
-function $o() {
-	return qo();
+function ts() {
+	return Yo();
 }
-function es(e) {
-	let t = e.clientMsgId || $o();
-	X(["channel_id", e.channelId], ["content", e.content], ["client_msg_id", t], ["msg_type", e.type], ["from_id", e.sender]);
+function ns(e) {
+	let t = e.clientMsgId || ts();
+	Z(["channel_id", e.channelId], ["content", e.content], ["client_msg_id", t], ["msg_type", e.type], ["from_id", e.sender]);
 	for (let [t, n] of Object.entries(e.metadata ?? {})) {
-		if (n === void 0) throw J("metadata", "is not a string");
-		X(["metadata", t], ["metadata", n]);
+		if (n === void 0) throw Y("metadata", "is not a string");
+		Z(["metadata", t], ["metadata", n]);
 	}
-	return y(po, {
+	return y(ho, {
 		channelId: e.channelId,
 		content: e.content,
 		clientMsgId: t,
@@ -6164,76 +6166,76 @@ function es(e) {
 		metadata: { ...e.metadata }
 	});
 }
-function ts(e, t, n) {
-	let r = K(n.seq);
+function rs(e, t, n) {
+	let r = q(n.seq);
 	return e.heads.note(t, n.epoch, r), {
 		channelId: t,
 		msgId: n.msgId,
 		seq: r,
-		count: K(n.count),
-		time: To(n.msgTime),
+		count: q(n.count),
+		time: Do(n.msgTime),
 		clientMsgId: n.clientMsgId,
 		epoch: n.epoch,
 		duplicate: n.duplicate
 	};
 }
-async function ns(e, t, n) {
-	let r = es(t), i = await e.retry("SendMessage", n, (e, t) => e.sendMessage(r, t));
-	return ts(e, r.channelId, i);
+async function is(e, t, n) {
+	let r = ns(t), i = await e.retry("SendMessage", n, (e, t) => e.sendMessage(r, t));
+	return rs(e, r.channelId, i);
 }
-function rs(e, t, n) {
-	let r = K(n.seq);
+function as(e, t, n) {
+	let r = q(n.seq);
 	return e.heads.note(t.channelId, n.epoch, r), {
 		channelId: t.channelId,
 		msgId: t.msgId,
 		seq: r,
 		count: 0,
-		time: To(n.msgTime),
+		time: Do(n.msgTime),
 		clientMsgId: t.clientMsgId,
 		epoch: n.epoch,
 		duplicate: n.duplicate
 	};
 }
-async function is(e, t, n, r, i) {
+async function os(e, t, n, r, i) {
 	let a = {
 		channelId: t,
 		msgId: n,
 		content: r,
-		clientMsgId: i.clientMsgId || $o()
+		clientMsgId: i.clientMsgId || ts()
 	};
-	return X(["channel_id", t], ["msg_id", n], ["content", r], ["client_msg_id", a.clientMsgId]), rs(e, a, await e.retry("EditMessage", i.signal, (e, t) => e.editMessage(a, t)));
+	return Z(["channel_id", t], ["msg_id", n], ["content", r], ["client_msg_id", a.clientMsgId]), as(e, a, await e.retry("EditMessage", i.signal, (e, t) => e.editMessage(a, t)));
 }
-async function as(e, t, n, r) {
+async function ss(e, t, n, r) {
 	let i = {
 		channelId: t,
 		msgId: n,
-		clientMsgId: r.clientMsgId || $o()
+		clientMsgId: r.clientMsgId || ts()
 	};
-	return X(["channel_id", t], ["msg_id", n], ["client_msg_id", i.clientMsgId]), rs(e, i, await e.retry("RecallMessage", r.signal, (e, t) => e.recallMessage(i, t)));
+	return Z(["channel_id", t], ["msg_id", n], ["client_msg_id", i.clientMsgId]), as(e, i, await e.retry("RecallMessage", r.signal, (e, t) => e.recallMessage(i, t)));
 }
-async function os(e, t, n, r) {
-	X(["channel_id", t], ["msg_id", n]);
-	let i = Eo((await e.retry("GetMessage", r, (e, r) => e.getMessage({
+async function cs(e, t, n, r) {
+	Z(["channel_id", t], ["msg_id", n]);
+	let i = Oo((await e.retry("GetMessage", r, (e, r) => e.getMessage({
 		channelId: t,
 		msgId: n
-	}, r))).message ?? y(fo));
+	}, r))).message ?? y(mo));
 	return e.heads.note(t, "", i.changedSeq), i;
 }
 // ../../sdk/ts/dist/batch.js
-var ss = 500, cs = 2031616, ls = 3;
-async function us(e, t, n) {
+var ls = 500, us = 2031616, ds = 3;
+async function fs(e, t, n) {
 	let r = [], i = [];
 	for (let [e, n] of t.entries()) try {
-		let t = es(n);
+		let t = ns(n);
 		i.push({
 			index: e,
 			request: t,
-			size: ur(po, t).length + 8
+			size: ur(ho, t).length + 8
 		});
 	} catch (t) {
 		r[e] = { error: t };
 	}
-	let a = new ds(e, r, i);
+	let a = new ps(e, r, i);
 	try {
 		await e.run(n, (e) => a.send(e));
 	} catch (e) {
@@ -6241,7 +6243,7 @@ async function us(e, t, n) {
 	}
 	return r;
 }
-var ds = class {
+var ps = class {
 	#e;
 	#t;
 	#n;
@@ -6251,7 +6253,7 @@ var ds = class {
 	async send(e) {
 		let t = 0;
 		for (; this.#n.length > 0;) {
-			let n = this.#n.length, { node: r, error: i } = await this.#i(e, ls * this.#e.limit(t));
+			let n = this.#n.length, { node: r, error: i } = await this.#i(e, ds * this.#e.limit(t));
 			if (this.#n.length < n && (t = 0), i !== void 0) {
 				if (e.aborted) throw this.#e.ended(e, i);
 				if (!this.#e.worthRetrying(i)) throw i;
@@ -6260,18 +6262,18 @@ var ds = class {
 		}
 	}
 	giveUp(e) {
-		let t = e instanceof q ? e : fs(e);
+		let t = e instanceof J ? e : ms(e);
 		for (let e of this.#n) this.#t[e.index] ??= { error: t };
 		let n = this.#t;
-		return t instanceof q ? t.with({ results: n }) : new H(t.reason, t.cause, n);
+		return t instanceof J ? t.with({ results: n }) : new U(t.reason, t.cause, n);
 	}
 	#r() {
-		let e = 0, t = this.#n.findIndex((t, n) => (e += t.size, n === ss || n > 0 && e > cs));
+		let e = 0, t = this.#n.findIndex((t, n) => (e += t.size, n === ls || n > 0 && e > us));
 		return t < 0 ? this.#n : this.#n.slice(0, t);
 	}
 	async #i(t, n) {
 		let r = this.#r(), i = r.map((e) => e.request), a = await this.#e.call(t, n, (e, t) => e.sendMessages({ messages: i }, t)), o = a.error;
-		if (a.error === void 0 && a.value.results.length !== r.length && (o = new q({
+		if (a.error === void 0 && a.value.results.length !== r.length && (o = new J({
 			code: e.Internal,
 			retryable: !0,
 			message: "a batch was answered with too few or too many results"
@@ -6282,7 +6284,7 @@ var ds = class {
 				error: o
 			};
 		}
-		return o = this.#a(r, a.value.results), Vo(o) && a.node !== void 0 && this.#e.endpoints.fail(a.node), {
+		return o = this.#a(r, a.value.results), Uo(o) && a.node !== void 0 && this.#e.endpoints.fail(a.node), {
 			node: a.node,
 			error: o
 		};
@@ -6292,25 +6294,25 @@ var ds = class {
 		for (let [a, o] of e.entries()) {
 			let e = t[a]?.result;
 			if (e?.case === "sent") {
-				this.#t[o.index] = { receipt: ts(this.#e, o.request.channelId, e.value) }, n.add(o);
+				this.#t[o.index] = { receipt: rs(this.#e, o.request.channelId, e.value) }, n.add(o);
 				continue;
 			}
-			let s = Ro(e?.value);
+			let s = Bo(e?.value);
 			this.#t[o.index] = { error: s }, this.#e.worthRetrying(s) ? (r ??= s, i = Math.max(i, s.retryAfter)) : n.add(o);
 		}
 		return this.#n = this.#n.filter((e) => !n.has(e)), r === void 0 ? void 0 : r.with({ retryAfter: i });
 	}
 };
-function fs(e) {
-	return e instanceof H ? e : new H(e, void 0);
+function ms(e) {
+	return e instanceof U ? e : new U(e, void 0);
 }
 // ../../sdk/ts/dist/clock.js
-var ps = 1e3, ms = 1e3, hs = Date.now() - performance.now(), gs = 0;
-function Q() {
+var hs = 1e3, gs = 1e3, _s = 100, vs = Date.now() - performance.now(), ys = 0;
+function $() {
 	let e = performance.now(), t = Date.now() - e;
-	return Math.abs(t - hs) > ps && (gs += Math.max(0, t - hs), hs = t), e + gs;
+	return Math.abs(t - vs) > hs && (ys += Math.max(0, t - vs), vs = t), e + ys;
 }
-function _s(e) {
+function bs(e) {
 	let t = typeof document > "u" ? void 0 : document, n = () => {
 		t?.visibilityState === "visible" && e();
 	};
@@ -6318,92 +6320,94 @@ function _s(e) {
 		globalThis.removeEventListener?.("online", e), t?.removeEventListener("visibilitychange", n);
 	};
 }
-var vs = class {
+var xs = class {
 	#e;
 	#t;
 	#n = Infinity;
-	#r;
-	#i = Infinity;
+	#r = !1;
+	#i;
+	#a = Infinity;
 	constructor(e) {
-		this.#e = e, this.#t = _s(() => this.#o());
+		this.#e = e, this.#t = bs(() => this.#s());
 	}
 	set(e) {
-		this.#n = Q() + e;
-		let t = Q() + Math.min(e, ms);
-		(this.#r === void 0 || this.#i > t) && this.#a(t);
+		this.#n = $() + e, this.#r = !1;
+		let t = $() + Math.min(e, gs);
+		(this.#i === void 0 || this.#a > t) && this.#o(t);
 	}
 	pause() {
 		this.#n = Infinity;
 	}
 	close() {
-		this.pause(), this.#t(), clearTimeout(this.#r), this.#r = void 0;
+		this.pause(), this.#t(), clearTimeout(this.#i), this.#i = void 0;
 	}
-	#a(e) {
-		clearTimeout(this.#r), this.#i = e, this.#r = setTimeout(() => {
-			this.#r = void 0, this.#o();
-		}, Math.max(0, e - Q())), ys(this.#r);
+	#o(e) {
+		clearTimeout(this.#i), this.#a = e, this.#i = setTimeout(() => {
+			this.#i = void 0, this.#s();
+		}, Math.max(0, e - $())), Ss(this.#i);
 	}
-	#o() {
-		let e = this.#n - Q();
-		e !== Infinity && (e > 0 ? this.#a(Q() + Math.min(e, ms)) : (this.pause(), this.#e()));
+	#s() {
+		let e = this.#n - $();
+		e !== Infinity && (e > 0 ? this.#o($() + Math.min(e, gs)) : e < -50 && !this.#r ? (this.#r = !0, this.#n = $() + _s, this.#o(this.#n)) : (this.pause(), this.#e()));
 	}
 };
-function ys(e) {
+function Ss(e) {
 	e.unref?.();
 }
-function bs(e) {
+function Cs(e) {
 	return e.told + e.own;
 }
-function xs(e, t, n) {
+function ws(e, t, n) {
 	return new Promise((r, i) => {
 		if (t.aborted) {
 			i(t.reason);
 			return;
 		}
-		let a = Q() + e.told, o = a + e.own, s, c = () => {
+		let a = $() + e.told, o = a + e.own, s, c = () => {
 			clearTimeout(s);
-			let e = o - Q();
-			e <= 0 ? (d(), r()) : s = setTimeout(c, Math.min(e, ms));
-		}, l = _s(() => {
-			o = Math.min(o, Math.max(a, Q()) + n()), c();
-		}), u = () => {
+			let e = o - $();
+			e <= 0 ? (d(), r()) : s = setTimeout(c, Math.min(e, gs));
+		}, l = bs(() => {
+			o = Math.min(o, Math.max(a, $()) + n()), c();
+		}), u = Xa(t, () => {
 			d(), i(t.reason);
-		}, d = () => {
-			clearTimeout(s), l(), t.removeEventListener("abort", u);
+		}), d = () => {
+			clearTimeout(s), l(), u();
 		};
-		t.addEventListener("abort", u), c();
+		c();
 	});
 }
 // ../../sdk/ts/dist/caller.js
-var Ss = new q({
+var Ts = new J({
 	code: e.Canceled,
 	message: "cancelled",
 	retryable: !0
-}), Cs = class {
+}), Es = class {
 	endpoints;
 	tokens;
 	waits;
 	heads;
 	attemptTimeout;
 	log;
-	#e = /* @__PURE__ */ new Set();
+	#e = /* @__PURE__ */ new Map();
 	constructor(e, t, n, r, i, a) {
 		this.endpoints = e, this.tokens = t, this.waits = n, this.heads = r, this.attemptTimeout = i, this.log = a;
 	}
 	close() {
 		let e = this.#e;
-		this.#e = void 0, e?.forEach(Ts);
+		this.#e = void 0;
+		for (let [t, n] of e ?? []) t.abort(n());
 	}
-	enter(e, t) {
-		if (this.#e === void 0) return Ts(e), () => {};
-		this.#e.add(e);
-		let n = Ya(e, t);
+	enter(e, t, n) {
+		if (this.#e === void 0) return e.abort(n()), () => {};
+		this.#e.set(e, n);
+		let r = V(e, t);
 		return () => {
-			this.#e?.delete(e), n();
+			this.#e?.delete(e), r();
 		};
 	}
 	async run(e, t) {
-		let n = new AbortController(), r = this.enter(n, e);
+		let n = new AbortController(), r = this.enter(n, e, Os);
 		try {
 			return n.signal.throwIfAborted(), await t(n.signal);
 		} finally {
@@ -6416,7 +6420,7 @@ var Ss = new q({
 	async call(e, t, n) {
 		for (let r = !0;; r = !1) {
 			let i = await this.#t(e, t, n);
-			if (!(i.token !== "" && Bo(i.error) && this.tokens.refuse(i.token)) || !r) return i;
+			if (!(i.token !== "" && Ho(i.error) && this.tokens.refuse(i.token)) || !r) return i;
 		}
 	}
 	async #t(e, t, n) {
@@ -6426,25 +6430,25 @@ var Ss = new q({
 		} catch (t) {
 			return {
 				token: r,
-				error: e.aborted ? Ss : Fo(t)
+				error: e.aborted ? Ts : Lo(t)
 			};
 		}
-		let i = new AbortController(), a = Ya(i, e), o = new vs(() => i.abort(Es(t)));
+		let i = new AbortController(), a = V(i, e), o = new xs(() => i.abort(ks(t)));
 		o.set(t);
-		let s = this.endpoints.pick(), c = Q();
+		let s = this.endpoints.pick(), c = $();
 		try {
 			let a = {
 				signal: i.signal,
 				timeoutMs: t,
-				headers: ws(r)
-			}, o = await V(n(s.rpc, a), i.signal);
+				headers: Ds(r)
+			}, o = await H(n(s.rpc, a), i.signal);
 			return this.endpoints.judge(e, s, c, t, void 0), {
 				node: s,
 				token: r,
 				value: o
 			};
 		} catch (n) {
-			let i = e.aborted ? Ss : Fo(n);
+			let i = e.aborted ? Ts : Lo(n);
 			return this.endpoints.judge(e, s, c, t, i), {
 				node: s,
 				token: r,
@@ -6474,7 +6478,7 @@ var Ss = new q({
 		});
 	}
 	ended(e, t) {
-		return Xa(e, t === Ss ? void 0 : t);
+		return Qa(e, t === Ts ? void 0 : t);
 	}
 	async pause(e, t, n, r, i) {
 		let a = this.waits.draw(n, i.retryAfter);
@@ -6484,11 +6488,11 @@ var Ss = new q({
 		}), this.log("warn", "retrying", {
 			call: t,
 			addr: r?.addr ?? "",
-			wait: bs(a),
+			wait: Cs(a),
 			error: i
 		});
 		try {
-			await xs(a, e, () => this.waits.hurried());
+			await ws(a, e, () => this.waits.hurried());
 		} catch {
 			throw this.ended(e, i);
 		}
@@ -6497,14 +6501,14 @@ var Ss = new q({
 		return e.retryable && (e.reason !== "TOKEN_EXPIRED" || this.tokens.refreshable);
 	}
 };
-function ws(e) {
+function Ds(e) {
 	return e === "" ? {} : { Authorization: `Bearer ${e}` };
 }
-function Ts(e) {
-	e.abort(new DOMException("the client was closed", "AbortError"));
+function Os() {
+	return new DOMException("the client was closed", "AbortError");
 }
-function Es(t) {
-	return new q({
+function ks(t) {
+	return new J({
 		code: e.DeadlineExceeded,
 		message: `no answer within ${t} ms`,
 		retryable: !0,
@@ -6512,7 +6516,7 @@ function Es(t) {
 	});
 }
 // ../../sdk/ts/dist/pacer.js
-var Ds = 1e4, Os = 1e3, ks = class {
+var As = 1e4, js = 1e3, Ms = class {
 	#e;
 	#t = 0;
 	#n = 0;
@@ -6520,9 +6524,9 @@ var Ds = 1e4, Os = 1e3, ks = class {
 		this.#e = e;
 	}
 	next(e) {
-		let { waits: t, tokens: n } = this.#e, r = e.lived >= Os;
-		r && (this.#n = 0), (e.lived >= Ds || r && e.moved) && (this.#t = 0);
-		let i = 0, a = e.token !== "" && Bo(e.error) && n.refuse(e.token);
+		let { waits: t, tokens: n } = this.#e, r = e.lived >= js;
+		r && (this.#n = 0), (e.lived >= As || r && e.moved) && (this.#t = 0);
+		let i = 0, a = e.token !== "" && Ho(e.error) && n.refuse(e.token);
 		if (e.advice !== void 0) {
 			if (i = t.upTo(e.advice), r) return {
 				told: i,
@@ -6544,16 +6548,16 @@ var Ds = 1e4, Os = 1e3, ks = class {
 			own: s.own
 		};
 	}
-}, As = class {
+}, Ns = class {
 	#e = [];
 	#t;
-	#n = js();
+	#n = Ps();
 	#r = !1;
 	constructor(e) {
 		this.#t = e;
 	}
 	async put(e, t) {
-		for (; this.#e.length >= this.#t;) await V(this.#n.promise, t);
+		for (; this.#e.length >= this.#t;) await H(this.#n.promise, t);
 		t.throwIfAborted(), this.#e.push(e), this.#i();
 	}
 	async take(e) {
@@ -6563,17 +6567,17 @@ var Ds = 1e4, Os = 1e3, ks = class {
 				return this.#i(), e;
 			}
 			if (this.#r) return;
-			await V(this.#n.promise, e);
+			await H(this.#n.promise, e);
 		}
 	}
 	close() {
 		this.#r = !0, this.#i();
 	}
 	#i() {
-		this.#n.resolve(), this.#n = js();
+		this.#n.resolve(), this.#n = Ps();
 	}
 };
-function js() {
+function Ps() {
 	let e = () => {};
 	return {
 		promise: new Promise((t) => {
@@ -6582,19 +6586,19 @@ function js() {
 		resolve: e
 	};
 }
-var Ms = class {
+var Fs = class {
 	#e = Promise.resolve();
 	async take(e) {
-		let t = this.#e, n = js();
+		let t = this.#e, n = Ps();
 		this.#e = n.promise;
 		try {
-			await V(t, e), e.throwIfAborted();
+			await H(t, e), e.throwIfAborted();
 		} catch (e) {
 			throw t.then(n.resolve), e;
 		}
 		return n.resolve;
 	}
-}, Ns = 3, Ps = class {
+}, Is = 3, Ls = class {
 	id;
 	arrived;
 	taken;
@@ -6623,18 +6627,18 @@ var Ms = class {
 	accept(e) {
 		let { event: t } = e;
 		if (this.lost) return "drop";
-		if (t.case === "state") return this.#t(K(e.seq), t.value);
+		if (t.case === "state") return this.#t(q(e.seq), t.value);
 		if (t.case === "lost") return this.lose(t.value.reason);
 		if (!this.begun || this.arrived === void 0) return "drop";
 		switch (t.case) {
 			case "gap": return this.#e = 0, this.arrived = {
-				seq: K(e.seq),
+				seq: q(e.seq),
 				epoch: t.value.epoch || this.arrived.epoch
 			}, this.#r({
-				fromSeq: K(t.value.fromSeq),
-				toSeq: K(t.value.toSeq),
+				fromSeq: q(t.value.fromSeq),
+				toSeq: q(t.value.toSeq),
 				epoch: t.value.epoch,
-				reason: wo(_o, t.value.reason, "REASON")
+				reason: Eo(yo, t.value.reason, "REASON")
 			});
 			case "typing": return {
 				kind: "typing",
@@ -6645,8 +6649,8 @@ var Ms = class {
 			};
 			case "sent":
 			case "edited":
-			case "recalled": return this.#n(this.arrived, K(e.seq), t.case, t.value);
-			default: return K(e.seq) === this.arrived.seq + 1 && this.arrived.seq++, "drop";
+			case "recalled": return this.#n(this.arrived, q(e.seq), t.case, t.value);
+			default: return q(e.seq) === this.arrived.seq + 1 && this.arrived.seq++, "drop";
 		}
 	}
 	lose(e) {
@@ -6654,7 +6658,7 @@ var Ms = class {
 		let { seq: t, epoch: n } = this.arrived ?? {
 			seq: 0,
 			epoch: ""
-		}, r = wo(go, e, "REASON");
+		}, r = Eo(vo, e, "REASON");
 		return {
 			kind: "lost",
 			channelId: this.id,
@@ -6681,9 +6685,9 @@ var Ms = class {
 			epoch: t.epoch,
 			state: {
 				epoch: t.epoch,
-				oldestSeq: K(t.oldestSeq),
-				headSeq: K(t.headSeq),
-				count: K(t.count),
+				oldestSeq: q(t.oldestSeq),
+				headSeq: q(t.headSeq),
+				count: q(t.count),
 				recovered: t.recovered
 			}
 		};
@@ -6696,11 +6700,11 @@ var Ms = class {
 				channelId: this.id,
 				seq: t,
 				epoch: e.epoch,
-				message: Eo(r)
+				message: Oo(r)
 			};
 			return e.seq = t, this.#e = 0, i;
 		}
-		if (this.#e++, this.#e < Ns) return "broken";
+		if (this.#e++, this.#e < Is) return "broken";
 		let i = {
 			fromSeq: e.seq,
 			toSeq: t - 1,
@@ -6719,7 +6723,7 @@ var Ms = class {
 			gap: e
 		};
 	}
-}, Fs = class {
+}, Rs = class {
 	#e = /* @__PURE__ */ new Map();
 	#t;
 	constructor(e) {
@@ -6741,7 +6745,7 @@ var Ms = class {
 	insert(e) {
 		let t = this.#e.get(e.channelId);
 		if (t !== void 0 && !t.lost) return;
-		let n = new Ps(e);
+		let n = new Ls(e);
 		return n.replaced = t, this.put(n), n;
 	}
 	put(e) {
@@ -6775,7 +6779,7 @@ var Ms = class {
 		for (let { channelId: n } of e) {
 			let e = this.#e.get(n);
 			e?.wanted && t.push({
-				event: e.lose(go.NOT_MEMBER),
+				event: e.lose(vo.NOT_MEMBER),
 				channel: e
 			});
 		}
@@ -6800,10 +6804,10 @@ var Ms = class {
 	}
 };
 // ../../sdk/ts/dist/start.js
-function Is(e) {
+function zs(e) {
 	return { channelId: e };
 }
-function Ls(e) {
+function Bs(e) {
 	return {
 		channelId: e,
 		position: {
@@ -6813,7 +6817,7 @@ function Ls(e) {
 		}
 	};
 }
-function Rs(e) {
+function Vs(e) {
 	let { channelId: t, seq: n, epoch: r = "" } = e;
 	return {
 		channelId: t,
@@ -6824,23 +6828,23 @@ function Rs(e) {
 		}
 	};
 }
-function zs(e) {
-	for (let { channelId: t, position: n } of e) X(["channels", t], ["channels", n?.epoch]), Z("channels", n?.seq);
+function Hs(e) {
+	for (let { channelId: t, position: n } of e) Z(["channels", t], ["channels", n?.epoch]), Q("channels", n?.seq);
 }
 // ../../sdk/ts/dist/stream.js
-var Bs = 15e3;
-function $(e, t, n = !1) {
-	return new q({
+var Us = 15e3;
+function Ws(e, t, n = !1) {
+	return new J({
 		code: e,
 		message: t,
 		retryable: !0,
 		unanswered: n
 	});
 }
-function Vs() {
-	return $(e.Aborted, "a change of channels may not have arrived");
+function Gs() {
+	return Ws(e.Aborted, "a change of channels may not have arrived");
 }
-var Hs = class {
+var Ks = class {
 	session = "";
 	removed = [];
 	#e;
@@ -6862,29 +6866,29 @@ var Hs = class {
 		this.#t.abort(e);
 	}
 	async follow() {
-		let t = Ya(this.#t, this.#e.signal), n = new vs(() => this.leave(this.#r === void 0 ? $(e.Unavailable, "no first frame in time") : $(e.Unavailable, "no frame for 2.5 heartbeat intervals")));
+		let t = V(this.#t, this.#e.signal), n = new xs(() => this.leave(this.#r === void 0 ? Ws(e.Unavailable, "no first frame in time") : Ws(e.Unavailable, "no frame for 2.5 heartbeat intervals")));
 		try {
 			await this.#a(n);
 		} catch (e) {
-			this.#n.error = Fo(this.signal.aborted ? this.signal.reason : e);
+			this.#n.error = Lo(this.signal.aborted ? this.signal.reason : e);
 		} finally {
 			n.close(), t(), this.#t.abort();
 		}
-		return this.#r !== void 0 && (this.#n.lived = Q() - this.#r), this.#n;
+		return this.#r !== void 0 && (this.#n.lived = $() - this.#r), this.#n;
 	}
 	async #a(t) {
 		let { caller: n } = this.#e;
 		this.#n.token = await n.tokens.get(this.signal), t.set(this.#i);
 		let r = n.endpoints.pick();
 		this.#n.node = r;
-		let i = Q(), a = { channels: this.#e.begin(this) }, o = {
+		let i = $(), a = { channels: this.#e.begin(this) }, o = {
 			signal: this.signal,
-			headers: ws(this.#n.token)
+			headers: Ds(this.#n.token)
 		}, s = r.rpc.subscribe(a, o)[Symbol.asyncIterator]();
 		for (;;) {
-			let { done: n, value: a } = await V(s.next(), this.signal);
+			let { done: n, value: a } = await H(s.next(), this.signal);
 			if (n) {
-				this.#n.error = $(e.Unavailable, "the stream ended without a reason");
+				this.#n.error = Ws(e.Unavailable, "the stream ended without a reason");
 				return;
 			}
 			if (t.pause(), this.#r === void 0 && this.#o(a, r, i), !await this.#s(a)) return;
@@ -6892,22 +6896,22 @@ var Hs = class {
 		}
 	}
 	#o(e, t, n) {
-		this.#r = Q(), this.#i = 2.5 * (Co(e.session?.heartbeatInterval) || Bs), this.session = e.session?.sessionId ?? "", this.#e.caller.endpoints.work(t, n), this.#e.live(this, t);
+		this.#r = $(), this.#i = 2.5 * (To(e.session?.heartbeatInterval) || Us), this.session = e.session?.sessionId ?? "", this.#e.caller.endpoints.work(t, n), this.#e.live(this, t);
 	}
 	async #s(t) {
-		return await this.#e.deliver(t.events) ? t.reconnect === void 0 || (this.#n.advice = Co(t.reconnect.within), !1) : (this.#n.error = $(e.DataLoss, "the stream skipped entries", !0), !1);
+		return await this.#e.deliver(t.events) ? t.reconnect === void 0 || (this.#n.advice = To(t.reconnect.within), !1) : (this.#n.error = Ws(e.DataLoss, "the stream skipped entries", !0), !1);
 	}
 };
 // ../../sdk/ts/dist/update.js
-async function Us(e, t, n) {
-	zs(t), await Ys(e, n, async (n) => {
-		let r = t.map((t) => e.roster.insert(t)).filter((e) => e !== void 0), i = e.stream, a = qs(i, r, []);
+async function qs(e, t, n) {
+	Hs(t), await $s(e, n, async (n) => {
+		let r = t.map((t) => e.roster.insert(t)).filter((e) => e !== void 0), i = e.stream, a = Zs(i, r, []);
 		for (let e of r) e.tentative = a !== void 0;
-		let o = await Js(e, i, a, n);
-		if (Ws(e, i, r, o !== void 0), o !== void 0) throw o;
+		let o = await Qs(e, i, a, n);
+		if (Js(e, i, r, o !== void 0), o !== void 0) throw o;
 	});
 }
-function Ws(e, t, n, r) {
+function Js(e, t, n, r) {
 	for (let i of n) {
 		if (r) {
 			e.roster.delete(i.id), i.replaced !== void 0 && e.roster.put(i.replaced);
@@ -6915,30 +6919,30 @@ function Ws(e, t, n, r) {
 		}
 		i.tentative = !1, i.replaced = void 0;
 		let n = e.stream;
-		!i.onStream && !i.lost && n !== void 0 && n !== t && n.session !== "" && n.leave(Vs());
+		!i.onStream && !i.lost && n !== void 0 && n !== t && n.session !== "" && n.leave(Gs());
 	}
 }
-async function Gs(e, t, n) {
-	Qo("channels", t), await Ys(e, n, async (n) => {
+async function Ys(e, t, n) {
+	es("channels", t), await $s(e, n, async (n) => {
 		let r = [];
 		for (let n of t) e.roster.get(n)?.onStream && r.push(n), e.roster.delete(n);
-		let i = e.stream, a = qs(i, [], r);
+		let i = e.stream, a = Zs(i, [], r);
 		a === void 0 && i?.removed.push(...r);
-		let o = await Js(e, i, a, n);
+		let o = await Qs(e, i, a, n);
 		if (o !== void 0) throw o;
 	});
 }
-async function Ks(e, t) {
+async function Xs(e, t) {
 	try {
-		await Ys(e, t.signal, async (n) => {
-			let r = t.removed.filter((t) => e.roster.get(t) === void 0), i = qs(t, e.roster.late(), r);
+		await $s(e, t.signal, async (n) => {
+			let r = t.removed.filter((t) => e.roster.get(t) === void 0), i = Zs(t, e.roster.late(), r);
 			t.removed = [];
-			let a = await Js(e, t, i, n);
+			let a = await Qs(e, t, i, n);
 			a !== void 0 && t.leave(a);
 		});
 	} catch {}
 }
-function qs(e, t, n) {
+function Zs(e, t, n) {
 	if (e !== void 0 && e.session !== "" && t.length + n.length !== 0) {
 		for (let e of t) e.onStream = !0, e.begun = !1;
 		return {
@@ -6948,14 +6952,14 @@ function qs(e, t, n) {
 		};
 	}
 }
-async function Js(e, t, n, r) {
+async function Qs(e, t, n, r) {
 	if (n === void 0) return;
 	let { caller: i } = e, { error: a } = await i.call(r, i.attemptTimeout, (e, t) => e.updateSubscription(n, t));
-	if (a === void 0 || a.retryable || a.reason === "SESSION_NOT_FOUND") a !== void 0 && t?.leave(Vs());
+	if (a === void 0 || a.retryable || a.reason === "SESSION_NOT_FOUND") a !== void 0 && t?.leave(Gs());
 	else return a;
 }
-async function Ys(e, t, n) {
-	let r = new AbortController(), i = Ya(r, t, e.signal);
+async function $s(e, t, n) {
+	let r = new AbortController(), i = [V(r, t), V(r, e.signal)];
 	try {
 		let t = await e.turn.take(r.signal);
 		try {
@@ -6964,15 +6968,15 @@ async function Ys(e, t, n) {
 			t();
 		}
 	} finally {
-		i();
+		for (let e of i) e();
 	}
 }
 // ../../sdk/ts/dist/core.js
-var Xs = 4, Zs = class {
+var ec = 4, tc = class {
 	caller;
 	roster;
-	queue = new As(Xs);
-	turn = new Ms();
+	queue = new Ns(ec);
+	turn = new Fs();
 	done;
 	state = "connecting";
 	stream;
@@ -6982,18 +6986,18 @@ var Xs = 4, Zs = class {
 	#n = /* @__PURE__ */ new Set();
 	#r = !1;
 	constructor(e, t, n) {
-		this.caller = e, this.roster = new Fs(e.heads), this.#e = n.onState;
-		let r = e.enter(this.#t, n.signal);
+		this.caller = e, this.roster = new Rs(e.heads), this.#e = n.onState;
+		let r = e.enter(this.#t, n.signal, () => new Po());
 		this.done = this.#i(t).finally(r);
 	}
 	get signal() {
 		return this.#t.signal;
 	}
 	get closed() {
-		return this.signal.reason instanceof Mo;
+		return this.signal.reason instanceof Po;
 	}
 	close() {
-		this.#t.abort(new Mo());
+		this.#t.abort(new Po());
 	}
 	begin(e) {
 		return this.stream = e, this.roster.begin();
@@ -7005,7 +7009,7 @@ var Xs = 4, Zs = class {
 			state: "live",
 			addr: t.addr
 		}), n) {
-			let t = Ks(this, e).finally(() => this.#n.delete(t));
+			let t = Xs(this, e).finally(() => this.#n.delete(t));
 			this.#n.add(t);
 		}
 	}
@@ -7016,7 +7020,7 @@ var Xs = 4, Zs = class {
 	async #i(e) {
 		await Promise.resolve();
 		try {
-			zs(e);
+			Hs(e);
 			for (let t of e) this.roster.insert(t);
 			this.error = await this.#a();
 		} catch (e) {
@@ -7030,10 +7034,10 @@ var Xs = 4, Zs = class {
 		}), this.queue.close();
 	}
 	async #a() {
-		let e = new ks(this.caller);
+		let e = new Ms(this.caller);
 		for (;;) {
 			this.#c({ state: "connecting" });
-			let t = await new Hs(this).follow();
+			let t = await new Ks(this).follow();
 			if (this.signal.throwIfAborted(), await this.#s(t)) continue;
 			this.#o(t);
 			let n = e.next(t);
@@ -7041,24 +7045,24 @@ var Xs = 4, Zs = class {
 			let r = t.node?.addr;
 			this.caller.log("warn", "subscription waits for its next stream", {
 				addr: r,
-				wait: bs(n),
+				wait: Cs(n),
 				error: t.error
 			}), this.#c({
 				state: "waiting",
 				error: t.error,
-				wait: bs(n),
+				wait: Cs(n),
 				addr: r
-			}), await xs(n, this.signal, () => this.caller.waits.hurried());
+			}), await ws(n, this.signal, () => this.caller.waits.hurried());
 		}
 	}
 	#o(e) {
-		e.node !== void 0 && ((e.advice !== void 0 || Vo(e.error)) && this.caller.endpoints.fail(e.node), e.moved = this.caller.endpoints.elsewhere(e.node));
+		e.node !== void 0 && ((e.advice !== void 0 || Uo(e.error)) && this.caller.endpoints.fail(e.node), e.moved = this.caller.endpoints.elsewhere(e.node));
 	}
 	async #s(t) {
 		let { error: n } = t;
 		if (n?.reason !== "NOT_MEMBER" || n.positions.length === 0 || !this.#r) return !1;
 		let r = this.roster.lose(n.positions);
-		return r.length === 0 ? (t.error = new q({
+		return r.length === 0 ? (t.error = new J({
 			code: e.Aborted,
 			retryable: !0,
 			message: "refused for channels that are not followed",
@@ -7078,11 +7082,11 @@ var Xs = 4, Zs = class {
 			});
 		}
 	}
-}, Qs = 5e3, $s = 3e4, ec = 1e3, tc = class {
+}, nc = 5e3, rc = 3e4, ic = 1e3, ac = class {
 	#e;
 	#t;
 	#n = 0;
-	constructor(e, t, n, r = Q) {
+	constructor(e, t, n, r = $) {
 		this.#t = r, this.#e = e.map((e) => ({
 			addr: e,
 			rpc: t(e),
@@ -7110,99 +7114,99 @@ var Xs = 4, Zs = class {
 	}
 	fail(e) {
 		let t = this.#t();
-		e.failedAt = t, t < e.avoided || (e.avoided = t + Math.min(Qs * 2 ** Math.min(e.failures, 8), $s), e.failures++);
+		e.failedAt = t, t < e.avoided || (e.avoided = t + Math.min(nc * 2 ** Math.min(e.failures, 8), rc), e.failures++);
 	}
 	work(e, t) {
 		t > e.failedAt && (e.failures = 0, e.avoided = -Infinity);
 	}
 	judge(t, n, r, i, a) {
-		let o = t.aborted && nc(t.reason);
-		(!t.aborted || o) && (o || a?.code === e.DeadlineExceeded ? this.#t() - r >= Math.min(ec, i) && this.fail(n) : Vo(a) ? this.fail(n) : this.work(n, r));
+		let o = t.aborted && oc(t.reason);
+		(!t.aborted || o) && (o || a?.code === e.DeadlineExceeded ? this.#t() - r >= Math.min(ic, i) && this.fail(n) : Uo(a) ? this.fail(n) : this.work(n, r));
 	}
 	#r(e) {
 		return this.#e[e];
 	}
 };
-function nc(e) {
+function oc(e) {
 	return e instanceof Error && e.name === "TimeoutError";
 }
 // ../../sdk/ts/dist/fetch.js
-function rc(e) {
+function sc(e) {
 	return async (t, n) => {
 		let r = await e(t, n), i = n?.signal;
 		return !i || r.body === null ? r : new Response(r.body.pipeThrough(new TransformStream(), { signal: i }), r);
 	};
 }
 // ../../sdk/ts/dist/history.js
-var ic = 1e3;
-async function* ac(e, t, n) {
+var cc = 1e3;
+async function* lc(e, t, n) {
 	let { afterSeq: r, beforeSeq: i, limit: a = 0, signal: o } = n;
-	X(["channel_id", t]), Z("after_seq", r), Z("before_seq", i), Z("page_size", n.pageSize);
-	let s = y(mo, {
+	Z(["channel_id", t]), Q("after_seq", r), Q("before_seq", i), Q("page_size", n.pageSize);
+	let s = y(go, {
 		channelId: t,
 		afterSeq: r === void 0 ? void 0 : BigInt(r),
 		beforeSeq: i === void 0 ? void 0 : BigInt(i),
-		pageSize: Math.min(Math.max(n.pageSize || a, 0), ic),
+		pageSize: Math.min(Math.max(n.pageSize || a, 0), cc),
 		minSeq: BigInt(e.heads.get(t).seq)
 	}), c = 0;
 	do {
-		let t = await oc(e, s, o);
-		for (let e of t.messages) if (yield Eo(e), c++, c === a) return;
+		let t = await uc(e, s, o);
+		for (let e of t.messages) if (yield Oo(e), c++, c === a) return;
 		s.pageToken = t.nextPageToken;
 	} while (s.pageToken !== "");
 }
-async function oc(e, t, n) {
+async function uc(e, t, n) {
 	try {
-		return await sc(e, t, n);
+		return await dc(e, t, n);
 	} catch (r) {
-		if (!(r instanceof q && r.reason === "POSITION_OUT_OF_RANGE") || t.minSeq === 0n || t.pageToken !== "") throw r;
+		if (!(r instanceof J && r.reason === "POSITION_OUT_OF_RANGE") || t.minSeq === 0n || t.pageToken !== "") throw r;
 		let i = e.heads.get(t.channelId), a = t.minSeq;
 		t.minSeq = 0n;
-		let o = await sc(e, t, n).catch(() => void 0);
+		let o = await dc(e, t, n).catch(() => void 0);
 		if (o !== void 0 && o.epoch !== i.epoch) return o;
 		throw t.minSeq = a, r;
 	}
 }
-async function sc(e, t, n) {
+async function dc(e, t, n) {
 	let r = await e.retry("ListMessages", n, (e, n) => e.listMessages(t, n));
-	return e.heads.note(t.channelId, r.epoch, K(r.headSeq)), r;
+	return e.heads.note(t.channelId, r.epoch, q(r.headSeq)), r;
 }
 // ../../sdk/ts/dist/member.js
-var cc = 500;
-async function lc(e, t, n) {
+var fc = 500;
+async function pc(e, t, n) {
 	let r = [...n.members ?? []];
-	X(["channel_id", t]), Qo("user_ids", r);
+	Z(["channel_id", t]), es("user_ids", r);
 	let i = {
 		channelId: t,
 		membersOnly: n.membersOnly ?? !1,
 		userIds: r
 	}, a = 0;
 	try {
-		return Oo((await e.retry("CreateChannel", n.signal, (e, t) => (a++, e.createChannel(i, t)))).channel);
+		return Ao((await e.retry("CreateChannel", n.signal, (e, t) => (a++, e.createChannel(i, t)))).channel);
 	} catch (e) {
-		throw e instanceof q && e.reason === "CHANNEL_EXISTS" && a > 1 ? e.with({ message: `${e.rawMessage} (an earlier attempt of this call may have made it)` }) : e;
+		throw e instanceof J && e.reason === "CHANNEL_EXISTS" && a > 1 ? e.with({ message: `${e.rawMessage} (an earlier attempt of this call may have made it)` }) : e;
 	}
 }
-async function uc(e, t, n, r, i, a) {
-	X(["channel_id", n]), Qo("user_ids", r);
+async function mc(e, t, n, r, i, a) {
+	Z(["channel_id", n]), es("user_ids", r);
 	let o = 0;
 	do {
 		let s = {
 			channelId: n,
-			userIds: r.slice(o, o + cc)
+			userIds: r.slice(o, o + fc)
 		};
-		await e.retry(t, i, (e, t) => a(e, s, t)), o += cc;
+		await e.retry(t, i, (e, t) => a(e, s, t)), o += fc;
 	} while (o < r.length);
 }
-function dc(e, t, n, r) {
-	return uc(e, "AddMembers", t, n, r, (e, t, n) => e.addMembers(t, n));
+function hc(e, t, n, r) {
+	return mc(e, "AddMembers", t, n, r, (e, t, n) => e.addMembers(t, n));
 }
-function fc(e, t, n, r) {
-	return uc(e, "RemoveMembers", t, n, r, (e, t, n) => e.removeMembers(t, n));
+function gc(e, t, n, r) {
+	return mc(e, "RemoveMembers", t, n, r, (e, t, n) => e.removeMembers(t, n));
 }
-async function* pc(e, t, n) {
+async function* _c(e, t, n) {
 	let { pageSize: r, signal: i } = n;
-	X(["channel_id", t]), Z("page_size", r);
+	Z(["channel_id", t]), Q("page_size", r);
 	let a = "";
 	do {
 		let n = {
@@ -7210,40 +7214,40 @@ async function* pc(e, t, n) {
 			pageSize: r,
 			pageToken: a
 		}, o = await e.retry("ListMembers", i, (e, t) => e.listMembers(n, t));
-		for (let e of o.members) yield Ao(e);
+		for (let e of o.members) yield Mo(e);
 		a = o.nextPageToken;
 	} while (a !== "");
 }
 // ../../sdk/ts/dist/mychannel.js
-async function* mc(e, t) {
+async function* vc(e, t) {
 	let { pageSize: n, signal: r } = t;
-	Z("page_size", n);
+	Q("page_size", n);
 	let i = "";
 	do {
 		let t = {
 			pageSize: n,
 			pageToken: i
-		}, a = await e.retry("ListChannels", r, (e, n) => e.listChannels(t, n)), o = a.channels.map(ko);
+		}, a = await e.retry("ListChannels", r, (e, n) => e.listChannels(t, n)), o = a.channels.map(jo);
 		for (let { channel: t } of o) e.heads.note(t.channelId, "", t.headSeq);
 		yield* o, i = a.nextPageToken;
 	} while (i !== "");
 }
-async function hc(e, t, n, r) {
-	if (X(["channel_id", t]), !Number.isSafeInteger(n)) throw J("seq", "is not an integer");
+async function yc(e, t, n, r) {
+	if (Z(["channel_id", t]), !Number.isSafeInteger(n)) throw Y("seq", "is not an integer");
 	let i = {
 		channelId: t,
 		seq: BigInt(n)
 	}, a = await e.retry("MarkRead", r, (e, t) => e.markRead(i, t));
 	return {
-		seq: K(a.readSeq),
-		unread: K(a.unread)
+		seq: q(a.readSeq),
+		unread: q(a.unread)
 	};
 }
-async function gc(e, t, n) {
-	X(["channel_id", t]), await e.once(n, (e, n) => e.sendTyping({ channelId: t }, n));
+async function bc(e, t, n) {
+	Z(["channel_id", t]), await e.once(n, (e, n) => e.sendTyping({ channelId: t }, n));
 }
 // ../../sdk/ts/dist/position.js
-var _c = class {
+var xc = class {
 	#e = /* @__PURE__ */ new Map();
 	note(e, t, n) {
 		let r = this.#e.get(e), i = t || r?.epoch || "";
@@ -7264,7 +7268,7 @@ var _c = class {
 			epoch: ""
 		};
 	}
-}, vc = class {
+}, Sc = class {
 	#e;
 	#t = [];
 	#n = 0;
@@ -7289,17 +7293,17 @@ var _c = class {
 			try {
 				e = await this.next();
 			} catch (e) {
-				if (e instanceof Mo) return;
+				if (e instanceof Po) return;
 				throw e;
 			}
 			yield e;
 		}
 	}
 	async add(e, t) {
-		await Us(this.#e, yc(e) ? e : [e], t);
+		await qs(this.#e, Cc(e) ? e : [e], t);
 	}
 	async remove(e, t) {
-		await Gs(this.#e, typeof e == "string" ? [e] : e, t);
+		await Ys(this.#e, typeof e == "string" ? [e] : e, t);
 	}
 	position(e) {
 		let t = this.#e.roster.get(e)?.taken;
@@ -7318,11 +7322,11 @@ var _c = class {
 		this.#e.close();
 	}
 };
-function yc(e) {
+function Cc(e) {
 	return Array.isArray(e);
 }
 // ../../sdk/ts/dist/token.js
-var bc = 1e4, xc = class {
+var wc = 1e4, Tc = class {
 	#e;
 	#t;
 	#n = "";
@@ -7334,99 +7338,99 @@ var bc = 1e4, xc = class {
 		return this.#e !== void 0;
 	}
 	async get(e) {
-		return this.#e === void 0 ? Sc(this.#t) : this.#n === "" ? (this.#r ??= this.#i(this.#e).finally(() => {
+		return this.#e === void 0 ? Ec(this.#t) : this.#n === "" ? (this.#r ??= this.#i(this.#e).finally(() => {
 			this.#r = void 0;
-		}), V(this.#r, e)) : this.#n;
+		}), H(this.#r, e)) : this.#n;
 	}
 	refuse(e) {
 		return this.#e !== void 0 && (this.#n === e && (this.#n = ""), !0);
 	}
 	async #i(e) {
-		let t = new AbortController(), n = new vs(() => t.abort(/* @__PURE__ */ Error(`the source gave none within ${bc} ms`)));
-		n.set(bc);
+		let t = new AbortController(), n = new xs(() => t.abort(/* @__PURE__ */ Error(`the source gave none within ${wc} ms`)));
+		n.set(wc);
 		try {
-			let n = Sc(await V((async () => e(t.signal))(), t.signal));
+			let n = Ec(await H((async () => e(t.signal))(), t.signal));
 			if (n === "") throw Error("the source gave an empty token");
 			return this.#n = n, n;
 		} catch (e) {
-			throw zo(e);
+			throw Vo(e);
 		} finally {
 			n.close();
 		}
 	}
 };
-function Sc(e) {
-	if (typeof e != "string" || !/^[\x20-\x7e]*$/.test(e)) throw new q({
+function Ec(e) {
+	if (typeof e != "string" || !/^[\x20-\x7e]*$/.test(e)) throw new J({
 		reason: "TOKEN_INVALID",
 		message: "the token is no printable ASCII text"
 	});
 	return e;
 }
 // ../../sdk/ts/dist/client.js
-var Cc = 5e3, wc = class {
+var Dc = 5e3, Oc = class {
 	#e;
 	constructor(e, t = {}) {
-		let n = t.random ?? Math.random, r = (e) => qi(vo, Tc(e, t));
-		this.#e = new Cs(new tc(yo(e), r, n), new xc(t.tokenSource, t.token ?? ""), new xo(t.backoff, n), new _c(), t.attemptTimeout !== void 0 && t.attemptTimeout > 0 ? t.attemptTimeout : Cc, t.log ?? (() => {}));
+		let n = t.random ?? Math.random, r = (e) => qi(bo, kc(e, t));
+		this.#e = new Es(new ac(xo(e), r, n), new Tc(t.tokenSource, t.token ?? ""), new Co(t.backoff, n), new xc(), t.attemptTimeout !== void 0 && t.attemptTimeout > 0 ? t.attemptTimeout : Dc, t.log ?? (() => {}));
 	}
 	async send(e, t, n = {}) {
 		let { signal: r, ...i } = n;
-		return ns(this.#e, {
+		return is(this.#e, {
 			...i,
 			channelId: e,
 			content: t
 		}, r);
 	}
 	async sendBatch(e, t = {}) {
-		return us(this.#e, e, t.signal);
+		return fs(this.#e, e, t.signal);
 	}
 	async edit(e, t, n, r = {}) {
-		return is(this.#e, e, t, n, r);
+		return os(this.#e, e, t, n, r);
 	}
 	async recall(e, t, n = {}) {
-		return as(this.#e, e, t, n);
+		return ss(this.#e, e, t, n);
 	}
 	async get(e, t, n = {}) {
-		return os(this.#e, e, t, n.signal);
+		return cs(this.#e, e, t, n.signal);
 	}
 	history(e, t = {}) {
-		return ac(this.#e, e, t);
-	}
-	channels(e = {}) {
-		return mc(this.#e, e);
-	}
-	members(e, t = {}) {
-		return pc(this.#e, e, t);
-	}
-	async createChannel(e, t = {}) {
 		return lc(this.#e, e, t);
 	}
+	channels(e = {}) {
+		return vc(this.#e, e);
+	}
+	members(e, t = {}) {
+		return _c(this.#e, e, t);
+	}
+	async createChannel(e, t = {}) {
+		return pc(this.#e, e, t);
+	}
 	async addMembers(e, t, n = {}) {
-		return dc(this.#e, e, t, n.signal);
-	}
-	async removeMembers(e, t, n = {}) {
-		return fc(this.#e, e, t, n.signal);
-	}
-	async markRead(e, t, n = {}) {
 		return hc(this.#e, e, t, n.signal);
 	}
+	async removeMembers(e, t, n = {}) {
+		return gc(this.#e, e, t, n.signal);
+	}
+	async markRead(e, t, n = {}) {
+		return yc(this.#e, e, t, n.signal);
+	}
 	async typing(e, t = {}) {
-		return gc(this.#e, e, t.signal);
+		return bc(this.#e, e, t.signal);
 	}
 	subscribe(e, t = {}) {
 		let n = Array.isArray(e) ? e : [e];
-		return new vc(new Zs(this.#e, n, t));
+		return new Sc(new tc(this.#e, n, t));
 	}
 	close() {
 		this.#e.close();
 	}
 };
-function Tc(e, t) {
-	return t.transport === void 0 ? (t.protocol === "grpc-web" ? so : eo)({
+function kc(e, t) {
+	return t.transport === void 0 ? (t.protocol === "grpc-web" ? lo : no)({
 		baseUrl: e,
 		useBinaryFormat: !0,
-		fetch: rc(t.fetch ?? globalThis.fetch),
+		fetch: sc(t.fetch ?? globalThis.fetch),
 		interceptors: t.interceptors
 	}) : t.transport(e);
 }
-export { wc as Client, Mo as ClosedError, e as Code, H as InterruptedError, q as ParleyError, vc as Subscription, Rs as after, Ls as fromStart, Is as live };
+export { Oc as Client, Po as ClosedError, e as Code, U as InterruptedError, J as ParleyError, Sc as Subscription, Vs as after, Bs as fromStart, zs as live };

@@ -55,7 +55,7 @@ test("a whole session by keyboard alone", async ({ room, enter }) => {
       const style = getComputedStyle(element);
       const caret = element.matches("input, textarea");
       const ring = style.outlineStyle !== "none" || style.boxShadow !== "none";
-      return { id: element.dataset["testid"] ?? "", seen: caret || ring || element === document.body };
+      return { id: element.dataset.testid ?? "", seen: caret || ring || element === document.body };
     });
     expect(at.seen, `the focus can be seen on ${at.id}`).toBe(true);
     reached.add(at.id);
@@ -84,7 +84,9 @@ test("it fits a phone", async ({ room, enter }) => {
   await expect(chat.composer).not.toBeVisible();
   await page.getByTestId(`channel-${room.channel}`).tap();
   await expect(chat.composer).toBeVisible();
-  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  const sideways = await page.evaluate(
+    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  );
   expect(sideways).toBeLessThanOrEqual(0);
   await expectExactly(chat, await room.api.history(room.channel));
 });

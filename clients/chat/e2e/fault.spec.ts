@@ -28,7 +28,7 @@ async function throughFault(
   const sent: Record<string, string[]> = { tester: [] };
   const post = async (text: string) => {
     await room.api.send(room.channel, text);
-    sent["tester"]?.push(text);
+    sent.tester?.push(text);
   };
   const talks = Object.entries(tabs).map(([user, chat]) => {
     const texts = Array.from({ length: perTab }, (_, i) => `${user} ${i}`);

@@ -1,4 +1,12 @@
+import { existsSync } from "node:fs";
+import { delimiter, join } from "node:path";
 import { defineConfig } from "@playwright/test";
+
+/** onPath gives the path of a program; just its name if it is not there, by which Playwright then says what is missing. */
+function onPath(name: string): string {
+  const folders = (process.env.PATH ?? "").split(delimiter);
+  return folders.map((folder) => join(folder, name)).find((path) => existsSync(path)) ?? name;
+}
 
 // A missing Chromium fails the tests. CHROMIUM names another one; root can't have Chromium's sandbox.
 export default defineConfig({
@@ -13,7 +21,7 @@ export default defineConfig({
   use: {
     browserName: "chromium",
     headless: true,
-    launchOptions: { executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox"] },
+    launchOptions: { executablePath: process.env.CHROMIUM || onPath("chromium"), args: ["--no-sandbox"] },
     viewport: { width: 1280, height: 800 },
     screenshot: "only-on-failure",
     actionTimeout: 20_000,

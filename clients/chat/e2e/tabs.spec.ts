@@ -52,7 +52,9 @@ test("ten tabs of one browser at once, over TLS", async ({ browser, watch }) => 
       const used = await page.evaluate(() =>
         performance.getEntriesByType("resource").map((entry) => (entry as PerformanceResourceTiming).nextHopProtocol),
       );
-      used.filter((protocol) => protocol !== "").forEach((protocol) => protocols.add(protocol));
+      for (const protocol of used.filter(Boolean)) {
+        protocols.add(protocol);
+      }
     }
     expect([...protocols]).toEqual(["h2"]);
   } finally {

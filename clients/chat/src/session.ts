@@ -3,6 +3,7 @@ import { connect } from "./connect";
 import { endpoint } from "./endpoint";
 import { Chat } from "./model/chat";
 import type { Surroundings } from "./model/types";
+import { place, store, stored } from "./storage";
 import { channelFragment, readFragment, subject } from "./token";
 
 const tokenKey = "parley.token";
@@ -14,6 +15,7 @@ export const chat = signal<Chat | null>(null);
 export const tokenReason = signal("");
 
 let address: Promise<string> | null = null;
+let latest = ""; // the token signed in with last
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
 
 /** Begins with the token of the address bar, or of this tab before its reload, and follows the address bar from then on. */
@@ -32,7 +34,7 @@ export function begin(): void {
     const name = chat.value?.open.value?.id;
     document.title = `${unread > 0 ? `(${unread}) ` : ""}${name ? `${name} · ` : ""}Parley`;
   });
-  const kept = stored(sessionStorage, tokenKey);
+  const kept = stored("sessionStorage", tokenKey);
   if (!fromAddress() && kept) signIn(kept);
 }
 
@@ -43,17 +45,19 @@ export function signIn(token: string): boolean {
     tokenReason.value = "That is not a token: it names no user.";
     return false;
   }
-  store(sessionStorage, tokenKey, token);
+  store("sessionStorage", tokenKey, token);
   tokenReason.value = "";
   const open = chat.value?.open.value?.id ?? readFragment(location.hash).channel;
   chat.value?.close();
   chat.value = null;
+  latest = token;
   address ??= endpoint({
     location,
     fetch: (url, init) => fetch(url, init),
     random: () => crypto.getRandomValues(new Uint32Array(1))[0]?.toString(36) ?? "0",
   });
   void address.then((at) => {
+    if (latest !== token || chat.value) return;
     const next = new Chat(connect(at, token), user, surroundings(user));
     chat.value = next;
     if (open) next.show(open);
@@ -64,7 +68,7 @@ export function signIn(token: string): boolean {
 
 /** Begins anew with the token at hand. */
 export function signInAgain(): void {
-  signIn(stored(sessionStorage, tokenKey) ?? "");
+  signIn(stored("sessionStorage", tokenKey) ?? "");
 }
 
 /** Opens a channel, or with null the list, as a step of the browser's history. */
@@ -94,7 +98,7 @@ function surroundings(user: string): Surroundings {
       return () => clearTimeout(timer);
     },
     read: (channelId, seq, count) => tabs?.postMessage({ user, channelId, seq, count }),
-    storage: place(),
+    storage: place("localStorage"),
   };
 }
 
@@ -102,30 +106,4 @@ function surroundings(user: string): Surroundings {
 function frame(callback: () => void): void {
   if (document.hidden) setTimeout(callback, 100);
   else requestAnimationFrame(callback);
-}
-
-function place(): Storage | null {
-  try {
-    return localStorage;
-  } catch {
-    return null; // forbidden by the browser's settings
-  }
-}
-
-/** Reads what the browser keeps under a key; null where there is nothing, or the browser keeps nothing. */
-export function stored(storage: Storage, key: string): string | null {
-  try {
-    return storage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-/** Keeps a text under a key, where the browser lets it. */
-export function store(storage: Storage, key: string, value: string): void {
-  try {
-    storage.setItem(key, value);
-  } catch {
-    // Asked for again after a reload.
-  }
 }

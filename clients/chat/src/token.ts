@@ -4,10 +4,14 @@ export interface Fragment {
   channel: string | null;
 }
 
-/** Reads a fragment such as `#token=...&channel=general`. */
+/** What a channel's id looks like. */
+export const channelPattern = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** Reads a fragment such as `#token=...&channel=general`. What can't be a channel's id is left out. */
 export function readFragment(hash: string): Fragment {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
-  return { token: fields.get("token")?.trim() || null, channel: fields.get("channel") || null };
+  const channel = fields.get("channel") ?? "";
+  return { token: fields.get("token")?.trim() || null, channel: channelPattern.test(channel) ? channel : null };
 }
 
 /** Writes the fragment that names a channel, and never a token; empty for none. */

@@ -327,9 +327,28 @@ describe("chat", () => {
     }
     expect(size()).toBeLessThanOrEqual(20_000);
     expect(texts(chat).slice(-2)).toEqual([`${total}`, "live"]);
-    chat.show("b");
-    chat.show("a");
+    chat.watch(true);
     await world.settle();
     expect(size()).toBeLessThanOrEqual(2_000);
+    expect(texts(chat).at(-1)).toBe("live");
+  });
+
+  test("a channel that fills while nobody watches keeps a bounded number of messages, and goes on from there", async () => {
+    const { server, world, chat } = setup();
+    void chat.start();
+    chat.show("a");
+    await world.settle();
+    for (let i = 1; i <= 21_000; i++) server.say("a", "alice", `${i}`);
+    await world.settle();
+    const view = () => chat.open.value?.view.value;
+    expect(texts(chat).length).toBeLessThanOrEqual(20_000);
+    expect(view()?.atEnd).toBe(false);
+    while (!view()?.atEnd) {
+      await chat.open.value?.loadNewer();
+      await world.settle();
+    }
+    expect(texts(chat).at(-1)).toBe("21000");
+    const places = (view()?.chunks ?? []).flatMap((c) => c.messages.map((m) => m.seq));
+    expect(places.every((seq, i) => i === 0 || seq === (places[i - 1] ?? 0) + 1)).toBe(true);
   });
 });

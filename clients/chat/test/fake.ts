@@ -46,11 +46,10 @@ export class FakeLog {
   /** A page as ListMessages answers it. */
   page(range: { afterSeq?: number | undefined; beforeSeq?: number | undefined }, limit: number): Message[] {
     const { afterSeq, beforeSeq } = range;
-    if (afterSeq !== undefined) return this.messages.filter((m) => m.seq > afterSeq).slice(0, limit);
-    return this.messages
-      .filter((m) => m.seq < (beforeSeq ?? Number.POSITIVE_INFINITY))
-      .reverse()
-      .slice(0, limit);
+    const after = (seq: number) => this.messages.findLastIndex((m) => m.seq <= seq) + 1;
+    if (afterSeq !== undefined) return this.messages.slice(after(afterSeq)).slice(0, limit);
+    const end = beforeSeq === undefined ? this.messages.length : after(beforeSeq - 1);
+    return this.messages.slice(Math.max(0, end - limit), end).reverse();
   }
 }
 

@@ -28,8 +28,10 @@ describe("endpoint", () => {
   test.each(["https://127.0.0.1:8080/", "http://10.0.0.7:8080/", "https://chat.example/", "http://localhost.example/"])(
     "elsewhere it is the page's origin, and nothing is asked: %s",
     async (page) => {
-      const never = () => Promise.reject(new Error("asked"));
-      expect(await at(page, never)).toBe(new URL(page).origin);
+      const asked: string[] = [];
+      const fetch = async (url: string) => ({ ok: asked.push(url) > 0 });
+      expect(await at(page, fetch)).toBe(new URL(page).origin);
+      expect(asked).toEqual([]);
     },
   );
 
@@ -63,6 +65,7 @@ describe("token", () => {
 
   test("the fragment names token and channel, and is written without the token", () => {
     expect(readFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", channel: "general" });
+    expect(readFragment("#channel=no such!")).toEqual({ token: null, channel: null });
     expect(readFragment("")).toEqual({ token: null, channel: null });
     expect(channelFragment("general")).toBe("#channel=general");
     expect(channelFragment(null)).toBe("");

@@ -96,12 +96,20 @@ func TestOffsets(t *testing.T) {
 	}{
 		"one": {{"09:56", 0}},
 		"lines of a minute are spread over it": {
-			{"09:56", 0}, {"09:56", 15 * time.Second}, {"09:56", 30 * time.Second}, {"09:56", 45 * time.Second},
-			{"09:57", time.Minute}, {"09:57", 90 * time.Second}, {"10:01", 5 * time.Minute},
+			{"09:56", 0},
+			{"09:56", 15 * time.Second},
+			{"09:56", 30 * time.Second},
+			{"09:56", 45 * time.Second},
+			{"09:57", time.Minute},
+			{"09:57", 90 * time.Second},
+			{"10:01", 5 * time.Minute},
 		},
 		"midnight": {{"23:58", 0}, {"00:01", 3 * time.Minute}},
 		"a 12-hour clock passes noon, and then midnight": {
-			{"11:00", 0}, {"12:30", 90 * time.Minute}, {"01:00", 2 * time.Hour}, {"11:59", 12*time.Hour + 59*time.Minute},
+			{"11:00", 0},
+			{"12:30", 90 * time.Minute},
+			{"01:00", 2 * time.Hour},
+			{"11:59", 12*time.Hour + 59*time.Minute},
 			{"12:00", 13 * time.Hour},
 		},
 		"no such time": {{"99:99", 0}, {"99:99", 30 * time.Second}},

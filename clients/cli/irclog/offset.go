@@ -21,9 +21,9 @@ func Offsets(messages []Line) []time.Duration {
 		for last+1 < len(messages) && messages[last+1].Minute == messages[first].Minute {
 			last++
 		}
-		n := time.Duration(last - first + 1)
+		n := last - first + 1
 		for i := range n {
-			offsets = append(offsets, minute+i*time.Minute/n)
+			offsets = append(offsets, minute+time.Minute*time.Duration(i)/time.Duration(n))
 		}
 	}
 	return offsets

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -17,11 +18,6 @@ type client struct {
 
 	tokenCalls atomic.Int64
 }
-
-// errSource is a token source's failure that may pass.
-type errSource string
-
-func (e errSource) Error() string { return string(e) }
 
 func (a *agent) newClient(args arguments) error {
 	a.mu.Lock()
@@ -71,7 +67,7 @@ func (c *client) source(list []sourced) parley.TokenSource {
 		case next.Final:
 			return "", fmt.Errorf("%s: %w", next.Error, parley.ErrTokenInvalid)
 		case next.Error != "":
-			return "", errSource(next.Error)
+			return "", errors.New(next.Error)
 		}
 		return next.Token, nil
 	}

@@ -23,7 +23,7 @@ func main() {
 		clients: make(map[string]*client), subs: make(map[string]*subscription),
 		calls: make(map[int64]context.CancelFunc),
 	}
-	if err := a.serve(context.Background(), os.Stdin); err != nil { //nolint:forbidigo // main owns the process
+	if err := a.serve(context.Background(), os.Stdin); err != nil {
 		a.log.Error("the agent ends", "error", err)
 		os.Exit(1)
 	}
@@ -166,7 +166,7 @@ func (a *agent) subscribe(c *client, args arguments) error {
 	for _, start := range toStarts(args.Starts) {
 		opts = append(opts, start)
 	}
-	s.Subscription = c.Subscribe(context.Background(), opts...) //nolint:forbidigo // it outlives the command
+	s.Subscription = c.Subscribe(context.Background(), opts...)
 	a.subs[args.Sub] = s
 	return nil
 }

@@ -19,7 +19,7 @@ type subscription struct {
 func (s *subscription) told(c parley.StateChange) {
 	entry := map[string]any{"state": c.State.String(), "waitMs": inMillis(c.Wait), "addr": c.Addr}
 	if c.Err != nil {
-		entry["error"] = toFailure(nil, c.Err)
+		entry["error"] = fromAny(c.Err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -119,19 +119,24 @@ type failure struct {
 
 func ownFailure(err error) *failure { return &failure{Kind: "agent", Message: err.Error()} }
 
-// toFailure tells of an error. ctx is the command's, nil where no command failed.
-func toFailure(ctx context.Context, err error) *failure { //nolint:revive // ctx is read, not passed on
-	var e *parley.Error
-	typed := errors.As(err, &e)
+// toFailure tells of a command's error. ctx is the command's.
+func toFailure(ctx context.Context, err error) *failure {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return fromAny(err)
+	}
+	f := &failure{Kind: "canceled", Message: err.Error()}
+	if e, ok := errors.AsType[*parley.Error](err); ok {
+		f.Last = fromError(e)
+	}
+	return f
+}
+
+// fromAny tells of an error that no cancelling made.
+func fromAny(err error) *failure {
+	e, typed := errors.AsType[*parley.Error](err)
 	switch {
 	case errors.Is(err, errAgent):
 		return ownFailure(err)
-	case ctx != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
-		f := &failure{Kind: "canceled", Message: err.Error()}
-		if typed {
-			f.Last = fromError(e)
-		}
-		return f
 	case errors.Is(err, parley.ErrClosed):
 		return &failure{Kind: "closed", Message: err.Error()}
 	case typed:

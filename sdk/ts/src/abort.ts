@@ -1,28 +1,48 @@
 import type { SendResult } from "./message.js";
 
+/** What waits for a signal, by the signal. */
+const waiting = new WeakMap<AbortSignal, Set<() => void>>();
+
 /**
- * link aborts the controller when one of the signals is aborted, with its reason. It gives what ends that; until then
- * the signals hold on to the controller.
+ * onAbort calls back when the signal is aborted, which it is not yet. It gives what ends that. However many wait for a
+ * signal, it has one listener: of more than ten Node warns as of a leak.
  */
-export function link(controller: AbortController, ...signals: (AbortSignal | undefined)[]): () => void {
-  const ends: (() => void)[] = [];
-  for (const signal of signals) {
-    if (signal === undefined) {
-      continue;
-    }
-    if (signal.aborted) {
-      controller.abort(signal.reason);
-      break;
-    }
-    const aborted = () => controller.abort(signal.reason);
-    signal.addEventListener("abort", aborted);
-    ends.push(() => signal.removeEventListener("abort", aborted));
+export function onAbort(signal: AbortSignal, aborted: () => void): () => void {
+  const callbacks = waiting.get(signal) ?? new Set();
+  const call = () => aborted();
+  callbacks.add(call);
+  if (callbacks.size === 1) {
+    waiting.set(signal, callbacks);
+    signal.addEventListener("abort", callAll);
   }
   return () => {
-    for (const end of ends) {
-      end();
+    callbacks.delete(call);
+    if (callbacks.size === 0) {
+      waiting.delete(signal);
+      signal.removeEventListener("abort", callAll);
     }
   };
+}
+
+function callAll(this: AbortSignal): void {
+  for (const call of [...(waiting.get(this) ?? [])]) {
+    call();
+  }
+}
+
+/**
+ * link aborts the controller when the signal is aborted, with its reason. It gives what ends that; until then the
+ * signal holds on to the controller.
+ */
+export function link(controller: AbortController, signal: AbortSignal | undefined): () => void {
+  if (signal === undefined) {
+    return () => {};
+  }
+  if (signal.aborted) {
+    controller.abort(signal.reason);
+    return () => {};
+  }
+  return onAbort(signal, () => controller.abort(signal.reason));
 }
 
 /** until settles as the promise does, or rejects with the signal's reason, whichever comes first. */
@@ -31,12 +51,13 @@ export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): 
     return promise;
   }
   return new Promise((resolve, reject) => {
-    const aborted = () => reject(signal.reason);
     if (signal.aborted) {
-      aborted();
+      reject(signal.reason);
+      promise.catch(() => {}); // Nobody waits for it any more.
+      return;
     }
-    signal.addEventListener("abort", aborted);
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", aborted));
+    const forget = onAbort(signal, () => reject(signal.reason));
+    promise.then(resolve, reject).finally(forget);
   });
 }
 

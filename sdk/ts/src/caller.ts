@@ -28,7 +28,7 @@ const cancelled = new ParleyError({ code: Code.Canceled, message: "cancelled", r
 /** Caller makes a client's calls: to which node, with which token, how often and how fast. */
 export class Caller {
   /** What ends each call and subscription that is under way; undefined once the client is closed. */
-  #scopes: Set<AbortController> | undefined = new Set();
+  #scopes: Map<AbortController, () => Error> | undefined = new Map();
 
   constructor(
     readonly endpoints: Endpoints,
@@ -44,19 +44,22 @@ export class Caller {
   close(): void {
     const scopes = this.#scopes;
     this.#scopes = undefined;
-    scopes?.forEach(abortClosed);
+    for (const [scope, why] of scopes ?? []) {
+      scope.abort(why());
+    }
   }
 
   /**
-   * enter has the controller aborted with the signal, and when the client is closed. It gives what ends that. The client keeps
-   * a list of its own, since Node warns of a leak where a signal has more than ten listeners.
+   * enter has the controller aborted with the signal, and for the reason given when the client is closed. It gives what
+   * ends that. The client keeps a list of its own, since Node warns of a leak where a signal has more than ten
+   * listeners.
    */
-  enter(controller: AbortController, signal: AbortSignal | undefined): () => void {
+  enter(controller: AbortController, signal: AbortSignal | undefined, why: () => Error): () => void {
     if (this.#scopes === undefined) {
-      abortClosed(controller);
+      controller.abort(why());
       return () => {};
     }
-    this.#scopes.add(controller);
+    this.#scopes.set(controller, why);
     const unlink = link(controller, signal);
     return () => {
       this.#scopes?.delete(controller);
@@ -67,7 +70,7 @@ export class Caller {
   /** run gives work a signal that is aborted with the caller's, and with the client's end. */
   async run<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const scope = new AbortController();
-    const leave = this.enter(scope, signal);
+    const leave = this.enter(scope, signal, clientClosed);
     try {
       scope.signal.throwIfAborted();
       return await work(scope.signal);
@@ -197,8 +200,8 @@ export function authorization(token: string): HeadersInit {
   return token === "" ? {} : { Authorization: `Bearer ${token}` };
 }
 
-function abortClosed(scope: AbortController): void {
-  scope.abort(new DOMException("the client was closed", "AbortError"));
+function clientClosed(): Error {
+  return new DOMException("the client was closed", "AbortError");
 }
 
 function tooLong(limit: number): ParleyError {

@@ -222,7 +222,7 @@ export class Client {
     return new Subscription(new Core(this.#caller, list, options));
   }
 
-  /** close ends the client for good: its subscriptions end, and its calls reject, both with an AbortError. */
+  /** close ends the client for good: its subscriptions as by their own close, and its calls with an AbortError. */
   close(): void {
     this.#caller.close();
   }

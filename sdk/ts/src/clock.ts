@@ -1,8 +1,15 @@
+import { onAbort } from "./abort.js";
+
 // The monotonic clock of some platforms stands still while the machine sleeps, and timers with it. The wall clock does
 // not, but may be set. So a step of the wall clock by more than stepMs is taken for sleep.
 const stepMs = 1_000;
 // sliceMs is the longest that a timer runs without a look at the clock: so soon it is seen that the machine slept.
 const sliceMs = 1_000;
+
+// Who comes late because the machine slept or the process was stopped gives what has arrived meanwhile this long to be
+// seen: else a stream would be taken for dead whose frames lie in a buffer.
+const lateMs = 50;
+const graceMs = 100;
 
 let skew = Date.now() - performance.now();
 let slept = 0;
@@ -46,6 +53,7 @@ export class Alarm {
   readonly #ring: () => void;
   readonly #unwatch: () => void;
   #due = Number.POSITIVE_INFINITY;
+  #graced = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timerDue = Number.POSITIVE_INFINITY;
 
@@ -57,6 +65,7 @@ export class Alarm {
   /** set makes the alarm ring ms from now, and at no other time. */
   set(ms: number): void {
     this.#due = now() + ms;
+    this.#graced = false;
     const slice = now() + Math.min(ms, sliceMs);
     if (this.#timer === undefined || this.#timerDue > slice) {
       this.#arm(slice);
@@ -96,6 +105,12 @@ export class Alarm {
     }
     if (left > 0) {
       this.#arm(now() + Math.min(left, sliceMs));
+      return;
+    }
+    if (left < -lateMs && !this.#graced) {
+      this.#graced = true;
+      this.#due = now() + graceMs;
+      this.#arm(this.#due);
       return;
     }
     this.pause();
@@ -147,16 +162,15 @@ export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): P
       due = Math.min(due, Math.max(soonest, now()) + hurried());
       look();
     });
-    const aborted = () => {
+    const forget = onAbort(signal, () => {
       end();
       reject(signal.reason);
-    };
+    });
     const end = () => {
       clearTimeout(timer);
       unwatch();
-      signal.removeEventListener("abort", aborted);
+      forget();
     };
-    signal.addEventListener("abort", aborted);
     look();
   });
 }

@@ -55,7 +55,7 @@ export class Core {
   ) {
     this.roster = new Roster(caller.heads);
     this.#onState = options.onState;
-    const leave = caller.enter(this.#controller, options.signal);
+    const leave = caller.enter(this.#controller, options.signal, () => new ClosedError());
     this.done = this.#run(starts).finally(leave);
   }
 
@@ -64,7 +64,7 @@ export class Core {
     return this.#controller.signal;
   }
 
-  /** closed is true once the subscription was closed by its own side. */
+  /** closed is true once the subscription, or its client, was closed by its own side. */
   get closed(): boolean {
     return this.signal.reason instanceof ClosedError;
   }

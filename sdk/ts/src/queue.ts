@@ -62,13 +62,13 @@ export class Turn {
   #last: Promise<void> = Promise.resolve();
 
   /** take waits for the turn and gives what ends it. It rejects with the signal's reason. */
-  async take(signal: AbortSignal): Promise<() => void> {
+  async take(signal: AbortSignal | undefined): Promise<() => void> {
     const before = this.#last;
     const mine = deferred();
     this.#last = mine.promise;
     try {
       await until(before, signal);
-      signal.throwIfAborted();
+      signal?.throwIfAborted();
     } catch (err) {
       // Those behind wait for those before.
       before.then(mine.resolve);

@@ -2,6 +2,7 @@ import type { Core } from "./core.js";
 import { ClosedError } from "./error.js";
 import type { Event, State } from "./event.js";
 import type { Position } from "./position.js";
+import { Turn } from "./queue.js";
 import type { Queued } from "./roster.js";
 import type { Start } from "./start.js";
 import { add, remove } from "./update.js";
@@ -15,6 +16,7 @@ export class Subscription implements AsyncIterable<Event> {
   /** What next has from the queue and has not given yet. */
   #taken: Queued[] = [];
   #at = 0;
+  readonly #turn = new Turn();
 
   /** @internal */
   constructor(core: Core) {
@@ -22,12 +24,21 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * next waits for the next event. It rejects with the signal's reason, after which the subscription goes on, or with
-   * what ended it: a ClosedError, the reason of the signal that the subscription was made with, or a ParleyError.
+   * next waits for the next event; calls that overlap get one each, in the order in which they were made. It rejects
+   * with the signal's reason, after which the subscription goes on, or with what ended it: a ClosedError, the reason of
+   * the signal that the subscription was made with, or a ParleyError.
    */
   async next(signal?: AbortSignal): Promise<Event> {
+    const release = await this.#turn.take(signal);
+    try {
+      return await this.#next(signal);
+    } finally {
+      release();
+    }
+  }
+
+  async #next(signal: AbortSignal | undefined): Promise<Event> {
     for (;;) {
-      signal?.throwIfAborted();
       if (this.#core.closed) {
         throw this.#core.signal.reason;
       }
@@ -47,8 +58,8 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * Iterates over the events until the subscription ends: for its own close the loop ends, for all else it throws what
-   * next would. Leaving the loop does not close the subscription.
+   * Iterates over the events until the subscription ends: for its own close, and its client's, the loop ends, for all
+   * else it throws what next would. Leaving the loop does not close the subscription.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Event, void> {
     for (;;) {

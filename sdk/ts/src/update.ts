@@ -144,7 +144,7 @@ async function inTurn(
   work: (signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const scope = new AbortController();
-  const unlink = link(scope, signal, core.signal);
+  const unlink = [link(scope, signal), link(scope, core.signal)];
   try {
     const release = await core.turn.take(scope.signal);
     try {
@@ -153,6 +153,8 @@ async function inTurn(
       release();
     }
   } finally {
-    unlink();
+    for (const end of unlink) {
+      end();
+    }
   }
 }

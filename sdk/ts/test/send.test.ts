@@ -83,6 +83,25 @@ describe("send", () => {
     await expect(aborted).rejects.toBe("why");
   });
 
+  it("can share a signal with many, and leaves it as it was", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    const { signal } = new AbortController();
+    let listeners = 0;
+    const [add, remove] = [signal.addEventListener.bind(signal), signal.removeEventListener.bind(signal)];
+    let most = 0;
+    signal.addEventListener = (...args: Parameters<typeof add>) => {
+      most = Math.max(most, ++listeners);
+      add(...args);
+    };
+    signal.removeEventListener = (...args: Parameters<typeof remove>) => {
+      listeners--;
+      remove(...args);
+    };
+    await Promise.all(Array.from({ length: 30 }, (_, i) => client.send("room", `${i}`, { signal })));
+    expect([most, listeners]).toEqual([1, 0]);
+  });
+
   it("gives up an attempt without an answer", async () => {
     const server = new Fake();
     server.faults(2, "SendMessage", { hang: true });

@@ -11,6 +11,8 @@ export class FakeStream {
   readonly session = `session-${++sessions}`;
   /** How the stream is to end. */
   end: { error?: ConnectError; withinMs?: number } | undefined;
+  /** How many frames with events were taken from it. */
+  said = 0;
 
   readonly #server: Fake;
   readonly #user: string;
@@ -77,6 +79,7 @@ export class FakeStream {
       });
       const events = this.#server.silent ? [] : this.#collect();
       for (let i = 0; events.length > 0 && i < (this.#server.repeat ? 2 : 1); i++) {
+        this.said++;
         yield create(pb.SubscribeResponseSchema, { events });
       }
       if (this.end?.withinMs !== undefined) {

@@ -153,9 +153,7 @@ describe("add and remove", () => {
     await expect(givenUp).rejects.toBe("given up");
     await Promise.all([...changes, sub.add(live("f"))]);
     const order = server.of<pb.UpdateSubscriptionRequest>("UpdateSubscription");
-    expect(order.map((u) => u.add[0]?.channelId ?? `-${u.remove[0]}`)).toEqual(
-      "a -a b -b c -c d -d f".split(" "),
-    );
+    expect(order.map((u) => u.add[0]?.channelId ?? `-${u.remove[0]}`)).toEqual("a -a b -b c -c d -d f".split(" "));
   });
 
   it("lose and repeat nothing while streams come and go", async () => {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -38,6 +39,7 @@ func run(args []string) int {
 		return 2
 	}
 	go keepHeapRoomy(ctx)
+	go giveBackMemory(ctx, readUsage, debug.FreeOSMemory)
 	if err := kctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "parleyd:", err)
 		return 1

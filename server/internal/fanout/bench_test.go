@@ -201,3 +201,41 @@ func memory() runtime.MemStats {
 	runtime.ReadMemStats(&m)
 	return m
 }
+
+// BenchmarkComeback has 1000 sessions come back to 10 channels, each with three entries to catch up on, and reports how
+// often the log is read for that.
+func BenchmarkComeback(b *testing.B) {
+	const n, channels = 1000, 10
+	log, bus := newLog(), newBus()
+	for i := range channels {
+		log.addMany(fmt.Sprintf("c%d", i), 100)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+		var readers sync.WaitGroup
+		for i := range n {
+			s, err := h.Open(fmt.Sprintf("user %d", i), time.Time{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Add([]Position{after(fmt.Sprintf("c%d", i%channels), 97)}); err != nil {
+				b.Fatal(err)
+			}
+			readers.Go(func() {
+				defer s.Close()
+				for got := 0; got < 3; {
+					f, err := s.Next(b.Context())
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					got += f.Events
+				}
+			})
+		}
+		readers.Wait()
+		h.Close()
+	}
+	b.ReportMetric(float64(log.replays)/float64(b.N)/n, "reads/session")
+}

@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"maps"
 	randv2 "math/rand/v2"
@@ -13,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -32,8 +34,10 @@ type Hub struct {
 	troubled atomic.Int64
 
 	// ctx ends with Close, and with it every read of the log.
-	ctx      context.Context //nolint:containedctx // the hub's own life, not a call's
-	cancel   context.CancelFunc
+	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
+	cancel context.CancelFunc
+	// flight joins reads of the same piece of a log that are under way.
+	flight   singleflight.Group
 	replays  pool
 	reads    pool
 	schedule schedule
@@ -231,12 +235,16 @@ func (h *Hub) state(channelID string) (message.State, error) {
 }
 
 func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int) ([]message.Event, error) {
-	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
-	defer cancel()
-	events, err := h.log.Replay(ctx, channelID, after, atLeast, limit, maxBytes)
+	key := fmt.Sprint(channelID, " ", after, " ", atLeast, " ", limit, " ", maxBytes)
+	shared, err, _ := h.flight.Do(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
+		defer cancel()
+		return h.log.Replay(ctx, channelID, after, atLeast, limit, maxBytes)
+	})
 	if err != nil {
 		return nil, err
 	}
+	events, _ := shared.([]message.Event)
 	return events, dense(events, after)
 }
 

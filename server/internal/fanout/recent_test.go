@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -92,4 +93,27 @@ func TestRecentIsBounded(t *testing.T) {
 	if r.events != nil {
 		t.Error("it is kept for ever")
 	}
+}
+
+// TestReplayIsSharedWhileItIsRead has many ask for the same piece of a log while that is being read.
+func TestReplayIsSharedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		r.log.addMany("c", 20)
+		r.log.on(beforeReplay, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		var sessions []*Session
+		for range 10 {
+			sessions = append(sessions, r.open(after("c", 10)))
+			r.read(sessions[len(sessions)-1])
+		}
+		time.Sleep(2 * time.Second)
+		for _, s := range sessions {
+			equal(t, r.read(s)["c"], want("", 11, 20))
+		}
+		equal(t, r.log.replays, 1)
+	})
 }

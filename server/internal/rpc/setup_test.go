@@ -284,7 +284,7 @@ type bundle struct {
 	health   *Health
 	logged   *logBuffer
 	spans    *tracetest.InMemoryExporter
-	server   *Server
+	server   *http.Server
 	addr     string
 	token    string
 	h2, h1   *http.Client
@@ -294,6 +294,7 @@ type settings struct {
 	cfg   Config
 	hub   fanout.Config
 	limit limit.Config
+	tweak func(*http.Server)
 }
 
 func setup(t *testing.T, change func(*settings)) *bundle {
@@ -325,9 +326,9 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 		t.Fatal(err)
 	}
 	b.health = h.Health
-	b.server, err = NewServer(&s.cfg, h, tel.Logger)
-	if err != nil {
-		t.Fatal(err)
+	b.server = NewHTTPServer(&s.cfg, h, tel.Logger)
+	if s.tweak != nil {
+		s.tweak(b.server)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -335,7 +336,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	b.addr = listener.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- b.server.Serve(listener, nil) }()
+	go func() { served <- b.server.Serve(listener) }()
 	b.h2, b.h1 = newClient(true), newClient(false)
 	b.token = b.mint("ada", everything)
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -247,7 +248,9 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 			b := setup(t, func(s *settings) {
 				s.cfg.HeartbeatInterval, s.cfg.FrameTimeout = 50*time.Millisecond, 300*time.Millisecond
 				s.cfg.BodyTimeout, s.cfg.UnaryTimeout = 200*time.Millisecond, 200*time.Millisecond
-				s.cfg.HeaderTimeout, s.cfg.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond
+				s.tweak = func(hs *http.Server) {
+					hs.ReadHeaderTimeout, hs.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond
+				}
 			})
 			s, _ := subscribe(t, b.client(i, b.token))
 			for start := time.Now(); time.Since(start) < time.Second; {

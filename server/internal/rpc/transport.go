@@ -4,7 +4,10 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
+	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -72,4 +75,29 @@ func (g *boundedGunzip) Read(p []byte) (int, error) {
 func (g *boundedGunzip) Reset(r io.Reader) error {
 	g.left = g.limit
 	return g.Reader.Reset(r)
+}
+
+// NewHTTPServer makes the server of the API: HTTP/1.1 and HTTP/2, the latter in the clear too. It has no overall read
+// and write timeouts, which would cut streams; the handler sets deadlines itself. Dead peers are found by pings. The
+// log hears of connections that break the protocol.
+func NewHTTPServer(cfg *Config, h http.Handler, log *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: cfg.HeaderTimeout,
+		IdleTimeout:       cfg.IdleTimeout,
+		MaxHeaderBytes:    cfg.HeaderBytes,
+		ConnContext:       withConnection,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelInfo),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: cfg.ConnectionStreams,
+			SendPingTimeout:      15 * time.Second,
+			PingTimeout:          10 * time.Second,
+			WriteByteTimeout:     10 * time.Second,
+		},
+	}
 }

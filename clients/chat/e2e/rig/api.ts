@@ -69,12 +69,12 @@ export class Api {
       });
       for (const m of page.messages ?? []) {
         messages.push({
-          seq: Number(m["seq"]),
-          sender: m["fromId"] ?? "",
-          type: m["msgType"] ?? "",
-          status: (m["status"] ?? "").replace("MESSAGE_STATUS_", "").toLowerCase() as Message["status"],
-          content: m["content"] ?? "",
-          clientMsgId: m["clientMsgId"] ?? "",
+          seq: Number(m.seq),
+          sender: m.fromId ?? "",
+          type: m.msgType ?? "",
+          status: (m.status ?? "").replace("MESSAGE_STATUS_", "").toLowerCase() as Message["status"],
+          content: m.content ?? "",
+          clientMsgId: m.clientMsgId ?? "",
         });
       }
       pageToken = page.nextPageToken ?? "";

@@ -69,6 +69,7 @@ export class Chat {
 
   /** read walks from the newest message to the first. */
   async read(): Promise<Reading> {
+    await this.page.bringToFront(); // A tab in the background draws one frame a second.
     return await this.log.evaluate(async (log) => {
       const rows = new Map<number, Row>();
       const views: number[][] = [];
@@ -77,7 +78,7 @@ export class Chat {
         do {
           await frame();
           await frame();
-        } while (log.dataset["loading"] === "true");
+        } while (log.dataset.loading === "true");
       };
       const collect = () => {
         const view: number[] = [];
@@ -92,13 +93,13 @@ export class Chat {
       do {
         log.scrollTop = log.scrollHeight;
         await settle();
-      } while (log.dataset["end"] !== "true");
+      } while (log.dataset.end !== "true");
       for (;;) {
         collect();
         const before = log.scrollTop;
         log.scrollBy({ top: -0.9 * log.clientHeight, behavior: "instant" });
         await settle();
-        if (log.scrollTop === before && log.dataset["start"] === "true") {
+        if (log.scrollTop === before && log.dataset.start === "true") {
           collect();
           return { rows: [...rows.values()].sort((a, b) => a.seq - b.seq), views };
         }

@@ -77,11 +77,11 @@ export function parseLog(data: Uint8Array, name: string): Message[] {
     if (line.startsWith("===") || parts === undefined) {
       continue;
     }
-    const text = (parts["text"] ?? "").replace(/^ /, "");
+    const text = (parts.text ?? "").replace(/^ /, "");
     messages.push({
       seq: messages.length + 1,
-      sender: encode(parts["nick"] ?? parts["actor"] ?? ""),
-      type: parts["nick"] === undefined ? "action" : "text",
+      sender: encode(parts.nick ?? parts.actor ?? ""),
+      type: parts.nick === undefined ? "action" : "text",
       status: "sent",
       content: decode(isBlank(text) ? line : text),
       clientMsgId: encode(`${name}:${i + 1}`),

@@ -1,15 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { test as base, type BrowserContext, type BrowserContextOptions, expect, type Page } from "@playwright/test";
+import { type BrowserContext, type BrowserContextOptions, test as base, expect, type Page } from "@playwright/test";
 import { Api } from "./api.ts";
 import { Chat } from "./chat.ts";
+import { Network } from "./network.ts";
 import { Server } from "./process.ts";
-import { Proxy } from "./proxy.ts";
 
 /** Room is a channel of the test's own on a server, and the network before that server. */
 export interface Room {
   channel: string;
   server: Server;
-  network: Proxy;
+  network: Network;
   /** The page's address through the network. */
   url: string;
   /** A client that goes past the network, as a user who may do everything. */
@@ -21,7 +21,10 @@ interface Fixtures {
   faults: boolean;
   room: Room;
   /** enter opens a room's channel in a new tab, as a user with a browser profile of his own or in one that is there. */
-  enter: (user: string, where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string }) => Promise<Chat>;
+  enter: (
+    user: string,
+    where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string },
+  ) => Promise<Chat>;
   /** watch holds a page to what every test wants: no error on the console, none thrown, no policy violated. */
   watch: (page: Page) => void;
 }
@@ -51,7 +54,7 @@ export const test = base.extend<Fixtures, WorkerFixtures>({
   ],
 
   room: async ({ server, playwright }, use) => {
-    const network = new Proxy(server.port);
+    const network = new Network(server.port);
     await network.start();
     const url = `http://127.0.0.1:${network.port}`;
     const request = await playwright.request.newContext();

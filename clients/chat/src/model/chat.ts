@@ -38,7 +38,7 @@ export class Chat {
   readonly #stop = new AbortController();
   readonly #conversations = new Map<string, Conversation>(); // the one opened last comes last
   readonly #standing = new Set<string>(); // channels whose place the stream has told
-  readonly #marking = new Map<string, number>(); // the seq to mark read next, of channels with a call under way
+  readonly #marking = new Map<string, Message>(); // the last message seen, of channels with a call under way
   readonly #outboxVersion = signal(0);
   #typedAt = 0; // when the others were last told that the user is typing
   #answered = true; // whether he sent what he was typing then
@@ -175,11 +175,10 @@ export class Chat {
   /** Tells whether the user sees the open channel's newest messages. While he does, they are marked read. */
   watch(sees: boolean): void {
     this.#watching = sees;
-    const conversation = this.open.value;
-    const last = sees ? conversation?.findLast(() => true) : undefined;
-    if (!conversation || !last || !this.channels.read(conversation.id, last.seq, last.count)) return;
-    this.#surroundings.read(conversation.id, last.seq, last.count);
-    void this.#mark(conversation.id, last.seq);
+    const conversation = sees ? this.open.value : null;
+    const last = conversation?.findLast(() => true);
+    if (last) this.#seen(last);
+    conversation?.trim();
   }
 
   /** Tells that the user read a channel elsewhere, up to a message with this seq and count. */
@@ -231,7 +230,7 @@ export class Chat {
     if (message.fromId === this.me) {
       if (this.#outbox.remove(message.clientMsgId)) this.#outboxVersion.value++;
     } else if (conversation && conversation === this.open.value && this.#watching) {
-      this.watch(true);
+      this.#seen(message);
     } else if (unread === 0 && this.channels.unreadOf(message.channelId) > 0) {
       conversation?.divide(this.channels.readSeq(message.channelId));
     }
@@ -294,14 +293,20 @@ export class Chat {
     this.#stop.signal.addEventListener("abort", cancel, { once: true });
   }
 
-  async #mark(id: string, seq: number): Promise<void> {
+  #seen(message: Message): void {
+    if (this.channels.read(message.channelId, message.seq, message.count)) void this.#mark(message);
+  }
+
+  async #mark(message: Message): Promise<void> {
+    const id = message.channelId;
     const underway = this.#marking.has(id);
-    this.#marking.set(id, seq);
+    this.#marking.set(id, message);
     if (underway) return;
     try {
-      for (let done = 0; done < (this.#marking.get(id) ?? 0); ) {
-        done = this.#marking.get(id) ?? 0;
-        await this.#client.markRead(id, done, { signal: this.#stop.signal });
+      for (let done: Message | undefined; done !== this.#marking.get(id); ) {
+        done = this.#marking.get(id) ?? message;
+        this.#surroundings.read(id, done.seq, done.count);
+        await this.#client.markRead(id, done.seq, { signal: this.#stop.signal });
         await new Promise<void>((resolve) => this.#surroundings.after(markEvery, resolve));
       }
     } catch {

@@ -83,6 +83,8 @@ export class Conversation {
   /** Takes a message that was told live, or answered to a send. */
   apply(message: Message): void {
     if (this.#timeline.apply(message)) this.#changed();
+    // Who does not watch gets the rest when he comes back to it.
+    if (this.#timeline.size > mostLoaded && !this.#loading) this.#timeline.dropNewest(mostLoaded - keptNewest);
     if (message.changedSeq === message.seq) this.#stopsTyping(message.fromId);
   }
 

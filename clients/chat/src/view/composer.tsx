@@ -1,7 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
-import { store, stored } from "../session";
+import { store, stored } from "../storage";
 import { Icon } from "./icon";
 import { bytes, editing, fit, mostBytes, sends } from "./ui";
 
@@ -10,7 +10,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
   const { chat, conversation, disabled } = props;
   const key = `parley.draft/${chat.me}/${conversation.id}`;
   const field = useRef<HTMLTextAreaElement>(null);
-  const [text, setText] = useState(() => stored(sessionStorage, key) ?? "");
+  const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
   const long = text.length > mostBytes / 3 && bytes(text) > mostBytes;
   const valid = text.trim() !== "" && !long && !disabled;
   useLayoutEffect(() => {
@@ -22,7 +22,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
   }, []);
   const change = (next: string) => {
     setText(next);
-    store(sessionStorage, key, next);
+    store("sessionStorage", key, next);
   };
   const send = () => {
     if (valid) {

@@ -27,13 +27,20 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
     scroll.planned();
   });
   // What the user has just written is in sight.
-  const newest = pending.at(-1)?.clientMsgId;
+  const newest = pending.at(-1)?.place ?? -1;
   const written = useRef(newest);
   useLayoutEffect(() => {
-    if (newest !== undefined && newest !== written.current) scroll.toBottom();
-    written.current = newest;
+    if (newest > written.current) scroll.toBottom();
+    written.current = Math.max(newest, written.current);
   }, [newest, scroll]);
   useWatching(chat, scroll, view.loaded);
+  // At once: a smooth way there would be cut short where rows that come into sight are not as high as they seemed.
+  const onKeyDown = (event: KeyboardEvent) => {
+    const go = event.target === box.current && { Home: () => scroll.toTop(), End: () => scroll.toBottom() }[event.key];
+    if (!go) return;
+    event.preventDefault();
+    go();
+  };
 
   return (
     <div class="log-frame">
@@ -48,6 +55,7 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
         aria-label={`Messages of ${conversation.id}`}
         aria-live={scroll.bottom ? "polite" : "off"}
         aria-busy={view.loading !== null}
+        onKeyDown={onKeyDown}
         // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by the keyboard
         tabIndex={0}
       >

@@ -104,6 +104,11 @@ export class Scroll {
     this.#changed();
   }
 
+  /** Goes to the first message that is loaded; those before it are then loaded too. */
+  toTop(): void {
+    if (this.#box) this.#box.scrollTop = -this.#box.scrollHeight;
+  }
+
   /** Brings an element, if it lies above what is seen, to the top of it. */
   toElement(element: Element | null): void {
     if (!this.#box || !element) return;

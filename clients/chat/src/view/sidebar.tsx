@@ -3,12 +3,11 @@ import { useMemo } from "preact/hooks";
 import type { ChannelView } from "../model/channels";
 import type { Chat } from "../model/chat";
 import { go } from "../session";
+import { channelPattern } from "../token";
 import { ConnectionState } from "./connection";
 import { briefly, hue, initials } from "./format";
 import { Icon } from "./icon";
 import { ThemeButton } from "./theme";
-
-const channelPattern = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** The list of channels, with a field that finds one or opens another. */
 export function Sidebar({ chat }: { chat: Chat }) {

@@ -1,5 +1,5 @@
 import { effect, signal } from "@preact/signals";
-import { store, stored } from "../session";
+import { store, stored } from "../storage";
 import { Icon } from "./icon";
 
 type Theme = "light" | "dark";
@@ -11,7 +11,7 @@ const chosen = signal<Theme | null>(null);
 
 /** Shows the look that the user chose, else the one that his system asks for, from now on. */
 export function followTheme(): void {
-  const kept = stored(localStorage, key);
+  const kept = stored("localStorage", key);
   if (kept === "light" || kept === "dark") chosen.value = kept;
   preference.addEventListener("change", () => {
     preferred.value = preference.matches ? "dark" : "light";
@@ -26,7 +26,7 @@ export function ThemeButton() {
   const other = (chosen.value ?? preferred.value) === "dark" ? "light" : "dark";
   const toggle = () => {
     chosen.value = other;
-    store(localStorage, key, other);
+    store("localStorage", key, other);
   };
   return (
     <button

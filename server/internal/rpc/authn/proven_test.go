@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"crypto/sha256"
 	"strconv"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 )
 
 // A token is proved once and believed for ten seconds, but never beyond its end or while the clock goes back.
@@ -74,20 +76,19 @@ func TestProvenBounded(t *testing.T) {
 	if n := len(v.proven.tokens); n != 0 {
 		t.Errorf("remembers %d tokens that do not hold", n)
 	}
+	var c proven
 	for i := range maxProven + 10 {
-		token := sign(t, jwt.SigningMethodHS256, secret, with("sub", "user"+strconv.Itoa(i)), nil)
-		if _, err := v.Verify(t.Context(), token); err != nil {
-			t.Fatal(err)
-		}
+		c.put(sha256.Sum256([]byte(strconv.Itoa(i))), &ident.Principal{}, time.Now())
 	}
-	if n := len(v.proven.tokens); n == 0 || n > maxProven {
+	if n := len(c.tokens); n == 0 || n > maxProven {
 		t.Errorf("remembers %d tokens", n)
 	}
 }
 
 // BenchmarkVerify compares a token that is known with one that must be proved.
 func BenchmarkVerify(b *testing.B) {
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claimsThatHold()).SignedString(secret)
+	claims := with("exp", time.Now().AddDate(1000, 0, 0).Unix())
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func BenchmarkVerify(b *testing.B) {
 				if _, err := v.Verify(b.Context(), token); err != nil {
 					b.Fatal(err)
 				}
-				now = now.Add(step % time.Hour)
+				now = now.Add(step)
 			}
 		})
 	}

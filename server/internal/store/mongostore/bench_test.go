@@ -135,3 +135,20 @@ func BenchmarkThreeNodes(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEntries reads the newest 150 entries of a channel, as the cache's builder and a long page do.
+func BenchmarkEntries(b *testing.B) {
+	s, _ := openFresh(b)
+	name := channelsOf(0, 1)[0]
+	batch := sends(name, 1, 150)
+	if n, err := s.Insert(b.Context(), 0, batch); err != nil {
+		b.Fatalf("insert: %d, %v", n, err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		entries, err := s.Entries(b.Context(), name, message.Range{Desc: true, Limit: 150})
+		if err != nil || len(entries) != len(batch) {
+			b.Fatalf("%d entries, %v", len(entries), err)
+		}
+	}
+}

@@ -167,18 +167,12 @@ func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts 
 ) ([]message.Entry, error) {
 	var entries []message.Entry
 	err := s.read(ctx, func(ctx context.Context) error {
-		var docs []document
 		cursor, err := s.of(channelID).Find(ctx, filter, opts)
 		if err != nil {
 			return err
 		}
-		if err := cursor.All(ctx, &docs); err != nil {
-			return err
-		}
-		for i := range docs {
-			entries = append(entries, docs[i].entry())
-		}
-		return nil
+		entries, err = take(ctx, cursor, 0)
+		return err
 	})
 	return entries, err
 }
@@ -216,14 +210,15 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 	return entries, nil
 }
 
-// take reads a cursor up to its end, or up to the entry with which the contents pass maxBytes, and closes it.
+// take reads a cursor up to its end, or up to the entry with which the contents pass maxBytes, and closes it. 0 is no
+// bound. The cursor's own Decode and All take a buffer of 4 KiB for each document.
 func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.Entry, err error) {
 	defer func() { err = errors.Join(err, cursor.Close(ctx)) }()
 	var entries []message.Entry
 	sum := 0
 	for cursor.Next(ctx) {
 		var d document
-		if err := cursor.Decode(&d); err != nil {
+		if err := bson.Unmarshal(cursor.Current, &d); err != nil {
 			return nil, err
 		}
 		entries = append(entries, d.entry())

@@ -100,7 +100,7 @@ func (f *feed) follow(ctx context.Context, limit int) ([]message.Entry, error) {
 			return entries, f.quiet()
 		}
 		var e streamEvent
-		if err := f.stream.Decode(&e); err != nil {
+		if err := bson.Unmarshal(f.stream.Current, &e); err != nil { // see take
 			return entries, fmt.Errorf("decode change event: %w", err)
 		}
 		if e.Operation == "invalidate" {

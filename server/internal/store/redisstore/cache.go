@@ -70,7 +70,8 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	decoded, err := otter.New(&otter.Options[string, message.Cached]{
 		MaximumWeight: decodedBytes,
 		Weigher:       func(value string, _ message.Cached) uint32 { return uint32(len(value)) }, //nolint:gosec // far below
-		Executor:      func(fn func()) { fn() }, // its upkeep is short, and there is no moment at which to stop it
+		// Its upkeep is short, and there is no moment at which to stop a goroutine of its own.
+		Executor: func(fn func()) { fn() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the cache's memory: %w", err)

@@ -186,3 +186,21 @@ func TestSetIsAlwaysDense(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesOfEqualValues reads values that two channels have in common: each entry is of the channel that was asked for.
+func TestPagesOfEqualValues(t *testing.T) {
+	t.Parallel()
+	b := setup(t, CacheConfig{})
+	for _, channelID := range []string{room, "another", room} {
+		replace(t, b.cache, channelID, entries(1, 3))
+		page, err := b.cache.Page(t.Context(), channelID, message.Range{Limit: 3})
+		if err != nil || len(page.Entries) != 3 {
+			t.Fatalf("%s: %d entries, %v", channelID, len(page.Entries), err)
+		}
+		for _, e := range page.Entries {
+			if e.Message.ChannelID != channelID {
+				t.Errorf("a page of %s holds an entry of %s", channelID, e.Message.ChannelID)
+			}
+		}
+	}
+}

@@ -2,10 +2,10 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
 /**
- * Proxy is the network between a browser and a server: it carries TCP connections, and can be cut and stalled. Close it when
+ * Network is what lies between a browser and a server: it carries TCP connections, and can be cut and stalled. Close it when
  * done.
  */
-export class Proxy {
+export class Network {
   /** Where it listens. Set by start. */
   port = 0;
   readonly #target: number;

@@ -1,0 +1,185 @@
+import { describe, expect, it } from "vitest";
+import { parseAddresses } from "../src/address.js";
+import { Endpoints, type Rpc } from "../src/endpoint.js";
+import { Code, fromStart, ParleyError } from "../src/index.js";
+import { Fake, failure } from "./fake.js";
+import { eventually, newClient, nextEvent, States, subscribe, wantEntries } from "./helper.js";
+
+/** Fleet makes endpoints with a clock that the test moves. */
+class Fleet {
+  at = 1_000_000;
+  readonly endpoints: Endpoints;
+
+  constructor(n: number, random: () => number = Math.random) {
+    const addrs = Array.from({ length: n }, (_, i) => `node-${i}`);
+    this.endpoints = new Endpoints(
+      addrs,
+      () => ({}) as Rpc,
+      random,
+      () => this.at,
+    );
+  }
+
+  get node() {
+    return this.endpoints.pick();
+  }
+}
+
+const never = new AbortController().signal;
+
+describe("endpoints", () => {
+  it("are evenly used, and those of one that fails spread over the others", () => {
+    const first = new Map<string, number>();
+    const then = new Map<string, number>();
+    for (let i = 0; i < 3_000; i++) {
+      const { endpoints } = new Fleet(3);
+      const node = endpoints.pick();
+      first.set(node.addr, (first.get(node.addr) ?? 0) + 1);
+      endpoints.fail(node);
+      const path = `${node.addr} ${endpoints.pick().addr}`;
+      then.set(path, (then.get(path) ?? 0) + 1);
+    }
+    expect([...first.values()].every((n) => n > 800 && n < 1_200)).toBe(true);
+    expect(then.size).toBe(6);
+    expect([...then.values()].every((n) => n > 350 && n < 650)).toBe(true);
+  });
+
+  it("stick to a node until it fails, and do not go back by themselves", () => {
+    const fleet = new Fleet(3);
+    const first = fleet.node;
+    expect(Array.from({ length: 10 }, () => fleet.node)).toEqual(Array(10).fill(first));
+    fleet.endpoints.fail(first);
+    const second = fleet.node;
+    expect(second).not.toBe(first);
+    fleet.at += 60_000;
+    expect(fleet.node).toBe(second);
+  });
+
+  it("avoid a node for longer each time that it fails when tried", () => {
+    const fleet = new Fleet(1);
+    const node = fleet.node;
+    for (const ms of [5_000, 10_000, 20_000, 30_000, 30_000]) {
+      fleet.endpoints.fail(node);
+      fleet.endpoints.fail(node); // While it is avoided, failures do not add up.
+      expect(node.avoided - fleet.at).toBe(ms);
+      fleet.at = node.avoided;
+    }
+    const began = fleet.at;
+    fleet.endpoints.fail(node);
+    fleet.endpoints.work(node, began); // It began before the failure, and proves nothing.
+    expect(node.avoided).toBeGreaterThan(fleet.at);
+    fleet.endpoints.work(node, began + 1);
+    expect(node).toMatchObject({ failures: 0, avoided: Number.NEGATIVE_INFINITY });
+  });
+
+  it("go to the one whose failure is the longest ago where all failed", () => {
+    const fleet = new Fleet(3);
+    const order = [0, 1, 2].map(() => {
+      const node = fleet.node;
+      fleet.endpoints.fail(node);
+      fleet.at += 10;
+      return node;
+    });
+    expect(fleet.node).toBe(order[0]);
+    expect(fleet.endpoints.elsewhere(order[2] as never)).toBe(false);
+    fleet.endpoints.fail(fleet.node);
+    fleet.at += 10;
+    expect(fleet.node).toBe(order[1]);
+  });
+
+  it("judge by the outcome", () => {
+    const timedOut = AbortSignal.abort(new DOMException("", "TimeoutError"));
+    const error = (code: Code, init = {}) => new ParleyError({ code, retryable: true, ...init });
+    const cases: [string, AbortSignal, number, ParleyError | undefined, boolean][] = [
+      ["an answer", never, 10, undefined, false],
+      ["unavailable", never, 10, error(Code.Unavailable), true],
+      ["internal", never, 10, error(Code.Internal), true],
+      ["no sound answer", never, 10, error(Code.Unknown, { unanswered: true }), true],
+      ["over the limit", never, 10, error(Code.ResourceExhausted, { reason: "RATE_LIMITED" }), false],
+      ["a final unavailable", never, 10, error(Code.Unavailable, { retryable: false }), false],
+      ["a deadline", never, 5_000, error(Code.DeadlineExceeded), true],
+      ["a short deadline", never, 900, error(Code.DeadlineExceeded), false],
+      ["a cancelled call", AbortSignal.abort(), 9_000, error(Code.Unavailable), false],
+      ["its caller's deadline", timedOut, 2_000, error(Code.Canceled), true],
+      ["its caller's short deadline", timedOut, 500, error(Code.Canceled), false],
+    ];
+    for (const [name, signal, took, err, fails] of cases) {
+      const fleet = new Fleet(2);
+      const node = fleet.node;
+      const began = fleet.at;
+      fleet.at += took;
+      fleet.endpoints.judge(signal, node, began, 5_000, err);
+      expect(fleet.node !== node, name).toBe(fails);
+    }
+  });
+
+  it("are parsed from addresses", () => {
+    expect(parseAddresses("a:8080, http://b:8080/ ,a:8080,http://c/x/")).toEqual([
+      "http://a:8080",
+      "http://b:8080",
+      "http://c/x",
+    ]);
+    expect(parseAddresses(["https://a", "https://b:1"])).toEqual(["https://a", "https://b:1"]);
+    for (const bad of [
+      "",
+      "a,",
+      "ftp://host",
+      "http://",
+      "http://host?x=1",
+      "http://user@host",
+      "http://ho st",
+      "http://a,https://b",
+      [],
+    ]) {
+      expect(() => parseAddresses(bad), String(bad)).toThrow(TypeError);
+    }
+  });
+});
+
+describe("a client of a fleet", () => {
+  // A wait would be longer than a test.
+  const patient = { backoff: { base: 1e6, max: 1e6 } };
+
+  it("takes calls elsewhere at once, with the same id", async () => {
+    const [a, b] = [new Fake(), new Fake()];
+    const client = newClient([a, b], patient);
+    await client.send("room", "one");
+    const [first, other] = a.requests.length > 0 ? [a, b] : [b, a];
+    first.faults(9, "SendMessage", { drop: true });
+    const { clientMsgId } = await client.send("room", "two");
+    expect(first.of("SendMessage").at(-1)).toMatchObject({ clientMsgId });
+    expect(other.of("SendMessage")).toMatchObject([{ clientMsgId }]);
+    await client.send("room", "three");
+    expect(other.of("SendMessage").length).toBe(2);
+  });
+
+  it("takes streams elsewhere at once, and keeps their places", async () => {
+    const servers = [new Fake(), new Fake()];
+    for (const server of servers) {
+      server.post("room", 3);
+    }
+    const states = new States();
+    const sub = subscribe(newClient(servers, patient), fromStart("room"), states);
+    await wantEntries(sub, "room", 1, 3);
+    const first = servers.find((s) => s.streams.size > 0) as Fake;
+    const other = servers.find((s) => s !== first) as Fake;
+    other.post("room", 2);
+    first.down = true;
+    first.endStreams(failure(Code.Unavailable, 106));
+    await wantEntries(sub, "room", 4, 5);
+    expect(states.waits.map((c) => c.wait)).toEqual([0]);
+    expect(states.all.at(-1)?.addr).toBe(`http://node-${servers.indexOf(other)}`);
+    // A change goes where the client is now.
+    await sub.add(fromStart("more"));
+    expect(other.of("UpdateSubscription").length).toBe(1);
+  });
+
+  it("stays where a stream was slow", async () => {
+    const servers = [new Fake(), new Fake()];
+    const sub = subscribe(newClient(servers), fromStart("room"));
+    await nextEvent(sub, "channel_state");
+    const first = servers.find((s) => s.streams.size > 0) as Fake;
+    first.endStreams(failure(Code.ResourceExhausted, 104));
+    await eventually(() => first.of("Subscribe").length === 2);
+  });
+});

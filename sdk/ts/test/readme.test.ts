@@ -1,0 +1,40 @@
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { expect, it } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+/** The names that the README takes for granted. */
+const granted = `
+declare const client: Client;
+declare const token: string;
+declare const address: string;
+declare const msgId: string;
+declare let stored: Position;
+`;
+
+it("the README's code compiles", async () => {
+  const readme = await readFile(`${root}/README.md`, "utf8");
+  const blocks = [...readme.matchAll(/```ts\n(.*?)```/gs)].map((m) => m[1] ?? "");
+  expect(blocks.length).toBe(4);
+  const body = blocks.map((code, n) => {
+    const lines = code.split("\n").filter((line) => !line.startsWith("import "));
+    return `export async function example${n}() {\n${lines.join("\n")}\n}`;
+  });
+  // Beside the sources, so that imports are found.
+  const dir = await mkdtemp(`${root}/test/readme-`);
+  try {
+    const imports = `import { after, Client, live, ParleyError, type Position } from "../../src/index.js";\n`;
+    await writeFile(`${dir}/readme.ts`, imports + granted + body.join("\n"));
+    const compilerOptions = { noUnusedLocals: false };
+    const config = { extends: "../../tsconfig.json", compilerOptions, include: ["."] };
+    await writeFile(`${dir}/tsconfig.json`, JSON.stringify(config));
+    const tsc = fileURLToPath(import.meta.resolve("typescript/package.json")).replace("package.json", "bin/tsc");
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, "-p", dir]).catch((err) => err);
+    expect(stdout).toBe("");
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});

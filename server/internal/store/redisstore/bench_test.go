@@ -1,0 +1,32 @@
+package redisstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/parleyhq/parley/server/internal/message"
+)
+
+// BenchmarkPage reads the newest fifty entries of a set: of values that were seen before, and of ones that were not.
+func BenchmarkPage(b *testing.B) {
+	bundle := setup(b, CacheConfig{})
+	all := entries(1, 150)
+	for i := range all {
+		all[i].Message.Content = strings.Repeat("x", 128)
+	}
+	bundle.replace(b, all)
+	for name, forget := range map[string]bool{"known": false, "new": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if forget {
+					bundle.cache.decoded.InvalidateAll()
+				}
+				page, err := bundle.cache.Page(b.Context(), room, message.Range{Desc: true, Limit: 50})
+				if err != nil || len(page.Entries) != 50 {
+					b.Fatal(len(page.Entries), err)
+				}
+			}
+		})
+	}
+}
