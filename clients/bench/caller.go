@@ -85,8 +85,30 @@ type worked struct {
 	rate, cpu float64
 }
 
+// settle waits until the target has done what an earlier load left it to do: events of acknowledged messages are published
+// and cached afterwards. It gives up after a while, for a server that others use is never quiet.
+func settle(ctx context.Context, t *Target) error {
+	const look, quiet, most = 250 * time.Millisecond, 25 * time.Millisecond, 20 * time.Second
+	last, err := t.Usage(ctx)
+	for began := time.Now(); err == nil && time.Since(began) < most; {
+		pause(ctx, look)
+		now, failure := t.Usage(ctx)
+		if failure != nil {
+			return errors.Join(context.Cause(ctx), failure)
+		}
+		if now.CPU-last.CPU <= quiet*time.Duration(len(t.Ops)) {
+			break
+		}
+		last = now
+	}
+	return err
+}
+
 // run has all callers call for a time, and tells what was answered in it. The first call that fails ends it.
 func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (worked, error) {
+	if err := settle(ctx, t); err != nil {
+		return worked{}, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var done sync.WaitGroup
@@ -106,7 +128,7 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 				}
 			}()
 			if err := w.keepCalling(ctx, c, i, &units); err != nil {
-				cancel(err)
+				cancel(err) // does nothing once ctx has ended
 			}
 		})
 	}
@@ -132,6 +154,7 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 	return worked{rate: n / took.Seconds(), cpu: float64((after.CPU - before.CPU).Microseconds()) / n}, nil
 }
 
+// keepCalling calls until ctx ends, which may be an error or none, or until a call fails.
 func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *atomic.Int64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		request, err := proto.Marshal(w.request(number, n))
@@ -139,10 +162,7 @@ func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *at
 			return err
 		}
 		body, err := c.call(request)
-		if err != nil {
-			if ctx.Err() != nil {
-				break // by which the connection was closed
-			}
+		if err != nil { // be it that ctx has ended, by which the connection is closed
 			return fmt.Errorf("%s: %w", w.procedure[strings.LastIndexByte(w.procedure, '/')+1:], err)
 		}
 		worth := 1

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // buildParleyd builds the server once for all tests.
 var buildParleyd = sync.OnceValues(func() (string, error) {
-	return rig.BuildParleyd(context.Background()) //nolint:forbidigo // for all tests, not for the first one
+	return rig.BuildParleyd(context.Background()) // not the first test's context
 })
 
 // tiny are options for runs whose figures mean nothing.

@@ -159,6 +159,9 @@ type mongoRuns struct {
 
 // take runs a load once.
 func (r *mongoRuns) take(ctx context.Context, m *mongod, t *Target, load *work, duration time.Duration) error {
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
 	before, began, err := m.cpu(ctx)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ var dist embed.FS
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
-		panic(err) // "dist" is a valid path, as the embedding above proves
+		panic(err) //nolint:forbidigo // it can't be: "dist" is a valid path, as the embedding above proves
 	}
 	return files
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// atOnce is how many scenarios run at a time: most of them wait most of the time.
-const atOnce = 6
+// slots bound how many scenarios run at a time, of all SDKs together: most of them wait most of the time.
+var slots = make(chan struct{}, 6)
 
 // TestGo plays the scenarios with the Go SDK, under the race detector.
 func TestGo(t *testing.T) {
@@ -50,7 +50,6 @@ func playAll(t *testing.T, agentCommand []string) {
 		t.Fatal(err)
 	}
 	protocols := greet(t, agentCommand)
-	slots := make(chan struct{}, atOnce)
 	for _, s := range scenarios {
 		spoken := protocols[:1]
 		if s.AllProtocols {

@@ -28,7 +28,7 @@ type fault struct {
 	//   skip    it is left out
 	//   twice   it comes twice
 	//   strange it becomes an event of a kind that nobody knows
-	//   end     the stream ends after it, with success and without a reason
+	//   end     the stream ends after it, with Error, or with success and without a reason
 	//   advise  the stream ends after it with the advice to reconnect within Ms
 	Do string `json:"do"`
 	// Of is the procedure, and Node the node; any if empty.

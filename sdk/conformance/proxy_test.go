@@ -266,7 +266,15 @@ func (n *node) edit(resp *http.Response) error {
 		}
 	}}
 	if f, ok := resp.Request.Context().Value(editKey{}).(*fault); ok {
-		resp.Body = newEditedStream(resp.Body, resp.Header.Get("Content-Type"), f)
+		end := endOfStream(resp.Header.Get("Content-Type"))
+		if f.Error.Code != "" {
+			kept := &recorder{nowhere: nowhere{header: make(http.Header)}}
+			if err := n.errors.Write(kept, resp.Request, f.Error.toConnect()); err != nil {
+				return err
+			}
+			end = kept.body.Bytes()
+		}
+		resp.Body = newEditedStream(resp.Body, resp.Header.Get("Content-Type"), f, end)
 	}
 	return nil
 }

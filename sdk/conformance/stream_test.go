@@ -23,9 +23,9 @@ type editedStream struct {
 	body io.ReadCloser
 }
 
-func newEditedStream(body io.ReadCloser, contentType string, f *fault) *editedStream {
+func newEditedStream(body io.ReadCloser, contentType string, f *fault, end []byte) *editedStream {
 	r, w := io.Pipe()
-	go func() { _ = w.CloseWithError(editStream(w, body, contentType, f)) }()
+	go func() { _ = w.CloseWithError(editStream(w, body, contentType, f, end)) }()
 	return &editedStream{PipeReader: r, body: body}
 }
 
@@ -36,7 +36,7 @@ func (e *editedStream) Close() error {
 }
 
 // editStream copies envelopes and changes what the fault wants changed.
-func editStream(out io.Writer, in io.Reader, contentType string, f *fault) error {
+func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end []byte) error {
 	for {
 		var head [5]byte
 		if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -58,34 +58,28 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault) error
 				return err
 			}
 		}
-		if err := writeEnvelope(out, head[0], payload); err != nil {
+		if _, err := out.Write(envelope(head[0], payload)); err != nil {
 			return err
 		}
 		if over {
-			return endStream(out, contentType)
+			if _, err := out.Write(end); err != nil {
+				return err
+			}
+			return io.EOF
 		}
 	}
 }
 
-func writeEnvelope(out io.Writer, flags byte, payload []byte) error {
-	envelope := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload)))
-	_, err := out.Write(append(envelope, payload...))
-	return err
+func envelope(flags byte, payload []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload))), payload...)
 }
 
-// endStream ends a stream with success. gRPC proper does that with trailers, which a body has not.
-func endStream(out io.Writer, contentType string) error {
-	switch {
-	case strings.Contains(contentType, "connect+"):
-		if err := writeEnvelope(out, 0x02, []byte("{}")); err != nil {
-			return err
-		}
-	case strings.Contains(contentType, "grpc-web"):
-		if err := writeEnvelope(out, 0x80, []byte("grpc-status: 0\r\n")); err != nil {
-			return err
-		}
+// endOfStream is how a body ends with success. gRPC proper does that with trailers, which a body has not.
+func endOfStream(contentType string) []byte {
+	if strings.Contains(contentType, "grpc-web") {
+		return envelope(0x80, []byte("grpc-status: 0\r\n"))
 	}
-	return io.EOF
+	return envelope(0x02, []byte("{}"))
 }
 
 // change makes the fault happen to a frame. It reports whether the stream is to end after it.

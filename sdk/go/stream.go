@@ -150,8 +150,8 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 }
 
 // follow makes one stream and takes its frames until it ends.
-func (s *Subscription) follow(ctx context.Context) streamEnd {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *Subscription) follow(life context.Context) streamEnd {
+	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	callCtx, token, err := s.client.authorize(ctx)
 	if err != nil {
@@ -186,7 +186,8 @@ func (s *Subscription) follow(ctx context.Context) streamEnd {
 			s.client.endpoints.work(end.node, tried)
 			s.live(ctx, current, end.node, frame.GetSession())
 		}
-		sound := s.deliver(ctx, frame.GetEvents())
+		// What has arrived is kept though the stream is left meanwhile: the next one begins after it.
+		sound := s.deliver(life, frame.GetEvents())
 		end.lived = time.Since(began)
 		switch {
 		case !sound:

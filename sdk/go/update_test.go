@@ -109,6 +109,24 @@ func TestAddThatMayNotHaveArrived(t *testing.T) {
 	}
 }
 
+// TestStreamThatIsLeftLosesNothing leaves streams while the program is slow and frames wait for it.
+func TestStreamThatIsLeftLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
+	nextEvent(t, sub, parley.EventChannelState)
+	const rounds, each = 10, 60
+	for i := range rounds {
+		post(s, "a", each)
+		s.FaultTimes(1, "UpdateSubscription", parleytest.Fault{Drop: true})
+		if err := sub.Add(testContext(t), parley.Live(fmt.Sprint("other-", i))); err != nil {
+			t.Fatalf("add: %v", err)
+		}
+		wantEntries(t, sub, "a", int64(i*each+1), int64((i+1)*each))
+	}
+	wantQuiet(t, sub)
+}
+
 func TestRefusedAddLeavesTheSubscription(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

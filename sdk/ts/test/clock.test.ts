@@ -115,6 +115,17 @@ describe.sequential("a machine that sleeps", () => {
     expect(page.listeners).toBe(0);
   });
 
+  it("gives up an attempt whose time was over meanwhile", async () => {
+    const server = new Fake();
+    server.faults(1, "SendMessage", { hang: true });
+    const sending = newClient(server).send("room", "hello");
+    await awake(1_000);
+    asleep(3_600_000);
+    await awake(2_000);
+    expect(server.of("SendMessage").length).toBe(2);
+    await sending;
+  });
+
   it("keeps a stream whose frames had arrived meanwhile", async () => {
     let rung = 0;
     const alarm = new Alarm(() => rung++);

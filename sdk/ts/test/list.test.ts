@@ -1,9 +1,9 @@
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
 import { describe, expect, it } from "vitest";
-import { Code, type Message, ParleyError } from "../src/index.js";
+import { after, Code, type Message, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
-import { newClient, rejected } from "./helper.js";
+import { newClient, nextEvent, rejected, subscribe } from "./helper.js";
 
 async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   const list: T[] = [];
@@ -51,6 +51,25 @@ describe("history", () => {
     await seqs(list);
     const told = server.of<pb.ListMessagesRequest>("ListMessages").map((r) => Number(r.minSeq));
     expect(told).toEqual([5, 5, 5]);
+  });
+
+  it("keeps the highest that the client was told, until entries are lost", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    const { msgId } = await client.send("room", "one");
+    for (const content of ["two", "three", "four"]) {
+      await client.send("room", content);
+    }
+    await client.get("room", msgId);
+    const minSeq = async () => {
+      await seqs(client.history("room"));
+      return server.of<pb.ListMessagesRequest>("ListMessages").at(-1)?.minSeq;
+    };
+    expect(await minSeq()).toBe(4n);
+    server.log("room").entries.length = 2;
+    const sub = subscribe(client, after({ channelId: "room", seq: 4, epoch: "epoch-1" }));
+    expect(await nextEvent(sub)).toMatchObject({ kind: "gap", gap: { reason: "AHEAD_OF_LOG" } });
+    expect(await minSeq()).toBe(2n);
   });
 
   it("forgets what a restored log no longer has", async () => {

@@ -25,7 +25,7 @@ type ReaderConfig struct {
 	Patience time.Duration
 	// CacheTimeout bounds a look into the cache: 250 ms. A slow cache is no cache.
 	CacheTimeout time.Duration
-	// CacheLag bounds how long a replay waits for a cache that is behind: 250 ms.
+	// CacheLag bounds how long a replay waits for a cache that is behind: 1 s.
 	CacheLag time.Duration
 	// OnList is told of every page, for metrics; may be nil.
 	OnList func(fromCache bool)
@@ -59,7 +59,7 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 		cfg.CacheTimeout = 250 * time.Millisecond
 	}
 	if cfg.CacheLag == 0 {
-		cfg.CacheLag = 250 * time.Millisecond
+		cfg.CacheLag = time.Second
 	}
 	if cfg.OnList == nil {
 		cfg.OnList = func(bool) {}

@@ -493,60 +493,6 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 	}
 }
 
-// A replay waits for a cache that is only behind; one that stays behind costs the wait once, and then for a while nobody
-// waits for it.
-func TestReplayWaitsForTheCache(t *testing.T) {
-	t.Parallel()
-	b := setupRead(t)
-	b.sends(t, 4)
-	log := b.store.read("c")
-	b.store.mu.Lock()
-	b.store.visible = func(*Entry) bool { return false } // whoever reads the store fails
-	b.store.mu.Unlock()
-	cache := &lateCache{fakeCache: b.cache, asked: make(chan struct{}, 100)}
-	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Second, Patience: time.Millisecond})
-	b.cache.set(testEpoch, log[:3])
-	go func() {
-		<-cache.asked
-		<-cache.asked
-		b.cache.set(testEpoch, log)
-	}()
-	events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20)
-	if err != nil || len(events) != 2 || events[1].Seq != 4 {
-		t.Fatalf("a cache that becomes level: %+v, %v", events, err)
-	}
-
-	b.store.mu.Lock()
-	b.store.visible = nil
-	b.store.mu.Unlock()
-	b.cache.set(testEpoch, log[:3])
-	cache = &lateCache{fakeCache: b.cache, asked: make(chan struct{}, 100)}
-	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Millisecond})
-	for i := range 2 {
-		before := len(cache.asked)
-		events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20)
-		if err != nil || len(events) != 2 {
-			t.Fatalf("a cache that stays behind: %+v, %v", events, err)
-		}
-		if n := len(cache.asked) - before; (n == 1) != (i == 1) {
-			t.Errorf("replay %d looked %d times", i, n)
-		}
-	}
-}
-
-// lateCache tells of every look into it.
-type lateCache struct {
-	*fakeCache
-
-	asked chan struct{}
-}
-
-func (c *lateCache) Page(ctx context.Context, channelID string, r Range) (CachedPage, error) {
-	p, err := c.fakeCache.Page(ctx, channelID, r)
-	c.asked <- struct{}{}
-	return p, err
-}
-
 // A cached change whose message is not cached is told with the message that it made, or not at all.
 func TestReplayWaitsForTheStoreToShowACachedChange(t *testing.T) {
 	t.Parallel()

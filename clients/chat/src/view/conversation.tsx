@@ -93,7 +93,7 @@ function Banner({ chat }: { chat: Chat }) {
     );
   }
   if (state === "waiting") {
-    return <div class="strip warn">You are offline. What you write is kept, and sent when the server is back.</div>;
+    return <div class="strip warn">Not connected. What you write is kept, and sent when the connection is back.</div>;
   }
   return null;
 }

@@ -75,7 +75,6 @@ export class Scroll {
       const moved = row.getBoundingClientRect().top - top;
       if (Math.abs(moved) >= 1) this.#box.scrollTop += moved;
     }
-    this.#anchor = null;
     this.settle();
   }
 
@@ -145,7 +144,10 @@ export class Scroll {
     const below = (e: Element) => e.getBoundingClientRect().bottom > edge;
     const chunk = [...box.querySelectorAll("[data-chunk]")].find(below);
     const row = chunk && [...chunk.querySelectorAll("[data-seq]")].find(below);
-    return row ? { row, top: row.getBoundingClientRect().top } : null;
+    if (!row) return null;
+    const top = row.getBoundingClientRect().top;
+    // What is left of a pixel after putting a row back must not add up.
+    return this.#anchor?.row === row && Math.abs(this.#anchor.top - top) < 1 ? this.#anchor : { row, top };
   }
 
   #resized(): void {

@@ -1,0 +1,49 @@
+import { describe, expect, it } from "vitest";
+import { Waits } from "../src/backoff.js";
+import { Caller } from "../src/caller.js";
+import { Endpoints, type Rpc } from "../src/endpoint.js";
+import { Code, ParleyError } from "../src/index.js";
+import { Pacer, type StreamEnd } from "../src/pacer.js";
+import { Heads } from "../src/position.js";
+import { Tokens } from "../src/token.js";
+
+/** pacer draws the middle of each bound, the first of which is 100 ms. */
+function pacer(): Pacer {
+  const endpoints = new Endpoints(["a", "b"], () => ({}) as Rpc, Math.random);
+  const waits = new Waits({ base: 100, max: 1_000 }, () => 0.5);
+  return new Pacer(new Caller(endpoints, new Tokens(undefined, ""), waits, new Heads(), 5_000, () => {}));
+}
+
+function end(changes: Partial<StreamEnd>): StreamEnd {
+  const error = new ParleyError({ code: Code.Unavailable, retryable: true });
+  return { error, token: "", lived: 0, moved: false, ...changes };
+}
+
+describe("between two streams", () => {
+  it("waits get longer, until a stream was stable", () => {
+    const p = pacer();
+    const own = (changes: Partial<StreamEnd>) => p.next(end(changes))?.own;
+    expect([own({}), own({}), own({ lived: 9_000 }), own({})]).toEqual([50, 100, 200, 400]);
+    expect([own({ lived: 10_000 }), own({})]).toEqual([50, 100]);
+    expect(p.next(end({ error: new ParleyError({ reason: "NOT_SENDER" }) }))).toBeUndefined();
+  });
+
+  it("only the first failure in a row goes elsewhere at once", () => {
+    const p = pacer();
+    const own = (changes: Partial<StreamEnd>) => p.next(end({ moved: true, ...changes }))?.own;
+    expect([own({}), own({}), own({ lived: 500 })]).toEqual([0, 100, 200]);
+    // It lived for 1 s, and the next one goes to another node.
+    expect([own({ lived: 1_000 }), own({})]).toEqual([0, 100]);
+  });
+
+  it("the server's advice is kept, and more is added where it would make us spin", () => {
+    const p = pacer();
+    const next = (changes: Partial<StreamEnd>) => p.next(end({ error: undefined, advice: 1_000, ...changes }));
+    expect(next({ lived: 1_000 })).toEqual({ told: 500, own: 0 });
+    expect(next({ lived: 1_000, moved: true })).toEqual({ told: 500, own: 0 });
+    expect([next({}), next({})]).toEqual([
+      { told: 500, own: 50 },
+      { told: 500, own: 100 },
+    ]);
+  });
+});
