@@ -70,7 +70,7 @@ test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"
 	npx playwright test -c clients/chat/e2e $(ARGS)
 
 .PHONY: test-deps
-test-deps: ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
+test-deps: node-deps ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
 	@hack/test-deps.sh
 
 .PHONY: node-deps
@@ -78,7 +78,7 @@ node-deps: # npm's packages, and the TypeScript SDK built
 	@hack/node-deps.sh
 
 .PHONY: quick
-quick: ## Run the short tests, for use while working
+quick: node-deps ## Run the short tests, for use while working
 	$(GO) test -short -timeout=5m $(TESTFLAGS) $(PKG)
 
 .PHONY: bench

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Sets up what `make test` needs beside Go and Node: a C compiler for the race detector, redis-server, mongod and
-# Chromium, and by hack/node-deps.sh the packages of the TypeScript code. What is there is left alone, so a second run
-# needs no network. What is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and
-# says what to install. CHROMIUM may name a browser that is elsewhere than on the PATH.
+# Sets up what `make test` needs beside Go, Node and what hack/node-deps.sh sets up, which make runs first: a C compiler for
+# the race detector, redis-server, mongod and Chromium. What is there is left alone, so a second run needs no network. What
+# is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and says what to install.
+# CHROMIUM may name a browser that is elsewhere than on the PATH.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -36,4 +36,3 @@ if [ -n "$missing" ]; then
 fi
 
 hack/fetch-mongod.sh
-hack/node-deps.sh

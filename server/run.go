@@ -22,6 +22,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	serving, running := errgroup.WithContext(ctx)
 	serving.Go(func() error { return served(s.serveAPI()) })
+	if s.besideLn != nil {
+		serving.Go(func() error { return served(s.api.Serve(s.besideLn)) })
+	}
 	serving.Go(func() error { return served(s.ops.Serve(s.opsLn)) })
 	var broken error
 	select {
@@ -43,7 +46,7 @@ func (s *Server) Run(ctx context.Context) error {
 var errStoreFailed = errors.New("the message store failed for good; see the log")
 
 func (s *Server) serveAPI() error {
-	if s.api.TLSConfig != nil {
+	if s.cfg.TLS.Cert != "" {
 		return s.api.ServeTLS(s.apiLn, "", "")
 	}
 	return s.api.Serve(s.apiLn)

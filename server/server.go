@@ -75,6 +75,8 @@ type Server struct {
 	ops     *http.Server
 	apiLn   net.Listener
 	opsLn   net.Listener
+	// besideLn is the API on [::1], beside an apiLn on 127.0.0.1 in dev; nil if there is none.
+	besideLn net.Listener
 	// draining makes the server unready.
 	draining atomic.Bool
 	devToken string
@@ -145,14 +147,17 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	}))
 }
 
-// devAuth makes the data directory's secret the key for tokens.
+// devAuth makes the data directory's secret the key for tokens, unless one is configured.
 func (s *Server) devAuth() error {
-	secret, err := devSecret(s.cfg.DataDir)
-	if err != nil {
-		return err
+	if s.cfg.Auth.HS256Secret == "" {
+		secret, err := devSecret(s.cfg.DataDir)
+		if err != nil {
+			return err
+		}
+		s.cfg.Auth.HS256Secret = config.Secret(secret)
 	}
-	s.cfg.Auth.HS256Secret = config.Secret(secret)
-	s.devToken, err = devToken(secret)
+	var err error
+	s.devToken, err = devToken([]byte(s.cfg.Auth.HS256Secret.Reveal()))
 	return err
 }
 
@@ -275,8 +280,13 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}
+	// The page's policy depends on where the API listens.
+	ours, err := s.listenAPI(ctx)
+	if err != nil {
+		return err
+	}
 	if s.cfg.HTTP.Page {
-		if deps.Page, err = s.page(); err != nil {
+		if deps.Page, err = newPage(ours); err != nil {
 			return err
 		}
 	}
@@ -288,11 +298,11 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	return nil
 }
 
-// page gives the chat page. In dev without TLS it may also call this machine by other names: see
+// newPage gives the chat page. Where the names below localhost are ours, it may call them too: see
 // clients/chat/src/endpoint.ts.
-func (s *Server) page() (http.Handler, error) {
+func newPage(ours bool) (http.Handler, error) {
 	var connect []string
-	if s.dev && s.cfg.TLS.Cert == "" {
+	if ours {
 		connect = []string{"http://*.localhost:*"}
 	}
 	return page.New(page.Config{Files: chat.Files(), Connect: connect})
@@ -342,10 +352,6 @@ const (
 func (s *Server) listen(ctx context.Context, ops http.Handler) error {
 	var lc net.ListenConfig
 	var err error
-	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	s.done.push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
 	if s.opsLn, err = lc.Listen(ctx, "tcp", s.cfg.OpsListen); err != nil {
 		return fmt.Errorf("ops_listen: %w", err)
 	}

@@ -19,7 +19,7 @@ func fake(_ context.Context, env *bench.Env) ([]bench.Figure, error) {
 		WithFloor("the bare thing", []float64{12, 11, 250}, []float64{4, 2, 100})
 	f.Notes = []string{"nothing was measured"}
 	return []bench.Figure{
-		f.WithBar("3 times at most", "2 times", f.Ratio.Median <= 3),
+		f.WithRatioBar("3 times at most", "2 times", func(ratio float64) bool { return ratio <= 3 }),
 		{ID: "F0", Name: "things", Unit: "1/s", Value: bench.Summarize([]float64{1234567}), Setup: env.Setup(map[string]string{
 			"cores": "", "server": "", "rounds": "", "payload": "",
 		})},

@@ -77,12 +77,15 @@ type work struct {
 	answered func(body []byte) (int, error)
 	// warm is how long nothing is counted: 500 ms if 0.
 	warm time.Duration
+	// store gives the CPU time that the target's store has used so far; nil if nobody wants to know.
+	store func(ctx context.Context) (time.Duration, error)
 }
 
 // worked is what a load came to.
 type worked struct {
-	// rate is units a second, and cpu the target's CPU time per unit, in microseconds.
-	rate, cpu float64
+	// rate is units a second, and cpu the target's CPU time per unit, in microseconds; store is the store's, 0 if that was
+	// not asked for.
+	rate, cpu, store float64
 }
 
 // settle waits until the target has done what an earlier load left it to do: events of acknowledged messages are published
@@ -141,17 +144,32 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 	if err != nil {
 		return worked{}, errors.Join(context.Cause(ctx), err)
 	}
+	storeBefore, err := w.storeCPU(ctx)
+	if err != nil {
+		return worked{}, errors.Join(context.Cause(ctx), err)
+	}
 	began, first := time.Now(), units.Load()
 	pause(ctx, duration)
 	n, took := float64(units.Load()-first), time.Since(began)
-	after, err := t.Usage(ctx)
-	if err := errors.Join(context.Cause(ctx), err); err != nil {
+	storeAfter, err1 := w.storeCPU(ctx)
+	after, err2 := t.Usage(ctx)
+	if err := errors.Join(context.Cause(ctx), err1, err2); err != nil {
 		return worked{}, err
 	}
 	if n == 0 {
 		return worked{}, fmt.Errorf("no call of %s was answered within %s", w.procedure, took.Round(time.Millisecond))
 	}
-	return worked{rate: n / took.Seconds(), cpu: float64((after.CPU - before.CPU).Microseconds()) / n}, nil
+	return worked{
+		rate: n / took.Seconds(), cpu: float64((after.CPU - before.CPU).Microseconds()) / n,
+		store: float64((storeAfter - storeBefore).Microseconds()) / n,
+	}, nil
+}
+
+func (w *work) storeCPU(ctx context.Context) (time.Duration, error) {
+	if w.store == nil {
+		return 0, nil
+	}
+	return w.store(ctx)
 }
 
 // keepCalling calls until ctx ends, which may be an error or none, or until a call fails.

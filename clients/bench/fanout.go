@@ -30,7 +30,8 @@ const (
 type fanoutRun struct {
 	// perDelivery is the server's CPU time per delivered message, in microseconds, rate the deliveries per second.
 	perDelivery, rate float64
-	// p50 and p99 are from the moment at which a message was to be sent until a subscriber had it, in milliseconds.
+	// p50 and p99 are from the moment at which a message was to be sent until a subscriber had it, in milliseconds. Only a
+	// paced run has them.
 	p50, p99 float64
 }
 
@@ -100,7 +101,11 @@ func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) 
 	run := fanoutRun{
 		perDelivery: float64((after.CPU - before.CPU).Microseconds()) / float64(n), rate: float64(n) / took.Seconds(),
 	}
-	if all := crowd.latencies(); len(all) > 0 {
+	if load.rate > 0 {
+		all := crowd.latencies()
+		if len(all) == 0 {
+			return fanoutRun{}, errors.New("no message arrived that says when it was to be sent: there is no latency")
+		}
 		run.p50, run.p99 = float64(quantile(all, 0.5))/1000, float64(quantile(all, 0.99))/1000
 	}
 	return run, nil
@@ -230,15 +235,15 @@ func saturatedAndPaced(ctx context.Context, env *Env, target, floor *Target) ([]
 	f1 := Figure{
 		ID: "F1", Name: "fan-out, saturated: server CPU per delivery", Unit: "us", Setup: saturated,
 	}.WithFloor(bareName, each(runs[0], fanoutRun.cost), each(floors[0], fanoutRun.cost))
-	f1 = f1.WithBar("1/4 of the rival's at most, for which the floor stands here", "1/8", f1.Ratio.Median <= 0.25)
+	f1 = f1.WithRatioBar("1/4 of the rival's at most, for which the floor stands here", "1/8", atMost(0.25))
 	f2 := Figure{
 		ID: "F2", Name: "fan-out, paced: server CPU per delivery", Unit: "us", Setup: paced,
 	}.WithFloor(bareName, each(runs[1], fanoutRun.cost), each(floors[1], fanoutRun.cost))
-	f2 = f2.WithBar("the rival's at most, for which the floor stands here", "1/2", f2.Ratio.Median <= 1)
+	f2 = f2.WithRatioBar("the rival's at most, for which the floor stands here", "1/2", atMost(1))
 	p99 := Figure{
 		ID: "F2", Name: "fan-out, paced: from send to receive, p99", Unit: "ms", Setup: paced,
 	}.WithFloor(bareName, each(runs[1], fanoutRun.tail), each(floors[1], fanoutRun.tail))
-	p99 = p99.WithBar("the rival's at most, for which the floor stands here", "1/2", p99.Ratio.Median <= 1)
+	p99 = p99.WithRatioBar("the rival's at most, for which the floor stands here", "1/2", atMost(1))
 	return []Figure{
 		f1,
 		Figure{ID: "F1", Name: "fan-out, saturated: deliveries", Unit: "1/s", Setup: saturated}.

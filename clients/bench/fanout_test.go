@@ -64,8 +64,18 @@ func TestReconnect(t *testing.T) {
 	if diff := cmp.Diff([]string{"F14"}, ids(figures)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
-	if f := figures[0]; f.Value.Median <= 0 || f.Value.Median > 60 {
+	f := figures[0]
+	if f.Value.Median <= 0 || f.Value.Median > 60 {
 		t.Errorf("back after %v s", f.Value)
+	}
+	var entries, heads int
+	note := f.Notes[2]
+	_, counts, _ := strings.Cut(note, "over all rounds: ")
+	if _, err := fmt.Sscanf(counts, "%d of entries, %d of where a log ends; not counted:", &entries, &heads); err != nil {
+		t.Fatalf("%q: %v", note, err)
+	}
+	if f.BarMet == nil || *f.BarMet && entries+heads > 0 {
+		t.Errorf("no read of the store is said to be met: %v, with %s", f.BarMet, note)
 	}
 }
 
@@ -122,20 +132,9 @@ func TestFanoutIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mux := http.NewServeMux()
-			mux.Handle(parleyv1connect.NewMessageServiceHandler(&crooked{events: one.events}))
-			mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write([]byte("# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1\n"))
-			})
-			server := httptest.NewUnstartedServer(mux)
-			server.Config.Protocols = new(http.Protocols)
-			server.Config.Protocols.SetHTTP1(true)
-			server.Config.Protocols.SetUnencryptedHTTP2(true)
-			server.Start()
-			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-
+			url := serve(t, &crooked{events: one.events})
 			options := tiny(t)
-			options.Addrs, options.Ops, options.Token = []string{server.URL}, []string{server.URL}, "any"
+			options.Addrs, options.Ops, options.Token = []string{url}, []string{url}, "any"
 			options.Duration = 10 * time.Second // it must not take that long
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -145,4 +144,68 @@ func TestFanoutIsChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent is a server whose messages do not say when they were to be sent.
+type silent struct {
+	parleyv1connect.UnimplementedMessageServiceHandler
+}
+
+// Subscribe implements parleyv1connect.MessageServiceHandler.
+func (silent) Subscribe(
+	ctx context.Context, _ *parleyv1.SubscribeRequest, stream *connect.ServerStream[parleyv1.SubscribeResponse],
+) error {
+	event := &parleyv1.ChannelEvent{Event: &parleyv1.ChannelEvent_State{State: &parleyv1.ChannelState{}}}
+	for seq := int64(1); ctx.Err() == nil; seq++ {
+		if err := stream.Send(&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{event}}); err != nil {
+			return err
+		}
+		event = entry(seq)
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// SendMessage implements parleyv1connect.MessageServiceHandler.
+func (silent) SendMessage(context.Context, *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+	return &parleyv1.SendMessageResponse{}, nil
+}
+
+// SendMessages implements parleyv1connect.MessageServiceHandler.
+func (silent) SendMessages(context.Context, *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
+	return &parleyv1.SendMessagesResponse{}, nil
+}
+
+// TestFanoutWantsLatencies fails a paced run in which no latency was taken.
+func TestFanoutWantsLatencies(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Addrs, options.Token = []string{serve(t, silent{})}, "any"
+	options.Ops = options.Addrs
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := bench.Run(ctx, area(t, "fanout"), options, &collector{})
+	if err == nil || !strings.Contains(err.Error(), "no latency") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// serve runs a server of a handler, whose CPU time is always a second, and gives its URL.
+func serve(t *testing.T, handler parleyv1connect.MessageServiceHandler) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1\n"))
+	})
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL
 }

@@ -26,15 +26,21 @@ func Summarize(values []float64) Summary {
 	return Summary{Median: sorted[len(sorted)/2], Min: sorted[0], Max: sorted[len(sorted)-1]}
 }
 
-// Ratios gives the summary of each round's value by the same round's floor.
-func Ratios(values, floors []float64) Summary {
-	ratios := make([]float64, 0, len(values))
-	for i := range min(len(values), len(floors)) {
-		if floors[i] != 0 {
-			ratios = append(ratios, values[i]/floors[i])
-		}
+// Ratios gives the summary of each round's value by the same round's floor, nil if a round lacks either: what is not above
+// zero was too little to be measured.
+func Ratios(values, floors []float64) *Summary {
+	if len(values) == 0 || len(values) != len(floors) {
+		return nil
 	}
-	return Summarize(ratios)
+	ratios := make([]float64, len(values))
+	for i := range values {
+		if !(values[i] > 0 && floors[i] > 0) { // NaN, too
+			return nil
+		}
+		ratios[i] = values[i] / floors[i]
+	}
+	s := Summarize(ratios)
+	return &s
 }
 
 // Figure is one thing that was measured.
@@ -46,11 +52,11 @@ type Figure struct {
 	Unit  string  `json:"unit"`
 	Value Summary `json:"value"`
 	// Floor is what FloorName gave in the same rounds, in the same unit; nil if there is none. Ratio is the value by the
-	// floor, round by round.
+	// floor, round by round; nil if a round gave too little for one.
 	Floor     *Summary `json:"floor,omitempty"`
 	FloorName string   `json:"floor_name,omitempty"`
 	Ratio     *Summary `json:"ratio,omitempty"`
-	// Bar is what must hold, BarMet whether it does, by the median; Moonshot what would be nice.
+	// Bar is what must hold, BarMet whether it does, by the median, nil if that is not known; Moonshot what would be nice.
 	Bar      string `json:"bar,omitempty"`
 	BarMet   *bool  `json:"bar_met,omitempty"`
 	Moonshot string `json:"moonshot,omitempty"`
@@ -62,10 +68,23 @@ type Figure struct {
 
 // WithFloor gives the figure with its floor and the ratio to it.
 func (f Figure) WithFloor(name string, values, floors []float64) Figure {
-	floor, ratio := Summarize(floors), Ratios(values, floors)
-	f.Value, f.Floor, f.FloorName, f.Ratio = Summarize(values), &floor, name, &ratio
+	floor := Summarize(floors)
+	f.Value, f.Floor, f.FloorName, f.Ratio = Summarize(values), &floor, name, Ratios(values, floors)
 	return f
 }
+
+// WithRatioBar gives the figure with a bar for the ratio to its floor, which met judges by the median. Without a ratio
+// nobody knows whether it is met.
+func (f Figure) WithRatioBar(bar, moonshot string, met func(ratio float64) bool) Figure {
+	if f.Ratio == nil {
+		f.Bar, f.Moonshot, f.BarMet = bar, moonshot, nil
+		return f
+	}
+	return f.WithBar(bar, moonshot, met(f.Ratio.Median))
+}
+
+func atMost(bound float64) func(float64) bool  { return func(v float64) bool { return v <= bound } }
+func atLeast(bound float64) func(float64) bool { return func(v float64) bool { return v >= bound } }
 
 // WithBar gives the figure with its bar, and whether that is met.
 func (f Figure) WithBar(bar, moonshot string, met bool) Figure {
@@ -106,7 +125,7 @@ func (f Figure) text() string {
 }
 
 func (f Figure) verdict() string {
-	verdict := ""
+	verdict := ": not known, for a round gave too little to measure"
 	if f.BarMet != nil {
 		verdict = ": NOT met"
 		if *f.BarMet {

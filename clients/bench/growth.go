@@ -65,8 +65,8 @@ func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 	}.WithFloor(fmt.Sprintf("to one of %d of %d", subscribers, channelsFor(subscribers)),
 		each(manyDelivered, fanoutRun.cost), each(fewDelivered, fanoutRun.cost))
 	return []Figure{
-		deliveries.WithBar(growthBar, "flat", deliveries.Ratio.Median <= 1.2),
-		sends.WithBar(growthBar, "flat", sends.Ratio.Median <= 1.2),
+		deliveries.WithRatioBar(growthBar, "flat", atMost(1.2)),
+		sends.WithRatioBar(growthBar, "flat", atMost(1.2)),
 	}, nil
 }
 

@@ -76,7 +76,7 @@ func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 		fmt.Sprintf("%.0f pages/s; %.0f pages came from the cache, %.0f from the store", Summarize(rates).Median,
 			pages(after, "hit")-pages(before, "hit"), pages(after, "miss")-pages(before, "miss")),
 	}
-	return []Figure{figure.WithBar("at most 2 times the floor", "1.3", figure.Ratio.Median <= 2)}, nil
+	return []Figure{figure.WithRatioBar("at most 2 times the floor", "1.3", atMost(2))}, nil
 }
 
 // pages counts the pages that a target has listed: a hit is one from the cache, a miss one from the store.

@@ -60,8 +60,8 @@ func measureReconnect(ctx context.Context, env *Env) ([]Figure, error) {
 			reads.String(),
 		},
 	}.WithFloor("opening as many streams at a bare connect-go server that runs", values, floors)
-	met := f.Value.Median <= 15 && reads.log == 0
-	return []Figure{f.WithBar("15 s at most, no hole, no read of the log from the store", "5 s", met)}, nil
+	met := f.Value.Median <= 15 && reads.entries+reads.heads == 0
+	return []Figure{f.WithBar("15 s at most, no hole, no read of the store", "5 s", met)}, nil
 }
 
 func text(values []float64, unit string) string {
@@ -73,15 +73,16 @@ func comebackChannels(env *Env) int {
 	return (env.Streams + comebackPerChannel - 1) / comebackPerChannel
 }
 
-// storeReads are the reads of the message store that subscribers caused.
-type storeReads struct{ heads, log float64 }
+// storeReads are the reads of the message store that a server counts: heads of where a log ends, entries of what is in it.
+type storeReads struct{ heads, entries float64 }
 
-func (r *storeReads) add(o storeReads) { r.heads, r.log = r.heads+o.heads, r.log+o.log }
+func (r *storeReads) add(o storeReads) { r.heads, r.entries = r.heads+o.heads, r.entries+o.entries }
 
 // String says it for people.
 func (r *storeReads) String() string {
-	return fmt.Sprintf("reads of the store by the servers that were started again, over all rounds: %.0f of entries (they come from the cache), %.0f of where a log ends",
-		r.log, r.heads)
+	return fmt.Sprintf("reads of the store by the servers that were started again, over all rounds: %.0f of entries, %.0f of where a log ends; "+
+		"not counted: those of the channels' rows, and of members, whom nobody looks up here, as the streams' user may manage",
+		r.entries, r.heads)
 }
 
 // readsOf gives what a server has read of its store since it began.
@@ -91,11 +92,11 @@ func readsOf(ctx context.Context, t *Target) (storeReads, error) {
 		return storeReads{}, err
 	}
 	const name = "parley_store_reads_total"
-	heads := m.Sum(name, `operation="head"`)
-	if heads == 0 {
+	if !m.Has(name) { // a server that counts says so from the start
 		return storeReads{}, errors.New("the server does not count its reads of the store")
 	}
-	return storeReads{heads: heads, log: m.Sum(name, "") - heads}, nil
+	heads := m.Sum(name, `operation="head"`)
+	return storeReads{heads: heads, entries: m.Sum(name, "") - heads}, nil
 }
 
 // comebackRun is what one round gave.

@@ -83,6 +83,16 @@ func (m Metrics) Sum(name, label string) float64 {
 	return sum
 }
 
+// Has reports whether all nodes tell a metric, be it 0.
+func (m Metrics) Has(name string) bool {
+	for _, families := range m {
+		if len(families[name].GetMetric()) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func hasLabel(m *dto.Metric, label string) bool {
 	for _, l := range m.GetLabel() {
 		if fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()) == label {

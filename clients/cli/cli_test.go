@@ -344,6 +344,13 @@ func TestToken(t *testing.T) {
 	if fmt.Sprint(claims["cap"]) != fmt.Sprint(want) {
 		t.Errorf("capabilities %v, want %v", claims["cap"], want)
 	}
+	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
+	other := runWith(t, env, "", "--data-dir", dir, "token", "--sub", "ann").wantOK(t)
+	if _, err := jwt.Parse(strings.TrimSpace(other.stdout), func(*jwt.Token) (any, error) {
+		return []byte(env["PARLEY_AUTH_HS256_SECRET"]), nil
+	}); err != nil {
+		t.Errorf("with the secret of the environment: %v", err)
+	}
 	one := runWith(t, nil, "", "--data-dir", dir, "token", "--sub", "ann", "--json").wantOK(t).objects(t)
 	if len(one) != 1 || one[0]["sub"] != "ann" || one[0]["token"] == "" {
 		t.Errorf("for programs: %v", one)

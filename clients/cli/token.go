@@ -27,7 +27,7 @@ type tokenJSON struct {
 	ExpiresAt string `json:"expires_at"`
 }
 
-// Run mints a token with the secret of a local `parleyd dev`.
+// Run mints a token with the server's secret.
 func (c *tokenCommand) Run(s *session) error {
 	if !subjectForm.MatchString(c.Sub) {
 		return usagef("--sub: want 1 to 128 printable ASCII characters without spaces")
@@ -39,14 +39,9 @@ func (c *tokenCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.flags.DataDir, devSecretFile)
-	secret, err := os.ReadFile(path)
+	key, err := s.secret()
 	if err != nil {
-		return fmt.Errorf("read the secret: %w (has 'parleyd dev' run with this --data-dir?)", err)
-	}
-	key := strings.TrimSpace(string(secret))
-	if key == "" {
-		return fmt.Errorf("read the secret: %s is empty", path)
+		return err
 	}
 	now := time.Now()
 	expires := now.Add(c.TTL)
@@ -57,6 +52,23 @@ func (c *tokenCommand) Run(s *session) error {
 		return fmt.Errorf("sign: %w", err)
 	}
 	return s.printer().print(tokenJSON{Token: token, Subject: c.Sub, ExpiresAt: expires.UTC().Format(time.RFC3339)}, token)
+}
+
+// secret gives $PARLEY_AUTH_HS256_SECRET, which servers heed too, else what a local `parleyd dev` made.
+func (s *session) secret() (string, error) {
+	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
+		return key, nil
+	}
+	path := filepath.Join(s.flags.DataDir, devSecretFile)
+	secret, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the secret: %w (has 'parleyd dev' run with this --data-dir?)", err)
+	}
+	key := strings.TrimSpace(string(secret))
+	if key == "" {
+		return "", fmt.Errorf("read the secret: %s is empty", path)
+	}
+	return key, nil
 }
 
 // parseCapabilities takes `channel:*=send,history`.

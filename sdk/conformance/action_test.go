@@ -364,6 +364,9 @@ func agentFault(_ context.Context, r *run, args any) (reply, error) {
 func requests(_ context.Context, r *run, args any) (reply, error) {
 	of, err1 := field[string](args, "of")
 	name, err2 := field[string](args, "node")
+	if procedure(of) == nil {
+		return reply{}, fmt.Errorf("unknown procedure %q", of)
+	}
 	return reply{Result: map[string]any{listResult: r.calls.of(of, name)}}, errors.Join(err1, err2)
 }
 

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +13,9 @@ import (
 
 // checkLog compares a log that holds nothing but messages with the receipts given for it.
 func checkLog(log []*parleyv1.Message, receipts []sent) error {
+	if len(log) == 0 {
+		return errors.New("the log is empty: there is nothing to check")
+	}
 	ids := make(map[string]bool)
 	for i, m := range log {
 		if m.GetSeq() != int64(i+1) {
@@ -80,6 +84,16 @@ func checkHanded(log []*parleyv1.Message, channel string, events []map[string]an
 	return nil
 }
 
+// checkStarted finds an event of a channel that a subscription was not told to follow.
+func checkStarted(started map[string]bool, events []map[string]any) error {
+	for _, e := range events {
+		if channel, _ := e["channelId"].(string); !started[channel] {
+			return fmt.Errorf("an event of a channel that it does not follow: %s", show(e))
+		}
+	}
+	return nil
+}
+
 // TestCheckFindsEachViolation shows that the judge can find what it is for.
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
@@ -103,6 +117,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"all is well":          {log("a", "b"), []sent{b, a}, true},
 		"told twice":           {log("a", "b"), []sent{a, a, b}, true},
 		"side by side":         {log("a", "b"), []sent{receipt("a", 1, 1, 9), receipt("b", 2, 1, 9)}, true},
+		"empty":                {nil, nil, false},
 		"lost":                 {log("a"), []sent{a, b}, false},
 		"stored twice":         {log("a", "b", "b"), []sent{a, b}, false},
 		"nobody's":             {log("a", "b", "c"), []sent{a, b}, false},
@@ -132,5 +147,11 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		if err := checkHanded(log("a", "b"), "room", c.events); (err == nil) != c.ok {
 			t.Errorf("events: %s: %v", name, err)
 		}
+	}
+	if err := checkStarted(map[string]bool{"room": true}, []map[string]any{first, second}); err != nil {
+		t.Errorf("events of a channel followed: %v", err)
+	}
+	if err := checkStarted(map[string]bool{"other": true}, []map[string]any{first}); err == nil {
+		t.Error("an event of a channel that is not followed was passed over")
 	}
 }

@@ -19,7 +19,11 @@ var slots = make(chan struct{}, 6)
 // TestGo plays the scenarios with the Go SDK, under the race detector.
 func TestGo(t *testing.T) {
 	t.Parallel()
-	bin, err := rig.Build(t.Context(), "./sdk/conformance/agent", "conformance-agent-go", "-race")
+	flags := []string{"-race"}
+	if testing.Short() {
+		flags = nil
+	}
+	bin, err := rig.Build(t.Context(), "./sdk/conformance/agent", "conformance-agent-go", flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +55,11 @@ func playAll(t *testing.T, agentCommand []string) {
 	}
 	protocols := greet(t, agentCommand)
 	for _, s := range scenarios {
+		if testing.Short() && !s.Short {
+			continue
+		}
 		spoken := protocols[:1]
-		if s.AllProtocols {
+		if s.AllProtocols && !testing.Short() {
 			spoken = protocols
 		}
 		for _, p := range spoken {

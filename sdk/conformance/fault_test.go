@@ -2,12 +2,15 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -49,6 +52,24 @@ type fault struct {
 	Seq         int64       `json:"seq"`
 
 	released chan struct{}
+	// must is how often it is to happen at least, hits how often it did: to calls, or to entries.
+	must int64
+	hits atomic.Int64
+}
+
+// ofStream reports whether the fault is one of a stream's entries.
+func (f *fault) ofStream() bool {
+	switch f.Do {
+	case "skip", "twice", "strange", "end", "advise":
+		return true
+	}
+	return false
+}
+
+// procedure finds a method of the service, nil if there is none.
+func procedure(name string) protoreflect.MethodDescriptor {
+	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
+	return service.Methods().ByName(protoreflect.Name(name))
 }
 
 // faultyError is an error as the server could give it.
@@ -100,6 +121,8 @@ func (e *faultyError) toConnect() *connect.Error {
 type faults struct {
 	mu  sync.Mutex
 	set []*fault
+	// ever are all that were set, with those that were healed.
+	ever []*fault
 }
 
 // add sets a fault, from the value of a step.
@@ -123,15 +146,16 @@ func (f *faults) add(v any) error {
 	default:
 		return fmt.Errorf("unknown fault %q", one.Do)
 	}
-	if one.Of == "" {
-		return fmt.Errorf("fault %q: of what?", one.Do)
+	if procedure(one.Of) == nil {
+		return fmt.Errorf("fault %q: unknown procedure %q", one.Do, one.Of)
 	}
 	if one.Times == 0 {
 		one.Times = 1
 	}
+	one.must = int64(max(one.Times, 1))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.set = append(f.set, one)
+	f.set, f.ever = append(f.set, one), append(f.ever, one)
 	return nil
 }
 
@@ -150,9 +174,25 @@ func (f *faults) next(node, procedure string) *fault {
 		if one.Times > 0 {
 			one.Times--
 		}
+		if !one.ofStream() { // those happen in change
+			one.hits.Add(1)
+		}
 		return one
 	}
 	return nil
+}
+
+// unhappened fails for each fault that did not happen as often as it was set to: its scenario proves nothing.
+func (f *faults) unhappened() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all error
+	for _, one := range f.ever {
+		if hits := one.hits.Load(); hits < one.must {
+			all = errors.Join(all, fmt.Errorf("fault %q of %s happened %d times, and not %d", one.Do, one.Of, hits, one.must))
+		}
+	}
+	return all
 }
 
 // heal ends all faults, and lets go of what is held.

@@ -21,6 +21,8 @@ type scenario struct {
 	Fleet bool `yaml:"fleet"`
 	// Protocols are those that the scenario is played in; the agent's first if there are none, and all if All.
 	AllProtocols bool `yaml:"all_protocols"`
+	// Short is set for those that are played under `go test -short`, in one protocol.
+	Short bool `yaml:"short"`
 	// Heartbeat is the server's interval, and Env more of its configuration.
 	Heartbeat string            `yaml:"heartbeat"`
 	Env       map[string]string `yaml:"env"`

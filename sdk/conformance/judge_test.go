@@ -28,6 +28,8 @@ type judge struct {
 	sent map[string][]sent
 	// handed are the events that subscriptions handed on.
 	handed map[string][]map[string]any
+	// started are the channels that subscriptions were told to follow, be it for a time.
+	started map[string]map[string]bool
 }
 
 // sent is a message that an SDK says is stored.
@@ -50,6 +52,7 @@ func newJudge(t *testing.T, b *backend) *judge {
 	return &judge{
 		rpc:   parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, "http://"+b.machines[0].Addr()),
 		token: token, sent: make(map[string][]sent), handed: make(map[string][]map[string]any),
+		started: make(map[string]map[string]bool),
 	}
 }
 
@@ -60,7 +63,7 @@ func (j *judge) authorized(ctx context.Context) context.Context {
 	return ctx
 }
 
-// note takes down receipts and events.
+// note takes down receipts, starts and events.
 func (j *judge) note(b *begun, got reply) {
 	now := time.Now()
 	j.mu.Lock()
@@ -80,6 +83,10 @@ func (j *judge) note(b *begun, got reply) {
 				j.receipt(b, now, message, receipt)
 			}
 		}
+	case "subscribe", "add":
+		if got.Error == nil {
+			j.start(b.args)
+		}
 	case "take":
 		sub, _ := b.args["sub"].(string)
 		events, _ := got.Result["events"].([]any)
@@ -87,6 +94,19 @@ func (j *judge) note(b *begun, got reply) {
 			event, _ := e.(map[string]any)
 			j.handed[sub] = append(j.handed[sub], event)
 		}
+	}
+}
+
+func (j *judge) start(args map[string]any) {
+	sub, _ := args["sub"].(string)
+	starts, _ := args["starts"].([]any)
+	if j.started[sub] == nil {
+		j.started[sub] = make(map[string]bool)
+	}
+	for _, s := range starts {
+		start, _ := s.(map[string]any)
+		channel, _ := start["channelId"].(string)
+		j.started[sub][channel] = true
 	}
 }
 
@@ -166,12 +186,17 @@ func write(ctx context.Context, r *run, args any) (reply, error) {
 
 // check compares a channel's log with all that SDKs said of it: every message that they called stored is there once, with
 // its content and in the order in which the calls were made; the log has no other messages; and each subscription named
-// has handed on exactly the log, in order.
+// has handed on exactly the log, in order, with what it still holds, and nothing of channels that it does not follow.
 func check(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err1 := field[string](args, "channelId")
 	subs, err2 := field[[]any](args, "subs")
 	if err := errors.Join(err1, err2); err != nil {
 		return reply{}, err
+	}
+	for _, sub := range subs {
+		if err := r.drain(ctx, sub); err != nil {
+			return reply{}, err
+		}
 	}
 	messages, err := r.judge.messages(ctx, channel)
 	if err != nil {
@@ -184,9 +209,27 @@ func check(ctx context.Context, r *run, args any) (reply, error) {
 	}
 	for _, sub := range subs {
 		name, _ := sub.(string)
-		if err := checkHanded(messages, channel, r.judge.handed[name]); err != nil {
+		handed := r.judge.handed[name]
+		if err := errors.Join(checkHanded(messages, channel, handed), checkStarted(r.judge.started[name], handed)); err != nil {
 			return reply{}, fmt.Errorf("subscription %s: %w", name, err)
 		}
 	}
 	return reply{}, nil
+}
+
+// drained is for how long no event comes from a subscription that has none left.
+const drained = 100 * time.Millisecond
+
+// drain takes all that a subscription still holds: an event too many is one that nobody asked for.
+func (r *run) drain(ctx context.Context, sub any) error {
+	name, ok := sub.(string)
+	if !ok {
+		return fmt.Errorf("no subscription %v", sub)
+	}
+	for {
+		taken, err := r.take(ctx, name, 100, drained)
+		if err != nil || len(taken) == 0 {
+			return err
+		}
+	}
 }

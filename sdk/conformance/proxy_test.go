@@ -20,10 +20,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -195,18 +193,18 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		n.breakConn(r)
 	}
-	procedure := path.Base(r.URL.Path)
+	name := path.Base(r.URL.Path)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	n.calls.add(call{
-		procedure: procedure, node: n.name, at: time.Now(), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
-		request: decodeRequest(procedure, r.Header.Get("Content-Type"), body),
+		procedure: name, node: n.name, at: time.Now(), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		request: decodeRequest(name, r.Header.Get("Content-Type"), body),
 	})
 	// So that streams can be read here.
 	for _, name := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Grpc-Accept-Encoding"} {
 		r.Header.Del(name)
 	}
 	ctx := context.WithValue(r.Context(), versionKey{}, r.ProtoMajor)
-	f := n.faults.next(n.name, procedure)
+	f := n.faults.next(n.name, name)
 	if f == nil {
 		n.proxy.ServeHTTP(w, r.WithContext(ctx))
 		return
@@ -295,9 +293,8 @@ func (b *brittle) Read(p []byte) (int, error) {
 }
 
 // decodeRequest gives a request as JSON's values, or an error's text.
-func decodeRequest(procedure, contentType string, body []byte) any {
-	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
-	method := service.Methods().ByName(protoreflect.Name(procedure))
+func decodeRequest(name, contentType string, body []byte) any {
+	method := procedure(name)
 	if method == nil {
 		return "unknown procedure"
 	}

@@ -72,7 +72,11 @@ func play(t *testing.T, s *scenario, protocol string, agentCommand []string) {
 			t.Fatalf("client %s: %v", name, err)
 		}
 	}
-	if err := r.steps(ctx, s.steps, nil); err != nil {
+	err := r.steps(ctx, s.steps, nil)
+	if err == nil {
+		err = r.faults.unhappened()
+	}
+	if err != nil {
 		t.Error(err)
 		r.explain()
 	}
@@ -114,7 +118,7 @@ func (r *run) step(ctx context.Context, s step, vars scope) error {
 	}
 	err := func() error {
 		if s.mods.Eventually {
-			return poll(ctx, func() error { return r.once(ctx, s, vars) })
+			return poll(ctx, func() error { return orFatal(r.once(ctx, s, vars)) })
 		}
 		return r.once(ctx, s, vars)
 	}()
@@ -123,6 +127,15 @@ func (r *run) step(ctx context.Context, s step, vars scope) error {
 		return located{fmt.Errorf("scenarios.yaml:%d: %s: %w", s.line, s.action, err)}
 	}
 	return err
+}
+
+// orFatal has polling pass over nothing but what may yet become as wanted: not over a command that fails, which would be
+// the SDK's retry done by the driver.
+func orFatal(err error) error {
+	if err == nil || isMismatch(err) {
+		return err
+	}
+	return fatal{err}
 }
 
 // located is an error that names its line.
@@ -157,7 +170,7 @@ func (r *run) judgeReply(s step, got reply, vars scope) error {
 	}
 	if s.mods.wantsError() {
 		if got.Error == nil {
-			return fmt.Errorf("did not fail, but gave %s", show(got.Result))
+			return &mismatchError{"did not fail, but gave " + show(got.Result)}
 		}
 		if err := r.compare(&s.mods.Error, got.Error, vars); err != nil {
 			return fmt.Errorf("the error's %w", err)

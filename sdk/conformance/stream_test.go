@@ -92,6 +92,7 @@ func (f *fault) change(frame *parleyv1.SubscribeResponse) bool {
 			events = append(events, e)
 			continue
 		}
+		f.hits.Add(1)
 		switch f.Do {
 		case "skip":
 			continue

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -95,21 +96,48 @@ func matchAt(at string, want, got any) error {
 	if empty(want) && empty(got) {
 		return nil
 	}
-	if a, ok := number(want); ok {
-		if b, ok := number(got); ok && a == b {
-			return nil
-		}
-	} else if want == got {
+	if equal(want, got) {
 		return nil
 	}
 	return mismatch(at, want, got)
 }
 
+// equal compares two plain values. Two texts are never compared as numbers: an id may look like one.
+func equal(want, got any) bool {
+	_, wantsText := want.(string)
+	_, isText := got.(string)
+	if a, ok := number(want); ok && (!wantsText || !isText) {
+		b, ok := number(got)
+		return ok && a == b
+	}
+	return want == got
+}
+
+// mismatchError says that what came is not what is wanted. Any other error of a comparison is the scenario's own fault.
+type mismatchError struct{ text string }
+
+// Error implements error.
+func (e *mismatchError) Error() string { return e.text }
+
 func mismatch(at string, want, got any) error {
 	if p, ok := want.(pattern); ok {
-		return fmt.Errorf("%s is %s, want %s %s", at, show(got), p.tag, show(p.arg))
+		return &mismatchError{fmt.Sprintf("%s is %s, want %s %s", at, show(got), p.tag, show(p.arg))}
 	}
-	return fmt.Errorf("%s is %s, want %s", at, show(got), show(want))
+	return &mismatchError{fmt.Sprintf("%s is %s, want %s", at, show(got), show(want))}
+}
+
+// matches reports whether a value is as wanted. It fails where that can't be told.
+func matches(at string, want, got any) (bool, error) {
+	err := matchAt(at, want, got)
+	if isMismatch(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func isMismatch(err error) bool {
+	var m *mismatchError
+	return errors.As(err, &m)
 }
 
 func empty(v any) bool {
@@ -154,6 +182,7 @@ func between(got, low, high any) bool {
 
 func matchPattern(at string, p pattern, got any) error {
 	var ok bool
+	var err error
 	switch p.tag {
 	case "!any":
 		ok = !empty(got)
@@ -167,21 +196,24 @@ func matchPattern(at string, p pattern, got any) error {
 		bounds, _ := p.arg.([]any)
 		ok = len(bounds) == 2 && between(got, bounds[0], bounds[1])
 	case "!match":
-		text, isText := got.(string)
-		re, err := regexp.Compile(fmt.Sprint(p.arg))
-		if err != nil {
-			return err
+		var re *regexp.Regexp
+		if re, err = regexp.Compile(fmt.Sprint(p.arg)); err == nil {
+			text, isText := got.(string)
+			ok = isText && re.MatchString(text)
 		}
-		ok = isText && re.MatchString(text)
 	case "!not":
-		ok = matchAt(at, p.arg, got) != nil
+		ok, err = matches(at, p.arg, got)
+		ok = !ok
 	case "!len":
 		list, _ := got.([]any)
 		ok = between(len(list), p.arg, p.arg)
 	case "!sub":
-		ok = subsequence(p.arg, got)
+		ok, err = subsequence(p.arg, got)
 	default:
-		return fmt.Errorf("%s: unknown pattern %s", at, p.tag)
+		err = fmt.Errorf("unknown pattern %s", p.tag)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
 	}
 	if !ok {
 		return mismatch(at, p, got)
@@ -190,13 +222,20 @@ func matchPattern(at string, p pattern, got any) error {
 }
 
 // subsequence reports whether the items wanted are in the list, in their order, with any others between.
-func subsequence(want, got any) bool {
+func subsequence(want, got any) (bool, error) {
 	wanted, _ := want.([]any)
 	list, _ := got.([]any)
 	for _, item := range list {
-		if len(wanted) > 0 && matchAt("", wanted[0], item) == nil {
+		if len(wanted) == 0 {
+			break
+		}
+		ok, err := matches("", wanted[0], item)
+		if err != nil {
+			return false, err
+		}
+		if ok {
 			wanted = wanted[1:]
 		}
 	}
-	return len(wanted) == 0
+	return len(wanted) == 0, nil
 }

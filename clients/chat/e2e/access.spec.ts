@@ -123,6 +123,44 @@ test.describe("a token that does not hold", () => {
     await context.close();
   });
 
+  test("one in the address is told of, also where the page has a good one, and nothing changes by itself", async ({
+    enter,
+    room,
+  }) => {
+    const chat = await enter("ann");
+    const { page } = chat;
+    const hash = (text: string) =>
+      page.evaluate((to) => {
+        location.hash = to;
+      }, text);
+    await hash("token=garbage");
+    await expect(page.getByTestId("token-reason")).toContainText("not a token");
+    expect(page.url()).not.toContain("token");
+    await page.getByTestId("keep-token").click();
+    await expect(page.getByTestId("token-form")).toHaveCount(0);
+
+    const other = `${room.channel}-2`;
+    await hash(`token=${room.server.token("ben")}&channel=${other}`);
+    await expect(page.getByTestId("offer")).toContainText("ben");
+    await expect(page.getByTestId("title")).toContainText(room.channel);
+    expect(page.url()).toContain(`#channel=${room.channel}`);
+    await page.getByTestId("leave-offer").click();
+    await chat.send("still ann");
+    await chat.sent();
+    await hash(`token=${room.server.token("ben")}&channel=${other}`);
+    await page.getByTestId("take-offer").click();
+    await expect(page.getByTestId("title")).toContainText(other);
+    await chat.live();
+    await chat.send("ben now");
+    await chat.sent();
+    expect((await room.api.history(room.channel)).map((m) => m.sender)).toEqual(["ann"]);
+    expect((await room.api.history(other)).map((m) => m.sender)).toEqual(["ben"]);
+
+    await page.goto("about:blank");
+    await page.goto(`${room.url}/#token=garbage`);
+    await expect(page.getByTestId("token-reason")).toContainText("not a token");
+  });
+
   test("without any, it asks for one", async ({ browser, room, watch }) => {
     const context = await browser.newContext();
     const page = await context.newPage();

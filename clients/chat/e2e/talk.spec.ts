@@ -57,6 +57,28 @@ test("an edit and a recall reach the other tab, and only one's own messages can 
   await expectExactly(ben, messages);
 });
 
+test.describe("without a network", () => {
+  test.use({ faults: true });
+
+  test("an edit stays in its field until the server has it", async ({ enter, room }) => {
+    const ann = await enter("ann");
+    const { page } = ann;
+    await ann.send("befroe");
+    await ann.sent();
+    room.network.cut();
+    await ann.composer.press("ArrowUp");
+    await page.getByTestId("editor").fill("after");
+    await page.getByTestId("editor").press("Enter");
+    await expect(page.getByTestId("save")).toHaveText("Saving…");
+    await expect(page.getByTestId("save")).toBeDisabled();
+    await expect(page.getByTestId("state")).toHaveAttribute("data-state", "waiting");
+    await expect(page.getByTestId("editor")).toHaveValue("after");
+    room.network.heal();
+    await expect(page.getByTestId("editor")).toHaveCount(0);
+    await expect(ann.message("after")).toHaveAttribute("data-status", "edited");
+  });
+});
+
 test("it shows who is typing, until the message is there", async ({ enter }) => {
   const [ann, ben] = await Promise.all([enter("ann"), enter("ben")]);
   await ann.composer.pressSequentially("I am writ");

@@ -17,6 +17,7 @@ export function connect(address: string, token: string): ChatClient {
       return {
         next: () => subscription.next(),
         add: (channelId) => subscription.add(live(channelId)),
+        remove: (channelId) => subscription.remove(channelId),
         close: () => subscription.close(),
       };
     },

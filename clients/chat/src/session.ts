@@ -14,6 +14,9 @@ export const chat = signal<Chat | null>(null);
 /** Why a token is asked for; empty if there is simply none yet. */
 export const tokenReason = signal("");
 
+/** A token of another user than the chat's, which the address bar held; null while there is none to decide about. */
+export const offered = signal<{ token: string; user: string; channel: string | null } | null>(null);
+
 let address: Promise<string> | null = null;
 let latest = ""; // the token signed in with last
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
@@ -28,6 +31,9 @@ export function begin(): void {
   tabs?.addEventListener("message", ({ data }) => {
     const { user, channelId, seq, count } = data as { user: string; channelId: string; seq: number; count: number };
     if (user === chat.value?.me) chat.value.readElsewhere(channelId, seq, count);
+  });
+  addEventListener("storage", ({ key, storageArea }) => {
+    if (key !== null && storageArea === place("localStorage")) chat.value?.storedElsewhere(key);
   });
   effect(() => {
     const unread = chat.value?.channels.unread.value ?? 0;
@@ -47,7 +53,8 @@ export function signIn(token: string): boolean {
   }
   store("sessionStorage", tokenKey, token);
   tokenReason.value = "";
-  const open = chat.value?.open.value?.id ?? readFragment(location.hash).channel;
+  offered.value = null;
+  const open = readFragment(location.hash).channel ?? chat.value?.open.value?.id;
   chat.value?.close();
   chat.value = null;
   latest = token;
@@ -71,6 +78,15 @@ export function signInAgain(): void {
   signIn(stored("sessionStorage", tokenKey) ?? "");
 }
 
+/** Goes on as the user whose token the address bar held, or else as before. */
+export function answerOffer(take: boolean): void {
+  const offer = offered.value;
+  offered.value = null;
+  if (!offer || !take) return;
+  history.replaceState(null, "", location.pathname + location.search + channelFragment(offer.channel));
+  signIn(offer.token);
+}
+
 /** Opens a channel, or with null the list, as a step of the browser's history. */
 export function go(channel: string | null): void {
   if (chat.value?.open.value?.id === channel) return;
@@ -78,12 +94,19 @@ export function go(channel: string | null): void {
   chat.value?.show(channel);
 }
 
-// Says whether the address held a token.
+// Says whether the address held a token, a good one or not.
 function fromAddress(): boolean {
   const { token, channel } = readFragment(location.hash);
   if (token) {
-    history.replaceState(null, "", location.pathname + location.search + channelFragment(channel));
-    return signIn(token);
+    const user = subject(token);
+    const now = chat.value;
+    // Whoever is chatting does not become somebody else, nor goes elsewhere, because of a link.
+    const asked = now !== null && user !== now.me;
+    const shown = asked ? (now.open.value?.id ?? null) : channel;
+    history.replaceState(null, "", location.pathname + location.search + channelFragment(shown));
+    if (asked && user !== null) offered.value = { token, user, channel };
+    else signIn(token);
+    return true;
   }
   chat.value?.show(channel);
   return false;

@@ -1,26 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { Chat } from "../src/model/chat";
 import type { Message } from "../src/model/types";
-import { FakeServer, FakeStorage, FakeWorld, parleyError } from "./fake";
-
-function setup(storage = new FakeStorage()) {
-  const server = new FakeServer("me");
-  const world = new FakeWorld(storage);
-  const chat = new Chat(server.client(), "me", world);
-  return { server, world, chat, storage };
-}
-
-function texts(chat: Chat): string[] {
-  return (chat.open.value?.view.value.chunks ?? []).flatMap((c) => c.messages.map((m) => m.content));
-}
-
-function gate() {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { open, wait: () => opened };
-}
+import { FakeStorage, gate, parleyError, setup, texts } from "./fake";
 
 describe("chat", () => {
   test("unread counts come from the list and go on live, without edits, and are read once seen", async () => {
@@ -243,6 +223,84 @@ describe("chat", () => {
       expect.stringContaining("members only"),
       "The token does not allow this.",
     ]);
+  });
+
+  test("a user sends nothing of what another one left, whose name goes on after a slash", async () => {
+    const first = setup(new FakeStorage(), "org/ann");
+    first.server.beforeSend = () => new Promise(() => {});
+    void first.chat.start();
+    first.chat.show("a");
+    first.chat.send("ann's");
+    await first.world.settle();
+    const other = setup(first.storage, "org");
+    void other.chat.start();
+    await other.world.settle();
+    expect(other.server.sent).toEqual([]);
+    const again = setup(first.storage, "org/ann");
+    void again.chat.start();
+    await again.world.settle();
+    expect(again.server.sent).toEqual(["ann's"]);
+  });
+
+  test("messages keep their order where the clock is put back", async () => {
+    const { server, world, chat, storage } = setup();
+    server.beforeSend = () => new Promise(() => {});
+    chat.show("a");
+    chat.send("one");
+    world.time -= 60_000;
+    chat.send("two");
+    expect(chat.pending.value.map((p) => p.content)).toEqual(["one", "two"]);
+    const next = setup(storage);
+    next.world.time -= 120_000;
+    next.chat.show("a");
+    next.chat.send("three");
+    expect(next.chat.pending.value.map((p) => p.content)).toEqual(["one", "two", "three"]);
+  });
+
+  test("what another tab wrote is shown, sent if that tab does not, and gone once that tab discards it", async () => {
+    const writer = setup();
+    writer.server.beforeSend = () => new Promise(() => {});
+    const { server, world, chat } = setup(writer.storage);
+    void chat.start();
+    chat.show("a");
+    await world.settle();
+    writer.chat.show("a");
+    const write = (text: string) => {
+      writer.chat.send(text);
+      const pending = writer.chat.pending.value.at(-1);
+      if (!pending) throw new Error("nothing pending");
+      const key = `parley.outbox/me/${pending.clientMsgId}`;
+      chat.storedElsewhere(key);
+      return { pending, key };
+    };
+    const kept = write("kept");
+    const discarded = write("discarded");
+    expect(chat.pending.value).toEqual([kept.pending, discarded.pending]);
+    await world.settle();
+    expect(server.sent).toEqual([]); // the writer has time to do it
+    writer.chat.discard(discarded.pending);
+    chat.storedElsewhere(discarded.key);
+    expect(chat.pending.value).toEqual([kept.pending]);
+    await world.pass(2_000);
+    expect(server.sent).toEqual(["kept"]);
+    expect(chat.pending.value).toEqual([]);
+    expect(writer.storage.length).toBe(0);
+    chat.storedElsewhere("parley.outbox/you/x");
+    chat.storedElsewhere("parley.theme");
+  });
+
+  test("an edit says whether the server took it", async () => {
+    const { server, world, chat } = setup();
+    void chat.start();
+    chat.show("a");
+    const mine = server.say("a", "me", "x");
+    await world.settle();
+    expect(await chat.edit(mine, "y")).toBe(true);
+    server.beforeEdit = async () => {
+      throw parleyError("TOO_LARGE");
+    };
+    expect(await chat.edit(mine, "z")).toBe(false);
+    expect(chat.notice.value).toBe("It is too long.");
   });
 
   test("typing is told every 3 s, and shown for 6 s or until the message comes", async () => {

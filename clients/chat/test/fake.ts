@@ -1,3 +1,4 @@
+import { Chat } from "../src/model/chat";
 import type { ChatClient, Event, Message, MyChannel, StateChange, Surroundings } from "../src/model/types";
 
 /** A source of numbers that look random and are the same on every run. */
@@ -100,9 +101,14 @@ export class FakeServer {
   afterPage: () => Promise<void> = async () => {};
   /** May wait, or throw, before a send is stored. */
   beforeSend: (content: string) => Promise<void> = async () => {};
+  beforeEdit: () => Promise<void> = async () => {};
   beforeMark: () => Promise<void> = async () => {};
   /** May throw for the channels that a stream begins with. */
   admit: (channelIds: readonly string[]) => void = () => {};
+  /** May throw for a channel that a stream is to follow too. */
+  admitAdded: (channelId: string) => void = () => {};
+  /** Says that the subscription is between two connections: what is added begins with the next one. */
+  away = false;
   #stream: { queue: Queue; channels: Set<string>; onState: (c: StateChange) => void } | null = null;
 
   constructor(readonly user: string) {}
@@ -135,6 +141,11 @@ export class FakeServer {
     this.#stream?.onState(change);
   }
 
+  /** The channels that the stream follows. */
+  get followed(): readonly string[] {
+    return [...(this.#stream?.channels ?? [])];
+  }
+
   end(error: unknown): void {
     this.#stream?.queue.fail(error);
   }
@@ -149,7 +160,10 @@ export class FakeServer {
         const { msgId, seq, count, time } = message;
         return { channelId: id, msgId, seq, count, time, clientMsgId, epoch: "e", duplicate: known !== undefined };
       },
-      edit: async (id, msgId, content) => this.change(id, this.#at(id, msgId), "edited", content),
+      edit: async (id, msgId, content) => {
+        await this.beforeEdit();
+        this.change(id, this.#at(id, msgId), "edited", content);
+      },
       recall: async (id, msgId) => this.change(id, this.#at(id, msgId), "recalled", ""),
       history: (id, { afterSeq, beforeSeq, limit }) => this.#history(id, { afterSeq, beforeSeq }, limit),
       channels: () => this.#channels(),
@@ -215,7 +229,13 @@ export class FakeServer {
     }
     return {
       next: () => stream.queue.next(),
-      add: async (id: string) => begin(id),
+      add: async (id: string) => {
+        this.admitAdded(id);
+        if (!this.away) begin(id);
+      },
+      remove: async (id: string) => {
+        stream.channels.delete(id);
+      },
       close: () => stream.queue.fail(new Error("closed")),
     };
   }
@@ -291,4 +311,26 @@ export class FakeStorage {
   removeItem(key: string): void {
     this.#values.delete(key);
   }
+}
+
+/** A chat of one user with a server of its own, on a storage that may be shared. */
+export function setup(storage = new FakeStorage(), me = "me") {
+  const server = new FakeServer(me);
+  const world = new FakeWorld(storage);
+  const chat = new Chat(server.client(), me, world);
+  return { server, world, chat, storage };
+}
+
+/** What the open channel shows. */
+export function texts(chat: Chat): string[] {
+  return (chat.open.value?.view.value.chunks ?? []).flatMap((c) => c.messages.map((m) => m.content));
+}
+
+/** Something to wait for until the test opens it. */
+export function gate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, wait: () => opened };
 }

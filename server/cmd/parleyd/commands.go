@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -32,6 +34,9 @@ type devCmd struct {
 }
 
 func (c *devCmd) Run(ctx context.Context) error {
+	if err := serveOnly(os.Environ()); err != nil {
+		return err
+	}
 	cfg, err := config.Override(server.DevConfig(), os.Environ())
 	if err != nil {
 		return err
@@ -53,6 +58,26 @@ func (c *devCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return s.Run(ctx)
+}
+
+// serveOnly refuses variables that name engines: dev has its own, and would leave those alone without a word.
+func serveOnly(environ []string) error {
+	var names []string
+	for _, pair := range environ {
+		name, _, _ := strings.Cut(pair, "=")
+		switch {
+		case strings.HasPrefix(name, "PARLEY_MONGO_"),
+			name == "PARLEY_REDIS_ADDR", name == "PARLEY_REDIS_PASSWORD", name == "PARLEY_REDIS_DB",
+			name == "PARLEY_NATS_URL", name == "PARLEY_NATS_CREDENTIALS_FILE":
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return fmt.Errorf("parleyd dev runs its own engines, and %s would do nothing: unset that, or use parleyd serve",
+		strings.Join(names, ", "))
 }
 
 type serveCmd struct {

@@ -75,7 +75,6 @@ func (t *topic) due() {
 		return
 	}
 	t.mu.Lock()
-	t.recent.expire(time.Now())
 	idle := t.closed || len(t.subs) == 0 || t.cancel == nil
 	if idle && !t.closed && len(t.subs) == 0 {
 		t.hub.schedule.set(t, t.emptyAt.Add(t.hub.cfg.Linger))

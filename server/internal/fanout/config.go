@@ -29,6 +29,9 @@ type Config struct {
 	MaxSessions int
 	// ReplayFrameBytes is about how much replay one frame carries and one read of the log asks for. Default 64 KiB.
 	ReplayFrameBytes int
+	// RecentBytes is about the most that all channels' ends, which are kept for a few seconds for subscribers that come
+	// back, take on this node. Default 64 MiB.
+	RecentBytes int
 	// FrameBytes is the most that one frame joins; a single piece may be larger. Default 1 MiB.
 	FrameBytes int
 
@@ -72,6 +75,7 @@ func (c *Config) setDefaults() {
 	c.MaxChannelsPerSession = cmp.Or(c.MaxChannelsPerSession, 500)
 	c.MaxSessionsPerSubject = cmp.Or(c.MaxSessionsPerSubject, 100)
 	c.ReplayFrameBytes = cmp.Or(c.ReplayFrameBytes, 64<<10)
+	c.RecentBytes = cmp.Or(c.RecentBytes, 64<<20)
 	c.FrameBytes = cmp.Or(c.FrameBytes, 1<<20)
 	if c.CheckAfter == nil {
 		c.CheckAfter = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second}

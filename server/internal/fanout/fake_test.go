@@ -102,6 +102,8 @@ type fakeLog struct {
 	stingy  bool
 	states  int
 	replays int
+	// patient is what each replay was asked for.
+	patient []bool
 }
 
 type fakeChannel struct {
@@ -192,13 +194,14 @@ func (f *fakeLog) State(ctx context.Context, id string) (message.State, error) {
 }
 
 func (f *fakeLog) Replay(
-	ctx context.Context, id string, after, atLeast int64, limit, maxBytes int,
+	ctx context.Context, id string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]message.Event, error) {
 	if err := f.call(ctx, beforeReplay, id); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	f.replays++
+	f.patient = append(f.patient, patient)
 	c := f.channel(id)
 	var events []message.Event
 	end := int64(len(c.events))

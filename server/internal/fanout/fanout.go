@@ -34,6 +34,7 @@
 //	Hub.mu        (sessions, topics)
 //	topic.mu      (one channel)
 //	Session.mu    (queue, stage of the stream)
+//	recents.mu
 //	schedule.mu
 //	pool.mu
 package fanout
@@ -58,8 +59,11 @@ type Log interface {
 	// State tells where the log stands, no older than what was acknowledged when the call began.
 	State(ctx context.Context, channelID string) (message.State, error)
 	// Replay returns the events with Seq > after in order, dense from after+1, each with its message as it now is: up to
-	// limit events or about maxBytes of content, and at least one if the log holds any of those up to atLeast.
-	Replay(ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int) ([]message.Event, error)
+	// limit events or about maxBytes of content, and at least one if the log holds any of those up to atLeast. A patient
+	// caller may be kept waiting for a moment where that spares the store a read.
+	Replay(
+		ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
+	) ([]message.Event, error)
 }
 
 // Encoder turns what a subscriber learns into pieces that are ready for the wire. The pieces of one frame are

@@ -86,7 +86,7 @@ func (t *topic) runFill() {
 		}
 		t.mu.Unlock()
 
-		events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4))
+		events, err := t.hub.replay(t.channelID, after, goal, most, max(1, cfg.QueueBytes/4), false)
 		if err == nil && len(events) == 0 {
 			err = errNothing
 		}

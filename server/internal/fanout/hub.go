@@ -41,6 +41,7 @@ type Hub struct {
 	replays  pool
 	reads    pool
 	schedule schedule
+	recents  recents
 	running  sync.WaitGroup
 
 	// mu guards what follows.
@@ -73,6 +74,7 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	h.running.Go(func() {
 		h.schedule.run(h.ctx, func(t *topic) { h.reads.submit(t.due) })
 	})
+	h.running.Go(func() { h.recents.sweep(h.ctx) })
 	bus.OnReconnect(h.reconnected)
 	return h
 }
@@ -234,12 +236,12 @@ func (h *Hub) state(channelID string) (message.State, error) {
 	return h.log.State(ctx, channelID)
 }
 
-func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int) ([]message.Event, error) {
-	key := fmt.Sprint(channelID, " ", after, " ", atLeast, " ", limit, " ", maxBytes)
+func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int, patient bool) ([]message.Event, error) {
+	key := fmt.Sprint(channelID, " ", after, " ", atLeast, " ", limit, " ", maxBytes, " ", patient)
 	shared, err, _ := h.flight.Do(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
 		defer cancel()
-		return h.log.Replay(ctx, channelID, after, atLeast, limit, maxBytes)
+		return h.log.Replay(ctx, channelID, after, atLeast, limit, maxBytes, patient)
 	})
 	if err != nil {
 		return nil, err

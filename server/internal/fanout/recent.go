@@ -1,56 +1,133 @@
 package fanout
 
 import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// recentFor is how long a topic keeps its log's end after somebody had it.
-const recentFor = 5 * time.Second
+const (
+	// recentFor is how long a topic keeps its log's end after somebody had it, and recentSweep how often that is looked at.
+	recentFor   = 5 * time.Second
+	recentSweep = time.Second
+	// sliceBytes is what an encoded event takes besides its bytes.
+	sliceBytes = 24
+)
 
 // recent is a dense piece of a topic's log that reaches the tail, encoded: what one subscriber's replay read, and what was
 // passed on since. When a node dies, the subscribers of its channels come back all at once and from about the same places:
 // the first of a channel reads, the others are served from here. It is guarded by topic.mu.
 //
 // Each of its events has its message as it was at an entry no older than the last one: an edit or a recall that follows
-// on empties it.
+// on empties it. It holds about Config.ReplayFrameBytes at most, and all of a hub's hold Config.RecentBytes.
 type recent struct {
 	epoch string
-	// first is the place of the first of events; bytes is their size, used when somebody last had them.
+	// first is the place of the first of events; bytes is what they take, used when somebody last had them.
 	first  int64
 	events [][]byte
 	bytes  int
 	used   time.Time
 }
 
+// recents is what a hub's topics keep of their logs' ends.
+type recents struct {
+	bytes atomic.Int64
+
+	// mu guards holders, the topics that keep something. It is taken under topic.mu.
+	mu      sync.Mutex
+	holders map[*topic]struct{}
+}
+
 func (r *recent) last() int64 { return r.first + int64(len(r.events)) - 1 }
 
-// put keeps what a replay read and encoded, if that reaches as far as what is there.
-func (r *recent) put(epoch string, first int64, events [][]byte, now time.Time) {
-	if len(events) == 0 || r.epoch == epoch && first+int64(len(events))-1 < r.last() {
-		return
+func sizeOf(event []byte) int { return cap(event) + sliceBytes }
+
+// grow has a topic keep size bytes more, and reports whether the hub has room for them.
+func (rs *recents) grow(t *topic, size int) bool {
+	if rs.bytes.Add(int64(size)) > int64(t.hub.cfg.RecentBytes) {
+		rs.bytes.Add(-int64(size))
+		return false
 	}
-	*r = recent{epoch: epoch, first: first, events: events, used: now}
-	for _, e := range events {
-		r.bytes += len(e)
+	if t.recent.bytes == 0 {
+		rs.mu.Lock()
+		if rs.holders == nil {
+			rs.holders = map[*topic]struct{}{}
+		}
+		rs.holders[t] = struct{}{}
+		rs.mu.Unlock()
+	}
+	t.recent.bytes += size
+	return true
+}
+
+// sweep frees what nobody had for a while, again and again until ctx ends.
+func (rs *recents) sweep(ctx context.Context) {
+	tick := time.NewTicker(recentSweep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		rs.mu.Lock()
+		holders := slices.Collect(maps.Keys(rs.holders))
+		rs.mu.Unlock()
+		for _, t := range holders {
+			t.mu.Lock()
+			if t.closed || time.Since(t.recent.used) > recentFor {
+				t.dropRecent()
+			}
+			t.mu.Unlock()
+		}
 	}
 }
 
-// deliver takes note of an event that is passed on, within bounds.
-func (r *recent) deliver(e *message.Event, data func() []byte, cfg *Config) {
+// putRecent keeps the end of what a replay read and encoded, if that reaches as far as what is there.
+func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
+	r := &t.recent
+	last := first + int64(len(events)) - 1
+	if len(events) == 0 || r.epoch == epoch && last < r.last() {
+		return
+	}
+	t.dropRecent()
+	from, size := len(events), 0
+	for from > 0 && (from == len(events) || size+sizeOf(events[from-1]) <= t.hub.cfg.ReplayFrameBytes) {
+		from--
+		size += sizeOf(events[from])
+	}
+	if !t.hub.recents.grow(t, size) {
+		return
+	}
+	r.epoch, r.first, r.used = epoch, first+int64(from), time.Now()
+	r.events = slices.Clone(events[from:]) // the others are not held on to
+}
+
+// noteRecent takes note of an event that is passed on, within bounds.
+func (t *topic) noteRecent(e *message.Event, data func() []byte) {
+	r := &t.recent
 	switch {
 	case len(r.events) == 0 || e.Epoch == r.epoch && e.Seq <= r.last():
 		return
 	case e.Epoch != r.epoch || e.Seq != r.last()+1 || e.Kind != message.KindSend || time.Since(r.used) > recentFor:
-		r.drop()
+		t.dropRecent()
 		return
 	}
 	encoded := data()
+	if !t.hub.recents.grow(t, sizeOf(encoded)) {
+		t.dropRecent()
+		return
+	}
 	r.events = append(r.events, encoded)
-	r.bytes += len(encoded)
-	for len(r.events) > 1 && (r.bytes > cfg.ReplayFrameBytes || len(r.events) > replayEvents) {
-		r.bytes -= len(r.events[0])
+	for len(r.events) > 1 && (r.bytes > t.hub.cfg.ReplayFrameBytes || len(r.events) > replayEvents) {
+		size := sizeOf(r.events[0])
+		r.bytes -= size
+		t.hub.recents.bytes.Add(-int64(size))
 		r.events[0] = nil
 		r.events = r.events[1:]
 		r.first++
@@ -66,12 +143,15 @@ func (r *recent) since(after, goal int64, epoch string, now time.Time) [][]byte 
 	return r.events[after+1-r.first:]
 }
 
-// drop frees it.
-func (r *recent) drop() { *r = recent{} }
-
-// expire frees it if nobody had it for a while.
-func (r *recent) expire(now time.Time) {
-	if now.Sub(r.used) > recentFor {
-		r.drop()
+// dropRecent frees what is kept.
+func (t *topic) dropRecent() {
+	if t.recent.bytes == 0 {
+		return
 	}
+	rs := &t.hub.recents
+	rs.bytes.Add(-int64(t.recent.bytes))
+	rs.mu.Lock()
+	delete(rs.holders, t)
+	rs.mu.Unlock()
+	t.recent = recent{}
 }

@@ -79,20 +79,77 @@ func TestReplayIsNotSharedTooLong(t *testing.T) {
 	}
 }
 
-// TestRecentIsBounded keeps no more than a frame's worth of events.
+// TestRecentIsBounded keeps no more than a frame's worth of a topic's events, and not for long.
 func TestRecentIsBounded(t *testing.T) {
 	t.Parallel()
-	cfg := Config{ReplayFrameBytes: 100}
-	r := recent{}
-	r.put("e1", 1, [][]byte{make([]byte, 30), make([]byte, 30)}, time.Now())
-	for seq := int64(3); seq < 50; seq++ {
-		r.deliver(&message.Event{Epoch: "e1", Seq: seq, Kind: message.KindSend}, func() []byte { return make([]byte, 30) }, &cfg)
-	}
-	equal(t, []int64{r.first, r.last(), int64(r.bytes)}, []int64{47, 49, 90})
-	r.expire(time.Now().Add(2 * recentFor))
-	if r.events != nil {
-		t.Error("it is kept for ever")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.ReplayFrameBytes = 200
+		r := setup(t, cfg)
+		tp := &topic{hub: r.hub}
+		event := make([]byte, 30)
+		tp.mu.Lock()
+		tp.putRecent("e1", 1, [][]byte{event, event, event, event, event})
+		equal(t, []int64{tp.recent.first, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{3, 5, 162})
+		for seq := int64(6); seq < 50; seq++ {
+			tp.noteRecent(&message.Event{Epoch: "e1", Seq: seq, Kind: message.KindSend}, func() []byte { return event })
+		}
+		equal(t, []int64{tp.recent.first, tp.recent.last(), r.hub.recents.bytes.Load()}, []int64{47, 49, 162})
+		tp.mu.Unlock()
+		time.Sleep(recentFor + 2*recentSweep)
+		synctest.Wait()
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		equal(t, []int64{int64(len(tp.recent.events)), r.hub.recents.bytes.Load(), int64(len(r.hub.recents.holders))}, []int64{0, 0, 0})
+	})
+}
+
+// TestRecentsAreBounded: all topics together keep no more than they may, and what does not fit is read.
+func TestRecentsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := noChecks()
+		cfg.RecentBytes = 1000
+		r := setup(t, cfg)
+		kept := func() int64 { return r.hub.recents.bytes.Load() }
+		for i := range 20 {
+			id := fmt.Sprint("c", i)
+			r.log.addMany(id, 3)
+			r.read(r.open(after(id, 0)))
+		}
+		if kept() > 1000 || kept() < 700 {
+			t.Errorf("%d bytes are kept", kept())
+		}
+		equal(t, r.log.replays, 20)
+		r.read(r.open(after("c0", 0)))
+		equal(t, r.log.replays, 20)
+		r.read(r.open(after("c19", 0)))
+		equal(t, r.log.replays, 21)
+		for range 20 {
+			r.send("c0") // grows until it must be dropped
+		}
+		if kept() > 1000 {
+			t.Errorf("%d bytes are kept", kept())
+		}
+		time.Sleep(recentFor + 2*recentSweep)
+		synctest.Wait()
+		equal(t, kept(), int64(0))
+	})
+}
+
+// TestOnlyReplaysArePatient: who comes back may be kept waiting, the live ones not.
+func TestOnlyReplaysArePatient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := setup(t, noChecks())
+		r.log.addMany("c", 3)
+		s := r.open(after("c", 0))
+		r.read(s)
+		r.log.add("c") // lost by the bus
+		r.send("c")
+		equal(t, r.read(s)["c"], want("", 4, 5))
+		equal(t, fmt.Sprint(r.log.patient), "[true false]")
+	})
 }
 
 // TestReplayIsSharedWhileItIsRead has many ask for the same piece of a log while that is being read.

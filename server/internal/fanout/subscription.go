@@ -82,7 +82,7 @@ func (u *subscription) turn() error {
 	}
 	t.mu.Unlock()
 
-	events, err := t.hub.replay(t.channelID, after, goal, replayEvents, t.hub.cfg.ReplayFrameBytes)
+	events, err := t.hub.replay(t.channelID, after, goal, replayEvents, t.hub.cfg.ReplayFrameBytes, true)
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
@@ -90,8 +90,8 @@ func (u *subscription) turn() error {
 	pieces := t.hub.join(encoded, after, epoch)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last := after + int64(len(encoded)); last >= max(goal, t.tail) && epoch == t.epoch {
-		t.recent.put(epoch, after+1, encoded, time.Now())
+	if last := after + int64(len(encoded)); last >= max(goal, t.tail) && epoch == t.epoch && !t.closed {
+		t.putRecent(epoch, after+1, encoded)
 	}
 	if len(pieces) == 0 {
 		// The history is gone, or the epoch is another: the log's state tells.

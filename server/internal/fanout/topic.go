@@ -98,6 +98,7 @@ func (t *topic) close() {
 	t.closed = true
 	cancel := t.cancel
 	t.cancel = nil
+	t.dropRecent()
 	t.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -163,12 +164,12 @@ func (t *topic) deliver(e *message.Event) {
 		i++
 		n++
 	}
-	t.recent.deliver(e, func() []byte {
+	t.noteRecent(e, func() []byte {
 		if p == nil {
 			return t.hub.enc.Event(e)
 		}
 		return p.data
-	}, &t.hub.cfg)
+	})
 	if n == 0 {
 		return
 	}

@@ -24,7 +24,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 		<-cache.asked
 		b.cache.set(testEpoch, log)
 	}()
-	events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20)
+	events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20, true)
 	if err != nil || len(events) != 2 || events[1].Seq != 4 {
 		t.Fatalf("a cache that becomes level: %+v, %v", events, err)
 	}
@@ -37,13 +37,32 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Millisecond})
 	for i := range 2 {
 		before := len(cache.asked)
-		events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20)
+		events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20, true)
 		if err != nil || len(events) != 2 {
 			t.Fatalf("a cache that stays behind: %+v, %v", events, err)
 		}
 		if n := len(cache.asked) - before; (n == 1) != (i == 1) {
 			t.Errorf("replay %d looked %d times", i, n)
 		}
+	}
+	other := "d" // is waited for all the same
+	for Bucket(other, lagPauses) == Bucket("c", lagPauses) {
+		other += "d"
+	}
+	before := len(cache.asked)
+	if _, err := b.reader.Replay(t.Context(), other, 2, 4, 100, 1<<20, true); err == nil {
+		t.Fatal("it is empty")
+	}
+	if n := len(cache.asked) - before; n < 2 {
+		t.Errorf("another channel's replay looked %d times", n)
+	}
+	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Second})
+	before = len(cache.asked)
+	if events, err := b.reader.Replay(t.Context(), "c", 2, 4, 100, 1<<20, false); err != nil || len(events) != 2 {
+		t.Fatalf("an impatient replay: %+v, %v", events, err)
+	}
+	if n := len(cache.asked) - before; n != 1 {
+		t.Errorf("an impatient replay looked %d times", n)
 	}
 }
 

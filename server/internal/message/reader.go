@@ -25,7 +25,7 @@ type ReaderConfig struct {
 	Patience time.Duration
 	// CacheTimeout bounds a look into the cache: 250 ms. A slow cache is no cache.
 	CacheTimeout time.Duration
-	// CacheLag bounds how long a replay waits for a cache that is behind: 1 s.
+	// CacheLag bounds how long a patient replay waits for a cache that is behind: 1 s.
 	CacheLag time.Duration
 	// OnList is told of every page, for metrics; may be nil.
 	OnList func(fromCache bool)
@@ -40,8 +40,8 @@ type Reader struct {
 	epoch string
 	cfg   ReaderConfig
 	heads heads
-	// noWaitUntil is until when nobody waits for a cache that is behind, in Unix nanoseconds.
-	noWaitUntil atomic.Int64
+	// noWaitUntil is until when nobody waits for a cache that is behind, in Unix nanoseconds, by Bucket of the channel.
+	noWaitUntil [lagPauses]atomic.Int64
 }
 
 // NewReader makes a reader of logs of this epoch.
@@ -395,13 +395,19 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message,
 
 // Replay returns the events after a place, dense from after+1 and each with its message as it now is: up to limit of
 // them or about maxBytes of content, at least one if the log holds one up to atLeast. It takes them from the cache
-// where that reaches atLeast.
-func (r *Reader) Replay(ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int) ([]Event, error) {
+// where that reaches atLeast, for which a patient caller waits up to ReaderConfig.CacheLag if it is only behind.
+func (r *Reader) Replay(
+	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
+) ([]Event, error) {
 	if after >= atLeast {
 		return nil, nil
 	}
 	rg := Range{After: after, Before: atLeast + 1, Limit: limit, MaxBytes: maxBytes}
-	entries, err := r.readLevelCache(ctx, channelID, rg, atLeast)
+	read := r.readCache
+	if patient {
+		read = r.readLevelCache
+	}
+	entries, err := read(ctx, channelID, rg, atLeast)
 	if errors.Is(err, errNotCached) {
 		entries, err = r.readStore(ctx, channelID, rg, atLeast)
 	}

@@ -329,7 +329,7 @@ func TestReplayCarriesMessagesAsTheyAre(t *testing.T) {
 		if b.cache.set(testEpoch, nil); cached {
 			b.cache.set(testEpoch, b.store.read("c"))
 		}
-		events, err := b.reader.Replay(b.ctx, "c", 0, 5, 100, 1<<20)
+		events, err := b.reader.Replay(b.ctx, "c", 0, 5, 100, 1<<20, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestReplayCarriesMessagesAsTheyAre(t *testing.T) {
 			t.Errorf("cached %t: %s", cached, diff)
 		}
 	}
-	events, err := b.reader.Replay(b.ctx, "c", 3, 5, 100, 1<<20)
+	events, err := b.reader.Replay(b.ctx, "c", 3, 5, 100, 1<<20, true)
 	if err != nil || len(events) != 2 || events[0].Message.Content != "new" {
 		t.Fatalf("replay of a change without its target: %+v, %v", events, err)
 	}
@@ -483,40 +483,12 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 	}
 	// Replays: up to before the changes, and of nothing but them.
 	for _, after := range []int64{0, 2} {
-		events, err := b.reader.Replay(b.ctx, "c", after, 4, 2, 1<<20)
+		events, err := b.reader.Replay(b.ctx, "c", after, 4, 2, 1<<20, true)
 		if err != nil || len(events) != 2 {
 			t.Fatal(len(events), err)
 		}
 		if got := texts(events[0].Message, events[1].Message); got != want {
 			t.Errorf("replayed after %d: %s, want %s", after, got, want)
 		}
-	}
-}
-
-// A cached change whose message is not cached is told with the message that it made, or not at all.
-func TestReplayWaitsForTheStoreToShowACachedChange(t *testing.T) {
-	t.Parallel()
-	b := setupRead(t)
-	rs := b.sends(t, 2)
-	if _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[0].MsgID}); err != nil {
-		t.Fatal(err)
-	}
-	log := b.store.read("c")
-	b.cache.set(testEpoch, log[1:])
-	b.store.mu.Lock()
-	before := log[0]
-	before.Content, before.Status, before.ChangedSeq = "secret", StatusSent, before.Seq
-	b.store.logs["c"][0] = before
-	b.store.visible = func(e *Entry) bool { return e.Seq < 3 }
-	b.store.mu.Unlock()
-	if events, err := b.reader.Replay(b.ctx, "c", 2, 3, 10, 1<<20); !fault.Is(err, fault.StoreUnavailable) {
-		t.Fatalf("a store that is behind: %+v, %v", events, err)
-	}
-	b.store.mu.Lock()
-	b.store.visible = nil
-	b.store.mu.Unlock()
-	events, err := b.reader.Replay(b.ctx, "c", 2, 3, 10, 1<<20)
-	if err != nil || len(events) != 1 || events[0].Message.Content != "" || events[0].Message.ChangedSeq != 3 {
-		t.Fatalf("one that is level: %+v, %v", events, err)
 	}
 }

@@ -40,8 +40,8 @@ func (b *Bus) Group(name string, batch int) *Group {
 // Consume has fn called with a bucket's events, up to a batch at a time, in the order in which they were published, until
 // ctx ends, which is the only error that it returns. Each event comes at least once: when fn fails, it gets the same
 // batch again, after a wait of 50 ms and then longer ones up to 5 s; when the process or NATS dies, the events come again
-// after Config.AckWait, perhaps later than newer ones; when ctx ends, what was not handled comes again
-// at once. A consumer or a stream that is gone is made again.
+// after Config.AckWait, perhaps later than newer ones; when ctx ends, what was not handled comes again at once, but for
+// what was on its way, which comes after Config.AckWait. A consumer or a stream that is gone is made again.
 func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {

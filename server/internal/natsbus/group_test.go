@@ -54,6 +54,21 @@ func TestWhatWasNotHandledIsGivenBack(t *testing.T) {
 	})
 	publish(t, bus, sent("room", 1, 9))
 	<-pulled
+	// What is still on its way to a consumer that stops comes again only after AckWait.
+	testkit.Eventually(t, patience, func() error {
+		c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(ChannelGroup, 4).consumerName(0))
+		if err != nil {
+			return err
+		}
+		info, err := c.Info(t.Context())
+		if err == nil && info.NumAckPending != 4 {
+			err = fmt.Errorf("%d of 4 events were handed out", info.NumAckPending)
+		}
+		return err
+	})
+	if err := bus.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	stop()
 	var next inbox
 	consumeGroup(t, bus.Group(ChannelGroup, 4), 0, into(&next))

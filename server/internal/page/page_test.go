@@ -71,7 +71,7 @@ func TestFiles(t *testing.T) {
 		if got := body(t, resp.Body); got != want.content {
 			t.Errorf("%s: %q", path, got)
 		}
-		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" ||
+		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Opener-Policy") != "same-origin" || h.Get("Referrer-Policy") != "no-referrer" ||
 			!strings.Contains(h.Get("Content-Security-Policy"), "connect-src 'self' http://*.localhost:*; ") ||
 			!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; ") {
 			t.Errorf("%s: %v", path, h)

@@ -218,7 +218,7 @@ func (l *fakeLog) State(_ context.Context, channel string) (message.State, error
 	return message.State{Epoch: "e1", Oldest: min(n, 1), Head: n, Count: n}, nil
 }
 
-func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limit, _ int) ([]message.Event, error) {
+func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limit, _ int, _ bool) ([]message.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.events[channel][after:]

@@ -6,14 +6,12 @@ import { Outbox, type Pending } from "./outbox";
 import { Sender } from "./sender";
 import { aborted, type ChatClient, type Event, failure, type Message, type Receipt, type Surroundings } from "./types";
 
-/** How many channels one stream follows at most: the server's limit. */
-export const mostFollowed = 500;
-
 const keptConversations = 8;
 const typingEvery = 3_000;
 const typingPassedOver = 1_100; // the server passes over what comes within a second
 const listEvery = 30_000;
 const markEvery = 1_000;
+const leftToWriter = 2_000; // for so long only the tab in which a message was written sends it
 
 /**
  * Chat is everything that one user sees: his channels, the one that is open, and what he wrote and is not sent yet. It
@@ -55,6 +53,8 @@ export class Chat {
     this.#follower = new Follower(client, this.#stop.signal, () => surroundings.now(), {
       event: (event) => this.#event(event),
       refused: (id, why) => this.#lost(id, why),
+      restarted: () => this.#standing.clear(),
+      spare: (follows) => this.#spare(follows),
     });
     this.#sender = new Sender(client, this.#outbox, this.#stop.signal, {
       stored: (pending, receipt) => this.#message(stored(pending, receipt, me)),
@@ -80,7 +80,7 @@ export class Chat {
     await this.#list();
     if (this.#stop.signal.aborted || this.connection.value.token) return;
     this.#listAgain();
-    await this.#follower.run(this.channels.followed().slice(0, mostFollowed));
+    await this.#follower.run(this.channels.followed());
   }
 
   /** Ends everything. What is unsent stays in the storage. */
@@ -138,9 +138,21 @@ export class Chat {
     this.#outboxVersion.value++;
   }
 
-  /** Replaces an own message's text. */
-  async edit(message: Message, text: string): Promise<void> {
-    await this.#try(() => this.#client.edit(message.channelId, message.msgId, text, { signal: this.#stop.signal }));
+  /** Takes over what another tab did under a key of the storage. What it wrote and does not send, this one sends. */
+  storedElsewhere(key: string): void {
+    const change = this.#outbox.sync(key);
+    if (!change) return;
+    this.#outboxVersion.value++;
+    if (!change.written) return;
+    this.channels.add(change.channelId);
+    this.#surroundings.after(leftToWriter, () => void this.#sender.kick(change.channelId));
+  }
+
+  /** Replaces an own message's text, and says whether the server did it. If not, notice says why. */
+  async edit(message: Message, text: string): Promise<boolean> {
+    return await this.#try(() =>
+      this.#client.edit(message.channelId, message.msgId, text, { signal: this.#stop.signal }),
+    );
   }
 
   /** Takes an own message back. */
@@ -237,10 +249,18 @@ export class Chat {
   }
 
   #stands(id: string): void {
+    const anew = !this.#standing.has(id);
     this.#standing.add(id);
     const conversation = this.#conversations.get(id);
     conversation?.fail("");
-    if (conversation?.untouched) void conversation.loadNewest();
+    if (anew || conversation?.untouched) void conversation?.reload();
+  }
+
+  // The channel that is least missed: not open, and without news for the longest time.
+  #spare(follows: (id: string) => boolean): string | undefined {
+    const spare = this.channels.followed().findLast((id) => follows(id) && id !== this.open.value?.id);
+    if (spare !== undefined) this.#standing.delete(spare);
+    return spare;
   }
 
   #lost(id: string, why: string): void {
@@ -316,15 +336,17 @@ export class Chat {
     }
   }
 
-  async #try(call: () => Promise<unknown>): Promise<void> {
+  async #try(call: () => Promise<unknown>): Promise<boolean> {
     try {
       await call();
       this.notice.value = "";
+      return true;
     } catch (cause) {
-      if (aborted(this.#stop.signal)) return;
+      if (aborted(this.#stop.signal)) return false;
       const why = failure(cause);
       this.notice.value = why.text;
       if (why.token) this.#follower.refuseToken(why.text);
+      return false;
     }
   }
 }

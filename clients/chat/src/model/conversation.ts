@@ -97,6 +97,12 @@ export class Conversation {
     await this.#load("newest", {});
   }
 
+  /** Loads the newest page, as the stream has begun anew and did not tell what came before that. */
+  async reload(): Promise<void> {
+    this.#timeline.interrupt();
+    await this.loadNewest();
+  }
+
   /** Loads the page before the first message, if there is one. */
   async loadOlder(): Promise<void> {
     if (this.#loading || !this.#loaded || this.#timeline.view().atStart) return;

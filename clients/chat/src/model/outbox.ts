@@ -24,9 +24,11 @@ export class Outbox {
   readonly #now: () => number;
   readonly #items = new Map<string, Pending>();
   #place = 0;
+  #time = 0; // the latest that a message has: a clock put back must not change the order
 
   constructor(user: string, surroundings: Pick<Surroundings, "storage" | "now">) {
-    this.#prefix = `parley.outbox/${user}/`;
+    // Encoded, as a user's id may hold a slash: nobody's prefix is the beginning of another's.
+    this.#prefix = `parley.outbox/${encodeURIComponent(user)}/`;
     this.#storage = surroundings.storage;
     this.#now = () => surroundings.now();
     this.#load();
@@ -48,12 +50,13 @@ export class Outbox {
 
   /** Keeps a new message under an id that nobody else has. */
   add(channelId: string, content: string, type: string): Pending {
+    this.#time = Math.max(this.#time, this.#now());
     const pending = {
       clientMsgId: randomId(),
       channelId,
       content,
       type,
-      time: this.#now(),
+      time: this.#time,
       place: this.#place++,
       refused: "",
     };
@@ -78,6 +81,24 @@ export class Outbox {
     return true;
   }
 
+  /**
+   * Takes over what another tab did under a key of the storage: null where the key is none of this outbox's. Written
+   * says that a message came or has changed, and not that it has gone.
+   */
+  sync(key: string): { channelId: string; written: boolean } | null {
+    if (!key.startsWith(this.#prefix)) return null;
+    const pending = this.#read(key);
+    if (pending) {
+      this.#take(pending);
+      return { channelId: pending.channelId, written: true };
+    }
+    const clientMsgId = key.slice(this.#prefix.length);
+    const gone = this.#items.get(clientMsgId);
+    if (!gone) return null;
+    this.#items.delete(clientMsgId);
+    return { channelId: gone.channelId, written: false };
+  }
+
   #keep(pending: Pending): void {
     this.#items.set(pending.clientMsgId, pending);
     try {
@@ -93,11 +114,19 @@ export class Outbox {
     for (let i = 0; i < storage.length; i++) {
       const key = storage.key(i);
       if (!key?.startsWith(this.#prefix)) continue;
-      const pending = parse(storage.getItem(key));
-      if (!pending) continue;
-      this.#items.set(pending.clientMsgId, pending);
-      this.#place = Math.max(this.#place, pending.place + 1);
+      const pending = this.#read(key);
+      if (pending) this.#take(pending);
     }
+  }
+
+  #read(key: string): Pending | null {
+    return parse(this.#storage?.getItem(key) ?? null);
+  }
+
+  #take(pending: Pending): void {
+    this.#items.set(pending.clientMsgId, pending);
+    this.#place = Math.max(this.#place, pending.place + 1);
+    this.#time = Math.max(this.#time, pending.time);
   }
 }
 

@@ -67,6 +67,12 @@ export class Timeline {
     return this.#put(message);
   }
 
+  /** Notes that what came after the highest seq loaded was not told: the newest is no longer among the messages. */
+  interrupt(): void {
+    this.#atEnd = false;
+    this.#view = null;
+  }
+
   begin(): void {
     this.#loads++;
   }

@@ -2,10 +2,11 @@ import type { Event, Message, MyChannel, ReadCursor, Receipt, StateChange } from
 
 export type { Event, Message, MyChannel, ReadCursor, Receipt, StateChange };
 
-/** What the model needs of a subscription: the events one by one, and a way to follow one more channel. */
+/** What the model needs of a subscription: the events one by one, and ways to follow one more channel or one less. */
 export interface ChatSubscription {
   next(): Promise<Event>;
   add(channelId: string): Promise<void>;
+  remove(channelId: string): Promise<void>;
   close(): void;
 }
 

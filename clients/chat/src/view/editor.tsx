@@ -7,6 +7,7 @@ import { bytes, editing, fit, mostBytes, recalling, sends, stopEditing } from ".
 export function Editor({ chat, message }: { chat: Chat; message: Message }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(message.content);
+  const [saving, setSaving] = useState(false);
   const valid = text.trim() !== "" && bytes(text) <= mostBytes;
   useLayoutEffect(() => {
     const area = field.current;
@@ -16,10 +17,13 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
     area.setSelectionRange(area.value.length, area.value.length);
     area.scrollIntoView({ block: "nearest" });
   }, []);
-  const save = () => {
-    if (!valid) return;
-    if (text !== message.content) void chat.edit(message, text);
-    stopEditing();
+  // The text stays here until the server has it.
+  const save = async () => {
+    if (!valid || saving) return;
+    setSaving(true);
+    const saved = text === message.content || (await chat.edit(message, text));
+    setSaving(false);
+    if (saved && editing.value?.msgId === message.msgId) stopEditing();
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Escape") {
@@ -27,8 +31,8 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
       stopEditing();
     } else if (sends(event)) {
       event.preventDefault();
-      save();
-    } else if (event.key === "ArrowUp" && !event.altKey && text === message.content) {
+      void save();
+    } else if (event.key === "ArrowUp" && !event.altKey && !saving && text === message.content) {
       const before = chat.open.value?.findLast((m) => chat.own(m) && m.seq < message.seq);
       if (!before) return;
       event.preventDefault();
@@ -44,6 +48,7 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
         dir="auto"
         rows={1}
         value={text}
+        readOnly={saving}
         onInput={(event) => {
           setText(event.currentTarget.value);
           fit(event.currentTarget);
@@ -51,8 +56,14 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
         onKeyDown={onKeyDown}
       />
       <div class="editor-buttons">
-        <button type="button" class="primary" data-testid="save" disabled={!valid} onClick={save}>
-          Save
+        <button
+          type="button"
+          class="primary"
+          data-testid="save"
+          disabled={!valid || saving}
+          onClick={() => void save()}
+        >
+          {saving ? "Saving…" : "Save"}
         </button>
         <button type="button" data-testid="cancel" onClick={stopEditing}>
           Cancel

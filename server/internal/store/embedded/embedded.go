@@ -158,8 +158,8 @@ func (s *Store) load(cfg Config) error {
 		}
 	}
 	if cfg.Buckets != 0 && cfg.Buckets != int(meta.GetBuckets()) {
-		return fmt.Errorf("the store was made with %d buckets and %d are configured; their number can't be changed",
-			meta.GetBuckets(), cfg.Buckets)
+		return fmt.Errorf("the store was made with %d buckets and %d are configured; their number can't be changed: "+
+			"set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d", meta.GetBuckets(), cfg.Buckets)
 	}
 	s.identity.Store(&message.Identity{Buckets: int(meta.GetBuckets()), Epoch: meta.GetEpoch(), Secret: meta.GetSecret()})
 	for i := range int(meta.GetBuckets()) {

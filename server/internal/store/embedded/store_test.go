@@ -29,6 +29,9 @@ func TestBucketsAreFixed(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "buckets") {
 				t.Fatalf("open with %d buckets: %v, want a refusal that names them", step.configured, err)
 			}
+			if step.configured > 0 && !strings.Contains(err.Error(), "set buckets: 8, or PARLEY_BUCKETS=8") {
+				t.Errorf("open with %d buckets: %v, want what to set", step.configured, err)
+			}
 			continue
 		}
 		if err != nil {

@@ -133,7 +133,7 @@ func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
 		_ = s.Close(t.Context())
 		t.Fatal("opened")
 	}
-	if !strings.Contains(err.Error(), "3 buckets") || !strings.Contains(err.Error(), "to 5") {
+	if !strings.Contains(err.Error(), "3 buckets") || !strings.Contains(err.Error(), "to 5: set buckets: 3, or PARLEY_BUCKETS=3") {
 		t.Fatalf("error does not name both numbers: %v", err)
 	}
 	cfg.Buckets = 0

@@ -57,7 +57,7 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 		return message.Identity{}, fmt.Errorf("load identity: %w", err)
 	}
 	if buckets != 0 && buckets != row.Buckets {
-		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d",
+		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d: set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d",
 			row.Buckets, buckets)
 	}
 	if row.Buckets < 1 || row.Epoch == "" || len(row.Secret) == 0 {

@@ -1,0 +1,95 @@
+import { describe, expect, test } from "vitest";
+import { gate, parleyError, setup, texts } from "./fake";
+
+describe("the stream of all channels", () => {
+  test("who was removed from a channel and added again misses nothing that was sent between", async () => {
+    const { server, world, chat } = setup();
+    server.log("a").send("alice", "before");
+    void chat.start();
+    chat.show("a");
+    await world.settle();
+    server.tell({ kind: "lost", channelId: "a", seq: 1, epoch: "e", reason: "NOT_MEMBER" } as never);
+    await world.settle();
+    server.log("a").send("alice", "between");
+    await world.pass(6_000);
+    const page = gate();
+    server.beforePage = page.wait;
+    await chat.refresh();
+    server.say("a", "alice", "after");
+    await world.settle();
+    expect(texts(chat)).toEqual(["before"]); // and not "after" right behind it
+    page.open();
+    await world.settle();
+    expect(texts(chat)).toEqual(["before", "between", "after"]);
+  });
+
+  test("a subscription that takes the place of another one misses nothing, and the right channel is blamed", async () => {
+    const { server, world, chat } = setup();
+    for (const id of ["c", "b", "a"]) server.log(id).send("alice", "before");
+    void chat.start();
+    chat.show("b");
+    await world.settle();
+    // As in the SDK: a lost channel is asked for no more, and what is added while away comes last.
+    const order = server.followed.filter((id) => id !== "a");
+    server.tell({ kind: "lost", channelId: "a", seq: 1, epoch: "e", reason: "NOT_MEMBER" } as never);
+    await world.settle();
+    server.away = true;
+    chat.show("nope");
+    chat.show("b");
+    server.log("b").send("alice", "between");
+    server.end(parleyError("CAPABILITY_MISSING", { field: `channels[${order.length}].channel_id` }));
+    await world.settle();
+    expect(server.subscriptions).toBe(2);
+    expect(["b", "c", "nope"].map((id) => chat.channels.lost(id) !== "")).toEqual([false, false, true]);
+    expect(texts(chat)).toEqual(["before", "between"]);
+  });
+
+  test("of more channels than a stream can follow, the open one and those with the newest messages are followed", async () => {
+    const { server, world, chat } = setup();
+    const name = (i: number) => `c${String(i).padStart(3, "0")}`;
+    for (let i = 0; i < 510; i++) {
+      server.log(name(i)).seq = i; // which makes the time later
+      server.log(name(i)).send("alice", "x");
+    }
+    server.admit = (ids) => {
+      if (ids.length > 500) throw parleyError("LIMIT_EXCEEDED");
+    };
+    server.admitAdded = () => {
+      if (server.followed.length >= 500) throw parleyError("LIMIT_EXCEEDED");
+    };
+    chat.show(name(0));
+    void chat.start();
+    await world.settle();
+    expect(chat.connection.value.state).toBe("live");
+    expect(server.followed).toHaveLength(500);
+    expect(server.followed).toContain(name(0));
+    expect(server.followed).not.toContain(name(10));
+    chat.show(name(5));
+    await world.settle();
+    expect(texts(chat)).toEqual(["x"]);
+    expect(server.followed).toHaveLength(500);
+    expect(server.followed).toContain(name(5));
+    expect(chat.channels.list.value.filter((c) => c.lost)).toEqual([]);
+    server.say(name(0), "alice", "untold");
+    chat.show(name(0));
+    await world.settle();
+    expect(texts(chat)).toEqual(["x", "untold"]);
+  });
+
+  test("a limit of the server is no loss of the channel", async () => {
+    const { server, world, chat } = setup();
+    server.admitAdded = () => {
+      throw parleyError("LIMIT_EXCEEDED");
+    };
+    void chat.start();
+    await world.settle();
+    chat.show("a");
+    await world.settle();
+    expect(chat.channels.lost("a")).toBe("");
+    server.admitAdded = () => {};
+    chat.show(null);
+    chat.show("a");
+    await world.settle();
+    expect(server.followed).toContain("a");
+  });
+});

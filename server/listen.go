@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// listenAPI opens the API's address. In dev without TLS it reports whether all that answers there on the names below
+// localhost is this server: browsers try [::1] before 127.0.0.1, and whoever listens there gets what was meant for us.
+func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
+	var lc net.ListenConfig
+	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
+	s.done.push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
+	addr, ok := s.apiLn.Addr().(*net.TCPAddr)
+	if !s.dev || s.cfg.TLS.Cert != "" || !ok {
+		return false, nil
+	}
+	if !addr.IP.Equal(net.IPv4(127, 0, 0, 1)) {
+		return addr.IP.IsUnspecified(), nil // which is all addresses, of both kinds
+	}
+	beside, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(addr.Port)))
+	if err != nil {
+		// Without IPv6 nobody else can be there. Whatever else the reason is, somebody may.
+		return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT), nil
+	}
+	s.besideLn = beside
+	s.done.push("listener on [::1]", func(context.Context) error { return ignoreClosed(beside.Close()) })
+	return true, nil
+}
