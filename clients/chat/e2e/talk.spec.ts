@@ -90,7 +90,9 @@ test("it shows who is typing, until the message is there", async ({ enter }) => 
 });
 
 test("unread messages are counted, divided off and marked as read", async ({ room, enter }) => {
-  const ben = await enter("ben");
+  // A user of his own: the title counts the unread messages of all his channels, other tests' too.
+  const user = `reader-of-${room.channel}`;
+  const ben = await enter(user);
   await ben.send("I was here");
   await ben.sent();
   const elsewhere = `${room.channel}-b`;
@@ -112,7 +114,7 @@ test("unread messages are counted, divided off and marked as read", async ({ roo
   await expect(page.getByTestId(`unread-${room.channel}`)).toHaveCount(0);
 
   // The server knows it too: another profile of the same user has nothing to read.
-  const own = await enter("ben");
+  const own = await enter(user);
   await expect(own.page.getByTestId(`channel-${room.channel}`)).toBeVisible();
   await expect(own.page.getByTestId(`unread-${room.channel}`)).toHaveCount(0);
 });
