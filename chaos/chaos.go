@@ -1,6 +1,6 @@
 // Package chaos breaks a running fleet in every way that its parts can break, under load, and judges what its users saw.
 //
-// A run has writers, readers and subscribers on every node (world), a schedule of faults (Schedule, nemesis), and a
+// A run has writers, readers and subscribers on every node (world), a schedule of faults (Schedule, Nemesis), and a
 // history of all that was asked, answered, delivered and broken (Recorder). In the end everything is mended, every channel
 // gets one more message, and the stores are read raw (Truth). Check then holds the history against the log: what was
 // acknowledged is there, once, in order; nobody was shown what the log does not make of a message, or later than
@@ -95,7 +95,7 @@ type run struct {
 
 	c       *Config
 	fleet   *rig.Fleet
-	nemesis *nemesis
+	nemesis *Nemesis
 
 	followers []follower
 	late      bool
@@ -125,7 +125,12 @@ func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
 	for i := range c.Load.Channels {
 		w.channels = append(w.channels, fmt.Sprintf("cold-%02d", i))
 	}
-	return &run{world: w, c: c, fleet: fleet, nemesis: newNemesis(w, fleet, c.Seed, c.Plan.Scale, c.Logger)}, nil
+	r := &run{world: w, c: c, fleet: fleet}
+	r.nemesis = NewNemesis(NemesisConfig{
+		Fleet: fleet, Log: rec, Scale: c.Plan.Scale, Logger: c.Logger, Silence: r.sendAndRecall,
+		Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
+	})
+	return r, nil
 }
 
 // all are all channels.
@@ -155,13 +160,13 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	}
 	keepReplies := func() {}
 	if !r.c.KeepReplies {
-		keepReplies = r.nemesis.loseReplies()
+		keepReplies = r.nemesis.LoseReplies()
 	}
 	steps := r.c.Steps
 	if steps == nil {
 		steps = Schedule(r.c.Seed, r.c.Plan)
 	}
-	err := r.nemesis.run(ctx, steps)
+	err := r.nemesis.Run(ctx, steps)
 	keepReplies()
 	if err != nil {
 		return nil, err
@@ -208,7 +213,7 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			return err
 		}
 		r.writing.Go(func() { h.run(writeCtx) })
-		r.following.Go(func() { r.nemesis.watch(followCtx, i) })
+		r.following.Go(func() { r.nemesis.Watch(followCtx, i) })
 	}
 	r.writing.Go(func() { r.fail("late", r.visitors(writeCtx, r.c.Seed, "late")) })
 	return nil
@@ -272,6 +277,27 @@ func (r *run) subscribe(ctx context.Context, name, addr string) (*subscriber, er
 	r.followers = append(r.followers, s)
 	r.following.Go(func() { r.fail(name, s.run(ctx)) })
 	return s, nil
+}
+
+// sendAndRecall sends messages and takes them back while nobody can be told: their text must never be seen.
+func (r *run) sendAndRecall(ctx context.Context, p Planned) {
+	name := fmt.Sprintf("nemesis-%d", r.rec.ID())
+	w, err := r.newWriter(r.c.Seed, name, r.allAddrs(p.Node), name)
+	if err != nil {
+		return
+	}
+	defer w.client.Close()
+	for i := range 6 {
+		channel := r.channels[i%len(r.channels)]
+		if i%2 == 0 {
+			channel = hot
+		}
+		op := w.message(channel)
+		w.resend(ctx, &op)
+		if op.Outcome == OK {
+			w.take(ctx, sent{op.Channel, op.MsgID, op.From})
+		}
+	}
 }
 
 // fail records that a client ended for good, which none should.

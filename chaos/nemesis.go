@@ -24,13 +24,36 @@ const (
 	lostEvery = 100
 )
 
-// nemesis breaks things by a schedule and mends them again.
-type nemesis struct {
-	*world
+// FaultLog is told of what was broken.
+type FaultLog interface {
+	// BeginFault notes when a fault begins, EndFault that it is mended.
+	BeginFault(f *Fault)
+	EndFault(f *Fault)
+	// Exit records that a node ended by itself.
+	Exit(node, log string)
+}
 
+// NemesisConfig says what a Nemesis breaks.
+type NemesisConfig struct {
+	Fleet *rig.Fleet
+	Log   FaultLog
+	// Scale is the plan's.
+	Scale  float64
+	Logger *slog.Logger
+	// Silence is called while NATS is away, and returns before that comes back; nil does nothing.
+	Silence func(ctx context.Context, p Planned)
+	// Own are faults of the room's own clients, by name.
+	Own map[FaultName]Break
+	// Lossy are the engines that lose replies.
+	Lossy []rig.Engine
+}
+
+// Nemesis breaks things by a schedule and mends them again.
+type Nemesis struct {
+	c     NemesisConfig
+	rec   FaultLog
 	fleet *rig.Fleet
 	log   *slog.Logger
-	seed  uint64
 	// down counts, for each node, who keeps it down on purpose.
 	down []atomic.Int32
 	// past is an append-only file as it was once, taken when; a new one is taken every so often.
@@ -39,17 +62,17 @@ type nemesis struct {
 	pastAge time.Duration
 }
 
-func newNemesis(w *world, fleet *rig.Fleet, seed uint64, scale float64, log *slog.Logger) *nemesis {
-	return &nemesis{
-		pastAge: max(10*time.Second, time.Duration(scale*float64(time.Minute))),
-		world:   w, fleet: fleet, log: log, seed: seed, down: make([]atomic.Int32, len(fleet.Nodes())),
-		past: filepath.Join(fleet.Dir, "aof-past"),
+// NewNemesis makes one that has broken nothing yet.
+func NewNemesis(c NemesisConfig) *Nemesis {
+	return &Nemesis{
+		c: c, rec: c.Log, fleet: c.Fleet, log: c.Logger, down: make([]atomic.Int32, len(c.Fleet.Nodes())),
+		pastAge: max(10*time.Second, time.Duration(c.Scale*float64(time.Minute))), past: filepath.Join(c.Fleet.Dir, "aof-past"),
 	}
 }
 
-// run does the steps, one after another. Its error is that something could not be broken or mended: the run is then
+// Run does the steps, one after another. Its error is that something could not be broken or mended: the run is then
 // worth nothing.
-func (n *nemesis) run(ctx context.Context, steps []Step) error {
+func (n *Nemesis) Run(ctx context.Context, steps []Step) error {
 	for i, step := range steps {
 		n.keepPast()
 		if !sleep(ctx, step.Wait) {
@@ -74,7 +97,7 @@ func (n *nemesis) run(ctx context.Context, steps []Step) error {
 }
 
 // keepPast copies Redis's append-only file now and then, for the day on which it is given back.
-func (n *nemesis) keepPast() {
+func (n *Nemesis) keepPast() {
 	if time.Since(n.taken) < n.pastAge {
 		return
 	}
@@ -86,11 +109,14 @@ func (n *nemesis) keepPast() {
 	}
 }
 
-// mend ends a fault.
-type mend func(ctx context.Context) error
+// Mend ends a fault.
+type Mend func(ctx context.Context) error
+
+// Break begins a fault, and tells what it hit and how that ends.
+type Break func(ctx context.Context, p Planned) (target string, heal Mend, err error)
 
 // one breaks something, holds it broken and mends it.
-func (n *nemesis) one(ctx context.Context, p Planned) error {
+func (n *Nemesis) one(ctx context.Context, p Planned) error {
 	f := Fault{Name: string(p.Name), Holds: p.Name.holds()}
 	n.rec.BeginFault(&f)
 	target, heal, err := n.breakIt(ctx, p)
@@ -117,7 +143,10 @@ func (f FaultName) holds() bool {
 }
 
 // breakIt begins a fault.
-func (n *nemesis) breakIt(ctx context.Context, p Planned) (target string, heal mend, err error) {
+func (n *Nemesis) breakIt(ctx context.Context, p Planned) (target string, heal Mend, err error) {
+	if own := n.c.Own[p.Name]; own != nil {
+		return own(ctx, p)
+	}
 	node := n.fleet.Node(p.Node)
 	links := map[FaultName]rig.Engine{
 		CutMongo: rig.EngineMongo, CutRedis: rig.EngineRedis, CutNATS: rig.EngineNATS,
@@ -150,7 +179,7 @@ func (n *nemesis) breakIt(ctx context.Context, p Planned) (target string, heal m
 	return node.Addr(), func(context.Context) error { n.fleet.Link(p.Node, links[p.Name]).Restore(); return nil }, nil
 }
 
-func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string, heal mend, err error) {
+func (n *Nemesis) breakMongo(ctx context.Context, name FaultName) (target string, heal Mend, err error) {
 	set := n.fleet.Mongo
 	if name == MongoStepDown {
 		i, err := set.StepDown(ctx)
@@ -177,7 +206,7 @@ func (n *nemesis) breakMongo(ctx context.Context, name FaultName) (target string
 }
 
 // eachOther does something to all members but one.
-func (n *nemesis) eachOther(primary int, do func(member int) error) error {
+func (n *Nemesis) eachOther(primary int, do func(member int) error) error {
 	var errs []error
 	for i := range n.fleet.Mongo.Size() {
 		if i != primary {
@@ -188,13 +217,13 @@ func (n *nemesis) eachOther(primary int, do func(member int) error) error {
 }
 
 // wake lets all members but one run on.
-func (n *nemesis) wake(ctx context.Context, primary int) error {
+func (n *Nemesis) wake(ctx context.Context, primary int) error {
 	return errors.Join(n.eachOther(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
 }
 
 // lose kills the primary, which was alone, with all that only it has, and starts the others first: these choose a primary
 // that knows nothing of it.
-func (n *nemesis) lose(ctx context.Context, primary int) error {
+func (n *Nemesis) lose(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
 	set.Kill(primary)
 	var g errgroup.Group // each waits until it knows a primary, for which it needs the other
@@ -205,7 +234,7 @@ func (n *nemesis) lose(ctx context.Context, primary int) error {
 	return errors.Join(err, g.Wait(), set.Restart(ctx, primary), set.WaitHealthy(ctx))
 }
 
-func (n *nemesis) breakRedis(ctx context.Context, name FaultName) (target string, heal mend, err error) {
+func (n *Nemesis) breakRedis(ctx context.Context, name FaultName) (target string, heal Mend, err error) {
 	server := n.fleet.Redis
 	switch name {
 	case RedisFlush:
@@ -221,7 +250,7 @@ func (n *nemesis) breakRedis(ctx context.Context, name FaultName) (target string
 	}
 }
 
-func (n *nemesis) breakNATS(ctx context.Context, p Planned) (target string, heal mend, err error) {
+func (n *Nemesis) breakNATS(ctx context.Context, p Planned) (target string, heal Mend, err error) {
 	cluster := n.fleet.NATS
 	if p.Name == NATSKill {
 		i := p.Node % cluster.Size()
@@ -230,36 +259,17 @@ func (n *nemesis) breakNATS(ctx context.Context, p Planned) (target string, heal
 	}
 	cluster.KillAll()
 	var done sync.WaitGroup
-	done.Go(func() { n.sendAndRecall(ctx, p) })
+	if n.c.Silence != nil {
+		done.Go(func() { n.c.Silence(ctx, p) })
+	}
 	return "nats", func(ctx context.Context) error {
 		done.Wait()
 		return cluster.StartAll(ctx)
 	}, nil
 }
 
-// sendAndRecall sends messages and takes them back while nobody can be told: their text must never be seen.
-func (n *nemesis) sendAndRecall(ctx context.Context, p Planned) {
-	name := fmt.Sprintf("nemesis-%d", n.rec.ID())
-	w, err := n.newWriter(n.seed, name, n.allAddrs(p.Node), name)
-	if err != nil {
-		return
-	}
-	defer w.client.Close()
-	for i := range 6 {
-		channel := n.channels[i%len(n.channels)]
-		if i%2 == 0 {
-			channel = hot
-		}
-		op := w.message(channel)
-		w.resend(ctx, &op)
-		if op.Outcome == OK {
-			w.take(ctx, sent{op.Channel, op.MsgID, op.From})
-		}
-	}
-}
-
 // raise starts a node again and again until it is ready: what keeps nodes running does so too.
-func (n *nemesis) raise(ctx context.Context, i int) error {
+func (n *Nemesis) raise(ctx context.Context, i int) error {
 	node := n.fleet.Node(i)
 	for {
 		err := node.Restart(ctx)
@@ -274,7 +284,7 @@ func (n *nemesis) raise(ctx context.Context, i int) error {
 }
 
 // roll restarts all nodes, one after another, as an upgrade does.
-func (n *nemesis) roll(ctx context.Context) error {
+func (n *Nemesis) roll(ctx context.Context) error {
 	for i, node := range n.fleet.Nodes() {
 		n.down[i].Add(1)
 		termCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -291,8 +301,8 @@ func (n *nemesis) roll(ctx context.Context) error {
 	return nil
 }
 
-// watch records nodes that end though nobody told them to, and starts them again, until ctx ends.
-func (n *nemesis) watch(ctx context.Context, i int) {
+// Watch records nodes that end though nobody told them to, and starts them again, until ctx ends.
+func (n *Nemesis) Watch(ctx context.Context, i int) {
 	node := n.fleet.Node(i)
 	for {
 		select {
@@ -311,7 +321,7 @@ func (n *nemesis) watch(ctx context.Context, i int) {
 	}
 }
 
-func (n *nemesis) logTail(i int) string {
+func (n *Nemesis) logTail(i int) string {
 	data, err := n.fleet.Node(i).Log()
 	if err != nil {
 		return err.Error()
@@ -319,8 +329,8 @@ func (n *nemesis) logTail(i int) string {
 	return string(data[max(0, len(data)-3000):])
 }
 
-// panics gives what nodes said as they broke down.
-func (n *nemesis) panics() []string {
+// Panics gives what nodes said as they broke down.
+func (n *Nemesis) Panics() []string {
 	var found []string
 	for i, node := range n.fleet.Nodes() {
 		data, err := node.Log()
@@ -336,13 +346,13 @@ func (n *nemesis) panics() []string {
 	return found
 }
 
-// loseReplies loses every hundredth reply of MongoDB and Redis to every node, until stop.
-func (n *nemesis) loseReplies() (stop func()) {
+// LoseReplies loses every hundredth reply of the lossy engines to every node, until stop.
+func (n *Nemesis) LoseReplies() (stop func()) {
 	f := Fault{Name: string(LostReplies), Target: "all"}
 	n.rec.BeginFault(&f)
 	each := func(do func(p *rig.Proxy)) {
 		for i := range n.fleet.Nodes() {
-			for _, e := range []rig.Engine{rig.EngineMongo, rig.EngineRedis} {
+			for _, e := range n.c.Lossy {
 				do(n.fleet.Link(i, e))
 			}
 		}
@@ -354,11 +364,11 @@ func (n *nemesis) loseReplies() (stop func()) {
 	}
 }
 
-// lost counts the replies that were lost, by engine.
-func (n *nemesis) lost() map[string]int64 {
+// Lost counts the replies that were lost, by engine.
+func (n *Nemesis) Lost() map[string]int64 {
 	sum := make(map[string]int64)
 	for i := range n.fleet.Nodes() {
-		for _, e := range []rig.Engine{rig.EngineMongo, rig.EngineRedis} {
+		for _, e := range n.c.Lossy {
 			sum[string(e)] += n.fleet.Link(i, e).Lost()
 		}
 	}

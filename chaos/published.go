@@ -37,6 +37,18 @@ type Published struct {
 	ChangedSeq  int64             `json:"changed_seq"`
 }
 
+// openStream waits until the server's streams are there: one that has just come back answers at first that nobody does.
+func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		stream, err := js.Stream(ctx, changeStream)
+		if !errors.Is(err, nats.ErrNoResponders) || !Sleep(ctx, 100*time.Millisecond) {
+			return stream, err
+		}
+	}
+}
+
 // readPublished reads the whole change stream.
 func readPublished(ctx context.Context, url string) ([]Published, error) {
 	nc, err := nats.Connect(url)
@@ -48,7 +60,7 @@ func readPublished(ctx context.Context, url string) ([]Published, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := js.Stream(ctx, changeStream)
+	stream, err := openStream(ctx, js)
 	if err != nil {
 		return nil, err
 	}

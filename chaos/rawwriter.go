@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"time"
 
@@ -27,14 +26,7 @@ type raw struct {
 }
 
 func newRaw(addr, token string) *raw {
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{
-		Protocols:   protocols,
-		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: 4 * time.Second, PingTimeout: 3 * time.Second},
-	}
-	c := &http.Client{Transport: transport}
+	c := NewHTTPClient()
 	return &raw{
 		MessageServiceClient: parleyv1connect.NewMessageServiceClient(c, "http://"+addr, connect.WithGRPC()),
 		http:                 c, token: token,
@@ -47,11 +39,7 @@ func (r *raw) call(ctx context.Context, limit time.Duration) (context.Context, c
 	return r.authorize(ctx), cancel
 }
 
-func (r *raw) authorize(ctx context.Context) context.Context {
-	ctx, info := connect.NewClientContext(ctx)
-	info.RequestHeader().Set("Authorization", "Bearer "+r.token)
-	return ctx
-}
+func (r *raw) authorize(ctx context.Context) context.Context { return Authorize(ctx, r.token) }
 
 func (r *raw) close() { r.http.CloseIdleConnections() }
 
@@ -206,7 +194,7 @@ func (w *rawWriter) batch(ctx context.Context, op Op) Outcome {
 		default:
 			item := res.GetResults()[i].GetError()
 			op.Code, op.Err = item.GetCode(), item.GetMessage()
-			op.Outcome = outcomeOfReason(item.GetDetail().GetReason())
+			op.Outcome = OutcomeOfReason(item.GetDetail().GetReason())
 		}
 		w.rec.Done(op)
 	}
@@ -219,17 +207,18 @@ func rawOutcome(err error) (o Outcome, code, text string) {
 	if !errors.As(err, &ce) {
 		return Unknown, "unknown", err.Error()
 	}
-	return outcomeOfReason(detailOf(err).GetReason()), ce.Code().String(), ce.Message()
+	return OutcomeOfReason(detailOf(err).GetReason()), ce.Code().String(), ce.Message()
 }
 
-// outcomeOfReason goes by what the proto says of each reason: besides the final ones, three say that nothing was stored.
-func outcomeOfReason(r parleyv1.ErrorReason) Outcome {
+// OutcomeOfReason goes by what the proto says of each reason: besides the final ones, four say that nothing was stored.
+func OutcomeOfReason(r parleyv1.ErrorReason) Outcome {
 	switch {
 	case r == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return Unknown
 	case r < firstRetryable,
 		r == parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED,
 		r == parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
+		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL,
 		r == parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED:
 		return Failed
 	default:

@@ -1,13 +1,8 @@
 package chaos
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -22,9 +17,7 @@ type Recorder struct {
 	known map[string][]int // copies by message and changed_seq
 	next  int64
 	open  [2]int // reads and writes under way
-	file  *os.File
-	buf   *bufio.Writer
-	err   error
+	out   *Journal
 }
 
 // line is one line of the file; exactly one field is set.
@@ -42,14 +35,11 @@ type line struct {
 
 // NewRecorder begins a history in the file at path, which is made anew. An empty path keeps it in memory only.
 func NewRecorder(path string) (*Recorder, error) {
-	r := &Recorder{began: time.Now(), known: make(map[string][]int)}
-	if path != "" {
-		var err error
-		if r.file, err = os.Create(path); err != nil {
-			return nil, fmt.Errorf("history: %w", err)
-		}
-		r.buf = bufio.NewWriterSize(r.file, 1<<20)
+	out, err := NewJournal(path)
+	if err != nil {
+		return nil, err
 	}
+	r := &Recorder{began: time.Now(), known: make(map[string][]int), out: out}
 	r.mark("began", r.began.UnixNano())
 	return r, nil
 }
@@ -248,10 +238,7 @@ func (r *Recorder) Close() (*History, error) {
 	defer r.mu.Unlock()
 	h := r.h
 	h.sort()
-	if r.file == nil {
-		return &h, r.err
-	}
-	return &h, errors.Join(r.err, r.buf.Flush(), r.file.Close())
+	return &h, r.out.Close()
 }
 
 func (h *History) sort() {
@@ -259,40 +246,18 @@ func (h *History) sort() {
 	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return int(a.Begin - b.Begin) })
 }
 
-// write appends to the file; the lock is held. The first error is kept for Close.
-func (r *Recorder) write(l line) {
-	if r.buf == nil || r.err != nil {
-		return
-	}
-	data, err := json.Marshal(l)
-	if err == nil {
-		_, err = r.buf.Write(append(data, '\n'))
-	}
-	r.err = err
-}
+// write appends to the file; the lock is held.
+func (r *Recorder) write(l line) { r.out.Write(l) }
 
 // ReadHistory reads a history that a Recorder wrote, as far as it goes: a last line that is cut off is passed over.
 func ReadHistory(path string) (*History, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
-	}
-	defer func() { _ = f.Close() }()
 	h := new(History)
 	lives := make(map[int64]int)
-	dec := json.NewDecoder(bufio.NewReaderSize(f, 1<<20))
-	for {
-		var l line
-		err := dec.Decode(&l)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			h.sort()
-			return h, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("history: %w", err)
-		}
-		h.add(&l, lives)
+	if err := ReadJournal(path, func(l *line) { h.add(l, lives) }); err != nil {
+		return nil, err
 	}
+	h.sort()
+	return h, nil
 }
 
 func (h *History) add(l *line, lives map[int64]int) {

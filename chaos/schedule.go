@@ -169,8 +169,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("after %s: %s", s.Wait, strings.Join(parts, " and "))
 }
 
-// ParseCounts reads a list like "node-kill=3,nats-away".
-func ParseCounts(list string) (map[FaultName]int, error) {
+// ParseCounts reads a list like "node-kill=3,nats-away", of faults that a plan has.
+func ParseCounts(list string, of Plan) (map[FaultName]int, error) {
 	counts := make(map[FaultName]int)
 	for part := range strings.SplitSeq(list, ",") {
 		name, number, ok := strings.Cut(part, "=")
@@ -181,7 +181,7 @@ func ParseCounts(list string) (map[FaultName]int, error) {
 				return nil, fmt.Errorf("%q: want a fault and a number, as node-kill=3", part)
 			}
 		}
-		if _, known := LongPlan().Counts[FaultName(name)]; !known {
+		if _, known := of.Counts[FaultName(name)]; !known {
 			return nil, fmt.Errorf("no such fault: %s", name)
 		}
 		counts[FaultName(name)] = n

@@ -66,12 +66,12 @@ func TestScheduleHoldsThePlan(t *testing.T) {
 
 func TestParseCounts(t *testing.T) {
 	t.Parallel()
-	got, err := ParseCounts("node-kill=3,nats-away")
+	got, err := ParseCounts("node-kill=3,nats-away", LongPlan())
 	if diff := cmp.Diff(map[FaultName]int{NodeKill: 3, NATSAway: 1}, got); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}
 	for _, bad := range []string{"", "node-kil", "node-kill=x", "node-kill=-1"} {
-		if _, err := ParseCounts(bad); err == nil {
+		if _, err := ParseCounts(bad, LongPlan()); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

@@ -211,8 +211,8 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	if err := writeJSON(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
 		return nil, err
 	}
-	res := &Result{History: h, Truth: t, Lost: r.nemesis.lost(), Violations: Check(h, t, r.c.Settings)}
-	for _, text := range r.nemesis.panics() {
+	res := &Result{History: h, Truth: t, Lost: r.nemesis.Lost(), Violations: Check(h, t, r.c.Settings)}
+	for _, text := range r.nemesis.Panics() {
 		res.Violations = append(res.Violations, Violation{Name: Crash, Detail: text})
 	}
 	for _, err := range r.errs {

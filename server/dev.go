@@ -40,6 +40,8 @@ func DevConfig() config.Config {
 	cfg.Limits.RequestBurst = 1e6
 	cfg.Limits.StreamsPerSubject = 100_000
 	cfg.Limits.Streams = 100_000
+	cfg.Queues.Consumers = 10_000
+	cfg.Queues.ConsumersPerSubject = 10_000
 	cfg.HTTP.CORSOrigins = []string{"*"}
 	cfg.Log.Format = "text"
 	cfg.Log.Level = "warn"
@@ -70,14 +72,16 @@ func devSecret(dir string) ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// devToken mints a token that may do everything with messages.
+// devToken mints a token that may do everything.
 func devToken(secret []byte) (string, error) {
-	return authn.Mint(secret, devSubject, devTokenTTL, []ident.Capability{{
-		Pattern: "*",
-		Actions: []ident.Action{
+	return authn.Mint(secret, &ident.Principal{
+		Subject: devSubject,
+		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{
 			ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage,
-		},
-	}})
+		}}},
+		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
+		Admin:  true,
+	}, devTokenTTL)
 }
 
 // writeDevFiles tells local tools where the server is and how to get in.

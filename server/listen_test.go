@@ -87,7 +87,9 @@ func TestDevWithASecret(t *testing.T) {
 	const secret = "0123456789abcdef0123456789abcdef"
 	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.Auth.HS256Secret = secret }))
 	for key, want := range map[string]int{secret: http.StatusOK, strings.Repeat("x", 32): http.StatusUnauthorized} {
-		token, err := authn.Mint([]byte(key), "ann", time.Hour, []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send}}})
+		token, err := authn.Mint([]byte(key), &ident.Principal{
+			Subject: "ann", Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send}}},
+		}, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

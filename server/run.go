@@ -67,12 +67,20 @@ func (s *Server) drain(ctx context.Context) error {
 	// Most of the time may go to clients; the engines need the rest to save what they have.
 	clients, cancel := context.WithTimeout(ctx, s.cfg.Limits.DrainTimeout*3/4)
 	defer cancel()
-	err := s.hub.Drain(clients, reconnectWithin)
+	err := s.drainStreams(clients)
 	if shutdown := s.api.Shutdown(clients); shutdown != nil {
 		err = errors.Join(err, shutdown, s.api.Close())
 	}
 	err = errors.Join(err, s.ops.Shutdown(clients))
 	return errors.Join(err, s.done.close(ctx))
+}
+
+// drainStreams ends the streams of both kinds at once. Consumers of queues may finish what they hold for half of the time.
+func (s *Server) drainStreams(ctx context.Context) error {
+	var both errgroup.Group
+	both.Go(func() error { return s.hub.Drain(ctx, reconnectWithin) })
+	both.Go(func() error { return s.consumers.Drain(ctx, s.cfg.Limits.DrainTimeout/2) })
+	return both.Wait()
 }
 
 // Close frees a server that was built and is not run. After Run it does nothing.

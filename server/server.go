@@ -27,6 +27,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/page"
+	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -68,13 +69,15 @@ type Server struct {
 	// failed is closed when the store has failed for good, outlived when its epoch was replaced.
 	failed, outlived <-chan struct{}
 
-	roster  *cluster.Roster
-	hub     *fanout.Hub
-	handler *rpc.Handler
-	api     *http.Server
-	ops     *http.Server
-	apiLn   net.Listener
-	opsLn   net.Listener
+	roster *cluster.Roster
+	hub    *fanout.Hub
+	// consumers holds the consumer streams of queues.
+	consumers *queue.Hub
+	handler   *rpc.Handler
+	api       *http.Server
+	ops       *http.Server
+	apiLn     net.Listener
+	opsLn     net.Listener
 	// besideLn is the API on [::1], beside an apiLn on 127.0.0.1 in dev; nil if there is none.
 	besideLn net.Listener
 	// draining makes the server unready.
@@ -219,14 +222,20 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	})); err != nil {
 		return err
 	}
-	return s.buildTransport(ctx, rpc.Deps{
+	q, err := s.buildQueues(ctx, b, tel)
+	if err != nil {
+		return err
+	}
+	deps := rpc.Deps{
 		Messages: message.NewService(writer, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
 			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
 		Access: access, Sessions: sessions, Hub: s.hub, Telemetry: tel,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
-	})
+	}
+	q.addTo(&deps, s.consumers, id.Secret)
+	return s.buildTransport(ctx, deps)
 }
 
 // startFleet joins the other nodes. What it starts ends before what it works on does, in reverse.

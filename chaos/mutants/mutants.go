@@ -86,16 +86,6 @@ func (m *Mutant) apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// Find gives a mutant by its name.
-func Find(name string) (*Mutant, bool) {
-	for i := range All {
-		if All[i].Name == name {
-			return &All[i], true
-		}
-	}
-	return nil, false
-}
-
 // step is one fault after a moment's peace.
 func step(name chaos.FaultName, node int, hold time.Duration) chaos.Step {
 	return chaos.Step{Wait: 1500 * time.Millisecond, Faults: []chaos.Planned{{Name: name, Node: node, Hold: hold}}}

@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/parleyhq/parley/internal/rig"
@@ -14,8 +15,9 @@ func TestMutantsApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := make(map[string]bool)
-	for i := range All {
-		m := &All[i]
+	all := slices.Concat(All, Queues)
+	for i := range all {
+		m := &all[i]
 		if _, err := m.apply(root); err != nil {
 			t.Error(err)
 		}

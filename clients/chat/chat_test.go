@@ -8,13 +8,23 @@ import (
 	"github.com/parleyhq/parley/clients/chat"
 )
 
-// The page has to work under a policy that allows no inline code, and to find all that it names.
-func TestPageIsWhole(t *testing.T) {
+// The pages have to work under a policy that allows no inline code, and to find all that they name.
+func TestPagesAreWhole(t *testing.T) {
 	t.Parallel()
-	page := read(t, "index.html")
+	for _, name := range []string{"index.html", "queues.html"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			isWhole(t, name)
+		})
+	}
+}
+
+func isWhole(t *testing.T, file string) {
+	t.Helper()
+	page := read(t, file)
 	named := regexp.MustCompile(`(?:src|href)="/([^"]+)"`).FindAllStringSubmatch(page, -1)
 	if len(named) < 3 {
-		t.Errorf("index.html names %d files, want script, style and icon", len(named))
+		t.Errorf("%s names %d files, want script, style and icon", file, len(named))
 	}
 	for _, name := range named {
 		if read(t, name[1]) == "" {
@@ -22,10 +32,10 @@ func TestPageIsWhole(t *testing.T) {
 		}
 	}
 	if !regexp.MustCompile(`<script type="module"[^>]* src="/assets/[^"]+"></script>`).MatchString(page) {
-		t.Error("index.html loads no module")
+		t.Errorf("%s loads no module", file)
 	}
 	if inline := regexp.MustCompile(`<script[^>]*>[^<]|<style| style=| on[a-z]+=`).FindString(page); inline != "" {
-		t.Errorf("index.html has inline code: %q", inline)
+		t.Errorf("%s has inline code: %q", file, inline)
 	}
 }
 

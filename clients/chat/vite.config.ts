@@ -31,12 +31,21 @@ function sdkModule(): Plugin {
   };
 }
 
+// One page for each of these files, with what they share in common.
+const pages = ["index.html", "queues.html"];
+
 const server = process.env.PARLEY_ADDR ?? "http://127.0.0.1:8080";
 
 export default defineConfig({
   plugins: [sdkModule()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  build: { target, assetsInlineLimit: 0, modulePreload: { polyfill: false }, emptyOutDir: true },
+  build: {
+    target,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    emptyOutDir: true,
+    rolldownOptions: { input: pages },
+  },
   // While working on the page: its own server passes calls on to a running parleyd.
   server: { proxy: { "/parley.v1.": server, "/parley.js": server } },
   test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 30_000 },

@@ -17,7 +17,7 @@ var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 type tokenCommand struct {
 	Sub string        `help:"The user id that the token is for." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is good." default:"24h"`
-	Cap []string      `help:"A capability, as 'channel:<pattern>=<action>,...'; may be repeated. Actions: send, history, subscribe, moderate, send_as, manage." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin'." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is a token for programs.
@@ -71,14 +71,21 @@ func (s *session) secret() (string, error) {
 	return key, nil
 }
 
-// parseCapabilities takes `channel:*=send,history`.
+// adminCapability is the one that has no pattern and no actions.
+const adminCapability = "admin"
+
+// parseCapabilities takes `channel:*=send,history`, `queue:jobs=consume` and `admin`.
 func parseCapabilities(texts []string) (map[string][]string, error) {
 	capabilities := make(map[string][]string)
 	for _, text := range texts {
+		if text == adminCapability {
+			capabilities[text] = []string{"all"}
+			continue
+		}
 		// A pattern holds no equals sign.
 		pattern, actions, ok := strings.Cut(text, "=")
 		if !ok || !strings.Contains(pattern, ":") || actions == "" {
-			return nil, usagef("--cap %q: want channel:<pattern>=<action>,...", text)
+			return nil, usagef("--cap %q: want channel:<pattern>=<action>,..., queue:<pattern>=<action>,... or admin", text)
 		}
 		for action := range strings.SplitSeq(actions, ",") {
 			if action = strings.TrimSpace(action); action == "" {

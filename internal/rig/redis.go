@@ -23,6 +23,8 @@ type RedisConfig struct {
 	AppendOnly bool
 	// Args are more arguments. The last of equal ones counts.
 	Args []string
+	// Unwatched leaves no goroutine that waits for the server's end: for one that ends with this process. Only Kill notices it then.
+	Unwatched bool
 }
 
 // Redis is a redis-server process that never evicts. Its address stays the same over all its lives. Its methods may be
@@ -59,6 +61,7 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 	r := &Redis{
 		proc: process{
 			name: "redis-server", path: "redis-server", args: append(args, c.Args...), log: filepath.Join(c.Dir, "log"),
+			unwatched: c.Unwatched,
 		},
 		dir: c.Dir, addr: c.Addr,
 	}

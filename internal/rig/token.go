@@ -2,23 +2,31 @@ package rig
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// everything is what a token without limits allows, on all channels.
-var everything = map[string][]string{"*": {"send", "history", "subscribe", "moderate", "send_as", "manage"}}
+// everything is what a token without limits allows.
+var everything = map[string][]string{
+	"*":       {"send", "history", "subscribe", "moderate", "send_as", "manage"},
+	"queue:*": {"produce", "consume"},
+	"admin":   {"all"},
+}
 
 // Token signs a token with HS256, valid from now for ttl. capabilities has the actions that are allowed by channel
-// pattern; nil allows everything on all channels.
+// pattern, by `queue:<pattern>`, and by `admin`, whose list must not be empty; nil allows everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = everything
 	}
 	claims := make(map[string][]string, len(capabilities))
-	for pattern, actions := range capabilities {
-		claims["channel:"+pattern] = actions
+	for name, actions := range capabilities {
+		if !strings.HasPrefix(name, "queue:") && name != "admin" {
+			name = "channel:" + name
+		}
+		claims[name] = actions
 	}
 	now := time.Now()
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{

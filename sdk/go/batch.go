@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 const (
@@ -36,21 +36,63 @@ type Result struct {
 // The error is nil if every message was either stored or refused for good. Otherwise it says what ended the call: ctx,
 // or a refusal of the call as a whole; the results then tell how far it came.
 func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, error) {
-	b := batch{results: make([]Result, len(messages)), requests: make([]*parleyv1.SendMessageRequest, len(messages))}
+	results, requests := make([]Result, len(messages)), make([]*parleyv1.SendMessageRequest, len(messages))
+	var pending []int
 	for i := range messages {
 		req, err := messages[i].request()
 		if err != nil {
-			b.results[i].Err = err
+			results[i].Err = err
 			continue
 		}
-		b.requests[i] = req
-		b.pending = append(b.pending, i)
+		requests[i] = req
+		pending = append(pending, i)
 	}
-	return b.results, c.sendAll(ctx, &b)
+	err := c.sendAll(ctx, &link.Batch{
+		Name: "SendMessages", MaxItems: maxBatchItems, MaxBytes: maxBatchBytes,
+		// 8 is more than the tag and the length that precede an item.
+		Size: func(i int) int { return proto.Size(requests[i]) + 8 },
+		Send: func(ctx context.Context, s *link.Services, items []int) ([]*parleyv1.ItemError, error) {
+			req := &parleyv1.SendMessagesRequest{Messages: make([]*parleyv1.SendMessageRequest, 0, len(items))}
+			for _, i := range items {
+				req.Messages = append(req.Messages, requests[i])
+			}
+			res, err := s.Message.SendMessages(ctx, req)
+			if err != nil {
+				return nil, err
+			}
+			answers := make([]*parleyv1.ItemError, len(res.GetResults()))
+			for n, item := range res.GetResults() {
+				sent := item.GetSent()
+				switch {
+				case sent == nil && item.GetError() == nil:
+					answers[n] = &parleyv1.ItemError{}
+				case sent == nil:
+					answers[n] = item.GetError()
+				case n < len(items):
+					results[items[n]].Receipt = c.receipt(requests[items[n]].GetChannelId(), sent)
+				}
+			}
+			return answers, nil
+		},
+		Settled: func(i int, err error) { results[i].Err = err },
+	}, pending)
+	return results, err
+}
+
+// batch is a call on many items under way.
+type batch struct {
+	*link.Batch
+
+	// pending are the items that are neither done nor refused for good, ascending. What a request sends is always its first
+	// part, so that nothing overtakes.
+	pending []int
+	// failed is the last failure of each item.
+	failed map[int]error
 }
 
 // sendAll sends part after part until nothing is pending.
-func (c *Client) sendAll(ctx context.Context, b *batch) error {
+func (c *Client) sendAll(ctx context.Context, work *link.Batch, items []int) error {
+	b := &batch{Batch: work, pending: slices.Clone(items), failed: make(map[int]error)}
 	var last error
 	for failures := 0; len(b.pending) > 0; {
 		before := len(b.pending)
@@ -67,7 +109,7 @@ func (c *Client) sendAll(ctx context.Context, b *batch) error {
 			return b.giveUp(err)
 		}
 		last = err
-		if err := c.pause(ctx, "SendMessages", failures, node, err); err != nil {
+		if err := c.pause(ctx, b.Name, failures, node, err); err != nil {
 			return b.giveUp(err)
 		}
 		failures++
@@ -75,60 +117,44 @@ func (c *Client) sendAll(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// batch is a SendBatch under way.
-type batch struct {
-	requests []*parleyv1.SendMessageRequest
-	results  []Result
-	// pending are the indices of what is neither stored nor refused for good, ascending. What a request sends is always
-	// its first part, so that nothing overtakes.
-	pending []int
-}
-
-// part gives the first pending messages, as many as one request may hold.
+// part gives the first pending items, as many as one request may hold.
 func (b *batch) part() []int {
 	size := 0
 	for n, i := range b.pending {
-		// 8 is more than the tag and the length that precede an item.
-		size += proto.Size(b.requests[i]) + 8
-		if n == maxBatchItems || (n > 0 && size > maxBatchBytes) {
+		size += b.Size(i)
+		if n == b.MaxItems || (n > 0 && size > b.MaxBytes) {
 			return b.pending[:n]
 		}
 	}
 	return b.pending
 }
 
-// giveUp answers what is pending and has no answer yet, and gives err.
+// giveUp answers what is pending, with the item's own failure where there was one, and gives err.
 func (b *batch) giveUp(err error) error {
 	for _, i := range b.pending {
-		if b.results[i].Err == nil {
-			b.results[i].Err = err
-		}
+		b.Settled(i, orElse(b.failed[i], err))
 	}
 	return err
 }
 
-// sendPart makes one request and takes the settled messages from the pending ones. Its error is the first failure that
+// sendPart makes one request and takes the settled items from the pending ones. Its error is the first failure that
 // may pass, or that of the request as a whole; with the node that was asked.
 func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.Duration) (*endpoint, error) {
-	req := &parleyv1.SendMessagesRequest{Messages: make([]*parleyv1.SendMessageRequest, 0, len(part))}
-	for _, i := range part {
-		req.Messages = append(req.Messages, b.requests[i])
-	}
-	var res *parleyv1.SendMessagesResponse
-	node, err := c.call(ctx, limit, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.SendMessages(ctx, req)
+	var answers []*parleyv1.ItemError
+	node, err := c.call(ctx, limit, func(ctx context.Context, n *endpoint) (err error) {
+		answers, err = b.Send(ctx, &n.Services, part)
 		return err
 	})
-	if err == nil && len(res.GetResults()) != len(part) {
+	if err == nil && len(answers) != len(part) {
 		err = &Error{Code: connect.CodeInternal, Retryable: true, Message: "a batch was answered with too few or too many results"}
 	}
 	if err != nil {
 		for _, i := range part {
-			b.results[i].Err = err
+			b.failed[i] = err
 		}
 		return node, err
 	}
-	err = c.settle(b, part, res.GetResults())
+	err = c.settle(b, part, answers)
 	if nodeFailed(err) {
 		c.endpoints.fail(node)
 	}
@@ -136,22 +162,22 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 }
 
 // settle takes the answers of a part, in order.
-func (c *Client) settle(b *batch, part []int, answers []*parleyv1.SendResult) error {
+func (c *Client) settle(b *batch, part []int, answers []*parleyv1.ItemError) error {
 	settled := make(map[int]bool, len(part))
 	var failure *Error
 	for n, i := range part {
-		item := answers[n]
-		if sent := item.GetSent(); sent != nil {
-			b.results[i] = Result{Receipt: c.receipt(b.requests[i].GetChannelId(), sent)}
+		if answers[n] == nil {
+			b.Settled(i, nil)
 			settled[i] = true
 			continue
 		}
-		e := itemError(item.GetError())
-		b.results[i] = Result{Err: e}
+		e := itemError(answers[n])
 		if !c.worthRetrying(e) {
+			b.Settled(i, e)
 			settled[i] = true
 			continue
 		}
+		b.failed[i] = e
 		if failure == nil {
 			failure = e
 		}

@@ -9,7 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 const (
@@ -22,8 +22,9 @@ const (
 
 // endpoint is one node that a client may call.
 type endpoint struct {
+	link.Services
+
 	addr string
-	rpc  parleyv1connect.MessageServiceClient
 
 	// What follows is guarded by the lock of endpoints.
 
@@ -52,10 +53,10 @@ type endpoints struct {
 	current int
 }
 
-func newEndpoints(addrs []string, dial func(addr string) parleyv1connect.MessageServiceClient) *endpoints {
+func newEndpoints(addrs []string, dial func(addr string) link.Services) *endpoints {
 	e := &endpoints{now: time.Now}
 	for _, addr := range addrs {
-		e.nodes = append(e.nodes, &endpoint{addr: addr, rpc: dial(addr)})
+		e.nodes = append(e.nodes, &endpoint{addr: addr, Services: dial(addr)})
 	}
 	// Each client has another order, so that all nodes are used, and those whose node fails do not all go to the same.
 	rand.Shuffle(len(e.nodes), func(i, j int) { e.nodes[i], e.nodes[j] = e.nodes[j], e.nodes[i] })

@@ -8,7 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 // fleetOf makes endpoints with a clock that the test moves.
@@ -17,7 +17,7 @@ func fleetOf(n int) (*endpoints, *time.Time) {
 	for i := range addrs {
 		addrs[i] = fmt.Sprintf("node-%d", i)
 	}
-	e := newEndpoints(addrs, func(string) parleyv1connect.MessageServiceClient { return nil })
+	e := newEndpoints(addrs, func(string) link.Services { return link.Services{} })
 	now := time.Unix(1_700_000_000, 0)
 	e.now = func() time.Time { return now }
 	return e, &now

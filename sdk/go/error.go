@@ -102,6 +102,23 @@ var (
 	ErrShuttingDown      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)
 )
 
+// The same, of queues.
+var (
+	ErrTopicNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)
+	ErrTopicExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS)
+	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
+	ErrTopicFull            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)
+	ErrGroupNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
+	ErrGroupExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
+	ErrGroupInUse           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
+	ErrIdempotencyKeyReused error = reasonError(parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+	ErrScheduledNotFound    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
+	ErrLeaseLost            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
+	ErrAlreadySettled       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED)
+	ErrAckTimeout           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)
+	ErrConfirmationRequired error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
+)
+
 // ErrClosed ends a subscription that was closed by its own side.
 var ErrClosed = errors.New("parley: subscription closed")
 

@@ -6,7 +6,6 @@ import (
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // HistoryOption says which messages History gives.
@@ -95,8 +94,8 @@ func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*
 
 func (c *Client) list(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	var res *parleyv1.ListMessagesResponse
-	err := c.retry(ctx, "ListMessages", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.ListMessages(ctx, req)
+	err := c.retry(ctx, "ListMessages", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.ListMessages(ctx, req)
 		return err
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // maxUsers is how many users one request may name.
@@ -47,9 +46,9 @@ func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...Ch
 	}
 	var res *parleyv1.CreateChannelResponse
 	attempts := 0
-	err := c.retry(ctx, "CreateChannel", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
+	err := c.retry(ctx, "CreateChannel", func(ctx context.Context, n *endpoint) (err error) {
 		attempts++
-		res, err = rpc.CreateChannel(ctx, req)
+		res, err = n.Message.CreateChannel(ctx, req)
 		return err
 	})
 	if e, ok := errors.AsType[*Error](err); ok && attempts > 1 && errors.Is(e, ErrChannelExists) {
@@ -66,8 +65,8 @@ func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...Ch
 // After an error some of the users may have been added: it does no harm to call it again.
 func (c *Client) AddMembers(ctx context.Context, channelID string, userIDs ...string) error {
 	return c.changeMembers(ctx, "AddMembers", channelID, userIDs,
-		func(ctx context.Context, rpc parleyv1connect.MessageServiceClient, part []string) error {
-			_, err := rpc.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: channelID, UserIds: part})
+		func(ctx context.Context, n *endpoint, part []string) error {
+			_, err := n.Message.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: channelID, UserIds: part})
 			return err
 		})
 }
@@ -77,8 +76,8 @@ func (c *Client) AddMembers(ctx context.Context, channelID string, userIDs ...st
 // AddMembers is.
 func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ...string) error {
 	return c.changeMembers(ctx, "RemoveMembers", channelID, userIDs,
-		func(ctx context.Context, rpc parleyv1connect.MessageServiceClient, part []string) error {
-			_, err := rpc.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: channelID, UserIds: part})
+		func(ctx context.Context, n *endpoint, part []string) error {
+			_, err := n.Message.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: channelID, UserIds: part})
 			return err
 		})
 }
@@ -86,7 +85,7 @@ func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ..
 // changeMembers makes one request per part of the users, at least one: to judge an empty list is for the server.
 func (c *Client) changeMembers(
 	ctx context.Context, name, channelID string, userIDs []string,
-	change func(ctx context.Context, rpc parleyv1connect.MessageServiceClient, part []string) error,
+	change func(ctx context.Context, n *endpoint, part []string) error,
 ) error {
 	if err := checkUsers(channelID, userIDs); err != nil {
 		return err
@@ -94,8 +93,8 @@ func (c *Client) changeMembers(
 	for first := true; first || len(userIDs) > 0; first = false {
 		part := userIDs[:min(len(userIDs), maxUsers)]
 		userIDs = userIDs[len(part):]
-		err := c.retry(ctx, name, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
-			return change(ctx, rpc, part)
+		err := c.retry(ctx, name, func(ctx context.Context, n *endpoint) error {
+			return change(ctx, n, part)
 		})
 		if err != nil {
 			return err
@@ -112,8 +111,8 @@ func (c *Client) Members(ctx context.Context, channelID string) iter.Seq2[*Membe
 	}
 	return pages(func(token string) ([]*Member, string, error) {
 		var res *parleyv1.ListMembersResponse
-		err := c.retry(ctx, "ListMembers", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-			res, err = rpc.ListMembers(ctx, &parleyv1.ListMembersRequest{ChannelId: channelID, PageToken: token})
+		err := c.retry(ctx, "ListMembers", func(ctx context.Context, n *endpoint) (err error) {
+			res, err = n.Message.ListMembers(ctx, &parleyv1.ListMembersRequest{ChannelId: channelID, PageToken: token})
 			return err
 		})
 		return res.GetMembers(), res.GetNextPageToken(), err

@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // MyChannel is a channel as it is to the caller: head, read cursor, unread count, newest message. The proto file says
@@ -19,8 +18,8 @@ type MyChannel = parleyv1.MyChannel
 func (c *Client) Channels(ctx context.Context) iter.Seq2[*MyChannel, error] {
 	return pages(func(token string) ([]*MyChannel, string, error) {
 		var res *parleyv1.ListChannelsResponse
-		err := c.retry(ctx, "ListChannels", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-			res, err = rpc.ListChannels(ctx, &parleyv1.ListChannelsRequest{PageToken: token})
+		err := c.retry(ctx, "ListChannels", func(ctx context.Context, n *endpoint) (err error) {
+			res, err = n.Message.ListChannels(ctx, &parleyv1.ListChannelsRequest{PageToken: token})
 			return err
 		})
 		for _, mine := range res.GetChannels() {
@@ -47,8 +46,8 @@ func (c *Client) MarkRead(ctx context.Context, channelID string, seq int64) (Rea
 	}
 	req := &parleyv1.MarkReadRequest{ChannelId: channelID, Seq: seq}
 	var res *parleyv1.MarkReadResponse
-	err := c.retry(ctx, "MarkRead", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.MarkRead(ctx, req)
+	err := c.retry(ctx, "MarkRead", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.MarkRead(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -63,8 +62,8 @@ func (c *Client) Typing(ctx context.Context, channelID string) error {
 	if err := checkText("channel_id", channelID); err != nil {
 		return err
 	}
-	_, err := c.call(ctx, c.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
-		_, err := rpc.SendTyping(ctx, &parleyv1.SendTypingRequest{ChannelId: channelID})
+	_, err := c.call(ctx, c.attempt, func(ctx context.Context, n *endpoint) error {
+		_, err := n.Message.SendTyping(ctx, &parleyv1.SendTypingRequest{ChannelId: channelID})
 		return err
 	})
 	return err

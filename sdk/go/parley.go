@@ -1,4 +1,4 @@
-// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API.
+// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API. Work queues are in its package queue.
 //
 // A Client sends (each message carries an id of its own, so that a repeat after a lost answer stores nothing twice),
 // iterates over history, and subscribes: a Subscription reconnects by itself, goes on from where it was, and delivers
@@ -19,6 +19,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 // Client calls one Parley server, or a fleet of them. It is safe for concurrent use; all calls and streams of a client
@@ -55,8 +56,12 @@ func New(addr string, opts ...Option) (*Client, error) {
 		httpClient, closeIdle = own, own.CloseIdleConnections
 	}
 	return &Client{
-		endpoints: newEndpoints(addrs, func(addr string) parleyv1connect.MessageServiceClient {
-			return parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...)
+		endpoints: newEndpoints(addrs, func(addr string) link.Services {
+			return link.Services{
+				Message: parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
+				Queue:   parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
+				Admin:   parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
+			}
 		}),
 		tokens:    &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
 		backoff:   cfg.backoff.withDefaults(),

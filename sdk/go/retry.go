@@ -8,11 +8,10 @@ import (
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // attemptFunc makes one attempt. It may run several times.
-type attemptFunc func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error
+type attemptFunc func(ctx context.Context, n *endpoint) error
 
 // call makes one attempt within limit, and one more at once if the token was refused and can be replaced: a refused
 // call did nothing. It gives the node that was called last, nil if none was.
@@ -32,11 +31,11 @@ func (c *Client) attemptOnce(
 	if err != nil {
 		return nil, "", toError(err)
 	}
+	node = c.endpoints.pick()
+	began := c.endpoints.now() // before the limit begins: what passes it has taken at least as long
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	node = c.endpoints.pick()
-	began := c.endpoints.now()
-	err = toError(attempt(ctx, node.rpc))
+	err = toError(attempt(ctx, node))
 	c.endpoints.judge(caller, node, began, limit, err)
 	return node, token, err
 }

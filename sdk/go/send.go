@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // Message is a message of a channel, as it is now; the proto file says what each field means.
@@ -82,8 +81,8 @@ func (c *Client) Send(ctx context.Context, channelID, content string, opts ...Se
 		return nil, err
 	}
 	var res *parleyv1.SendMessageResponse
-	err = c.retry(ctx, "SendMessage", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.SendMessage(ctx, req)
+	err = c.retry(ctx, "SendMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.SendMessage(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -107,8 +106,8 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	}
 	req := &parleyv1.EditMessageRequest{ChannelId: channelID, MsgId: msgID, Content: content, ClientMsgId: id}
 	var res *parleyv1.EditMessageResponse
-	err = c.retry(ctx, "EditMessage", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.EditMessage(ctx, req)
+	err = c.retry(ctx, "EditMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.EditMessage(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -137,8 +136,8 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	}
 	req := &parleyv1.RecallMessageRequest{ChannelId: channelID, MsgId: msgID, ClientMsgId: id}
 	var res *parleyv1.RecallMessageResponse
-	err = c.retry(ctx, "RecallMessage", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.RecallMessage(ctx, req)
+	err = c.retry(ctx, "RecallMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.RecallMessage(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -158,8 +157,8 @@ func (c *Client) Get(ctx context.Context, channelID, msgID string) (*Message, er
 	}
 	req := &parleyv1.GetMessageRequest{ChannelId: channelID, MsgId: msgID}
 	var res *parleyv1.GetMessageResponse
-	err := c.retry(ctx, "GetMessage", func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) (err error) {
-		res, err = rpc.GetMessage(ctx, req)
+	err := c.retry(ctx, "GetMessage", func(ctx context.Context, n *endpoint) (err error) {
+		res, err = n.Message.GetMessage(ctx, req)
 		return err
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // Add follows more channels, on the same stream. One that is followed already stays as it is: Remove it first to begin
@@ -133,8 +132,8 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	if req == nil {
 		return nil
 	}
-	_, err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, rpc parleyv1connect.MessageServiceClient) error {
-		_, err := rpc.UpdateSubscription(ctx, req)
+	_, err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, n *endpoint) error {
+		_, err := n.Message.UpdateSubscription(ctx, req)
 		return err
 	})
 	var e *Error

@@ -26,6 +26,7 @@ type Config struct {
 	Auth      Auth      `yaml:"auth"`
 	HTTP      HTTP      `yaml:"http"`
 	Limits    Limits    `yaml:"limits"`
+	Queues    Queues    `yaml:"queues"`
 	Telemetry Telemetry `yaml:"telemetry"`
 	Log       Log       `yaml:"log"`
 	TLS       TLS       `yaml:"tls"`
@@ -39,7 +40,7 @@ type Mongo struct {
 	Database string `yaml:"database"`
 }
 
-// Redis holds the message cache.
+// Redis holds the message cache and the work queues.
 type Redis struct {
 	// Addr is host:port, or the path of a unix socket.
 	Addr     string `yaml:"addr"`
@@ -112,7 +113,7 @@ type Limits struct {
 	// FrameBytes is where a frame of events is cut.
 	FrameBytes int `yaml:"frame_bytes"`
 	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request's size after decompression: SendMessage and
-	// EditMessage; SendMessages, Subscribe and UpdateSubscription; all others.
+	// EditMessage; batches, subscriptions and lists of members or deliveries; all others.
 	SendReadBytes  int `yaml:"send_read_bytes"`
 	BatchReadBytes int `yaml:"batch_read_bytes"`
 	OtherReadBytes int `yaml:"other_read_bytes"`
@@ -132,6 +133,15 @@ type Limits struct {
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
 	// DrainTimeout bounds a graceful shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
+}
+
+// Queues is about the consumers of work queues. What is about abuse is per node.
+type Queues struct {
+	// LeaseTTL is how long a partition stays with a consumer whose node has died.
+	LeaseTTL time.Duration `yaml:"lease_ttl"`
+	// Consumers and ConsumersPerSubject bound the live consumer streams of the node, and of one subject.
+	Consumers           int `yaml:"consumers"`
+	ConsumersPerSubject int `yaml:"consumers_per_subject"`
 }
 
 // Telemetry is where traces go. Metrics are always served on the ops address.
@@ -188,6 +198,7 @@ func Default() Config {
 			HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 			HeartbeatInterval: 15 * time.Second, DrainTimeout: 10 * time.Second,
 		},
+		Queues:    Queues{LeaseTTL: 10 * time.Second, Consumers: 1000, ConsumersPerSubject: 1000},
 		Telemetry: Telemetry{TraceRatio: 0.01},
 		Log:       Log{Level: "info", Format: "json"},
 	}

@@ -45,6 +45,7 @@ func (c *Config) Validate() error {
 	c.Redis.validate(&k)
 	c.Auth.validate(&k)
 	c.Limits.validate(&k)
+	c.Queues.validate(&k)
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
 	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
@@ -109,6 +110,13 @@ func (l *Limits) validate(k *checker) {
 	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
 	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)
 	k.lasts("limits.drain_timeout", l.DrainTimeout, 0, 10*time.Minute)
+}
+
+func (q *Queues) validate(k *checker) {
+	// A lease is renewed at a third of its time, so it must outlast a few slow answers.
+	k.lasts("queues.lease_ttl", q.LeaseTTL, time.Second, 10*time.Minute)
+	k.between("queues.consumers", q.Consumers, 1, 1<<20)
+	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
 }
 
 // ValidateServe tells what is missing for `parleyd serve` besides what Validate tells.

@@ -150,7 +150,14 @@ func (s *Server) Start() {
 	if s.dev {
 		s.secret = srv.DevSecret()
 	}
-	s.Token = s.Mint("tester", ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage)
+	s.Token = s.MintAs(&ident.Principal{
+		Subject: "tester",
+		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{
+			ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage,
+		}}},
+		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
+		Admin:  true,
+	}, time.Hour)
 	s.stop, s.done = stop, make(chan error, 1)
 	done := s.done
 	go func() { done <- srv.Run(ctx) }()
@@ -205,10 +212,16 @@ func (s *Server) Mint(subject string, actions ...ident.Action) string {
 	return s.MintFor(subject, time.Hour, ident.Capability{Pattern: "*", Actions: actions})
 }
 
-// MintFor gives a token with a life and capabilities of its own.
+// MintFor gives a token with a life and capabilities on channels of its own.
 func (s *Server) MintFor(subject string, ttl time.Duration, caps ...ident.Capability) string {
 	s.tb.Helper()
-	token, err := authn.Mint(s.secret, subject, ttl, caps)
+	return s.MintAs(&ident.Principal{Subject: subject, Channels: caps}, ttl)
+}
+
+// MintAs gives a token that speaks for p for ttl.
+func (s *Server) MintAs(p *ident.Principal, ttl time.Duration) string {
+	s.tb.Helper()
+	token, err := authn.Mint(s.secret, p, ttl)
 	if err != nil {
 		s.tb.Fatalf("mint a token: %v", err)
 	}
@@ -218,6 +231,16 @@ func (s *Server) MintFor(subject string, ttl time.Duration, caps ...ident.Capabi
 // Client gives a generated client that sends the token; an empty one sends none.
 func (s *Server) Client(token string, opts ...connect.ClientOption) parleyv1connect.MessageServiceClient {
 	return parleyv1connect.NewMessageServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
+// Queues gives a generated client of queues that sends the token; an empty one sends none.
+func (s *Server) Queues(token string, opts ...connect.ClientOption) parleyv1connect.QueueServiceClient {
+	return parleyv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
+}
+
+// Admin gives a generated client for operators that sends the token; an empty one sends none.
+func (s *Server) Admin(token string, opts ...connect.ClientOption) parleyv1connect.AdminServiceClient {
+	return parleyv1connect.NewAdminServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
 // HTTPClient speaks HTTP/2 in the clear and sends the token with every request; an empty one sends none.

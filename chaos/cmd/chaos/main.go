@@ -1,5 +1,5 @@
-// Command chaos runs a fleet of three nodes, breaks it by a schedule under load, and says whether every promise was kept.
-// It exits with 1 if one was not, or if the run could not be made.
+// Command chaos runs a fleet of nodes, breaks it by a schedule under load of one of its rooms, and says whether every promise
+// was kept. It exits with 1 if one was not, or if the run could not be made.
 package main
 
 import (
@@ -12,15 +12,21 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/chaos/queues"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == queues.ConsumeFlag {
+		if err := queues.Consume(context.Background(), os.Stdin, os.Stdout); err != nil {
+			os.Exit(1) // whoever started it has gone
+		}
+		return
+	}
 	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)
@@ -29,6 +35,7 @@ func main() {
 
 // options are the command line's.
 type options struct {
+	room    string
 	seed    uint64
 	short   bool
 	dir     string
@@ -46,18 +53,19 @@ type options struct {
 func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.StringVar(&o.room, "room", rooms[0].name, "what the fleet is used for meanwhile: messages, queues, or promotion (of a Redis replica, under queues)")
 	f.Uint64Var(&o.seed, "seed", 0, "repeat the schedule of a run; 0 picks one")
-	f.BoolVar(&o.short, "short", false, "a run of about a minute and a half instead of twenty")
+	f.BoolVar(&o.short, "short", false, "a run of about a minute instead of twenty")
 	f.StringVar(&o.dir, "dir", "", "where the report goes; a temporary directory that stays only if something is wrong")
 	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of this source's")
 	f.StringVar(&o.check, "check", "", "judge the report in this directory again, and run nothing")
 	f.BoolVar(&o.plan, "plan", false, "print the schedule of the seed, and run nothing")
 	f.BoolVar(&o.keep, "keep-replies", false, "lose no replies")
 	f.BoolVar(&o.verbose, "v", false, "say what happens")
-	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3")
+	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3; for messages only")
 	f.StringVar(&o.faults, "faults", "", "only these, as node-kill=3,nats-away; of the list that -plan shows")
 	f.IntVar(&o.rounds, "rounds", 1, "how many times the schedule's faults come")
-	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or `all`, and say which are caught")
+	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or `all` of the room's, and say which are caught")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -75,12 +83,16 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	plan := chaos.LongPlan()
+	room, err := findRoom(o.room)
+	if err != nil {
+		return err
+	}
+	plan := room.long()
 	if o.short {
-		plan = chaos.ShortPlan()
+		plan = room.short()
 	}
 	if o.faults != "" {
-		if plan.Counts, err = chaos.ParseCounts(o.faults); err != nil {
+		if plan.Counts, err = chaos.ParseCounts(o.faults, room.long()); err != nil {
 			return err
 		}
 	}
@@ -89,7 +101,7 @@ func run(args []string, out io.Writer) error {
 	}
 	switch {
 	case o.check != "":
-		return again(o.check, out)
+		return again(room, o.check, out)
 	case o.plan:
 		for _, step := range chaos.Schedule(o.seed, plan) {
 			_, _ = fmt.Fprintln(out, step)
@@ -101,9 +113,9 @@ func run(args []string, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if o.mutants != "" {
-		return hunt(ctx, &o, out)
+		return hunt(ctx, &o, room, out)
 	}
-	return inside(ctx, &o, plan, out)
+	return inside(ctx, &o, room, plan, out)
 }
 
 // outside builds what needs the network, and runs this program again where there is none.
@@ -141,7 +153,7 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-func inside(ctx context.Context, o *options, plan chaos.Plan, out io.Writer) error {
+func inside(ctx context.Context, o *options, room *room, plan chaos.Plan, out io.Writer) error {
 	dir, temporary := o.dir, o.dir == ""
 	if temporary {
 		var err error
@@ -151,17 +163,14 @@ func inside(ctx context.Context, o *options, plan chaos.Plan, out io.Writer) err
 	}
 	_, _ = fmt.Fprintf(out, "seed %d, report in %s\n", o.seed, dir)
 	began := time.Now()
-	res, err := chaos.Run(ctx, chaos.Config{
-		Dir: dir, Seed: o.seed, Plan: plan, KeepReplies: o.keep, Binary: o.binary, NATSServers: o.nats,
-		Logger: o.logger(),
-	})
+	res, err := room.run(ctx, o, &job{dir: dir, plan: plan, binary: o.binary})
 	if err != nil {
 		return err
 	}
-	res.Summary(out)
+	res.summary(out)
 	_, _ = fmt.Fprintf(out, "seed %d, %s\n", o.seed, time.Since(began).Round(time.Second))
-	if len(res.Violations) > 0 {
-		return fmt.Errorf("%d violations; the report is in %s", len(res.Violations), dir)
+	if len(res.violations) > 0 {
+		return fmt.Errorf("%d violations; the report is in %s", len(res.violations), dir)
 	}
 	if temporary {
 		return os.RemoveAll(dir) //nolint:gosec // made above
@@ -170,18 +179,13 @@ func inside(ctx context.Context, o *options, plan chaos.Plan, out io.Writer) err
 }
 
 // again judges what a run left.
-func again(dir string, out io.Writer) error {
-	h, err := chaos.ReadHistory(filepath.Join(dir, "history.jsonl"))
+func again(room *room, dir string, out io.Writer) error {
+	res, err := room.again(dir)
 	if err != nil {
 		return err
 	}
-	t, err := chaos.ReadTruth(filepath.Join(dir, "truth.json"))
-	if err != nil {
-		return err
-	}
-	res := &chaos.Result{History: h, Truth: t, Violations: chaos.Check(h, t, chaos.Settings{})}
-	res.Summary(out)
-	if len(res.Violations) > 0 {
+	res.summary(out)
+	if len(res.violations) > 0 {
 		return errors.New("there are violations")
 	}
 	return nil

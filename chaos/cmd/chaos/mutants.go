@@ -12,28 +12,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/chaos/mutants"
 )
 
 // hunt runs mutants, one after another, and says which ones the checker saw. One that it did not see is an error.
-func hunt(ctx context.Context, o *options, out io.Writer) error {
-	chosen := mutants.All
+func hunt(ctx context.Context, o *options, room *room, out io.Writer) error {
+	chosen := room.mutants
 	if o.mutants != "all" {
 		chosen = nil
 		for name := range strings.SplitSeq(o.mutants, ",") {
-			m, ok := mutants.Find(name)
-			if !ok {
+			at := slices.IndexFunc(room.mutants, func(m mutants.Mutant) bool { return m.Name == name })
+			if at < 0 {
 				return fmt.Errorf("no such mutant: %s", name)
 			}
-			chosen = append(chosen, *m)
+			chosen = append(chosen, room.mutants[at])
 		}
 	}
 	var survived []string
 	for i := range chosen {
 		m := &chosen[i]
 		began := time.Now()
-		names, err := one(ctx, o, m)
+		names, err := one(ctx, o, room, m)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -55,7 +54,7 @@ func hunt(ctx context.Context, o *options, out io.Writer) error {
 }
 
 // one runs one mutant and gives the names of the violations that it showed.
-func one(ctx context.Context, o *options, m *mutants.Mutant) ([]string, error) {
+func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]string, error) {
 	binary, err := m.Build(ctx)
 	if err != nil {
 		return nil, err
@@ -71,25 +70,22 @@ func one(ctx context.Context, o *options, m *mutants.Mutant) ([]string, error) {
 	// A mutant may well stop the whole fleet. What shows is then that it does not come level, not that the run never ends.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	res, err := chaos.Run(ctx, chaos.Config{
-		Dir: dir, Seed: o.seed, Steps: m.Steps, Plan: chaos.ShortPlan(), KeepReplies: o.keep, Binary: binary,
-		NATSServers: o.nats, Logger: o.logger(),
-	})
+	res, err := room.run(ctx, o, &job{dir: dir, plan: room.short(), steps: m.Steps, binary: binary, mutant: true})
 	if err != nil {
 		return nil, err
 	}
 	if o.verbose {
-		res.Summary(os.Stderr)
+		res.summary(os.Stderr)
 	}
 	counts := make(map[string]int)
-	for _, v := range res.Violations {
+	for _, v := range res.violations {
 		counts[string(v.Name)]++
 	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		names = append(names, fmt.Sprintf("%s×%d", name, counts[name]))
 	}
-	if len(names) == 0 && len(res.History.Ops) == 0 {
+	if len(names) == 0 && res.calls == 0 {
 		return nil, errors.New("nothing happened")
 	}
 	return names, nil

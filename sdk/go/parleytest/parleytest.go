@@ -1,5 +1,6 @@
 // Package parleytest has a Parley server in memory, for tests of programs that use the SDK and of the SDK itself. It
-// keeps to the contract of parley.v1.MessageService (dense logs, idempotent sends, replay, positions) and fails on
+// keeps to the contract of parley.v1.MessageService (dense logs, idempotent sends, replay, positions), and of QueueService
+// as far as programs see it (AddTopic makes a topic; a message given back comes again at once), and fails on
 // request: calls that are refused or whose answers are lost, streams that break, fall silent, repeat or skip frames,
 // tokens that expire, a server that is killed and comes back, or stops without a word. StartFleet starts several nodes
 // that share their channels.
@@ -66,10 +67,13 @@ type shared struct {
 	mu       sync.Mutex // guards what follows, and the nodes
 	channels map[string]*log
 	sessions map[string]*session
-	tokens   map[string]bool
-	users    map[string]string
-	changed  chan struct{}
-	minted   int
+	// topics are the queues', and consumers the streams of their groups.
+	topics    map[string]*topic
+	consumers map[string]*consumer
+	tokens    map[string]bool
+	users     map[string]string
+	changed   chan struct{}
+	minted    int
 }
 
 // Start starts a server on a free port of the loopback interface. It ends with the test.
@@ -84,7 +88,7 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
 		channels: make(map[string]*log), sessions: make(map[string]*session), users: make(map[string]string),
-		changed: make(chan struct{}),
+		topics: make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
 	for i := range fleet {
@@ -121,6 +125,8 @@ func (s *Server) Addr() string { return s.addr }
 func (s *Server) serve(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewQueueServiceHandler(queueHandler{s: s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewAdminServiceHandler(adminHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -147,6 +153,7 @@ func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served
 	maps.DeleteFunc(s.sessions, func(_ string, one *session) bool { return one.node == s })
+	maps.DeleteFunc(s.consumers, func(_ string, one *consumer) bool { return one.node == s })
 	s.mu.Unlock()
 	_ = server.Close()
 	<-served

@@ -1,6 +1,6 @@
 // Package cluster joins nodes: which of them live (Roster), which one of them does a bucket's work, how a write reaches
-// the bucket's home node (Writer), how a call about a live stream reaches the node that holds it (Sessions), and how all
-// learn that somebody may have lost a channel (Changes).
+// the bucket's home node (Writer), how a call about a live stream reaches the node that holds it (Sessions, QueueSessions),
+// and how all learn that somebody may have lost a channel (Changes) or that a queue may have work (QueueHints).
 //
 // All of it is for speed and comfort. Nothing is ever lost or doubled because two nodes believe themselves to be home,
 // or because none does: the store decides what is true.
@@ -40,4 +40,8 @@ const (
 	topicAppend  = "append"
 	topicSession = "session"
 	topicMembers = "members"
+	topicQueues  = "queue_session"
+	// topicReady is what the topics of QueueHints begin with, and topicProbe one that nobody listens on.
+	topicReady = "queue-ready-"
+	topicProbe = "queue-probe"
 )

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,42 +14,27 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// sessionWait is how long a node is waited for that holds a stream.
-const sessionWait = 2 * time.Second
-
 // Hub holds this node's streams; fanout.Hub is one.
 type Hub interface {
 	// Session finds a live session of the subject's, or is SESSION_NOT_FOUND.
 	Session(id, subject string) (*fanout.Session, error)
 }
 
-// Peers tell of the nodes that live; a Roster does.
-type Peers interface {
-	// ID is this node's.
-	ID() string
-	// Lives reports whether a node was heard of just now.
-	Lives(node string) bool
-}
-
 // Sessions changes the channels of live streams, on whichever node they are. Safe for concurrent use.
 type Sessions struct {
-	peers     Peers
-	transport Transport
-	log       *slog.Logger
+	holder *holder
+	log    *slog.Logger
 	// readable is Guard's; nil asks nobody.
 	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 	// update changes a stream of this node's.
 	update func(sessionID, subject string, add []fanout.Position, remove []string) error
-
-	mu     sync.Mutex // guards cancel
-	cancel func()
 }
 
 // NewSessions makes Sessions over this node's hub, whose session ids must end with the node's id. logger is slog.Default
 // if nil.
 func NewSessions(peers Peers, transport Transport, hub Hub, logger *slog.Logger) *Sessions {
-	return &Sessions{
-		peers: peers, transport: transport, log: cmp.Or(logger, slog.Default()),
+	s := &Sessions{
+		log: cmp.Or(logger, slog.Default()),
 		update: func(sessionID, subject string, add []fanout.Position, remove []string) error {
 			session, err := hub.Session(sessionID, subject)
 			if err != nil {
@@ -60,6 +43,8 @@ func NewSessions(peers Peers, transport Transport, hub Hub, logger *slog.Logger)
 			return session.Update(add, remove)
 		},
 	}
+	s.holder = &holder{peers: peers, transport: transport, topic: topicSession, answer: s.serve}
+	return s
 }
 
 // Guard has readable asked, before a stream of this node's is changed for another node, which of the channels to be added
@@ -70,29 +55,10 @@ func (s *Sessions) Guard(readable func(ctx context.Context, subject string, chan
 }
 
 // Start lets other nodes change this one's streams, until Stop. A second Start does nothing.
-func (s *Sessions) Start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil {
-		return nil
-	}
-	cancel, err := s.transport.Serve(s.peers.ID(), topicSession, s.serve)
-	if err != nil {
-		return fmt.Errorf("serve changes of streams: %w", err)
-	}
-	s.cancel = cancel
-	return nil
-}
+func (s *Sessions) Start() error { return s.holder.start() }
 
 // Stop ends what Start began and waits for what is under way. It may be called twice, and before Start.
-func (s *Sessions) Stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil {
-		s.cancel()
-		s.cancel = nil
-	}
-}
+func (s *Sessions) Stop() { s.holder.stop() }
 
 // Update changes the channels of the subject's live stream, as fanout.Session.Update does; that the subject may have
 // them is the caller's to know. A stream that is nowhere, or another's, is SESSION_NOT_FOUND. A node that can't be
@@ -100,33 +66,24 @@ func (s *Sessions) Stop() {
 func (s *Sessions) Update(
 	ctx context.Context, sessionID, subject string, add []fanout.Position, remove []string,
 ) error {
-	if len(sessionID) <= idLen {
-		return sessionNotFound()
-	}
-	node := sessionID[len(sessionID)-idLen:]
-	if node == s.peers.ID() {
+	node, here := s.holder.node(sessionID)
+	if here {
 		return s.update(sessionID, subject, add, remove)
 	}
 	payload, err := proto.Marshal(updateToWire(sessionID, subject, add, remove))
 	if err != nil {
 		return fmt.Errorf("ask for a change of a stream: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, sessionWait)
-	defer cancel()
-	answer, err := s.transport.Request(ctx, node, topicSession, payload)
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrCutOff), errors.Is(err, ErrNobody) && (s.peers.Lives(node) || ctx.Err() != nil):
-		return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable,
-			"the node that holds the stream can't be reached; nothing was changed")
-	case errors.Is(err, ErrNobody):
+	answer, err := s.holder.ask(ctx, node, payload)
+	if errors.Is(err, errNobodyHolds) {
 		return sessionNotFound()
-	default:
-		return unsureUpdate(err)
+	}
+	if err != nil {
+		return err
 	}
 	var w clusterv1.UpdateSessionResponse
 	if err := proto.Unmarshal(answer, &w); err != nil {
-		return unsureUpdate(err)
+		return unanswered(err)
 	}
 	return faultFromWire(w.GetFault())
 }
@@ -194,9 +151,4 @@ func updateFromWire(w *clusterv1.UpdateSessionRequest) (add []fanout.Position, r
 
 func sessionNotFound() error {
 	return fault.New(fault.NotFound, fault.SessionNotFound, "no such live stream")
-}
-
-func unsureUpdate(cause error) error {
-	return fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
-		"the node that holds the stream did not answer: it is not known whether its channels were changed")
 }

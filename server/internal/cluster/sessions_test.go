@@ -119,8 +119,8 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 		want fault.Reason
 		wait time.Duration
 	}{
-		"lost":        {lost, nodeB, fault.OutcomeUnknown, sessionWait},
-		"answer lost": {answerLost, nodeB, fault.OutcomeUnknown, sessionWait},
+		"lost":        {lost, nodeB, fault.OutcomeUnknown, holderWait},
+		"answer lost": {answerLost, nodeB, fault.OutcomeUnknown, holderWait},
 		"garbled":     {garbled, nodeB, fault.OutcomeUnknown, 0},
 		"cut off":     {cutOff, nodeC, fault.StoreUnavailable, 0}, // we know of nobody
 	} {

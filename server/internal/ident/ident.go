@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Action is something that a capability allows on a channel.
+// Action is something that a capability allows on a channel or a topic.
 type Action string
 
 // The actions on channels.
@@ -24,8 +24,16 @@ const (
 	Manage Action = "manage"
 )
 
-// Capability allows actions on the channels that Pattern covers. A pattern is a channel id, in which one `*` at the end
-// stands for any rest; `*` alone covers every channel.
+// The actions on the topics of queues.
+const (
+	// Produce allows sending messages to a topic, now or later, and taking scheduled ones back.
+	Produce Action = "produce"
+	// Consume allows being a consumer in the topic's groups.
+	Consume Action = "consume"
+)
+
+// Capability allows actions on the channels or topics that Pattern covers. A pattern is a name, in which one `*` at the end
+// stands for any rest; `*` alone covers everything.
 type Capability struct {
 	Pattern string
 	Actions []Action
@@ -41,12 +49,25 @@ type Principal struct {
 	Expires time.Time
 	// Channels are the capabilities on channels.
 	Channels []Capability
+	// Queues are the capabilities on the topics of queues.
+	Queues []Capability
+	// Admin allows what operators do.
+	Admin bool
 }
 
 // Can reports whether the principal may do action on the channel.
 func (p *Principal) Can(action Action, channelID string) bool {
-	for _, c := range p.Channels {
-		if !covers(c.Pattern, channelID) {
+	return allow(p.Channels, action, channelID)
+}
+
+// CanQueue reports whether the principal may do action on the topic.
+func (p *Principal) CanQueue(action Action, topic string) bool {
+	return allow(p.Queues, action, topic)
+}
+
+func allow(capabilities []Capability, action Action, name string) bool {
+	for _, c := range capabilities {
+		if !covers(c.Pattern, name) {
 			continue
 		}
 		if slices.Contains(c.Actions, action) {

@@ -18,7 +18,8 @@ import (
 
 // Config says what a Page serves.
 type Config struct {
-	// Files are the page's. index.html is what `/` shows. What lies in assets/ has a name that changes with its content.
+	// Files are the page's. index.html is what `/` shows, and x.html what `/x` shows besides `/x.html`. What lies in assets/
+	// has a name that changes with its content.
 	Files fs.FS
 	// Connect are sources that the page may call besides its own origin, as in a Content-Security-Policy.
 	Connect []string
@@ -62,8 +63,15 @@ func New(cfg Config) (*Page, error) {
 		if err != nil {
 			return err
 		}
-		p.files["/"+name], err = newFile(name, data)
-		return err
+		f, err := newFile(name, data)
+		if err != nil {
+			return err
+		}
+		p.files["/"+name] = f
+		if short, ok := strings.CutSuffix(name, ".html"); ok {
+			p.files["/"+short] = f
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the page: %w", err)

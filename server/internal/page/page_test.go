@@ -18,6 +18,7 @@ func newPage(t *testing.T) *page.Page {
 	t.Helper()
 	p, err := page.New(page.Config{Connect: []string{"http://*.localhost:*"}, Files: fstest.MapFS{
 		"index.html":          {Data: []byte("<!doctype html><title>p</title>")},
+		"second.html":         {Data: []byte("<!doctype html><title>q</title>")},
 		"parley.js":           {Data: []byte(script)},
 		"assets/main-ab12.js": {Data: []byte(script)},
 		"assets/main-ab12.css": {
@@ -58,6 +59,8 @@ func TestFiles(t *testing.T) {
 	for path, want := range map[string]struct{ contentType, cache, content string }{
 		"/":                     {"text/html; charset=utf-8", ask, "<!doctype html><title>p</title>"},
 		"/index.html":           {"text/html; charset=utf-8", ask, "<!doctype html><title>p</title>"},
+		"/second":               {"text/html; charset=utf-8", ask, "<!doctype html><title>q</title>"},
+		"/second.html":          {"text/html; charset=utf-8", ask, "<!doctype html><title>q</title>"},
 		"/parley.js":            {"text/javascript; charset=utf-8", ask, script},
 		"/assets/main-ab12.js":  {"text/javascript; charset=utf-8", forever, script},
 		"/assets/main-ab12.css": {"text/css; charset=utf-8", forever, "body{}"},
@@ -125,7 +128,7 @@ func TestCompressed(t *testing.T) {
 func TestWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
-	for _, path := range []string{"/nothing", "/assets", "/assets/", "/assets/../index.html", "//index.html", "/index.html/"} {
+	for _, path := range []string{"/nothing", "/assets", "/assets/", "/assets/../index.html", "//index.html", "/index.html/", "/second/", "/parley"} {
 		if resp := get(t, p, http.MethodGet, path); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", path, resp.StatusCode)
 		}

@@ -29,8 +29,9 @@ func controllerOf(ctx context.Context) *http.ResponseController {
 }
 
 // timeLimits bounds the time that a request's body and a unary response may take, and the bytes of the body. A
-// stream's responses have frameWriter. Over HTTP/1 net/http itself takes the read deadline off a connection where the
-// body ends, and the write deadline where the response does.
+// stream's responses have frameWriter; a stream's requests have as long as one body until the first of them has come.
+// Over HTTP/1 net/http itself takes the read deadline off a connection where the body ends, and the write deadline where
+// the response does.
 func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// As in intercept.Calls.Wrap, what follows stays on the stack of a stream.
@@ -56,7 +57,10 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 	if r.ContentLength != 0 {
 		err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
 	}
-	body := &timedBody{ReadCloser: http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)}
+	body := &timedBody{ReadCloser: r.Body}
+	if r.URL.Path != parleyv1connect.QueueServiceStreamingConsumeProcedure { // each message of which connect bounds
+		body.ReadCloser = http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)
+	}
 	r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
 	r.Body = body
 	return r, err
@@ -72,7 +76,13 @@ func leaveBody(r *http.Request) {
 }
 
 func isStream(path string) bool {
-	return path == parleyv1connect.MessageServiceSubscribeProcedure || path == healthWatchProcedure
+	switch path {
+	case parleyv1connect.MessageServiceSubscribeProcedure, parleyv1connect.QueueServiceConsumeProcedure,
+		parleyv1connect.QueueServiceStreamingConsumeProcedure, healthWatchProcedure:
+		return true
+	default:
+		return false
+	}
 }
 
 // timedBody is a request's body whose errors name no addresses.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
@@ -176,15 +177,31 @@ func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 	return d
 }
 
-// itemError gives the error of one item of a batch. A field's path begins at the request.
-func itemError(ctx context.Context, index int, err error) *parleyv1.ItemError {
+// itemError gives the error of one item of a batch. path gives a field's path from the request on.
+func itemError(ctx context.Context, path func(field string) string, err error) *parleyv1.ItemError {
 	f, _ := faultOf(ctx, err)
 	if f == nil {
 		return &parleyv1.ItemError{Code: connect.CodeCanceled.String(), Message: context.Canceled.Error()}
 	}
 	d := detailOf(ctx, f)
 	if d.GetField() != "" {
-		d.Field = fmt.Sprintf("messages[%d].%s", index, d.GetField())
+		d.Field = path(d.GetField())
 	}
 	return &parleyv1.ItemError{Code: codes[f.Kind].String(), Message: f.Msg, Detail: d}
+}
+
+// itemPath gives the paths of the fields of a list's item.
+func itemPath(list string, index int) func(field string) string {
+	return func(field string) string { return fmt.Sprintf("%s[%d].%s", list, index, field) }
+}
+
+// loggedItemError also logs an error that tells the client nothing, as the call itself does not fail.
+func loggedItemError(
+	ctx context.Context, log *slog.Logger, path func(field string) string, err error,
+) *parleyv1.ItemError {
+	wire := itemError(ctx, path, err)
+	if wire.GetDetail().GetReason() == parleyv1.ErrorReason_ERROR_REASON_INTERNAL {
+		log.ErrorContext(ctx, "item of a batch failed", attrError(err))
+	}
+	return wire
 }

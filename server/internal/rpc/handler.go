@@ -3,6 +3,7 @@ package rpc
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/rs/cors"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
@@ -31,8 +31,9 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	if err := deps.check(); err != nil {
 		return nil, err
 	}
-	validator, err := protovalidate.New(
-		protovalidate.WithMessages(&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}))
+	validator, err := protovalidate.New(protovalidate.WithMessages(
+		&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.QueueMessage{}, &parleyv1.ScheduledMessage{},
+		&parleyv1.Nacked{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{}))
 	if err != nil {
 		return nil, fmt.Errorf("rules of the schema: %w", err)
 	}
@@ -43,18 +44,18 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	calls := intercept.NewCalls(deps.Telemetry.Logger, toWire)
 	health := newHealth(cfg.FrameTimeout)
 	mux := http.NewServeMux()
-	_, messages := parleyv1connect.NewMessageServiceHandler(
-		&messageService{cfg: cfg, deps: deps, validator: validator}, opts...)
-	methods := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService").Methods()
-	for i := range methods.Len() {
-		method, handler := methods.Get(i), messages
-		if !method.IsStreamingServer() {
-			handler = decodableGet(calls, handler)
+	for _, service := range servicesOf(&cfg, &deps, validator, opts) {
+		methods := service.descriptor.Methods()
+		for i := range methods.Len() {
+			method, handler := methods.Get(i), service.handler
+			if !method.IsStreamingServer() {
+				handler = decodableGet(calls, handler)
+			}
+			mux.Handle(procedureOf(method), guard(&deps, calls, handler))
 		}
-		mux.Handle("/"+parleyv1connect.MessageServiceName+"/"+string(method.Name()), guard(&deps, calls, handler))
 	}
 	health.register(mux, opts...)
-	reflector := grpcreflect.NewStaticReflector(parleyv1connect.MessageServiceName, healthService)
+	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(serviceNames), healthService)...)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, opts...))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
 	mux.Handle("/", elsewhere(deps.Page, unknown(calls)))

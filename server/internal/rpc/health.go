@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"connectrpc.com/connect"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
@@ -69,7 +69,7 @@ func (h *Health) check(_ context.Context, req *healthv1.HealthCheckRequest) (*he
 }
 
 func knownService(name string) bool {
-	return name == "" || name == parleyv1connect.MessageServiceName || name == healthService
+	return name == "" || name == healthService || slices.Contains(serviceNames, name)
 }
 
 // watch streams the status and its changes. Of a service that is not known it tells so and waits, as gRPC's protocol

@@ -51,7 +51,7 @@ func (s *messageService) SendMessages(
 	parent := traceparent(ctx)
 	for i, item := range items {
 		if err := s.checkItem(item); err != nil {
-			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: itemError(ctx, i, err)}}
+			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: itemError(ctx, itemPath("messages", i), err)}}
 			continue
 		}
 		sends, at = append(sends, sendFromWire(item, parent)), append(at, i)
@@ -59,7 +59,8 @@ func (s *messageService) SendMessages(
 	for j, out := range s.deps.Messages.SendBatch(ctx, sends) {
 		i := at[j]
 		if out.Err != nil {
-			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: s.outcomeError(ctx, i, out.Err)}}
+			wire := loggedItemError(ctx, s.deps.Telemetry.Logger, itemPath("messages", i), out.Err)
+			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: wire}}
 			continue
 		}
 		results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Sent{Sent: sentToWire(&out.Receipt)}}
@@ -76,15 +77,6 @@ func (s *messageService) checkItem(item *parleyv1.SendMessageRequest) error {
 		return err
 	}
 	return s.validator.Validate(item)
-}
-
-// outcomeError also logs an error that tells the client nothing, as the call itself does not fail.
-func (s *messageService) outcomeError(ctx context.Context, index int, err error) *parleyv1.ItemError {
-	wire := itemError(ctx, index, err)
-	if wire.GetDetail().GetReason() == parleyv1.ErrorReason_ERROR_REASON_INTERNAL {
-		s.deps.Telemetry.Logger.ErrorContext(ctx, "item of a batch failed", attrError(err))
-	}
-	return wire
 }
 
 // ListMessages implements parleyv1connect.MessageServiceHandler.

@@ -2,7 +2,8 @@
 //
 // A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
 // the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
-// metrics (not of streams), mapping of errors, recovery, deadline, input checks, protovalidate; then the service.
+// metrics (not of streams), mapping of errors, recovery, deadline, who may (policy.go), input checks, protovalidate; then
+// the service.
 //
 // errors.go is the only place that knows how a fault looks on the wire.
 package rpc
@@ -50,7 +51,8 @@ var (
 // Config is about limits. Every field must be set, but for CORSOrigins.
 type Config struct {
 	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request after decompression: SendMessage and EditMessage;
-	// SendMessages, Subscribe, UpdateSubscription, CreateChannel, AddMembers and RemoveMembers; all others.
+	// SendMessages, Subscribe, UpdateSubscription, CreateChannel, AddMembers, RemoveMembers, Produce, Schedule, Ack, Nack,
+	// Extend, each request of StreamingConsume, ReplayDeadLetters and PurgeDeadLetters; all others.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
 	// UnaryTimeout bounds a call whatever deadline it asks for, BodyTimeout the reading of a request's body,
 	// FrameTimeout the writing of one frame of a stream. FrameTimeout is at least twice HeartbeatInterval.
@@ -80,20 +82,28 @@ func DefaultConfig() Config {
 
 // Deps is what the handler calls. All but Page must be set.
 type Deps struct {
-	Messages  Messages
-	Channels  Channels
-	Access    Access
-	Hub       *fanout.Hub
-	Sessions  Sessions
-	Verifier  *authn.Verifier
-	Limiter   *limit.Limiter
-	Telemetry *telemetry.Telemetry
+	Messages Messages
+	Channels Channels
+	Access   Access
+	Hub      *fanout.Hub
+	Sessions Sessions
+	// Queues, Consumers and QueueCalls serve QueueService, Admin serves AdminService.
+	Queues     Queues
+	Consumers  Consumers
+	QueueCalls QueueCalls
+	Admin      Admin
+	// PageSecret seals the page tokens of AdminService; the same on all nodes.
+	PageSecret []byte
+	Verifier   *authn.Verifier
+	Limiter    *limit.Limiter
+	Telemetry  *telemetry.Telemetry
 	// Page answers GET and HEAD of what is no procedure; nil for none. It asks for no token.
 	Page http.Handler
 }
 
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Sessions == nil ||
+		d.Queues == nil || d.Consumers == nil || d.QueueCalls == nil || d.Admin == nil || len(d.PageSecret) == 0 ||
 		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
 		return errors.New("a dependency is missing")
 	}
@@ -110,6 +120,11 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 	if err != nil {
 		return nil, fmt.Errorf("telemetry of calls: %w", err)
 	}
+	may, err := policies()
+	if err != nil {
+		return nil, err
+	}
+	valid := validate.NewInterceptor(validate.WithValidator(validator))
 	return []connect.HandlerOption{
 		connect.WithCodec(protoCodec{}),
 		connect.WithHandlerOptions(jsonCodecs()...),
@@ -118,16 +133,31 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 			intercept.Errors(deps.Telemetry.Logger, toWire),
 			intercept.Recover(),
 			intercept.Deadline(cfg.UnaryTimeout),
-			intercept.Input(
-				func(request any) error { return countItems(request, cfg.ChannelsPerStream) },
-				parleyv1connect.MessageServiceSendMessagesProcedure,
-			),
-			validate.NewInterceptor(validate.WithValidator(validator)),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-			return sizeOptions(cfg, spec.Procedure)
+			if p := may[spec.Procedure]; p != nil {
+				return []connect.HandlerOption{connect.WithInterceptors(intercept.Allow(p))}
+			}
+			return nil
+		}),
+		connect.WithInterceptors(intercept.Input(
+			func(request any) error { return preview(request, cfg.ChannelsPerStream) }, itemized...)),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			opts := sizeOptions(cfg, spec.Procedure)
+			if spec.Procedure != parleyv1connect.QueueServiceStreamingConsumeProcedure { // which answers instead of ending
+				opts = append(opts, connect.WithInterceptors(valid))
+			}
+			return opts
 		}),
 	}, nil
+}
+
+// itemized are the procedures that check the items of their requests one by one.
+var itemized = []string{
+	parleyv1connect.MessageServiceSendMessagesProcedure,
+	parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
+	parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure,
+	parleyv1connect.QueueServiceExtendProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure,
 }
 
 // unaryOnly is an interceptor that leaves streams alone.

@@ -273,21 +273,24 @@ func (b *logBuffer) oneLine(t *testing.T) map[string]any {
 
 // bundle is a whole API port on a loopback listener, with a fake behind it.
 type bundle struct {
-	t        *testing.T
-	cfg      Config
-	messages *fakeMessages
-	channels *fakeChannels
-	access   *fakeAccess
-	sessions *fakeSessions
-	log      *fakeLog
-	hub      *fanout.Hub
-	health   *Health
-	logged   *logBuffer
-	spans    *tracetest.InMemoryExporter
-	server   *http.Server
-	addr     string
-	token    string
-	h2, h1   *http.Client
+	t         *testing.T
+	cfg       Config
+	messages  *fakeMessages
+	channels  *fakeChannels
+	access    *fakeAccess
+	sessions  *fakeSessions
+	queues    *fakeQueues
+	consumers *fakeConsumers
+	admin     *fakeAdmin
+	log       *fakeLog
+	hub       *fanout.Hub
+	health    *Health
+	logged    *logBuffer
+	spans     *tracetest.InMemoryExporter
+	server    *http.Server
+	addr      string
+	token     string
+	h2, h1    *http.Client
 }
 
 type settings struct {
@@ -305,6 +308,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	b := &bundle{
 		t: t, cfg: s.cfg, messages: &fakeMessages{}, channels: &fakeChannels{}, access: &fakeAccess{}, log: newFakeLog(),
+		queues: &fakeQueues{}, consumers: &fakeConsumers{}, admin: &fakeAdmin{},
 		logged: &logBuffer{}, spans: tracetest.NewInMemoryExporter(),
 	}
 	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Output: b.logged, TraceRatio: 1, Spans: b.spans, Level: slog.LevelDebug})
@@ -320,6 +324,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Sessions: b.sessions,
+		Queues: b.queues, Consumers: b.consumers, QueueCalls: b.consumers, Admin: b.admin, PageSecret: secret,
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})
 	if err != nil {
@@ -362,7 +367,7 @@ var everything = []ident.Capability{{
 
 func (b *bundle) mint(subject string, capabilities []ident.Capability) string {
 	b.t.Helper()
-	token, err := authn.Mint(secret, subject, time.Hour, capabilities)
+	token, err := authn.Mint(secret, &ident.Principal{Subject: subject, Channels: capabilities}, time.Hour)
 	if err != nil {
 		b.t.Fatal(err)
 	}

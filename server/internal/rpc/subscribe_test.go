@@ -206,7 +206,7 @@ func TestStreamEnds(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil)
 			b.log.append("a", nil)
-			short, err := authn.Mint(secret, "bob", 2*time.Second, everything)
+			short, err := authn.Mint(secret, &ident.Principal{Subject: "bob", Channels: everything}, 2*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,11 @@ func readLimit(cfg *Config, procedure string) int {
 		return cfg.SendReadBytes
 	case parleyv1connect.MessageServiceSendMessagesProcedure, parleyv1connect.MessageServiceSubscribeProcedure,
 		parleyv1connect.MessageServiceUpdateSubscriptionProcedure, parleyv1connect.MessageServiceCreateChannelProcedure,
-		parleyv1connect.MessageServiceAddMembersProcedure, parleyv1connect.MessageServiceRemoveMembersProcedure:
+		parleyv1connect.MessageServiceAddMembersProcedure, parleyv1connect.MessageServiceRemoveMembersProcedure,
+		parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
+		parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure,
+		parleyv1connect.QueueServiceExtendProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure,
+		parleyv1connect.AdminServiceReplayDeadLettersProcedure, parleyv1connect.AdminServicePurgeDeadLettersProcedure:
 		return cfg.BatchReadBytes
 	default:
 		return cfg.OtherReadBytes
@@ -39,8 +43,10 @@ func readLimit(cfg *Config, procedure string) int {
 func sizeOptions(cfg *Config, procedure string) []connect.HandlerOption {
 	limit := readLimit(cfg, procedure)
 	compressMin := compressMinBytes
-	if procedure == parleyv1connect.MessageServiceSubscribeProcedure {
-		compressMin = math.MaxInt // a frame goes to many, and gzip would cost for each of them
+	switch procedure {
+	case parleyv1connect.MessageServiceSubscribeProcedure,
+		parleyv1connect.QueueServiceConsumeProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure:
+		compressMin = math.MaxInt // frames must be quick, and one of Subscribe goes to many: gzip would cost for each of them
 	}
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(limit),

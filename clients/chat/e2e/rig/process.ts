@@ -99,8 +99,9 @@ export class Server {
   }
 
   /** token gives a token for a user, with the capabilities of one who chats unless others are given. */
-  token(user: string, capability = "channel:*=send,history,subscribe"): string {
-    const args = ["--data-dir", this.dir, "token", "--sub", user, "--cap", capability];
+  token(user: string, ...capabilities: string[]): string {
+    const caps = capabilities.length > 0 ? capabilities : ["channel:*=send,history,subscribe"];
+    const args = ["--data-dir", this.dir, "token", "--sub", user, ...caps.flatMap((cap) => ["--cap", cap])];
     return execFileSync(binary("parley"), args, { encoding: "utf8" }).trim();
   }
 }

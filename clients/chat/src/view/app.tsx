@@ -1,7 +1,8 @@
 import { useEffect } from "preact/hooks";
 import type { Chat } from "../model/chat";
-import { chat, go, tokenReason } from "../session";
+import { chat, go, signIn, tokenReason } from "../session";
 import { ConversationPane } from "./conversation";
+import { Icon } from "./icon";
 import { Sidebar } from "./sidebar";
 import { TokenForm } from "./tokenform";
 
@@ -11,7 +12,16 @@ export function App() {
   if (!current) {
     return (
       <main class="welcome">
-        <TokenForm reason={tokenReason.value} welcome />
+        <TokenForm reason={tokenReason.value} enter={signIn}>
+          <div class="welcome-mark">
+            <Icon name="bubbles" />
+          </div>
+          <h1>Welcome to Parley</h1>
+          <p>
+            Paste the token that your server gave you. <code>parleyd dev</code> prints one, and an address that holds
+            it.
+          </p>
+        </TokenForm>
       </main>
     );
   }

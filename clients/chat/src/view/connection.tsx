@@ -1,9 +1,16 @@
+import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import type { Chat } from "../model/chat";
+
+/** What is shown of a connection: why it is not there, and until when it waits, in milliseconds since 1970. */
+interface Connection {
+  state: "connecting" | "live" | "waiting" | "ended";
+  reason: string;
+  until: number;
+}
 
 /** How the connection stands, in a few words; while it waits, with the seconds left and a way to cut the wait short. */
-export function ConnectionState({ chat }: { chat: Chat }) {
-  const { state, reason, until } = chat.connection.value;
+export function ConnectionState({ connection }: { connection: ReadonlySignal<Connection> }) {
+  const { state, reason, until } = connection.value;
   const left = useSecondsUntil(until);
   const words = {
     connecting: "connecting…",
@@ -26,7 +33,7 @@ export function ConnectionState({ chat }: { chat: Chat }) {
   );
 }
 
-// The SDK ends its wait when the browser says that the network is back; the user knows that too.
+// The SDK and the queues' board end their wait when the browser says that the network is back; the user knows that too.
 function retryNow(): void {
   dispatchEvent(new Event("online"));
 }

@@ -1,9 +1,10 @@
 import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
-import { answerOffer, go, offered, signInAgain, tokenReason } from "../session";
+import { answerOffer, go, offered, signIn, signInAgain, tokenReason } from "../session";
 import { Composer } from "./composer";
 import { Icon } from "./icon";
 import { MessageLog } from "./log";
+import { Offer } from "./offer";
 import { RecallQuestion } from "./recall";
 import { TokenForm } from "./tokenform";
 
@@ -75,18 +76,18 @@ function Nothing() {
 // What keeps the user from chatting at all.
 function Banner({ chat }: { chat: Chat }) {
   const { state, reason, token } = chat.connection.value;
-  if (offered.value) return <Offer me={chat.me} user={offered.value.user} />;
+  if (offered.value) return <Offer me={chat.me} user={offered.value.user} answer={answerOffer} />;
   if (token) {
     return (
       <div class="strip bad">
-        <TokenForm reason={`${reason} Paste another one to go on.`} />
+        <TokenForm reason={`${reason} Paste another one to go on.`} enter={signIn} />
       </div>
     );
   }
   if (tokenReason.value) {
     return (
       <div class="strip warn">
-        <TokenForm reason={tokenReason.value} />
+        <TokenForm reason={tokenReason.value} enter={signIn} />
         <button
           type="button"
           class="link"
@@ -114,21 +115,4 @@ function Banner({ chat }: { chat: Chat }) {
     return <div class="strip warn">Not connected. What you write is kept, and sent when the connection is back.</div>;
   }
   return null;
-}
-
-// Asks whether the user of the token that the address bar held is to take the place of this one.
-function Offer({ me, user }: { me: string; user: string }) {
-  return (
-    <div class="strip warn" role="alert" data-testid="offer">
-      <span>
-        The address holds a token of <b dir="auto">{user}</b>.
-      </span>
-      <button type="button" class="link" data-testid="take-offer" onClick={() => answerOffer(true)}>
-        Go on as {user}
-      </button>
-      <button type="button" class="link" data-testid="leave-offer" onClick={() => answerOffer(false)}>
-        Stay {me}
-      </button>
-    </div>
-  );
 }

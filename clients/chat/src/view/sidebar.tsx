@@ -34,8 +34,11 @@ export function Sidebar({ chat }: { chat: Chat }) {
         </span>
         <span class="me">
           <b dir="auto">{chat.me}</b>
-          <ConnectionState chat={chat} />
+          <ConnectionState connection={chat.connection} />
         </span>
+        <a class="icon-button" href="/queues" data-testid="to-queues" aria-label="Queues" title="Queues">
+          <Icon name="queues" />
+        </a>
         <ThemeButton />
       </header>
       <form class="search" onSubmit={submit}>

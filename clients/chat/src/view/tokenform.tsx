@@ -1,32 +1,24 @@
+import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { signIn } from "../session";
-import { Icon } from "./icon";
 
-/** Asks for a token, and says why. Welcome makes it fill an otherwise empty page. */
-export function TokenForm({ reason, welcome = false }: { reason: string; welcome?: boolean }) {
+/**
+ * Asks for a token, and says why; enter takes it, or says that it is none. With children, which welcome the user, it fills
+ * an otherwise empty page.
+ */
+export function TokenForm(props: { reason: string; enter: (token: string) => boolean; children?: ComponentChildren }) {
+  const { reason, enter, children } = props;
   const input = useRef<HTMLInputElement>(null);
   const [wrong, setWrong] = useState("");
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     const token = input.current?.value.trim() ?? "";
-    setWrong(signIn(token) ? "" : "That is not a token: it names no user.");
+    setWrong(enter(token) ? "" : "That is not a token: it names no user.");
     if (wrong) input.current?.focus();
   };
   const shown = wrong || reason;
   return (
     <form class="token-form" data-testid="token-form" onSubmit={submit}>
-      {welcome && (
-        <>
-          <div class="welcome-mark">
-            <Icon name="bubbles" />
-          </div>
-          <h1>Welcome to Parley</h1>
-          <p>
-            Paste the token that your server gave you. <code>parleyd dev</code> prints one, and an address that holds
-            it.
-          </p>
-        </>
-      )}
+      {children}
       {shown && (
         <p class="token-reason" data-testid="token-reason" role="alert">
           {shown}
@@ -44,7 +36,7 @@ export function TokenForm({ reason, welcome = false }: { reason: string; welcome
           required
         />
         <button type="submit" class="primary">
-          {welcome ? "Enter" : "Use it"}
+          {children ? "Enter" : "Use it"}
         </button>
       </div>
     </form>

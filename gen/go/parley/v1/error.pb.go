@@ -70,6 +70,30 @@ const (
 	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
 	// There is no channel of this id.
 	ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND ErrorReason = 20
+	// There is no topic of this name.
+	ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND ErrorReason = 21
+	// There is a topic of this name already.
+	ErrorReason_ERROR_REASON_TOPIC_EXISTS ErrorReason = 22
+	// The topic has no consumer group of this name.
+	ErrorReason_ERROR_REASON_GROUP_NOT_FOUND ErrorReason = 23
+	// The topic has a consumer group of this name already.
+	ErrorReason_ERROR_REASON_GROUP_EXISTS ErrorReason = 24
+	// The idempotency key was used within the topic's window, with another payload.
+	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED ErrorReason = 25
+	// The topic is paused.
+	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 26
+	// The session no longer has what the token was given for: it ended, or its partition went to another. Nothing was changed.
+	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 27
+	// The delivery was settled otherwise before.
+	ErrorReason_ERROR_REASON_ALREADY_SETTLED ErrorReason = 28
+	// The token was not given for a delivery of this session.
+	ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID ErrorReason = 29
+	// No scheduled message has this id, or it has appeared in the topic.
+	ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND ErrorReason = 30
+	// The call removes things for good, and `confirm` does not name what.
+	ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED ErrorReason = 31
+	// The group has consumers that are connected.
+	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 32
 	// Over the rate limit; `retry_after` says for how long.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
 	// A store did not answer in time, and nothing was changed.
@@ -90,6 +114,10 @@ const (
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 108
 	// The reader is not there to read, or took longer than allowed.
 	ErrorReason_ERROR_REASON_STREAM_STALLED ErrorReason = 109
+	// A partition holds as many messages as the topic allows; `limit` says how many.
+	ErrorReason_ERROR_REASON_TOPIC_FULL ErrorReason = 110
+	// The consumer held a message for longer than its ack timeout; what it held goes to another. Consume again.
+	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
 )
 
 // Enum value maps for ErrorReason.
@@ -116,6 +144,18 @@ var (
 		18:  "ERROR_REASON_NOT_MEMBER",
 		19:  "ERROR_REASON_CHANNEL_EXISTS",
 		20:  "ERROR_REASON_CHANNEL_NOT_FOUND",
+		21:  "ERROR_REASON_TOPIC_NOT_FOUND",
+		22:  "ERROR_REASON_TOPIC_EXISTS",
+		23:  "ERROR_REASON_GROUP_NOT_FOUND",
+		24:  "ERROR_REASON_GROUP_EXISTS",
+		25:  "ERROR_REASON_IDEMPOTENCY_KEY_REUSED",
+		26:  "ERROR_REASON_TOPIC_PAUSED",
+		27:  "ERROR_REASON_LEASE_LOST",
+		28:  "ERROR_REASON_ALREADY_SETTLED",
+		29:  "ERROR_REASON_DELIVERY_TOKEN_INVALID",
+		30:  "ERROR_REASON_SCHEDULED_NOT_FOUND",
+		31:  "ERROR_REASON_CONFIRMATION_REQUIRED",
+		32:  "ERROR_REASON_GROUP_IN_USE",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -126,39 +166,55 @@ var (
 		107: "ERROR_REASON_DEADLINE_EXCEEDED",
 		108: "ERROR_REASON_INTERNAL",
 		109: "ERROR_REASON_STREAM_STALLED",
+		110: "ERROR_REASON_TOPIC_FULL",
+		111: "ERROR_REASON_ACK_TIMEOUT",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":           0,
-		"ERROR_REASON_INVALID_FIELD":         1,
-		"ERROR_REASON_MALFORMED_REQUEST":     2,
-		"ERROR_REASON_TOKEN_INVALID":         3,
-		"ERROR_REASON_CAPABILITY_MISSING":    4,
-		"ERROR_REASON_SENDER_MISMATCH":       5,
-		"ERROR_REASON_NOT_SENDER":            6,
-		"ERROR_REASON_MESSAGE_NOT_FOUND":     7,
-		"ERROR_REASON_MESSAGE_RECALLED":      8,
-		"ERROR_REASON_CLIENT_MSG_ID_REUSED":  9,
-		"ERROR_REASON_POSITION_OUT_OF_RANGE": 10,
-		"ERROR_REASON_PAGE_TOKEN_INVALID":    11,
-		"ERROR_REASON_PAGE_TOKEN_FOREIGN":    12,
-		"ERROR_REASON_RESYNC":                13,
-		"ERROR_REASON_SESSION_NOT_FOUND":     14,
-		"ERROR_REASON_TOO_LARGE":             15,
-		"ERROR_REASON_LIMIT_EXCEEDED":        16,
-		"ERROR_REASON_UNIMPLEMENTED":         17,
-		"ERROR_REASON_NOT_MEMBER":            18,
-		"ERROR_REASON_CHANNEL_EXISTS":        19,
-		"ERROR_REASON_CHANNEL_NOT_FOUND":     20,
-		"ERROR_REASON_RATE_LIMITED":          100,
-		"ERROR_REASON_STORE_UNAVAILABLE":     101,
-		"ERROR_REASON_OUTCOME_UNKNOWN":       102,
-		"ERROR_REASON_BATCH_ABORTED":         103,
-		"ERROR_REASON_SLOW_CONSUMER":         104,
-		"ERROR_REASON_TOKEN_EXPIRED":         105,
-		"ERROR_REASON_SHUTTING_DOWN":         106,
-		"ERROR_REASON_DEADLINE_EXCEEDED":     107,
-		"ERROR_REASON_INTERNAL":              108,
-		"ERROR_REASON_STREAM_STALLED":        109,
+		"ERROR_REASON_UNSPECIFIED":            0,
+		"ERROR_REASON_INVALID_FIELD":          1,
+		"ERROR_REASON_MALFORMED_REQUEST":      2,
+		"ERROR_REASON_TOKEN_INVALID":          3,
+		"ERROR_REASON_CAPABILITY_MISSING":     4,
+		"ERROR_REASON_SENDER_MISMATCH":        5,
+		"ERROR_REASON_NOT_SENDER":             6,
+		"ERROR_REASON_MESSAGE_NOT_FOUND":      7,
+		"ERROR_REASON_MESSAGE_RECALLED":       8,
+		"ERROR_REASON_CLIENT_MSG_ID_REUSED":   9,
+		"ERROR_REASON_POSITION_OUT_OF_RANGE":  10,
+		"ERROR_REASON_PAGE_TOKEN_INVALID":     11,
+		"ERROR_REASON_PAGE_TOKEN_FOREIGN":     12,
+		"ERROR_REASON_RESYNC":                 13,
+		"ERROR_REASON_SESSION_NOT_FOUND":      14,
+		"ERROR_REASON_TOO_LARGE":              15,
+		"ERROR_REASON_LIMIT_EXCEEDED":         16,
+		"ERROR_REASON_UNIMPLEMENTED":          17,
+		"ERROR_REASON_NOT_MEMBER":             18,
+		"ERROR_REASON_CHANNEL_EXISTS":         19,
+		"ERROR_REASON_CHANNEL_NOT_FOUND":      20,
+		"ERROR_REASON_TOPIC_NOT_FOUND":        21,
+		"ERROR_REASON_TOPIC_EXISTS":           22,
+		"ERROR_REASON_GROUP_NOT_FOUND":        23,
+		"ERROR_REASON_GROUP_EXISTS":           24,
+		"ERROR_REASON_IDEMPOTENCY_KEY_REUSED": 25,
+		"ERROR_REASON_TOPIC_PAUSED":           26,
+		"ERROR_REASON_LEASE_LOST":             27,
+		"ERROR_REASON_ALREADY_SETTLED":        28,
+		"ERROR_REASON_DELIVERY_TOKEN_INVALID": 29,
+		"ERROR_REASON_SCHEDULED_NOT_FOUND":    30,
+		"ERROR_REASON_CONFIRMATION_REQUIRED":  31,
+		"ERROR_REASON_GROUP_IN_USE":           32,
+		"ERROR_REASON_RATE_LIMITED":           100,
+		"ERROR_REASON_STORE_UNAVAILABLE":      101,
+		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
+		"ERROR_REASON_BATCH_ABORTED":          103,
+		"ERROR_REASON_SLOW_CONSUMER":          104,
+		"ERROR_REASON_TOKEN_EXPIRED":          105,
+		"ERROR_REASON_SHUTTING_DOWN":          106,
+		"ERROR_REASON_DEADLINE_EXCEEDED":      107,
+		"ERROR_REASON_INTERNAL":               108,
+		"ERROR_REASON_STREAM_STALLED":         109,
+		"ERROR_REASON_TOPIC_FULL":             110,
+		"ERROR_REASON_ACK_TIMEOUT":            111,
 	}
 )
 
@@ -368,7 +424,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\x94\b\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\xee\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -391,7 +447,19 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1aERROR_REASON_UNIMPLEMENTED\x10\x11\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_MEMBER\x10\x12\x12\x1f\n" +
 	"\x1bERROR_REASON_CHANNEL_EXISTS\x10\x13\x12\"\n" +
-	"\x1eERROR_REASON_CHANNEL_NOT_FOUND\x10\x14\x12\x1d\n" +
+	"\x1eERROR_REASON_CHANNEL_NOT_FOUND\x10\x14\x12 \n" +
+	"\x1cERROR_REASON_TOPIC_NOT_FOUND\x10\x15\x12\x1d\n" +
+	"\x19ERROR_REASON_TOPIC_EXISTS\x10\x16\x12 \n" +
+	"\x1cERROR_REASON_GROUP_NOT_FOUND\x10\x17\x12\x1d\n" +
+	"\x19ERROR_REASON_GROUP_EXISTS\x10\x18\x12'\n" +
+	"#ERROR_REASON_IDEMPOTENCY_KEY_REUSED\x10\x19\x12\x1d\n" +
+	"\x19ERROR_REASON_TOPIC_PAUSED\x10\x1a\x12\x1b\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x10\x1b\x12 \n" +
+	"\x1cERROR_REASON_ALREADY_SETTLED\x10\x1c\x12'\n" +
+	"#ERROR_REASON_DELIVERY_TOKEN_INVALID\x10\x1d\x12$\n" +
+	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12&\n" +
+	"\"ERROR_REASON_CONFIRMATION_REQUIRED\x10\x1f\x12\x1d\n" +
+	"\x19ERROR_REASON_GROUP_IN_USE\x10 \x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +
@@ -401,7 +469,9 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x1aERROR_REASON_SHUTTING_DOWN\x10j\x12\"\n" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10k\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10l\x12\x1f\n" +
-	"\x1bERROR_REASON_STREAM_STALLED\x10mB\x9d\x01\n" +
+	"\x1bERROR_REASON_STREAM_STALLED\x10m\x12\x1b\n" +
+	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12\x1c\n" +
+	"\x18ERROR_REASON_ACK_TIMEOUT\x10oB\x9d\x01\n" +
 	"\x14dev.parley.parley.v1B\n" +
 	"ErrorProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1\xa2\x02\x03PXX\xaa\x02\tParley.V1\xca\x02\tParley\\V1\xe2\x02\x15Parley\\V1\\GPBMetadata\xea\x02\n" +
 	"Parley::V1b\x06proto3"

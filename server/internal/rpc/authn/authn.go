@@ -1,8 +1,9 @@
 // Package authn proves who is calling, from the request's headers alone, before a byte of the body is read.
 //
 // A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`: an object from
-// `channel:<pattern>` to a list of actions. Entries of `cap` for other things than channels are passed over, and so
-// are actions that this server does not know: they allow nothing here.
+// `channel:<pattern>` and `queue:<pattern>` to a list of actions, and from `admin` to true or a list of words that is not
+// empty. Entries of `cap` for other things are passed over, and so are actions that this server does not know: they allow
+// nothing here.
 package authn
 
 import (
@@ -202,13 +203,11 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	if !validSession.MatchString(c.Session) {
 		return nil, invalid(nil, "the token's ssid is not up to 64 of A-Z a-z 0-9 _ -")
 	}
-	capabilities, err := channelCapabilities(c.Capabilities)
-	if err != nil {
+	p := &ident.Principal{Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time}
+	if err := readCapabilities(p, c.Capabilities); err != nil {
 		return nil, invalid(err, "the token's cap is not an object of lists of actions")
 	}
-	return &ident.Principal{
-		Subject: c.Subject, Session: c.Session, Expires: c.ExpiresAt.Time, Channels: capabilities,
-	}, nil
+	return p, nil
 }
 
 // key gives the keys that may have signed a token; parsing has checked nothing of it but that its algorithm is one
@@ -254,10 +253,37 @@ func checkHeader(header map[string]any) error {
 	return nil
 }
 
-func channelCapabilities(all map[string]json.RawMessage) ([]ident.Capability, error) {
+// The names in `cap`: what stands before a pattern, and the one without.
+const (
+	channelPrefix = "channel:"
+	queuePrefix   = "queue:"
+	adminName     = "admin"
+)
+
+func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err error) {
+	if p.Channels, err = capabilities(all, channelPrefix); err != nil {
+		return err
+	}
+	if p.Queues, err = capabilities(all, queuePrefix); err != nil {
+		return err
+	}
+	text, ok := all[adminName]
+	if !ok {
+		return nil
+	}
+	var words []string
+	if string(text) != "true" && (json.Unmarshal(text, &words) != nil || len(words) == 0) {
+		return fmt.Errorf("capability %q: neither true nor a list of words", adminName)
+	}
+	p.Admin = true
+	return nil
+}
+
+// capabilities gives those whose names begin with the prefix.
+func capabilities(all map[string]json.RawMessage, prefix string) ([]ident.Capability, error) {
 	var out []ident.Capability
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		pattern, ok := strings.CutPrefix(name, "channel:")
+		pattern, ok := strings.CutPrefix(name, prefix)
 		if !ok {
 			continue
 		}

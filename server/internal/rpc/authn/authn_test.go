@@ -134,6 +134,10 @@ func TestAccepts(t *testing.T) {
 		if !p.Can(ident.Send, "room-1") || p.Can(ident.Send, "hall") || !p.Can(ident.Subscribe, "hall") || p.Can(ident.Moderate, "room-1") {
 			t.Errorf("%s: capabilities %+v", name, p.Channels)
 		}
+		if !p.CanQueue(ident.Produce, "orders") || p.CanQueue(ident.Consume, "orders") || p.CanQueue(ident.Produce, "orders2") ||
+			p.CanQueue(ident.Send, "room-1") || p.Can(ident.Produce, "orders") || p.Admin {
+			t.Errorf("%s: capabilities on queues %+v, admin %v", name, p.Queues, p.Admin)
+		}
 	}
 }
 
@@ -186,6 +190,12 @@ func TestRefuses(t *testing.T) {
 		"ssid with a dot":           {"Bearer " + hs(with("ssid", "a.b"))},
 		"cap a list":                {"Bearer " + hs(with("cap", []string{"channel:*"}))},
 		"cap's actions a string":    {"Bearer " + hs(with("cap", map[string]any{"channel:*": "send"}))},
+		"cap's queue true":          {"Bearer " + hs(with("cap", map[string]any{"queue:*": true}))},
+		"cap's admin false":         {"Bearer " + hs(with("cap", map[string]any{"admin": false}))},
+		"cap's admin null":          {"Bearer " + hs(with("cap", map[string]any{"admin": nil}))},
+		"cap's admin an empty list": {"Bearer " + hs(with("cap", map[string]any{"admin": []string{}}))},
+		"cap's admin a word":        {"Bearer " + hs(with("cap", map[string]any{"admin": "all"}))},
+		"cap's admin a number":      {"Bearer " + hs(with("cap", map[string]any{"admin": []int{1}}))},
 		"kid a path":                {"Bearer " + head("kid", "../../etc/passwd")},
 		"kid a number":              {"Bearer " + head("kid", 5)},
 		"a refresh token":           {"Bearer " + head("typ", "refresh+jwt")},
@@ -228,8 +238,12 @@ func TestOneBitFlipped(t *testing.T) {
 func TestMint(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
-	caps := []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}}
-	token, err := Mint(secret, "ada@example.org", time.Minute, caps)
+	want := &ident.Principal{
+		Subject: "ada@example.org", Session: "s-1", Admin: true,
+		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
+		Queues:   []ident.Capability{{Pattern: "jobs-*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
+	}
+	token, err := Mint(secret, want, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,13 +251,21 @@ func TestMint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(caps, p.Channels); diff != "" || p.Subject != "ada@example.org" {
-		t.Errorf("%+v\n%s", p, diff)
+	want.Expires = p.Expires
+	if diff := cmp.Diff(want, p); diff != "" {
+		t.Error(diff)
 	}
+	words := sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{
+		"sub": "a", "exp": time.Now().Add(time.Hour).Unix(), "cap": map[string]any{"admin": []string{"all"}},
+	}, nil)
+	if p, err := v.Verify(t.Context(), words); err != nil || !p.Admin {
+		t.Errorf("admin by words: %+v, %v", p, err)
+	}
+	bare := func(subject string) *ident.Principal { return &ident.Principal{Subject: subject} }
 	for name, mint := range map[string]func() (string, error){
-		"short secret": func() (string, error) { return Mint(secret[:31], "a", time.Minute, nil) },
-		"no subject":   func() (string, error) { return Mint(secret, "", time.Minute, nil) },
-		"no life":      func() (string, error) { return Mint(secret, "a", 0, nil) },
+		"short secret": func() (string, error) { return Mint(secret[:31], bare("a"), time.Minute) },
+		"no subject":   func() (string, error) { return Mint(secret, bare(""), time.Minute) },
+		"no life":      func() (string, error) { return Mint(secret, bare("a"), 0) },
 	} {
 		if _, err := mint(); err == nil {
 			t.Errorf("%s: minted", name)

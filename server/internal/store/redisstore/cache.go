@@ -17,6 +17,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/redisscript"
 )
 
 var (
@@ -87,7 +88,7 @@ func (c *Cache) Keep() int { return c.keep }
 
 // Append implements feed.CacheWriter.
 func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
-	calls := make([]call, len(runs))
+	calls := make([]redisscript.Call, len(runs))
 	for i := range runs {
 		run := &runs[i]
 		args := append(make([]any, 0, 3+5*len(run.Entries)), headOf(run.Epoch), c.keep, c.ttl)
@@ -107,9 +108,9 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 			}
 			args = append(args, change.Entry.Seq, 0, value, change.Target.Seq, target)
 		}
-		calls[i] = call{keys: []string{c.keys.messages(run.ChannelID)}, args: args}
+		calls[i] = redisscript.Call{Keys: []string{c.keys.messages(run.ChannelID)}, Args: args}
 	}
-	results, err := cacheAppend.run(ctx, c.client, calls)
+	results, err := integers(cacheAppend.Run(ctx, c.client, calls))
 	if err != nil {
 		return nil, fmt.Errorf("append to the cache: %w", err)
 	}
@@ -128,7 +129,7 @@ const replaceStale = -1
 
 // Now implements feed.CacheWriter. It is the time of the server that holds the channel's set.
 func (c *Cache) Now(ctx context.Context, channelID string) (time.Time, error) {
-	results, err := cacheNow.run(ctx, c.client, []call{{keys: []string{c.keys.messages(channelID)}}})
+	results, err := integers(cacheNow.Run(ctx, c.client, []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}}}))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("the cache's time: %w", err)
 	}
@@ -151,8 +152,8 @@ func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, 
 		}
 		args = append(args, entries[i].Seq, value)
 	}
-	calls := []call{{keys: []string{c.keys.messages(channelID)}, args: args}}
-	results, err := cacheReplace.run(ctx, c.client, calls)
+	calls := []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}, Args: args}}
+	results, err := integers(cacheReplace.Run(ctx, c.client, calls))
 	if err != nil {
 		return fmt.Errorf("replace the cache: %w", err)
 	}

@@ -3,8 +3,6 @@ package redisstore
 import (
 	"errors"
 	"net"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,97 +12,22 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/store/redisscript"
+	"github.com/parleyhq/parley/server/internal/store/redisscript/scripttest"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-var all = []*script{cacheAppend, cacheNow, cacheReplace}
-
-var (
-	headerArgs = regexp.MustCompile(`(?m)^-- (KEYS|ARGV)\[(\d+)(\.\.\.)?\]`)
-	usedArgs   = regexp.MustCompile(`\b(KEYS|ARGV)\b(\[(\d+)\])?`)
-)
+var all = []*redisscript.Script{cacheAppend, cacheNow, cacheReplace}
 
 // TestScriptsMatchTheirHeaders compares what a script's header promises with what its body takes and with what Go says.
 func TestScriptsMatchTheirHeaders(t *testing.T) {
 	t.Parallel()
-	for _, s := range all {
-		source, err := os.ReadFile("lua/" + s.name + ".lua")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var header, body strings.Builder
-		for line := range strings.Lines(string(source)) {
-			if strings.HasPrefix(line, "--") {
-				header.WriteString(line)
-			} else {
-				body.WriteString(line)
-			}
-		}
-		documented, rest := map[string]int{}, map[string]bool{}
-		for _, m := range headerArgs.FindAllStringSubmatch(header.String(), -1) {
-			n, err := strconv.Atoi(m[2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n != documented[m[1]]+1 {
-				t.Errorf("%s: the header goes from %s[%d] to [%d]", s.name, m[1], documented[m[1]], n)
-			}
-			documented[m[1]], rest[m[1]] = n, m[3] != ""
-		}
-		used, usesRest := map[string]int{}, map[string]bool{}
-		for _, m := range usedArgs.FindAllStringSubmatch(body.String(), -1) {
-			if m[3] == "" {
-				usesRest[m[1]] = true
-				continue
-			}
-			n, err := strconv.Atoi(m[3])
-			if err != nil {
-				t.Fatal(err)
-			}
-			used[m[1]] = max(used[m[1]], n)
-		}
-		for _, name := range []string{"KEYS", "ARGV"} {
-			want := documented[name]
-			if rest[name] {
-				want--
-			}
-			if used[name] != want || usesRest[name] != rest[name] {
-				t.Errorf("%s: the header has %s up to %d (rest: %t), the body takes up to %d (rest: %t)",
-					s.name, name, want, rest[name], used[name], usesRest[name])
-			}
-		}
-		if documented["KEYS"] != s.numKeys {
-			t.Errorf("%s: the header has %d keys, Go says %d", s.name, documented["KEYS"], s.numKeys)
-		}
-		if !strings.Contains(header.String(), "\n-- RETURNS ") {
-			t.Errorf("%s: the header does not say what it returns", s.name)
-		}
-		for i, line := range strings.Split(strings.TrimSpace(body.String()), "\n") {
-			if i > 0 && usedArgs.MatchString(line) {
-				t.Errorf("%s takes arguments below its first line: %s", s.name, line)
-			}
-		}
-	}
+	scripttest.MatchHeaders(t, "lua", all)
 }
 
 func TestNoScriptIsWithoutAUse(t *testing.T) {
 	t.Parallel()
-	files, err := os.ReadDir("lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := map[string]bool{"lib_cache.lua": true}
-	for _, s := range all {
-		known[s.name+".lua"] = true
-	}
-	for _, f := range files {
-		if !known[f.Name()] {
-			t.Errorf("lua/%s is used by nothing", f.Name())
-		}
-	}
-	if len(files) != len(known) {
-		t.Errorf("%d files, %d known", len(files), len(known))
-	}
+	scripttest.NoneUnused(t, "lua", all, "lib_cache")
 }
 
 func TestKeys(t *testing.T) {

@@ -254,6 +254,90 @@ export enum ErrorReason {
   CHANNEL_NOT_FOUND = 20,
 
   /**
+   * There is no topic of this name.
+   *
+   * @generated from enum value: ERROR_REASON_TOPIC_NOT_FOUND = 21;
+   */
+  TOPIC_NOT_FOUND = 21,
+
+  /**
+   * There is a topic of this name already.
+   *
+   * @generated from enum value: ERROR_REASON_TOPIC_EXISTS = 22;
+   */
+  TOPIC_EXISTS = 22,
+
+  /**
+   * The topic has no consumer group of this name.
+   *
+   * @generated from enum value: ERROR_REASON_GROUP_NOT_FOUND = 23;
+   */
+  GROUP_NOT_FOUND = 23,
+
+  /**
+   * The topic has a consumer group of this name already.
+   *
+   * @generated from enum value: ERROR_REASON_GROUP_EXISTS = 24;
+   */
+  GROUP_EXISTS = 24,
+
+  /**
+   * The idempotency key was used within the topic's window, with another payload.
+   *
+   * @generated from enum value: ERROR_REASON_IDEMPOTENCY_KEY_REUSED = 25;
+   */
+  IDEMPOTENCY_KEY_REUSED = 25,
+
+  /**
+   * The topic is paused.
+   *
+   * @generated from enum value: ERROR_REASON_TOPIC_PAUSED = 26;
+   */
+  TOPIC_PAUSED = 26,
+
+  /**
+   * The session no longer has what the token was given for: it ended, or its partition went to another. Nothing was changed.
+   *
+   * @generated from enum value: ERROR_REASON_LEASE_LOST = 27;
+   */
+  LEASE_LOST = 27,
+
+  /**
+   * The delivery was settled otherwise before.
+   *
+   * @generated from enum value: ERROR_REASON_ALREADY_SETTLED = 28;
+   */
+  ALREADY_SETTLED = 28,
+
+  /**
+   * The token was not given for a delivery of this session.
+   *
+   * @generated from enum value: ERROR_REASON_DELIVERY_TOKEN_INVALID = 29;
+   */
+  DELIVERY_TOKEN_INVALID = 29,
+
+  /**
+   * No scheduled message has this id, or it has appeared in the topic.
+   *
+   * @generated from enum value: ERROR_REASON_SCHEDULED_NOT_FOUND = 30;
+   */
+  SCHEDULED_NOT_FOUND = 30,
+
+  /**
+   * The call removes things for good, and `confirm` does not name what.
+   *
+   * @generated from enum value: ERROR_REASON_CONFIRMATION_REQUIRED = 31;
+   */
+  CONFIRMATION_REQUIRED = 31,
+
+  /**
+   * The group has consumers that are connected.
+   *
+   * @generated from enum value: ERROR_REASON_GROUP_IN_USE = 32;
+   */
+  GROUP_IN_USE = 32,
+
+  /**
    * Over the rate limit; `retry_after` says for how long.
    *
    * @generated from enum value: ERROR_REASON_RATE_LIMITED = 100;
@@ -322,6 +406,20 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_STREAM_STALLED = 109;
    */
   STREAM_STALLED = 109,
+
+  /**
+   * A partition holds as many messages as the topic allows; `limit` says how many.
+   *
+   * @generated from enum value: ERROR_REASON_TOPIC_FULL = 110;
+   */
+  TOPIC_FULL = 110,
+
+  /**
+   * The consumer held a message for longer than its ack timeout; what it held goes to another. Consume again.
+   *
+   * @generated from enum value: ERROR_REASON_ACK_TIMEOUT = 111;
+   */
+  ACK_TIMEOUT = 111,
 }
 
 /**

@@ -1,0 +1,70 @@
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Journal writes values to a file, one line of JSON each. It is not safe for concurrent use.
+type Journal struct {
+	file *os.File
+	buf  *bufio.Writer
+	err  error
+}
+
+// NewJournal makes the file at path anew. An empty path is for a journal that drops everything.
+func NewJournal(path string) (*Journal, error) {
+	if path == "" {
+		return new(Journal), nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	return &Journal{file: file, buf: bufio.NewWriterSize(file, 1<<20)}, nil
+}
+
+// Write appends a value. The first error is kept for Close.
+func (j *Journal) Write(v any) {
+	if j.buf == nil || j.err != nil {
+		return
+	}
+	data, err := json.Marshal(v)
+	if err == nil {
+		_, err = j.buf.Write(append(data, '\n'))
+	}
+	j.err = err
+}
+
+// Close writes out what is buffered.
+func (j *Journal) Close() error {
+	if j.file == nil {
+		return nil
+	}
+	return errors.Join(j.err, j.buf.Flush(), j.file.Close())
+}
+
+// ReadJournal calls add with every value of the file at path: a last line that is cut off is passed over.
+func ReadJournal[T any](path string, add func(*T)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	dec := json.NewDecoder(bufio.NewReaderSize(f, 1<<20))
+	for {
+		v := new(T)
+		err := dec.Decode(v)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		add(v)
+	}
+}

@@ -1,0 +1,145 @@
+package mutants
+
+import (
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/chaos/queues"
+)
+
+// The folders of what the mutants change.
+const (
+	queueDir  = "server/internal/queue/"
+	scriptDir = "server/internal/store/redisqueue/lua/"
+)
+
+// Queues are the mutants of package chaos/queues.
+var Queues = []Mutant{
+	{
+		Name: "settle-unfenced", Heading: "leases", Breaks: "a session settles what it has lost",
+		Edits: []Edit{
+			{
+				File: scriptDir + "group_settle.lua",
+				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
+			},
+			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
+		},
+		Steps: zombies,
+	},
+	{
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session reads what is another's to read",
+		Edits: []Edit{
+			{
+				File: scriptDir + "lib_fetch.lua",
+				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
+			},
+			{File: queueDir + "worker.go", Old: "case !now.Before(w.until) || s.group.paused()", New: "case s.group.paused()"},
+		},
+		Steps: zombies,
+	},
+	{
+		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
+		Edits: []Edit{{
+			File: scriptDir + "group_acquire.lua",
+			Old:  "text(math.max(now_us(), tonumber(redis.call('GET', epoch) or '0') + 1))", New: "text(now_ms() % 1000 + 1)",
+		}},
+		Steps: takeovers,
+	},
+	{
+		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads on, and leaves what was pending",
+		Edits: []Edit{{File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
+		Steps: takeovers,
+	},
+	{
+		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
+		Edits: []Edit{{
+			File: queueDir + "worker.go", Old: "	if w.scanning {\n		return stepClaim, 0", New: "	if w.scanning && !w.want {\n		return stepClaim, 0",
+		}},
+		Steps: takeovers,
+	},
+	{
+		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count",
+		Edits: []Edit{{File: scriptDir + "group_claim.lua", Old: "'RETRYCOUNT', deliveries + 1", New: "'RETRYCOUNT', deliveries"}, {
+			File: scriptDir + "group_claim.lua", Old: "      deliveries = deliveries + 1\n", New: "",
+		}},
+		Steps: takeovers,
+	},
+	{
+		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a refused message is taken off, and its dead letter not always written",
+		Edits: []Edit{{
+			File: scriptDir + "group_settle.lua", Old: "  redis.call(unpack(letter))\n",
+			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
+		}},
+		Steps: healthy,
+	},
+	{
+		Name: "retry-unacked", Heading: "retries", Breaks: "a retry stays pending as well",
+		Edits: []Edit{{
+			File: scriptDir + "group_settle.lua",
+			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
+		}},
+		Steps: takeovers,
+	},
+	{
+		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
+		Edits: []Edit{{
+			File: scriptDir + "group_settle.lua",
+			Old:  "function verdicts.retry(stream, own, id, message, key, delay)\n  local deliveries = mine(stream, id)\n",
+			New:  "function verdicts.retry(stream, own, id, message, key, delay)\n  local deliveries = mine(stream, id) or 1\n",
+		}},
+		Steps: []chaos.Step{calm(20 * time.Second)},
+	},
+	{
+		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for a key's earlier message",
+		Edits: []Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
+		Steps: healthy,
+	},
+	{
+		Name: "moved-and-kept", Heading: "delays", Breaks: "what is due is moved, and stays",
+		Edits: []Edit{{
+			File: scriptDir + "delay_due.lua",
+			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n", New: "",
+		}},
+		Steps: healthy,
+	},
+	{
+		Name: "moved-early", Heading: "delays", Breaks: "what is due within 50 ms is moved",
+		Edits: []Edit{{File: scriptDir + "delay_due.lua", Old: "'-inf', text(now)", New: "'-inf', text(now + 50)"}},
+		Steps: healthy,
+	},
+	{
+		Name: "cancel-kept", Heading: "delays", Breaks: "a cancelled message still appears",
+		Edits: []Edit{{
+			File: scriptDir + "input_cancel.lua",
+			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
+		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
+		Steps: []chaos.Step{calm(12 * time.Second)},
+	},
+	{
+		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
+		Edits: []Edit{{
+			File: scriptDir + "input_produce.lua",
+			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. result[1] .. ' 0', 'PX', window)\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+	},
+	{
+		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",
+		Edits: []Edit{{File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)"}},
+		Steps: takeovers,
+	},
+}
+
+// healthy is a fleet that only loses replies; takeovers are for what happens when partitions change hands, zombies for
+// what happens when an owner wakes that has lost them.
+var (
+	healthy   = []chaos.Step{calm(6 * time.Second)}
+	takeovers = []chaos.Step{
+		step(queues.ConsumerKill, 0, time.Second), step(queues.ConsumerKill, 2, time.Second), step(chaos.NodeKill, 0, time.Second),
+		step(queues.ConsumerKill, 1, time.Second), step(queues.ConsumerKill, 3, time.Second),
+	}
+	zombies = []chaos.Step{
+		step(chaos.StallRedis, 0, 5*time.Second), step(chaos.NodeStop, 1, 5*time.Second), step(chaos.StallRedis, 1, 5*time.Second),
+		step(chaos.NodeStop, 0, 5*time.Second), step(chaos.StallRedis, 0, 5*time.Second),
+	}
+)

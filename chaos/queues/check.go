@@ -1,0 +1,293 @@
+package queues
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// The names of promises that were broken.
+const (
+	// Loss: a message that was taken is neither settled nor waiting for a group.
+	Loss chaos.Name = "loss"
+	// Twice: one message was stored twice, or told with two ids.
+	Twice chaos.Name = "twice"
+	// Unsent: somebody was given what nobody produced, or other than it was produced.
+	Unsent chaos.Name = "unsent"
+	// Denied: a produce of which it was said that it failed was stored, or a cancelled message appeared.
+	Denied chaos.Name = "denied"
+	// Stuck: a message was not settled in time once all was mended.
+	Stuck chaos.Name = "stuck"
+	// Early: a message was delivered before it was due.
+	Early chaos.Name = "early"
+	// Order: a later message of a key overtook an earlier one that was not retried.
+	Order chaos.Name = "order"
+	// Strict: in a topic of strict order two messages of a key were out at a time, or out of order.
+	Strict chaos.Name = "strict-order"
+	// Again: a message was delivered after its ack was accepted.
+	Again chaos.Name = "delivered-again"
+	// Fence: a settlement was accepted from a session that had lost the partition.
+	Fence chaos.Name = "fence"
+	// Both: a session was given messages of a partition that another one had.
+	Both chaos.Name = "two-owners"
+	// Epoch: a lease's epoch went back, or two holders had one.
+	Epoch chaos.Name = "epoch"
+	// Attempts: an attempt was not counted, or there were more than allowed.
+	Attempts chaos.Name = "attempts"
+	// Dead: a dead letter that should not be, or that is missing.
+	Dead chaos.Name = "dead-letters"
+	// Conservation: the counters do not add up, or do not agree with what was answered.
+	Conservation chaos.Name = "conservation"
+	// Told: AdminService tells other than Redis has.
+	Told chaos.Name = "told"
+	// Liveness: a call did not end by its deadline.
+	Liveness chaos.Name = "liveness"
+	// Crash: a node ended by itself.
+	Crash chaos.Name = "crash"
+)
+
+// Settings are how strictly a history is judged.
+type Settings struct {
+	// Slack is how long a delivery may be on its way: 2 s.
+	Slack time.Duration
+	// Limit is how many violations of one name are kept: 20.
+	Limit int
+}
+
+// checker gathers violations.
+type checker struct {
+	*model
+
+	settings Settings
+	found    []chaos.Violation
+	counts   map[chaos.Name]int
+	// gone counts what was taken and is nowhere, in topics that drop the oldest.
+	gone map[spot]int64
+}
+
+// Check judges a history by what Redis holds in the end. The result is empty if every promise was kept.
+func Check(h *History, t *Truth, s Settings) []chaos.Violation {
+	if s.Slack == 0 {
+		s.Slack = 2 * time.Second
+	}
+	if s.Limit == 0 {
+		s.Limit = 20
+	}
+	c := &checker{model: newModel(h, t), settings: s, counts: make(map[chaos.Name]int), gone: make(map[spot]int64)}
+	for _, msg := range c.sorted() {
+		c.checkTaken(msg)
+		c.checkFates(msg)
+		c.checkEarly(msg)
+	}
+	c.checkStored()
+	c.checkOrder()
+	c.checkLeases()
+	c.checkFences()
+	c.checkCounts()
+	c.checkTold()
+	c.checkLiveness()
+	for name, n := range c.counts {
+		if n > s.Limit {
+			c.found = append(c.found, chaos.Violation{Name: name, Detail: fmt.Sprintf("and %d more", n-s.Limit)})
+		}
+	}
+	slices.SortStableFunc(c.found, func(a, b chaos.Violation) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return c.found
+}
+
+func (c *checker) reportf(name chaos.Name, topic string, at int64, format string, args ...any) {
+	if c.counts[name]++; c.counts[name] > c.settings.Limit {
+		return
+	}
+	if at > 0 {
+		at -= c.h.Began
+	}
+	c.found = append(c.found, chaos.Violation{Name: name, Channel: topic, At: at, Detail: fmt.Sprintf(format, args...)})
+}
+
+// since writes a time as seconds of the run.
+func (c *checker) since(at int64) string {
+	if at == forever {
+		return "never"
+	}
+	return fmt.Sprintf("%.3fs", time.Duration(at-c.h.Began).Seconds())
+}
+
+// op describes a call in a few words.
+func (c *checker) op(op *Op) string {
+	return fmt.Sprintf("%s %s of %s by session %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Session, op.Attempt,
+		c.since(op.Begin), c.since(op.End), op.Outcome, op.Reason)
+}
+
+// story tells all that happened to a message in a group.
+func (c *checker) story(f *fate) string {
+	var b strings.Builder
+	for _, d := range f.deliveries {
+		fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Session, c.since(d.At))
+	}
+	for _, op := range f.settled {
+		fmt.Fprintf(&b, "; %s", c.op(op))
+	}
+	return b.String()
+}
+
+// checkTaken judges what became of the produce itself.
+func (c *checker) checkTaken(msg *message) {
+	if len(msg.asked) == 0 {
+		c.reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
+		return
+	}
+	if len(msg.ids) > 1 {
+		c.reportf(Twice, msg.topic, msg.asked[0].Begin, "%s (idempotency key %q) has %d ids: %v",
+			msg.mark, msg.asked[0].Idem, len(msg.ids), msg.ids)
+	}
+	seen := len(msg.ids) > 0
+	if seen && !slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome != chaos.Failed }) {
+		c.reportf(Denied, msg.topic, msg.asked[0].End, "%s was refused (%s), and is %v", msg.mark, msg.asked[0].Reason, msg.ids)
+	}
+	if did, _ := msg.cancelled(); did {
+		for group, f := range msg.fate {
+			if len(f.deliveries)+len(f.places)+len(f.dead) > 0 {
+				c.reportf(Denied, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
+			}
+		}
+	}
+	for group, f := range msg.fate {
+		for _, d := range f.deliveries {
+			if c.forgotten(d.At, d.At) {
+				continue
+			}
+			if d.Key != msg.key() || d.Partition != msg.partition() {
+				c.reportf(Unsent, msg.topic, d.At, "%s of key %q was delivered to group %s with key %q from partition %d as %s", msg.mark,
+					msg.key(), group, d.Key, d.Partition, d.MessageID)
+			}
+		}
+	}
+}
+
+// checkFates judges what became of a message in each group.
+func (c *checker) checkFates(msg *message) {
+	_, mayCancel := msg.cancelled()
+	for _, group := range c.groups(msg.topic) {
+		f := msg.in(group)
+		did, may := f.acked()
+		switch {
+		case len(f.places) > 1:
+			c.reportf(Conservation, msg.topic, 0, "%s lies in more than one place of group %s: %v%s", msg.mark, group, f.places, c.story(f))
+		case len(f.places) == 1 && len(f.dead) > 0:
+			c.reportf(Conservation, msg.topic, 0, "%s is a dead letter of group %s and is %v%s", msg.mark, group, f.places, c.story(f))
+		case len(f.places) == 1 && did:
+			c.reportf(Again, msg.topic, 0, "%s was acknowledged in group %s and is %v%s", msg.mark, group, f.places, c.story(f))
+		case len(f.places) == 1:
+			c.reportf(Stuck, msg.topic, 0, "%s is %v in group %s though all was mended%s", msg.mark, f.places, group, c.story(f))
+		case msg.taken() && !may && !mayCancel && len(f.dead) == 0 && c.topics[msg.topic].Drops:
+			c.gone[spot{msg.topic, group, msg.partition()}]++
+		case msg.taken() && !may && !mayCancel && len(f.dead) == 0:
+			c.reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is nowhere in group %s, neither acknowledged nor dead%s",
+				msg.mark, msg.id(), group, c.story(f))
+		}
+		c.checkAgain(msg, group, f)
+		c.checkAttempts(msg, group, f)
+		c.checkDead(msg, group, f)
+	}
+}
+
+// checkStored looks for messages that a stream holds twice, and in topics that keep everything for what it lacks.
+func (c *checker) checkStored() {
+	for i := range c.t.Partitions {
+		p := &c.t.Partitions[i]
+		at := make(map[string]string)
+		for k := range p.Entries {
+			s := &p.Entries[k]
+			if first, ok := at[s.Mark]; ok {
+				c.reportf(Twice, p.Topic, 0, "partition %d has %s at %s and at %s", p.Partition, s.Mark, first, s.ID)
+			}
+			at[s.Mark] = s.ID
+		}
+	}
+	stored := make(map[name]bool)
+	for i := range c.t.Partitions {
+		for _, s := range c.t.Partitions[i].Entries {
+			stored[name{c.t.Partitions[i].Topic, s.Mark}] = true
+		}
+		for _, s := range c.t.Partitions[i].Delayed {
+			stored[name{c.t.Partitions[i].Topic, s.Mark}] = true
+		}
+	}
+	for _, msg := range c.sorted() {
+		t := c.topics[msg.topic]
+		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.taken() || stored[msg.name] {
+			continue
+		}
+		c.reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
+	}
+}
+
+// checkEarly looks for deliveries before their time.
+func (c *checker) checkEarly(msg *message) {
+	due := int64(forever)
+	for _, op := range slices.Concat(msg.asked, msg.changes) {
+		if op.Outcome == chaos.Failed || op.Kind == Produce || op.Kind == Cancel {
+			continue
+		}
+		// Where the answer is not known, it can't be earlier than what was asked for.
+		at := op.AtMS
+		switch {
+		case op.DueMS != 0:
+			at = op.DueMS
+		case op.DelayMS != none:
+			at = op.Begin/int64(time.Millisecond) + op.DelayMS
+		}
+		due = min(due, at)
+	}
+	for group, f := range msg.fate {
+		for _, d := range f.deliveries {
+			if msg.scheduled() && d.At < due*int64(time.Millisecond) {
+				c.reportf(Early, msg.topic, d.At, "%s was delivered to %s of group %s %s before it was due", msg.mark, d.Client, group,
+					time.Duration(due*int64(time.Millisecond)-d.At))
+			}
+		}
+		c.checkBackoff(msg, group, f)
+	}
+}
+
+// checkBackoff looks for retries before the delay that the consumer asked for.
+func (c *checker) checkBackoff(msg *message, group string, f *fate) {
+	for _, op := range f.settled {
+		if op.Kind != Nack || op.Outcome != chaos.OK || op.DelayMS <= 0 || op.Dead {
+			continue
+		}
+		for _, d := range f.deliveries {
+			if until := op.Begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.forgotten(d.At, d.At) {
+				c.reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
+					group, time.Duration(until-d.At), c.op(op))
+			}
+		}
+	}
+}
+
+// checkLiveness looks at how long calls took, what was left undone, and who died.
+func (c *checker) checkLiveness() {
+	const limit = int64(callLimit + 3*time.Second)
+	for i := range c.h.Ops {
+		if op := &c.h.Ops[i]; op.End != forever && op.End-op.Begin > limit && !c.stopped(op) {
+			c.reportf(Liveness, op.Topic, op.End, "%s took %s", c.op(op), time.Duration(op.End-op.Begin).Round(time.Millisecond))
+		}
+	}
+	if c.h.Undrained != "" {
+		c.reportf(Stuck, "", 0, "not all was done in time once all was mended: %s", c.h.Undrained)
+	}
+	for _, e := range c.h.Exits {
+		c.reportf(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
+	}
+}
+
+// stopped reports whether the client of a call stood still meanwhile.
+func (c *checker) stopped(op *Op) bool {
+	return slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
+		return f.Name == string(ConsumerStop) && f.Target == op.Client && f.Begin <= op.End && op.Begin <= f.End
+	})
+}

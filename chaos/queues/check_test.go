@@ -1,0 +1,242 @@
+package queues
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+const sec = int64(time.Second)
+
+// began is when all stories do.
+const began = 1_000_000 * sec
+
+// story is a history in which everything is right, for tests to break.
+//
+// In topic jobs (one partition, group a) m1 and m2 of key k are delivered to s1 and acknowledged; m3 of key k is delivered
+// to s1, which loses the partition, and to s2 as its second attempt; m4 fails twice and is acknowledged, m5 is buried. late
+// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows.
+type story struct {
+	h *History
+	t *Truth
+}
+
+func newStory() *story {
+	s := &story{
+		h: &History{Began: began, Healed: began + 60*sec, Topics: []Topic{
+			{Name: jobs, Partitions: 1, Groups: []string{"a"}, Keeps: true, MaxAttempts: 3},
+			{Name: steps, Partitions: 1, Groups: []string{"a"}, Strict: true, MaxAttempts: 3},
+		}},
+		t: &Truth{},
+	}
+	s.h.Sessions = []Session{
+		{ID: "s1", Client: "c1", Addr: "n1", Topic: jobs, Group: "a"},
+		{ID: "s2", Client: "c2", Addr: "n2", Topic: jobs, Group: "a"},
+		{ID: "s3", Client: "c3", Addr: "n1", Topic: steps, Group: "a"},
+	}
+	lease := func(topic, holder string, epoch, from, to int64) {
+		s.h.Leases = append(s.h.Leases, Lease{Topic: topic, Group: "a", Holder: holder, Epoch: epoch, From: at(from), To: at(to)})
+	}
+	lease(jobs, "s1", 10, 0, 10)
+	lease(jobs, "", 10, 10, 11)
+	lease(jobs, "s2", 20, 11, 60)
+	lease(steps, "s3", 10, 0, 60)
+	for i, mark := range []string{"m1", "m2", "m3", "m4", "m5"} {
+		key := "k"
+		if i > 2 {
+			key = ""
+		}
+		s.produce(jobs, mark, key, int64(i+1))
+	}
+	s.deliver(2, jobs, "s1", "m1", 1)
+	s.settle(3, Ack, "s1", "m1", 1)
+	s.deliver(2, jobs, "s1", "m2", 1)
+	s.settle(3, Ack, "s1", "m2", 1)
+	s.deliver(4, jobs, "s1", "m3", 1)
+	s.deliver(12, jobs, "s2", "m3", 2)
+	s.settle(13, Ack, "s2", "m3", 2)
+	for attempt := 1; attempt <= 3; attempt++ {
+		s.deliver(12+int64(attempt), jobs, "s2", "m4", attempt)
+		kind := Nack
+		if attempt == 3 {
+			kind = Ack
+		}
+		s.settle(12+int64(attempt), kind, "s2", "m4", attempt)
+	}
+	s.deliver(15, jobs, "s2", "m5", 1)
+	s.settle(15, Nack, "s2", "m5", 1).Dead = true
+	s.schedule("late", 20)
+	s.deliver(20, jobs, "s2", "late", 1)
+	s.settle(21, Ack, "s2", "late", 1)
+	s.produce(steps, "n1", "k", 1)
+	s.produce(steps, "n2", "k", 2)
+	s.deliver(2, steps, "s3", "n1", 1)
+	s.settle(3, Nack, "s3", "n1", 1)
+	s.deliver(4, steps, "s3", "n1", 2)
+	s.settle(5, Ack, "s3", "n1", 2)
+	s.deliver(6, steps, "s3", "n2", 1)
+	s.settle(7, Ack, "s3", "n2", 1)
+	s.store()
+	return s
+}
+
+// at gives the time of a second of the run, and a little more: no two things of a story happen at one moment.
+func at(second int64) int64 { return began + second*sec }
+
+func id(n int64) string { return fmt.Sprintf("0-%d-0", 1_000_000_000_000+n) }
+
+func (s *story) produce(topic, mark, key string, n int64) *Op {
+	s.h.Ops = append(s.h.Ops, Op{
+		ID: "p/" + mark, Client: "p", Kind: Produce, Begin: at(1), End: at(1) + n, Outcome: chaos.OK, Topic: topic, Mark: mark, Key: key,
+		MessageID: id(n), DelayMS: none,
+	})
+	return &s.h.Ops[len(s.h.Ops)-1]
+}
+
+func (s *story) schedule(mark string, second int64) {
+	s.h.Ops = append(s.h.Ops, Op{
+		ID: "p/" + mark, Client: "p", Kind: Schedule, Begin: at(1), End: at(1) + 1, Outcome: chaos.OK, Topic: jobs, Mark: mark,
+		MessageID: id(9) + "d", DelayMS: none, AtMS: at(second) / 1e6, DueMS: at(second) / 1e6,
+	})
+}
+
+func (s *story) deliver(second int64, topic, session, mark string, attempt int) *Delivery {
+	key, client := "", ""
+	for i := range s.h.Ops {
+		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.takes() {
+			key = s.h.Ops[i].Key
+		}
+	}
+	for i := range s.h.Sessions {
+		if s.h.Sessions[i].ID == session {
+			client = s.h.Sessions[i].Client
+		}
+	}
+	s.h.Deliveries = append(s.h.Deliveries, Delivery{
+		At: at(second) + int64(len(s.h.Deliveries)), Client: client, Topic: topic, Group: "a", Session: session,
+		Token: fmt.Sprintf("%s/%s/%d", session, mark, attempt), MessageID: s.asked(mark).MessageID, Key: key, Mark: mark, Attempt: attempt,
+	})
+	return &s.h.Deliveries[len(s.h.Deliveries)-1]
+}
+
+func (s *story) settle(second int64, kind Kind, session, mark string, attempt int) *Op {
+	topic := s.asked(mark).Topic
+	s.h.Ops = append(s.h.Ops, Op{
+		ID: fmt.Sprintf("%s/%s/%d", kind, mark, attempt), Client: session, Kind: kind, Begin: at(second) + 100, End: at(second) + 200,
+		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Session: session, Token: fmt.Sprintf("%s/%s/%d", session, mark, attempt),
+		Attempt: attempt, DelayMS: none,
+	})
+	return &s.h.Ops[len(s.h.Ops)-1]
+}
+
+// store makes what Redis has in the end.
+func (s *story) store() {
+	entry := func(mark string) Stored {
+		op := s.asked(mark)
+		return Stored{ID: op.MessageID[2:15] + "-0", MessageID: op.MessageID, Mark: mark, Key: op.Key}
+	}
+	dead := entry("m5")
+	dead.Group, dead.Attempts, dead.Topic, dead.Reason = "a", 1, jobs, "as told"
+	last := "1000000000009-0"
+	s.t.Partitions = []Partition{
+		{
+			Topic: jobs, Produced: 6, Entries: []Stored{entry("m1"), entry("m2"), entry("m3"), entry("m4"), entry("m5"), entry("late")},
+			Dead: []Stored{dead}, Groups: []Group{{Group: "a", Last: last, Epoch: 20, Stats: map[string]int64{"acked": 5, "dead": 1}}},
+		},
+		{Topic: steps, Produced: 2, Groups: []Group{{Group: "a", Last: last, Epoch: 10, Stats: map[string]int64{"acked": 2}}}},
+	}
+	s.t.Letters = []Stored{dead}
+	for _, n := range s.t.spots() {
+		s.t.Counts = append(s.t.Counts, n)
+	}
+	s.h.Counts = slices.Clone(s.t.Counts)
+}
+
+func (s *story) asked(mark string) *Op {
+	for i := range s.h.Ops {
+		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.takes() {
+			return &s.h.Ops[i]
+		}
+	}
+	panic("nobody asked for " + mark)
+}
+
+func (s *story) ended(mark string, attempt int) *Op {
+	for i := range s.h.Ops {
+		if op := &s.h.Ops[i]; op.Mark == mark && op.Attempt == attempt && op.Kind.ends() {
+			return op
+		}
+	}
+	panic("nobody ended " + mark)
+}
+
+func (s *story) given(mark string, attempt int) *Delivery {
+	for i := range s.h.Deliveries {
+		if d := &s.h.Deliveries[i]; d.Mark == mark && d.Attempt == attempt {
+			return d
+		}
+	}
+	panic("nobody was given " + mark)
+}
+
+// part is a topic's one partition in the end.
+func (s *story) part(topic string) *Partition {
+	for i := range s.t.Partitions {
+		if s.t.Partitions[i].Topic == topic {
+			return &s.t.Partitions[i]
+		}
+	}
+	panic("no topic " + topic)
+}
+
+func (s *story) group(topic string) *Group { return &s.part(topic).Groups[0] }
+
+// forget takes the acks of a message off, and what counts them.
+func (s *story) forget(mark string) {
+	s.h.Ops = slices.DeleteFunc(s.h.Ops, func(op Op) bool { return op.Mark == mark && op.Kind == Ack })
+	s.group(jobs).Stats["acked"]--
+}
+
+func (s *story) check() []chaos.Violation {
+	slices.SortStableFunc(s.h.Deliveries, func(a, b Delivery) int { return int(a.At - b.At) })
+	return Check(s.h, s.t, Settings{})
+}
+
+func TestCheckFindsNothingInARightHistory(t *testing.T) {
+	t.Parallel()
+	for _, v := range newStory().check() {
+		t.Error(v)
+	}
+}
+
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, w := range slices.Concat(wrongTaken, wrongGroups, wrongLeases, wrongCounts) {
+		t.Run(string(w.want)+"/"+w.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			w.change(s)
+			found := s.check()
+			if !slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Name == w.want }) {
+				t.Errorf("want %s, found %v", w.want, found)
+			}
+		})
+	}
+}
+
+func TestCheckPassesOverWhatIsRight(t *testing.T) {
+	t.Parallel()
+	for _, r := range right {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			r.change(s)
+			for _, v := range s.check() {
+				t.Error(v)
+			}
+		})
+	}
+}

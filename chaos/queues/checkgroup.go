@@ -1,0 +1,227 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// checkAgain looks for deliveries of a message that was acknowledged.
+//
+// An attempt that follows another one fences it. So if the ack of one was accepted, there can't be a later one at all,
+// whenever it comes; and the same one can't come again, but for what was on its way.
+func (c *checker) checkAgain(msg *message, group string, f *fate) {
+	for _, op := range f.settled {
+		if op.Kind != Ack || op.Outcome != chaos.OK {
+			continue
+		}
+		for _, d := range f.deliveries {
+			if c.forgotten(d.At, d.At) {
+				continue
+			}
+			late := d.At > op.End+int64(c.settings.Slack) && d.Token != op.Token && !c.held(d.Session, op.End, d.At)
+			if d.Attempt > op.Attempt || d.Attempt == op.Attempt && late {
+				c.reportf(Again, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
+					d.Attempt, c.op(op))
+			}
+		}
+	}
+}
+
+// checkAttempts looks at how attempts were counted.
+func (c *checker) checkAttempts(msg *message, group string, f *fate) {
+	t := c.topics[msg.topic]
+	by := make(map[int]*Delivery)
+	for _, d := range f.deliveries {
+		if d.Attempt < 1 || t != nil && d.Attempt > t.MaxAttempts {
+			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
+		}
+		if c.forgotten(d.At, d.At) {
+			continue
+		}
+		first := by[d.Attempt]
+		switch {
+		case first == nil:
+			by[d.Attempt] = d
+		case f.givenBack(d.At, Release):
+		case first.Session == d.Session:
+			c.reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one session twice%s", d.Attempt, msg.mark, group, c.story(f))
+		default:
+			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two sessions%s", d.Attempt, msg.mark, group, c.story(f))
+		}
+	}
+	// What was given back with success comes as the next attempt, even where attempts between were not seen.
+	for _, op := range f.settled {
+		if op.Kind != Nack || op.Outcome != chaos.OK {
+			continue
+		}
+		for _, d := range f.deliveries {
+			if d.At > op.End+int64(c.settings.Slack) && d.Attempt <= op.Attempt && !c.held(d.Session, op.End, d.At) {
+				c.reportf(Attempts, msg.topic, d.At, "%s, and then attempt %d came to %s", c.op(op), d.Attempt, d.Client)
+			}
+		}
+	}
+}
+
+// checkDead judges whether a message should be a dead letter.
+func (c *checker) checkDead(msg *message, group string, f *fate) {
+	t := c.topics[msg.topic]
+	if t == nil {
+		return
+	}
+	if len(f.dead) > 1 {
+		c.reportf(Twice, msg.topic, 0, "%s is %d dead letters of group %s%s", msg.mark, len(f.dead), group, c.story(f))
+	}
+	must, may := false, false
+	for _, op := range f.settled {
+		if op.Kind != Nack || op.Outcome == chaos.Failed || !op.Dead && op.Attempt < t.MaxAttempts {
+			continue
+		}
+		may = true
+		must = must || op.Outcome == chaos.OK
+	}
+	did, _ := f.acked()
+	switch {
+	case len(f.dead) == 0 && must && !t.Drops: // there it may have been removed before
+		c.reportf(Dead, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
+	case len(f.dead) > 0 && did:
+		c.reportf(Dead, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
+			msg.mark, group, f.dead[0].Reason, c.story(f))
+	case len(f.dead) > 0 && !may && f.dead[0].Attempts < t.MaxAttempts:
+		c.reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
+			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
+	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
+		// The claim that finds that no attempt is left counts as one, though nobody is given the message.
+		c.reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
+			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
+	}
+}
+
+// line of messages of one key in one partition for one group.
+type lane struct {
+	topic, group, key string
+	partition         int
+}
+
+// checkOrder judges the order of each key's messages.
+func (c *checker) checkOrder() {
+	lanes := make(map[lane][]*message)
+	for _, msg := range c.sorted() {
+		if msg.key() == "" || msg.scheduled() || msg.id() == "" {
+			continue
+		}
+		for _, group := range c.groups(msg.topic) {
+			l := lane{msg.topic, group, msg.key(), msg.partition()}
+			lanes[l] = append(lanes[l], msg)
+		}
+	}
+	for l, messages := range lanes {
+		slices.SortFunc(messages, func(a, b *message) int {
+			switch {
+			case after(a.place(), b.place()):
+				return 1
+			case after(b.place(), a.place()):
+				return -1
+			default:
+				return cmp.Compare(a.mark, b.mark)
+			}
+		})
+		c.checkOvertaken(l, messages)
+		if t := c.topics[l.topic]; t != nil && t.Strict {
+			c.checkStrict(l, messages)
+		}
+	}
+}
+
+// checkOvertaken looks for a message that was delivered, and one before it that had not been.
+//
+// Consumers on two sessions see things at times of their own, so it goes by session: whoever is given a message has been
+// given, in the same session, all before it which are still to be done. So if one before it comes later, to anybody, and
+// it did not come in that session, it was passed over.
+func (c *checker) checkOvertaken(l lane, messages []*message) {
+	// latest is when each message came last, 0 for one that may come at any time; before is the latest of all up to it.
+	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
+	for i, msg := range messages {
+		f := msg.in(l.group)
+		if n := len(f.deliveries); n > 0 && len(f.dead) == 0 && !f.givenBack(forever, Nack, Release) {
+			latest[i] = f.deliveries[n-1].At
+		}
+		before[i] = max(latest[i], before[max(0, i-1)])
+	}
+	for i, later := range messages {
+		for _, d := range later.in(l.group).deliveries {
+			if c.forgotten(d.At, d.At) {
+				continue
+			}
+			for k := i - 1; k >= 0 && before[k] > d.At; k-- {
+				f := messages[k].in(l.group)
+				if latest[k] <= d.At || c.onItsWay(f, d) {
+					continue
+				}
+				if !slices.ContainsFunc(f.deliveries, func(e *Delivery) bool { return e.Session == d.Session && e.At <= d.At }) {
+					c.reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) before %s%s", l.key, l.group, later.mark,
+						d.Client, d.Session, messages[k].mark, c.story(f))
+				}
+			}
+		}
+	}
+}
+
+// onItsWay reports whether the last delivery of a message was sent before d and read after it, because the reader stood
+// still: it is then no later attempt than one that was seen before, or one that an ack had ended.
+func (c *checker) onItsWay(f *fate, d *Delivery) bool {
+	last, seen := f.deliveries[len(f.deliveries)-1], 0
+	for _, e := range f.deliveries {
+		if e.At <= d.At {
+			seen = max(seen, e.Attempt)
+		}
+	}
+	return last.Attempt <= seen || c.held(last.Session, d.At, last.At)
+}
+
+// settledBefore reports whether an ack was asked for before a time, and may have been accepted.
+func (f *fate) settledBefore(at int64) bool {
+	return slices.ContainsFunc(f.settled, func(op *Op) bool {
+		return op.Kind == Ack && op.Begin < at && op.Outcome != chaos.Failed
+	})
+}
+
+// checkStrict holds that the messages before one that is out were settled for good before it went out, and never came again.
+func (c *checker) checkStrict(l lane, messages []*message) {
+	for i, later := range messages {
+		f := later.in(l.group)
+		if len(f.deliveries) == 0 || c.forgotten(f.deliveries[0].At, f.deliveries[0].At) {
+			continue
+		}
+		out := f.deliveries[0]
+		for _, before := range messages[:i] {
+			b := before.in(l.group)
+			if !c.over(before, b, out.At) {
+				c.reportf(Strict, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
+					later.mark, out.Client, out.Session, before.mark, c.story(b))
+			}
+			seen := 0
+			for _, d := range b.deliveries {
+				if d.At <= out.At {
+					seen = max(seen, d.Attempt)
+				}
+			}
+			for _, d := range b.deliveries {
+				if d.At > out.At && d.Attempt > seen && seen > 0 {
+					c.reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
+						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
+				}
+			}
+		}
+	}
+}
+
+// over reports whether a message may have been settled for good at a time.
+func (c *checker) over(msg *message, f *fate, at int64) bool {
+	if len(f.dead) > 0 || f.settledBefore(at) {
+		return true // when a letter died is not known where nobody gave it up; what came of it is judged by itself
+	}
+	// One that was produced at the same time, or of which nobody ever heard, was not there.
+	return !msg.taken() && len(f.deliveries) == 0
+}

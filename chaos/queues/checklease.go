@@ -1,0 +1,215 @@
+package queues
+
+import (
+	"slices"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// checkLeases judges the epochs that Redis was seen with.
+func (c *checker) checkLeases() {
+	for at, leases := range c.leases {
+		holders := make(map[int64]string)
+		var last int64
+		for _, l := range leases {
+			// What Redis has forgotten it may show as it was before; what is new must be beyond all.
+			if _, old := holders[l.Epoch]; l.Epoch < last && (!old || !c.forgotten(0, l.From)) {
+				c.reportf(Epoch, at.topic, l.From, "partition %d of group %s went back from epoch %d to %d", at.partition, at.group, last, l.Epoch)
+			}
+			last = max(last, l.Epoch)
+			if l.Holder == "" {
+				holders[l.Epoch] += ""
+				continue
+			}
+			if h := holders[l.Epoch]; h != "" && h != l.Holder {
+				c.reportf(Epoch, at.topic, l.From, "partition %d of group %s was held in epoch %d by %s and by %s", at.partition, at.group,
+					l.Epoch, h, l.Holder)
+			}
+			holders[l.Epoch] = l.Holder
+		}
+	}
+}
+
+// checkFences looks for calls that were accepted, and deliveries that were made, without the lease.
+func (c *checker) checkFences() {
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		d := c.tokens[op.Token]
+		if op.Outcome != chaos.OK || op.Token == "" || d == nil || op.Repeat {
+			continue
+		}
+		if op.Kind == Extend && c.forgotten(op.Begin-int64(leaseTTL), op.End) {
+			continue // a renewal that Redis has forgotten is counted on until it would have ended
+		}
+		if l := c.other(d, op.Begin, op.End); l != nil {
+			c.reportf(Fence, op.Topic, op.Begin, "%s on partition %d of group %s, which %q had in epoch %d from %s to %s", c.op(op), d.Partition,
+				d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
+		}
+	}
+	for i := range c.h.Deliveries {
+		d := &c.h.Deliveries[i]
+		from := d.At - int64(c.settings.Slack)
+		if l := c.other(d, from, d.At); l != nil && !c.held(d.Session, from, d.At) {
+			c.reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
+				d.Client, d.Session, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
+		}
+	}
+}
+
+// other gives the lease of another session, or of nobody, that lasted from one time to another; nil if there was none. All
+// of the time must lie in one lease that was seen before and after it.
+func (c *checker) other(d *Delivery, from, to int64) *Lease {
+	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
+	at, _ := slices.BinarySearchFunc(leases, from, func(l *Lease, from int64) int {
+		if l.From > from {
+			return 1
+		}
+		return -1
+	})
+	if at == 0 {
+		return nil
+	}
+	if l := leases[at-1]; l.Holder != d.Session && l.To >= to {
+		return l
+	}
+	return nil
+}
+
+// spots gives what Redis has of every group in every partition.
+func (t *Truth) spots() map[spot]Count {
+	counts := make(map[spot]Count)
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		for k := range p.Groups {
+			g := &p.Groups[k]
+			counts[spot{p.Topic, g.Group, p.Partition}] = Count{
+				Topic: p.Topic, Group: g.Group, Partition: p.Partition, Produced: p.Produced, Cancelled: p.Cancelled,
+				Acked: g.Stats["acked"], Dead: g.Stats["dead"], Replayed: g.Stats["replayed"], Trimmed: g.Stats["trimmed"],
+				Skipped: g.Stats["skipped"],
+				Unread:  int64(len(unread(p.Entries, g.Last))), Pending: int64(len(g.Pending)),
+				Retrying: int64(len(g.Retries) + len(g.Retrying)), Parked: int64(len(g.Parked)), Delayed: int64(len(p.Delayed)),
+			}
+		}
+	}
+	return counts
+}
+
+// sum is what was answered of a group's partition: for certain, and perhaps.
+type sum struct{ taken, mayTaken, acked, mayAcked int64 }
+
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// checkCounts holds conservation: at each moment that was counted, and in the end by what Redis has, the counters against
+// what was answered.
+func (c *checker) checkCounts() {
+	for i := range c.h.Counts {
+		if n := &c.h.Counts[i]; n.off() != 0 {
+			c.reportf(Conservation, n.Topic, n.At, "AdminService counted in partition %d of group %s %d more taken than it accounts for: %+v",
+				n.Partition, n.Group, n.off(), *n)
+		}
+	}
+	answered := make(map[spot]*sum)
+	for _, msg := range c.messages {
+		for _, group := range c.groups(msg.topic) {
+			at := spot{msg.topic, group, msg.partition()}
+			if answered[at] == nil {
+				answered[at] = new(sum)
+			}
+			s := answered[at]
+			did, may := msg.in(group).acked()
+			s.acked, s.mayAcked = s.acked+one(did), s.mayAcked+one(may)
+			s.taken, s.mayTaken = s.taken+one(msg.taken()), s.mayTaken+1
+		}
+	}
+	var unplaced int64 // what was taken perhaps, by a partition that is not known
+	for _, msg := range c.messages {
+		if msg.partition() < 0 {
+			unplaced++
+		}
+	}
+	for at, n := range c.t.spots() {
+		if n.off() != 0 {
+			c.reportf(Conservation, at.topic, 0, "partition %d of group %s has %d more taken than it accounts for: %+v", at.partition, at.group,
+				n.off(), n)
+		}
+		if gone := c.gone[at]; gone > n.Trimmed {
+			c.reportf(Loss, at.topic, 0, "partition %d of group %s lacks %d messages, and counts %d as trimmed", at.partition, at.group, gone,
+				n.Trimmed)
+		}
+		s := answered[at]
+		if s == nil {
+			s = new(sum)
+		}
+		if n.Produced < s.taken || n.Produced > s.mayTaken+unplaced {
+			c.reportf(Conservation, at.topic, 0, "partition %d counts %d messages taken; %d were acknowledged, %d may have been taken", at.partition,
+				n.Produced, s.taken, s.mayTaken+unplaced)
+		}
+		accepted := s.acked
+		if t := c.topics[at.topic]; t != nil && t.Drops {
+			accepted -= n.Trimmed // an ack of what was removed meanwhile is accepted, and does not count
+		}
+		if n.Acked < accepted || n.Acked > s.mayAcked {
+			c.reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d acked; %d acks were accepted, %d may have been", at.partition,
+				at.group, n.Acked, s.acked, s.mayAcked)
+		}
+	}
+	c.checkLetters()
+}
+
+// checkLetters holds the counters of dead letters against these.
+func (c *checker) checkLetters() {
+	letters := make(map[spot]int64)
+	for i := range c.t.Partitions {
+		p := &c.t.Partitions[i]
+		for k := range p.Dead {
+			letters[spot{p.Topic, p.Dead[k].Group, p.Partition}]++
+		}
+	}
+	for at, n := range c.t.spots() {
+		if n.Dead-n.Replayed != letters[at] {
+			c.reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d dead and %d replayed; there are %d dead letters", at.partition,
+				at.group, n.Dead, n.Replayed, letters[at])
+		}
+	}
+}
+
+// checkTold holds what AdminService tells in the end against what Redis has.
+func (c *checker) checkTold() {
+	has := c.t.spots()
+	for i := range c.t.Counts {
+		n := c.t.Counts[i]
+		n.At = 0
+		if raw := has[spot{n.Topic, n.Group, n.Partition}]; raw != n {
+			c.reportf(Told, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
+		}
+	}
+	listed, there := make(map[string]*Stored), make(map[string]*Stored)
+	for i := range c.t.Letters {
+		s := &c.t.Letters[i]
+		listed[s.Topic+"/"+s.Group+"/"+s.MessageID] = s
+	}
+	for i := range c.t.Partitions {
+		for k := range c.t.Partitions[i].Dead {
+			s := &c.t.Partitions[i].Dead[k]
+			there[s.Topic+"/"+s.Group+"/"+s.MessageID] = s
+		}
+	}
+	for id, s := range there {
+		switch l := listed[id]; {
+		case l == nil:
+			c.reportf(Told, s.Topic, 0, "the dead letter %s is not listed", id)
+		case l.Mark != s.Mark || l.Attempts != s.Attempts || l.Code != s.Code || l.Reason != s.Reason || l.Partition != s.Partition:
+			c.reportf(Told, s.Topic, 0, "the dead letter %s is listed as %+v and is %+v", id, *l, *s)
+		}
+	}
+	for id, s := range listed {
+		if there[id] == nil {
+			c.reportf(Told, s.Topic, 0, "the dead letter %s is listed and is not there", id)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package queues
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// callLimit bounds one call.
+const callLimit = 5 * time.Second
+
+// client is the generated clients with nothing around them but a token: what it is answered is what the server said.
+type client struct {
+	parleyv1connect.QueueServiceClient
+
+	admin parleyv1connect.AdminServiceClient
+	addr  string
+	http  *http.Client
+	token string
+}
+
+func newClient(addr, token string) *client {
+	h := chaos.NewHTTPClient()
+	return &client{
+		QueueServiceClient: parleyv1connect.NewQueueServiceClient(h, "http://"+addr, connect.WithGRPC()),
+		admin:              parleyv1connect.NewAdminServiceClient(h, "http://"+addr, connect.WithGRPC()),
+		addr:               addr, http: h, token: token,
+	}
+}
+
+// call gives the context of one call.
+func (c *client) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	return chaos.Authorize(ctx, c.token), cancel
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// end takes what came of a call.
+func (op *Op) end(err error) {
+	var reason parleyv1.ErrorReason
+	op.Outcome, reason, op.Err = chaos.OutcomeOf(err)
+	if err != nil {
+		op.Reason = strings.TrimPrefix(reason.String(), "ERROR_REASON_")
+	}
+	op.End = now()
+}
+
+// endItem takes what came of one item of a call that was answered; nil is done.
+func (op *Op) endItem(e *parleyv1.ItemError) {
+	op.End, op.Outcome = now(), chaos.OK
+	if e == nil {
+		return
+	}
+	reason := e.GetDetail().GetReason()
+	op.Outcome, op.Err = chaos.OutcomeOfReason(reason), e.GetCode()+": "+e.GetMessage()
+	op.Reason = strings.TrimPrefix(reason.String(), "ERROR_REASON_")
+}
+
+// The kinds of messages: what consumers do with one is said by the mark's beginning, so that every consumer does the same.
+const (
+	good   = "good"   // it is acknowledged
+	twice  = "twice"  // its first two attempts fail
+	poison = "poison" // every attempt fails
+	reject = "reject" // it fails with a code that is not retried
+	bury   = "bury"   // the consumer wants it dead
+	hand   = "hand"   // it is released half of the time
+	long   = "long"   // it takes longer than the ack timeout, and is extended
+)
+
+// rejectCode is a code of the topics' non_retryable_codes.
+const rejectCode = "rejected"
+
+// payload makes a message's payload: its mark, and more, long enough now and then to matter.
+func payload(rng *rand.Rand, mark string) []byte {
+	n := rng.IntN(100)
+	if rng.IntN(50) == 0 {
+		n = 4000 + rng.IntN(8000)
+	}
+	return append([]byte(mark+"|"), bytes.Repeat([]byte{0xff, 0, '\r'}, n/3)...)
+}
+
+// markOf reads the mark of a payload.
+func markOf(payload []byte) string {
+	mark, _, _ := bytes.Cut(payload, []byte("|"))
+	return string(mark)
+}
+
+// source gives a client random numbers that depend on the seed and its name alone.
+func source(seed uint64, name string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, h))
+}
+
+// kindOf reads what is to be done with a message.
+func kindOf(mark string) string {
+	kind, _, _ := strings.Cut(mark, "-")
+	return kind
+}
+
+func newMark(kind, client string, n int) string { return fmt.Sprintf("%s-%s-%d", kind, client, n) }
+
+// errMissing is an answer that lacks an item.
+var errMissing = errors.New("no result")
+
+func orMissing(err error) error {
+	if err == nil {
+		return errMissing
+	}
+	return err
+}

@@ -1,0 +1,296 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// Consumer says what a consumer does. It is text on the command line of one that is a process of its own.
+type Consumer struct {
+	Name string `json:"name,omitempty"`
+	// Addrs are the nodes that it goes to, one after another as streams end.
+	Addrs []string `json:"addrs,omitempty"`
+	Token string   `json:"token,omitempty"`
+	Seed  uint64   `json:"seed,omitempty"`
+	Topic string   `json:"topic,omitempty"`
+	Group string   `json:"group,omitempty"`
+	// Bidi settles on the stream; else by calls to any node.
+	Bidi bool `json:"bidi,omitempty"`
+	// Credits is how many messages it has at a time; 100 if 0.
+	Credits int64 `json:"credits,omitempty"`
+	// AckTimeout is the session's: 2 s if 0.
+	AckTimeout time.Duration `json:"ack_timeout,omitempty"`
+	// Work is the most that one message takes.
+	Work time.Duration `json:"work,omitempty"`
+	// Pause is how long it does not read now and then; 0 is never.
+	Pause time.Duration `json:"pause,omitempty"`
+	// Mended acknowledges everything.
+	Mended bool `json:"mended,omitempty"`
+}
+
+// consumer is a Consumer at work.
+type consumer struct {
+	Consumer
+
+	out     sink
+	clients []*client
+	n       atomic.Int64
+}
+
+// workers is how many goroutines of a consumer do what it is given.
+const workers = 3
+
+func newConsumer(c Consumer, out sink) *consumer {
+	if c.Credits == 0 {
+		c.Credits = 100
+	}
+	if c.AckTimeout == 0 {
+		c.AckTimeout = 2 * time.Second
+	}
+	w := &consumer{Consumer: c, out: out}
+	for _, addr := range c.Addrs {
+		w.clients = append(w.clients, newClient(addr, c.Token))
+	}
+	return w
+}
+
+// run consumes until ctx ends, on one stream after another.
+func (w *consumer) run(ctx context.Context) {
+	rng := source(w.Seed, w.Name)
+	for at := 0; ctx.Err() == nil; at++ {
+		w.session(ctx, w.clients[at%len(w.clients)], rng.Uint64())
+		chaos.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond))
+	}
+	for _, c := range w.clients {
+		c.close()
+	}
+}
+
+// session is one stream.
+type session struct {
+	*consumer
+
+	info Session
+	link link
+	todo chan *parleyv1.Delivery
+	// heard is when the stream last said something.
+	heard atomic.Int64
+
+	mu     sync.Mutex // guards what follows
+	doneN  int64
+	doneSz int64
+}
+
+// maxBytes is the credits in bytes.
+const maxBytes = 4 << 20
+
+func (w *consumer) session(ctx context.Context, c *client, seed uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := &parleyv1.ConsumeRequest{
+		Topic: w.Topic, Group: w.Group, Consumer: w.Name, MaxMessages: w.Credits, MaxBytes: proto.Int64(maxBytes),
+		AckTimeout: durationpb.New(w.AckTimeout),
+	}
+	s := &session{consumer: w, todo: make(chan *parleyv1.Delivery, w.Credits+1)}
+	s.heard.Store(now())
+	s.info = Session{Client: w.Name, Addr: c.addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
+	s.link = &unary{s: s}
+	if w.Bidi {
+		s.link = newBidi(s)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { s.listen(ctx, cancel) })
+	for i := range workers {
+		wg.Go(func() { s.work(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) }) //nolint:gosec // an index
+	}
+	err := s.link.consume(chaos.Authorize(ctx, w.Token), c, start)
+	if s.info.ID == "" {
+		return
+	}
+	_, reason, text := chaos.OutcomeOf(err)
+	s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", reason, text)
+	w.out.write(line{Session: &s.info})
+}
+
+// listen ends a stream that has been silent for too long.
+func (s *session) listen(ctx context.Context, cancel context.CancelFunc) {
+	for chaos.Sleep(ctx, time.Second) {
+		if now()-s.heard.Load() > int64(streamSilence+s.Pause) {
+			cancel()
+			return
+		}
+	}
+}
+
+// streamSilence is when a stream counts as dead; the nodes' heartbeats come every second.
+const streamSilence = 5 * time.Second
+
+// frame takes a frame of the stream.
+func (s *session) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
+	at := now()
+	s.heard.Store(at)
+	if f.GetSession() != nil {
+		s.info.ID, s.info.Begin = f.GetSession().GetSessionId(), at
+		info := s.info
+		s.out.write(line{Session: &info})
+	}
+	for _, d := range f.GetDeliveries().GetDeliveries() {
+		s.out.write(line{Delivery: &Delivery{
+			At: at, Client: s.Name, Topic: s.Topic, Group: s.Group, Session: s.info.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
+			Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()), Attempt: int(d.GetAttempt()),
+			MadeMS: d.GetProducedAt().AsTime().UnixMilli(),
+		}})
+		select {
+		case s.todo <- d:
+		case <-ctx.Done():
+		}
+	}
+	if s.Pause > 0 && len(f.GetDeliveries().GetDeliveries()) > 0 && rand.IntN(20) == 0 {
+		chaos.Sleep(ctx, s.Pause)
+		s.heard.Store(now())
+	}
+}
+
+// work does what the session is given, a few at a time, until ctx ends.
+func (s *session) work(ctx context.Context, rng *rand.Rand) {
+	for {
+		var batch []*parleyv1.Delivery
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-s.todo:
+			batch = append(batch, d)
+		}
+	more:
+		for range rng.IntN(10) {
+			select {
+			case d := <-s.todo:
+				batch = append(batch, d)
+			default:
+				break more
+			}
+		}
+		if s.Work > 0 {
+			chaos.Sleep(ctx, time.Duration(rng.Int64N(int64(s.Work))))
+		}
+		s.settle(ctx, rng, batch)
+	}
+}
+
+// settle ends some deliveries, each as its mark says, and grants as many more.
+func (s *session) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
+	var acks, nacks []*task
+	for _, d := range batch {
+		t := s.task(rng, d)
+		switch {
+		case t.op.Kind == Ack && kindOf(t.op.Mark) == long && !s.Mended:
+			s.lengthen(ctx, d)
+			acks = append(acks, t)
+		case t.op.Kind == Ack:
+			acks = append(acks, t)
+		default:
+			nacks = append(nacks, t)
+		}
+	}
+	s.make(ctx, acks)
+	s.make(ctx, nacks)
+	s.mu.Lock()
+	for _, d := range batch {
+		s.doneN++
+		s.doneSz += int64(len(d.GetPayload()) + len(d.GetKey()))
+	}
+	messages, bytes := s.doneN+s.Credits, s.doneSz+maxBytes
+	s.mu.Unlock()
+	s.link.grant(ctx, messages, bytes)
+}
+
+// task is the end of one delivery.
+type task struct {
+	op   *Op
+	nack *parleyv1.Nacked
+}
+
+// task decides what is done with a delivery.
+func (s *session) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
+	mark := markOf(d.GetPayload())
+	t := &task{
+		op: &Op{
+			Client: s.Name, Addr: s.info.Addr, Kind: Nack, Topic: s.Topic, Mark: mark, MessageID: d.GetMessageId(), Group: s.Group,
+			Session: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: none, Partition: int(d.GetPartition()),
+		},
+		nack: &parleyv1.Nacked{Token: d.GetToken(), Reason: "as told"},
+	}
+	kind := kindOf(mark)
+	switch {
+	case s.Mended:
+		t.op.Kind = Ack
+	case kind == poison, kind == twice && d.GetAttempt() <= 2:
+		if rng.IntN(4) == 0 {
+			t.op.DelayMS = int64(rng.IntN(300))
+			t.nack.Delay = durationpb.New(time.Duration(t.op.DelayMS) * time.Millisecond)
+		}
+	case kind == reject:
+		t.op.Dead, t.nack.Code = true, rejectCode
+	case kind == bury:
+		t.op.Dead, t.nack.DeadLetter = true, true
+	case kind == hand && rng.IntN(2) == 0:
+		t.op.Kind, t.nack = Release, &parleyv1.Nacked{Token: d.GetToken(), Release: true}
+	default:
+		t.op.Kind = Ack
+	}
+	return t
+}
+
+// lengthen does work that takes longer than the ack timeout.
+func (s *session) lengthen(ctx context.Context, d *parleyv1.Delivery) {
+	for range 2 {
+		chaos.Sleep(ctx, s.AckTimeout*2/3)
+		op := s.task(nil, &parleyv1.Delivery{
+			Token: d.GetToken(), MessageId: d.GetMessageId(), Payload: d.GetPayload(), Attempt: d.GetAttempt(), Partition: d.GetPartition(),
+		}).op
+		op.Kind = Extend
+		s.make(ctx, []*task{{op: op}})
+	}
+}
+
+// make settles some deliveries in one call, and again while the outcome is not known: a repeat does no harm.
+func (s *session) make(ctx context.Context, tasks []*task) {
+	for try := 0; len(tasks) > 0 && try < 4; try++ {
+		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {
+			return
+		}
+		for _, t := range tasks {
+			t.op.ID, t.op.Begin, t.op.End, t.op.Outcome = fmt.Sprintf("%s/%d", s.Name, s.n.Add(1)), now(), 0, ""
+			t.op.Reason, t.op.Err = "", ""
+			s.out.write(line{Op: t.op})
+		}
+		results, err := s.link.settle(context.WithoutCancel(ctx), tasks)
+		var open []*task
+		for i, t := range tasks {
+			if err != nil || i >= len(results) {
+				t.op.end(orMissing(err))
+			} else {
+				t.op.endItem(results[i].GetError())
+			}
+			s.out.write(line{Op: t.op})
+			if t.op.Outcome == chaos.Unknown {
+				again := *t.op
+				again.Repeat = true
+				open = append(open, &task{&again, t.nack})
+			}
+		}
+		tasks = open
+	}
+}

@@ -1,0 +1,88 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// dueBatch is how many messages one call schedules.
+const dueBatch = 1000
+
+// fall schedules many messages for one second, and has them consumed.
+func (r *run) fall(ctx context.Context) {
+	if r.c.Due == 0 {
+		return
+	}
+	began := time.Now()
+	// Far enough ahead that all are stored by then.
+	at := began.Add(2*time.Second + time.Duration(r.c.Due)*200*time.Microsecond)
+	var wg sync.WaitGroup
+	calls := make(chan int)
+	for i, c := range r.clients {
+		wg.Go(func() {
+			for from := range calls {
+				r.scheduleDue(ctx, c, fmt.Sprintf("due%d", i), at, from)
+			}
+		})
+	}
+	for from := 0; from < r.c.Due; from += dueBatch {
+		calls <- from
+	}
+	close(calls)
+	wg.Wait()
+	r.c.Logger.InfoContext(ctx, "scheduled", "messages", r.c.Due, "took", time.Since(began).Round(time.Millisecond), "left", time.Until(at))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer wg.Wait()
+	for i := range r.clients {
+		c := Consumer{
+			Name: fmt.Sprintf("due-%d", i), Addrs: r.addrs(i), Token: r.token, Seed: r.c.Seed, Topic: due, Group: "a", Bidi: i%2 == 0, Credits: 5000,
+			AckTimeout: 20 * time.Second,
+		}
+		wg.Go(func() { newConsumer(c, r.rec).run(ctx) })
+	}
+	chaos.Sleep(ctx, time.Until(at))
+	r.drain(ctx)
+	cancel()
+}
+
+// scheduleDue schedules one batch, spread over the second.
+func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.Time, from int) {
+	req := &parleyv1.ScheduleRequest{Topic: due}
+	var ops []*Op
+	for i := from; i < min(from+dueBatch, r.c.Due); i++ {
+		when := at.Add(time.Second * time.Duration(i) / time.Duration(r.c.Due)).Truncate(time.Millisecond)
+		mark := newMark(good, name, i)
+		op := &Op{
+			ID: fmt.Sprintf("%s/%d", name, i), Client: name, Addr: c.addr, Kind: Schedule, Begin: now(), Topic: due, Mark: mark, DelayMS: none,
+			AtMS: when.UnixMilli(),
+		}
+		// A key that is the message's own: without one a call's messages all go to one partition.
+		op.Key = mark
+		ops = append(ops, op)
+		req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
+			Message: &parleyv1.QueueMessage{Key: op.Key, Payload: []byte(mark)},
+			Due:     &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(when)},
+		})
+	}
+	ctx, cancel := c.call(ctx)
+	defer cancel()
+	res, err := c.Schedule(ctx, req)
+	for i, op := range ops {
+		if err != nil || i >= len(res.GetResults()) {
+			op.end(orMissing(err))
+		} else {
+			op.endItem(res.GetResults()[i].GetError())
+			s := res.GetResults()[i].GetScheduled()
+			op.MessageID, op.Partition, op.DueMS = s.GetMessageId(), int(s.GetPartition()), s.GetDeliverAt().AsTime().UnixMilli()
+		}
+		r.rec.write(line{Op: op})
+	}
+}

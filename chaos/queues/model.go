@@ -1,0 +1,301 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// name is a message's: its topic and its mark.
+type name struct{ topic, mark string }
+
+// spot is a group's partition.
+type spot struct {
+	topic, group string
+	partition    int
+}
+
+// message is all that is known of one message.
+type message struct {
+	name
+
+	asked   []*Op // produces and schedules
+	changes []*Op // cancels and reschedules
+	// ids are all message ids that it was ever seen with, and where.
+	ids  map[string]string
+	fate map[string]*fate // by group
+}
+
+// fate is what became of a message in a group.
+type fate struct {
+	deliveries []*Delivery // in order of time
+	settled    []*Op       // in order of their beginning
+	dead       []*Stored
+	// places are where Redis has it in the end, if the group has still to do with it.
+	places []string
+}
+
+// model is a history by message.
+type model struct {
+	h *History
+	t *Truth
+
+	topics   map[string]*Topic
+	messages map[name]*message
+	byID     map[[2]string]*message // by topic and message id
+	tokens   map[string]*Delivery
+	sessions map[string]*Session
+	leases   map[spot][]*Lease // in order of time
+}
+
+func newModel(h *History, t *Truth) *model {
+	m := &model{
+		h: h, t: t, topics: make(map[string]*Topic), messages: make(map[name]*message), byID: make(map[[2]string]*message),
+		tokens: make(map[string]*Delivery), sessions: make(map[string]*Session), leases: make(map[spot][]*Lease),
+	}
+	for i := range h.Topics {
+		m.topics[h.Topics[i].Name] = &h.Topics[i]
+	}
+	for i := range h.Sessions {
+		m.sessions[h.Sessions[i].ID] = &h.Sessions[i]
+	}
+	for i := range h.Leases {
+		l := &h.Leases[i]
+		key := spot{l.Topic, l.Group, l.Partition}
+		m.leases[key] = append(m.leases[key], l)
+	}
+	m.addHistory()
+	m.addTruth()
+	return m
+}
+
+func (m *model) addHistory() {
+	for i := range m.h.Ops {
+		op := &m.h.Ops[i]
+		if op.Outcome == chaos.OK && m.forgotten(op.Begin, op.End) {
+			forgot := *op
+			forgot.Outcome, forgot.MessageID, op = chaos.Unknown, "", &forgot
+		}
+		switch {
+		case op.Kind.takes():
+			msg := m.message(op.Topic, op.Mark)
+			msg.asked = append(msg.asked, op)
+			m.see(msg, op.MessageID, "answered to "+op.ID)
+		case op.Kind == Cancel, op.Kind == Reschedule:
+			msg := m.message(op.Topic, op.Mark)
+			msg.changes = append(msg.changes, op)
+		default:
+			f := m.message(op.Topic, op.Mark).in(op.Group)
+			f.settled = append(f.settled, op)
+		}
+	}
+	for i := range m.h.Deliveries {
+		d := &m.h.Deliveries[i]
+		msg := m.message(d.Topic, d.Mark)
+		if !m.forgotten(d.At, d.At) {
+			m.see(msg, d.MessageID, "delivered to "+d.Client)
+		}
+		f := msg.in(d.Group)
+		f.deliveries = append(f.deliveries, d)
+		m.tokens[d.Token] = d
+	}
+}
+
+func (m *model) addTruth() {
+	for i := range m.t.Partitions {
+		p := &m.t.Partitions[i]
+		lie := func(list []Stored, group, place string) {
+			for k := range list {
+				msg := m.message(p.Topic, list[k].Mark)
+				m.see(msg, list[k].MessageID, place)
+				groups := []string{group}
+				if group == "" {
+					groups = m.groups(p.Topic)
+				}
+				for _, g := range groups {
+					msg.in(g).places = append(msg.in(g).places, place)
+				}
+			}
+		}
+		lie(p.Delayed, "", "delayed")
+		for k := range p.Groups {
+			g := &p.Groups[k]
+			lie(unread(p.Entries, g.Last), g.Group, "unread")
+			lie(among(p.Entries, g.Pending), g.Group, "pending")
+			lie(g.Retries, g.Group, "for a retry")
+			lie(g.Retrying, g.Group, "for a later retry")
+			lie(g.Parked, g.Group, "parked")
+		}
+		for k := range p.Entries {
+			m.see(m.message(p.Topic, p.Entries[k].Mark), p.Entries[k].MessageID, "in the stream")
+		}
+		for k := range p.Dead {
+			msg := m.message(p.Topic, p.Dead[k].Mark)
+			m.see(msg, p.Dead[k].MessageID, "a dead letter")
+			f := msg.in(p.Dead[k].Group)
+			f.dead = append(f.dead, &p.Dead[k])
+		}
+	}
+}
+
+func (m *model) groups(topic string) []string {
+	if t := m.topics[topic]; t != nil {
+		return t.Groups
+	}
+	return nil
+}
+
+func unread(entries []Stored, last string) []Stored {
+	at, _ := slices.BinarySearchFunc(entries, last, func(s Stored, last string) int {
+		if after(s.ID, last) {
+			return 1
+		}
+		return -1
+	})
+	return entries[at:]
+}
+
+func among(entries []Stored, ids []string) []Stored {
+	var found []Stored
+	for i := range entries {
+		if slices.Contains(ids, entries[i].ID) {
+			found = append(found, entries[i])
+		}
+	}
+	return found
+}
+
+// message gives one by its name, a new one if it was not heard of.
+func (m *model) message(topic, mark string) *message {
+	key := name{topic, mark}
+	msg := m.messages[key]
+	if msg == nil {
+		msg = &message{name: key, ids: make(map[string]string), fate: make(map[string]*fate)}
+		m.messages[key] = msg
+	}
+	return msg
+}
+
+func (m *model) see(msg *message, id, where string) {
+	if id == "" {
+		return
+	}
+	if _, ok := msg.ids[id]; !ok {
+		msg.ids[id] = where
+	}
+	m.byID[[2]string{msg.topic, id}] = msg
+}
+
+// in gives what became of the message in a group.
+func (msg *message) in(group string) *fate {
+	f := msg.fate[group]
+	if f == nil {
+		f = new(fate)
+		msg.fate[group] = f
+	}
+	return f
+}
+
+// id is the message's, the empty string if it is not known.
+func (msg *message) id() string {
+	for id := range msg.ids {
+		return id
+	}
+	return ""
+}
+
+func (msg *message) partition() int {
+	text, _, _ := strings.Cut(msg.id(), "-")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// place is the message's id without its partition.
+func (msg *message) place() string {
+	_, rest, _ := strings.Cut(msg.id(), "-")
+	return rest
+}
+
+func (msg *message) key() string {
+	if len(msg.asked) > 0 {
+		return msg.asked[0].Key
+	}
+	return ""
+}
+
+// scheduled reports whether the message came by Schedule; it has no place among the others of its key.
+func (msg *message) scheduled() bool { return len(msg.asked) > 0 && msg.asked[0].Kind == Schedule }
+
+// taken reports whether somebody was told that the message was taken.
+func (msg *message) taken() bool {
+	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome == chaos.OK })
+}
+
+// cancelled reports whether the message was cancelled, or may have been.
+func (msg *message) cancelled() (did, may bool) {
+	for _, op := range msg.changes {
+		if op.Kind != Cancel {
+			continue
+		}
+		did = did || op.Outcome == chaos.OK
+		may = may || op.Outcome != chaos.Failed
+	}
+	return did, may
+}
+
+// acked reports whether the message was acknowledged in the group, or may have been.
+func (f *fate) acked() (did, may bool) {
+	for _, op := range f.settled {
+		if op.Kind != Ack {
+			continue
+		}
+		did = did || op.Outcome == chaos.OK
+		may = may || op.Outcome != chaos.Failed
+	}
+	return did, may
+}
+
+// givenBack reports whether somebody asked for the message to be tried again, or for it to be released, before a time.
+func (f *fate) givenBack(before int64, kinds ...Kind) bool {
+	return slices.ContainsFunc(f.settled, func(op *Op) bool {
+		return op.Begin < before && op.Outcome != chaos.Failed && slices.Contains(kinds, op.Kind)
+	})
+}
+
+// forgotten reports whether what was done then may be lost.
+func (m *model) forgotten(from, to int64) bool {
+	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
+}
+
+// holds are the faults that hold back what is on its way to a consumer, and let it go afterwards.
+var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
+
+// held reports whether what a session was sent may have waited somewhere between two times.
+func (m *model) held(session string, from, to int64) bool {
+	s := m.sessions[session]
+	if s == nil || s.Slow {
+		return true
+	}
+	const grace = int64(2 * time.Second)
+	return slices.ContainsFunc(m.h.Faults, func(f chaos.Fault) bool {
+		return slices.Contains(holds, chaos.FaultName(f.Name)) && (f.Target == s.Addr || f.Target == s.Client) &&
+			f.Begin <= to && from <= f.End+grace
+	})
+}
+
+// sorted gives the messages in an order that does not change.
+func (m *model) sorted() []*message {
+	all := make([]*message, 0, len(m.messages))
+	for _, msg := range m.messages {
+		all = append(all, msg)
+	}
+	slices.SortFunc(all, func(a, b *message) int { return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.mark, b.mark)) })
+	return all
+}

@@ -1,0 +1,239 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// producer gives a topic messages, alone and in batches, at once and for later.
+type producer struct {
+	out     sink
+	name    string
+	topic   string
+	clients []*client
+	rng     *rand.Rand
+	every   time.Duration
+	began   time.Time
+	n       int
+	// again are calls of unknown outcome whose messages have idempotency keys, to be repeated.
+	again []call
+	// later are scheduled messages that may be cancelled.
+	later []*Op
+}
+
+// call is one Produce or Schedule: an op and a message for each item.
+type call struct {
+	ops      []*Op
+	messages []*parleyv1.QueueMessage
+}
+
+const (
+	// afterFailure is the pause after a call that failed: a node that is not there refuses thousands a second.
+	afterFailure = 300 * time.Millisecond
+	// keys is how many keys there are at a time; they are replaced every so often, so that each has not too many messages.
+	keys    = 12
+	keyLife = 15 * time.Second
+)
+
+func (p *producer) run(ctx context.Context) {
+	p.began = time.Now()
+	for every := p.every; chaos.Sleep(ctx, every/2+rand.N(every)); {
+		every = p.every
+		if p.one(context.WithoutCancel(ctx)) != chaos.OK {
+			every = afterFailure
+		}
+	}
+	// What was promised to be repeated is: then it is known whether it is there.
+	for _, c := range p.again {
+		p.make(context.WithoutCancel(ctx), c)
+	}
+}
+
+// one makes one call of some kind, and gives what came of its last item.
+func (p *producer) one(ctx context.Context) chaos.Outcome {
+	switch n := p.rng.IntN(100); {
+	case len(p.again) > 0 && n < 50:
+		c := p.again[0]
+		p.again = p.again[1:]
+		return p.make(ctx, c)
+	case n < 6 && len(p.later) > 0:
+		at := len(p.later) - 1 - p.rng.IntN(min(4, len(p.later))) // older ones have appeared
+		op := p.later[at]
+		p.later = append(p.later[:at], p.later[at+1:]...)
+		return p.change(ctx, op)
+	case n < 25:
+		return p.make(ctx, p.fresh(Schedule))
+	default:
+		return p.make(ctx, p.fresh(Produce))
+	}
+}
+
+// fresh makes a call with new messages.
+func (p *producer) fresh(kind Kind) call {
+	var c call
+	size := 1
+	if p.rng.IntN(3) > 0 {
+		size += p.rng.IntN(12)
+	}
+	for range size {
+		p.n++
+		mark := newMark(p.kind(), p.name, p.n)
+		op := &Op{Client: p.name, Kind: kind, Topic: p.topic, Mark: mark, DelayMS: none}
+		switch {
+		case kind == Schedule && p.rng.IntN(2) == 0:
+			op.AtMS = time.Now().Add(time.Duration(p.rng.IntN(3000)-200) * time.Millisecond).UnixMilli()
+		case kind == Schedule:
+			op.DelayMS = int64(p.rng.IntN(3000))
+		case p.rng.IntN(10) > 0:
+			op.Key = fmt.Sprintf("k%d-%d", p.rng.IntN(keys), time.Since(p.began)/keyLife)
+		}
+		if p.rng.IntN(2) == 0 {
+			op.Idem = mark
+		}
+		c.ops = append(c.ops, op)
+		c.messages = append(c.messages, &parleyv1.QueueMessage{Key: op.Key, Payload: payload(p.rng, mark), IdempotencyKey: op.Idem})
+	}
+	return c
+}
+
+func (p *producer) kind() string {
+	switch n := p.rng.IntN(200); {
+	case n < 10:
+		return twice
+	case n < 13:
+		return poison
+	case n < 15:
+		return reject
+	case n < 17:
+		return bury
+	case n < 23:
+		return hand
+	case n < 24:
+		return long
+	default:
+		return good
+	}
+}
+
+// make calls, and records each item.
+func (p *producer) make(ctx context.Context, c call) chaos.Outcome {
+	cl := p.clients[p.rng.IntN(len(p.clients))]
+	for _, op := range c.ops {
+		p.start(op, cl)
+	}
+	ctx, cancel := cl.call(ctx)
+	defer cancel()
+	if c.ops[0].Kind == Schedule {
+		p.schedule(ctx, cl, c)
+	} else {
+		p.produce(ctx, cl, c)
+	}
+	p.finish(c)
+	return c.ops[len(c.ops)-1].Outcome
+}
+
+func (p *producer) schedule(ctx context.Context, cl *client, c call) {
+	req := &parleyv1.ScheduleRequest{Topic: p.topic}
+	for i, m := range c.messages {
+		req.Messages = append(req.Messages, scheduled(m, c.ops[i]))
+	}
+	res, err := cl.Schedule(ctx, req)
+	for i, op := range c.ops {
+		if err != nil || i >= len(res.GetResults()) {
+			op.end(orMissing(err))
+			continue
+		}
+		r := res.GetResults()[i]
+		op.endItem(r.GetError())
+		if s := r.GetScheduled(); s != nil {
+			op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
+			op.DueMS = s.GetDeliverAt().AsTime().UnixMilli()
+		}
+	}
+}
+
+func (p *producer) produce(ctx context.Context, cl *client, c call) {
+	res, err := cl.Produce(ctx, &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages})
+	for i, op := range c.ops {
+		if err != nil || i >= len(res.GetResults()) {
+			op.end(orMissing(err))
+			continue
+		}
+		r := res.GetResults()[i]
+		op.endItem(r.GetError())
+		if m := r.GetProduced(); m != nil {
+			op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
+		}
+	}
+}
+
+func (p *producer) start(op *Op, cl *client) {
+	p.n++
+	op.ID, op.Addr, op.Begin = fmt.Sprintf("%s/%d", p.name, p.n), cl.addr, now()
+	p.out.write(line{Op: op})
+}
+
+// finish records the items, and keeps for later what can be done with them.
+func (p *producer) finish(c call) {
+	var open call
+	for i, op := range c.ops {
+		p.out.write(line{Op: op})
+		switch {
+		case op.Outcome == chaos.OK && op.Kind == Schedule:
+			p.later = append(p.later[max(0, len(p.later)-20):], op)
+		case op.Outcome == chaos.Unknown && op.Idem != "":
+			open.ops = append(open.ops, &Op{
+				Client: op.Client, Kind: op.Kind, Topic: op.Topic, Mark: op.Mark, Key: op.Key, Idem: op.Idem, DelayMS: op.DelayMS, AtMS: op.AtMS,
+				Repeat: true,
+			})
+			open.messages = append(open.messages, c.messages[i])
+		}
+	}
+	if len(open.ops) > 0 {
+		p.again = append(p.again, open)
+	}
+}
+
+func scheduled(m *parleyv1.QueueMessage, op *Op) *parleyv1.ScheduledMessage {
+	s := &parleyv1.ScheduledMessage{Message: m}
+	if op.DelayMS == none {
+		s.Due = &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(time.UnixMilli(op.AtMS))}
+	} else {
+		s.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)}
+	}
+	return s
+}
+
+// change cancels or reschedules a scheduled message.
+func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
+	cl := p.clients[p.rng.IntN(len(p.clients))]
+	op := &Op{Client: p.name, Kind: Cancel, Topic: p.topic, Mark: was.Mark, MessageID: was.MessageID, DelayMS: none}
+	if p.rng.IntN(2) == 0 {
+		op.Kind, op.DelayMS = Reschedule, int64(p.rng.IntN(3000))
+	}
+	p.start(op, cl)
+	ctx, cancel := cl.call(ctx)
+	defer cancel()
+	if op.Kind == Cancel {
+		_, err := cl.CancelScheduled(ctx, &parleyv1.CancelScheduledRequest{Topic: p.topic, MessageId: op.MessageID})
+		op.end(err)
+	} else {
+		res, err := cl.Reschedule(ctx, &parleyv1.RescheduleRequest{
+			Topic: p.topic, MessageId: op.MessageID,
+			Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)},
+		})
+		if op.end(err); err == nil {
+			op.DueMS = res.GetDeliverAt().AsTime().UnixMilli()
+		}
+	}
+	p.out.write(line{Op: op})
+	return op.Outcome
+}

@@ -1,0 +1,229 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// Promote runs a fleet whose Redis has a replica. That falls behind, the primary dies, the replica takes its place as
+// Sentinel would have it, and the old primary returns as a replica. What is lost must be exactly what the replica lacked,
+// and no epoch may go back.
+func Promote(ctx context.Context, c Config) (*Result, error) {
+	c.promote, c.Plan, c.Due, c.KeepReplies = true, chaos.Plan{Nodes: 2}, 0, true
+	return Run(ctx, c)
+}
+
+// The addresses of a promotion, beside that of the fleet's Redis: of the replica, of the old primary once it is one, and of
+// what stands between the replica and the primary.
+const (
+	replicaPort  = "6380"
+	returnedPort = "6381"
+	betweenPort  = "7379"
+)
+
+// promotion is what was seen of one.
+type promotion struct {
+	// primary and replica are what each had when the primary died.
+	primary, replica *Truth
+	// at is when the replica took its place.
+	at int64
+	// returned is the old primary, as a replica.
+	returned *rig.Redis
+}
+
+// lag is how long the replica hears nothing before the primary dies.
+const lag = 3 * time.Second
+
+func (r *run) promote(ctx context.Context) error {
+	host, _, err := net.SplitHostPort(r.fleet.Redis.Addr())
+	if err != nil {
+		return err
+	}
+	between := rig.NewProxy()
+	r.undo = append(r.undo, between.Close)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, betweenPort))
+	if err != nil {
+		return err
+	}
+	between.Serve(listener, rig.DialTo("tcp", r.fleet.Redis.Addr()))
+	replica, err := r.startReplica(ctx, filepath.Join(r.fleet.Dir, "replica"), net.JoinHostPort(host, replicaPort), host, betweenPort)
+	if err != nil {
+		return err
+	}
+	chaos.Sleep(ctx, 6*time.Second)
+
+	r.c.Logger.InfoContext(ctx, "the replica falls behind")
+	f := chaos.Fault{Name: "promotion", Target: "redis"}
+	r.rec.BeginFault(&f)
+	past := Window{From: now() - int64(500*time.Millisecond)} // what was answered a moment ago may be on its way yet
+	between.Stall()
+	chaos.Sleep(ctx, lag)
+	p := new(promotion)
+	r.promotion = p
+	for i := range r.fleet.Nodes() {
+		r.fleet.Link(i, rig.EngineRedis).Stall()
+	}
+	chaos.Sleep(ctx, 100*time.Millisecond) // what had passed is done
+	client := r.fleet.Redis.Client()
+	p.primary, err = readTruth(ctx, client, r.topics)
+	_ = client.Close()
+	r.fleet.Redis.Kill()
+	between.Cut()
+	if err != nil {
+		return err
+	}
+	if err := r.takeOver(ctx, p, replica); err != nil {
+		return err
+	}
+	past.To = p.at
+	r.rec.write(line{Past: &past})
+	r.rec.EndFault(&f)
+	chaos.Sleep(ctx, 3*time.Second)
+	p.returned, err = r.startReplica(ctx, r.fleet.Redis.Dir(), net.JoinHostPort(host, returnedPort), host, replicaPort)
+	if err != nil {
+		return fmt.Errorf("the old primary: %w", err)
+	}
+	chaos.Sleep(ctx, 3*time.Second)
+	r.rec.mark("healed")
+	return nil
+}
+
+// takeOver makes the replica the primary, at the old one's address.
+func (r *run) takeOver(ctx context.Context, p *promotion, replica *rig.Redis) error {
+	client := replica.Client()
+	defer client.Close()
+	var err error
+	if p.replica, err = readTruth(ctx, client, r.topics); err != nil {
+		return err
+	}
+	if err := client.Do(ctx, "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		return err
+	}
+	place := rig.NewProxy()
+	r.undo = append(r.undo, place.Close)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", r.fleet.Redis.Addr())
+	if err != nil {
+		return err
+	}
+	place.Serve(listener, rig.DialTo("tcp", replica.Addr()))
+	p.at = now()
+	for i := range r.fleet.Nodes() {
+		link := r.fleet.Link(i, rig.EngineRedis)
+		link.Cut() // nothing that was meant for the old primary comes to the new one
+		link.Restore()
+	}
+	r.c.Logger.InfoContext(ctx, "the replica is the primary")
+	return nil
+}
+
+// startReplica starts a server as a replica, and waits until it has all that its primary has.
+func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*rig.Redis, error) {
+	server, err := rig.StartRedis(ctx, rig.RedisConfig{
+		Dir: dir, Addr: addr, AppendOnly: true, Args: []string{"--replicaof", host, port, "--repl-diskless-sync-delay", "0"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.undo = append(r.undo, server.Kill)
+	client := server.Client()
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		info, err := client.Info(ctx, "replication").Result()
+		if err == nil && strings.Contains(info, "master_link_status:up") {
+			return server, nil
+		}
+		if !chaos.Sleep(ctx, 50*time.Millisecond) {
+			return nil, errors.Join(errors.New("the replica does not come level"), err)
+		}
+	}
+}
+
+// checkPromoted judges what the promotion lost, in the topic that keeps everything.
+func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
+	p := r.promotion
+	if p == nil {
+		return nil
+	}
+	client := p.returned.Client()
+	defer client.Close()
+	returned, err := r.level(ctx, client, t)
+	if err != nil {
+		return err
+	}
+	had, kept, final, back := p.primary.marks(), p.replica.marks(), t.marks(), returned.marks()
+	again := make(map[string]bool)
+	for i := range h.Ops {
+		if op := &h.Ops[i]; op.Kind.takes() && op.End > p.at {
+			again[op.Mark] = true
+		}
+	}
+	lost := 0
+	for mark := range had {
+		switch {
+		case kept[mark] && !final[mark]:
+			r.foundf(Loss, "%s was in the replica, and is not there in the end", mark)
+		case !kept[mark] && final[mark] && !again[mark]:
+			r.foundf(Twice, "%s was not in the replica, and is there in the end", mark)
+		case !kept[mark]:
+			lost++
+		}
+	}
+	for mark := range final {
+		if !back[mark] {
+			r.foundf(Loss, "%s is not in the old primary, which is a replica now", mark)
+		}
+	}
+	for mark := range back {
+		if !final[mark] {
+			r.foundf(Twice, "%s is in the old primary, which is a replica now, and not in the new one", mark)
+		}
+	}
+	if lost == 0 {
+		return errors.New("the replica lacked nothing: nothing was tested")
+	}
+	r.c.Logger.InfoContext(ctx, "the replica lacked", "messages", lost, "of", len(had))
+	return nil
+}
+
+// level reads a replica once it has what the truth has, or as it is after a while.
+func (r *run) level(ctx context.Context, client *redis.Client, t *Truth) (*Truth, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		got, err := readTruth(ctx, client, r.topics)
+		if err != nil || len(got.marks()) == len(t.marks()) || !chaos.Sleep(ctx, 100*time.Millisecond) {
+			return got, err
+		}
+	}
+}
+
+func (r *run) foundf(name chaos.Name, format string, args ...any) {
+	r.promoted = append(r.promoted, chaos.Violation{Name: name, Channel: jobs, Detail: fmt.Sprintf(format, args...)})
+}
+
+// marks are the jobs that a truth has, due or not.
+func (t *Truth) marks() map[string]bool {
+	all := make(map[string]bool)
+	for i := range t.Partitions {
+		if p := &t.Partitions[i]; p.Topic == jobs {
+			for _, list := range [][]Stored{p.Entries, p.Delayed} {
+				for k := range list {
+					all[list[k].Mark] = true
+				}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,96 @@
+package queues
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// Summary writes what a run showed, for people.
+func (r *Result) Summary(w io.Writer) {
+	h := r.History
+	type tally struct{ ok, failed, unknown int }
+	ops := make(map[Kind]*tally)
+	for i := range h.Ops {
+		op := &h.Ops[i]
+		t := ops[op.Kind]
+		if t == nil {
+			t = new(tally)
+			ops[op.Kind] = t
+		}
+		switch op.Outcome {
+		case chaos.OK:
+			t.ok++
+		case chaos.Failed:
+			t.failed++
+		case chaos.Unknown:
+			t.unknown++
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(ops)) {
+		_, _ = fmt.Fprintf(w, "  %-12s %7d ok %6d failed %6d unknown\n", k, ops[k].ok, ops[k].failed, ops[k].unknown)
+	}
+	again, letters := 0, 0
+	for i := range h.Deliveries {
+		if h.Deliveries[i].Attempt > 1 {
+			again++
+		}
+	}
+	for i := range r.Truth.Partitions {
+		letters += len(r.Truth.Partitions[i].Dead)
+	}
+	_, _ = fmt.Fprintf(w, "  %d deliveries, %d of them not the first; %d dead letters; %d sessions, %d leases seen; replies lost: %v\n",
+		len(h.Deliveries), again, letters, len(h.Sessions), len(h.Leases), r.Lost)
+	faults := make(map[string][]chaos.Fault)
+	for _, f := range h.Faults {
+		faults[f.Name] = append(faults[f.Name], f)
+	}
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		met, broken := 0, time.Duration(0)
+		for _, f := range faults[name] {
+			met, broken = met+f.OpenReads+f.OpenWrites, broken+time.Duration(f.End-f.Begin)
+		}
+		_, _ = fmt.Fprintf(w, "  %-14s ×%-2d %7s in all, met %d calls under way\n", name, len(faults[name]), broken.Round(10*time.Millisecond), met)
+	}
+	for _, topic := range []string{jobs, steps, due} {
+		if l := lateness(h, topic); len(l) > 0 {
+			_, _ = fmt.Fprintf(w, "  %d scheduled messages of %s came late by %s (median), %s (99 %%), %s (worst)\n", len(l), topic,
+				l[len(l)/2], l[len(l)*99/100], l[len(l)-1])
+		}
+	}
+	for _, v := range r.Violations {
+		_, _ = fmt.Fprintf(w, "VIOLATION %s\n", v)
+	}
+}
+
+// lateness gives how long after their time scheduled messages first came, ascending. Those that were rescheduled are left out.
+func lateness(h *History, topic string) []time.Duration {
+	dues, first := make(map[string]int64), make(map[string]int64)
+	for i := range h.Ops {
+		op := &h.Ops[i]
+		switch {
+		case op.Topic == topic && op.Kind == Schedule && op.Outcome == chaos.OK:
+			dues[op.Mark] = op.DueMS * int64(time.Millisecond)
+		case op.Topic == topic && op.Kind == Reschedule:
+			dues[op.Mark] = 0
+		}
+	}
+	for i := range h.Deliveries {
+		if d := &h.Deliveries[i]; d.Topic == topic && d.Group == "a" {
+			first[d.Mark] = cmp.Or(first[d.Mark], d.At)
+		}
+	}
+	var late []time.Duration
+	for mark, at := range first {
+		if dues[mark] != 0 {
+			late = append(late, time.Duration(at-dues[mark]).Round(time.Microsecond*100))
+		}
+	}
+	slices.Sort(late)
+	return late
+}

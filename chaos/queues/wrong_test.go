@@ -1,0 +1,196 @@
+package queues
+
+import (
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// wrong is a change of the story that breaks a promise.
+type wrong struct {
+	want   chaos.Name
+	name   string
+	change func(s *story)
+}
+
+var wrongTaken = []wrong{
+	{Loss, "a message that was taken is nowhere", func(s *story) { s.forget("m1"); s.part(jobs).Produced-- }},
+	{Loss, "a message is not in a stream that keeps everything", func(s *story) {
+		s.part(jobs).Entries = s.part(jobs).Entries[1:]
+	}},
+	{Twice, "a message is in the stream twice", func(s *story) {
+		e := s.part(jobs).Entries[0]
+		e.ID, e.MessageID = "1000000000050-0", id(50)
+		s.part(jobs).Entries = append(s.part(jobs).Entries, e)
+	}},
+	{Twice, "a repeat was answered with another id", func(s *story) {
+		op := *s.asked("m1")
+		op.ID, op.MessageID, op.Idem = "p/again", id(51), "key"
+		s.h.Ops = append(s.h.Ops, op)
+	}},
+	{Unsent, "a message that nobody produced was delivered", func(s *story) {
+		d := *s.given("m1", 1)
+		d.Mark, d.MessageID = "other", id(52)
+		s.h.Deliveries = append(s.h.Deliveries, d)
+	}},
+	{Unsent, "a message came with another key", func(s *story) { s.given("m1", 1).Key = "other" }},
+	{Denied, "a produce that failed is stored", func(s *story) {
+		s.asked("m1").Outcome, s.asked("m1").MessageID = chaos.Failed, ""
+	}},
+	{Denied, "a cancelled message appeared", func(s *story) {
+		s.h.Ops = append(s.h.Ops, Op{ID: "c", Kind: Cancel, Topic: jobs, Mark: "late", Begin: at(2), End: at(3), Outcome: chaos.OK, DelayMS: none})
+	}},
+	{Early, "a scheduled message came before its time", func(s *story) { s.given("late", 1).At = at(20) - 1 }},
+	{Early, "one of unknown outcome came before it could be due", func(s *story) {
+		op := s.asked("late")
+		op.Outcome, op.MessageID, op.DueMS, op.AtMS, op.DelayMS = chaos.Unknown, "", 0, 0, 19_001
+	}},
+	{Early, "a retry came before its delay was over", func(s *story) { s.ended("m4", 1).DelayMS = 5000 }},
+	{Early, "a message came before the time that it was given anew", func(s *story) {
+		s.asked("late").DueMS = at(30) / 1e6
+		s.h.Ops = append(s.h.Ops, Op{
+			ID: "r", Kind: Reschedule, Topic: jobs, Mark: "late", Begin: at(2), End: at(3), Outcome: chaos.OK, DelayMS: none, DueMS: at(25) / 1e6,
+		})
+	}},
+}
+
+var wrongGroups = []wrong{
+	{Stuck, "a message waits though all was mended", func(s *story) {
+		s.forget("m3")
+		s.group(jobs).Pending = []string{"1000000000003-0"}
+	}},
+	{Stuck, "not all was done in time", func(s *story) { s.h.Undrained = "something" }},
+	{Again, "a message is pending after its ack", func(s *story) { s.group(jobs).Pending = []string{"1000000000001-0"} }},
+	{Again, "a later attempt came though the first was acknowledged", func(s *story) { s.deliver(12, jobs, "s2", "m1", 2) }},
+	{Again, "a message came again after its ack, as the same attempt", func(s *story) {
+		s.deliver(8, jobs, "s1", "m1", 1).Token = "another"
+	}},
+	{Again, "one session was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
+	{Attempts, "two sessions were given one attempt", func(s *story) {
+		s.given("m3", 2).Attempt = 1
+		s.ended("m3", 2).Attempt = 1
+	}},
+	{Attempts, "there were more attempts than allowed", func(s *story) {
+		s.given("m4", 3).Attempt, s.ended("m4", 3).Attempt = 4, 4
+	}},
+	{Attempts, "a retry was not counted", func(s *story) {
+		s.deliver(40, jobs, "s2", "m4", 1)
+		s.forget("m4")
+	}},
+	{Dead, "what was given up is no dead letter", func(s *story) { s.part(jobs).Dead = nil }},
+	{Dead, "what failed as often as it may is no dead letter", func(s *story) { s.ended("m4", 3).Kind = Nack }},
+	{Dead, "what nobody gave up is a dead letter", func(s *story) { s.ended("m5", 1).Dead = false }},
+	{Dead, "what was acknowledged is a dead letter", func(s *story) { s.ended("m5", 1).Kind = Ack }},
+	{Dead, "a letter had more attempts than allowed", func(s *story) { s.part(jobs).Dead[0].Attempts = 5 }},
+	{Twice, "a message is two dead letters", func(s *story) {
+		d := s.part(jobs).Dead[0]
+		d.ID = "1000000000060-0"
+		s.part(jobs).Dead = append(s.part(jobs).Dead, d)
+	}},
+	{Order, "a later message overtook one that was not delivered", func(s *story) {
+		s.given("m1", 1).At = at(2) + sec/2
+	}},
+	{Order, "a new owner gave a new message before the pending one", func(s *story) {
+		s.produce(jobs, "m6", "k", 6)
+		s.deliver(11, jobs, "s2", "m6", 1)
+	}},
+	{Strict, "the next came while the first was not settled", func(s *story) { s.given("n2", 1).At = at(4) }},
+	{Strict, "the first came again after the next was out", func(s *story) {
+		s.deliver(8, steps, "s3", "n1", 3)
+	}},
+}
+
+var wrongLeases = []wrong{
+	{Epoch, "an epoch went back", func(s *story) { s.h.Leases[2].Epoch = 9 }},
+	{Epoch, "two holders had one epoch", func(s *story) { s.h.Leases[2].Epoch = 10 }},
+	{Fence, "an ack was accepted from one that had lost the partition", func(s *story) { s.settle(14, Ack, "s1", "m3", 1) }},
+	{Fence, "an ack was accepted after the lease had ended, before another had it", func(s *story) {
+		op := s.settle(10, Ack, "s1", "m3", 1)
+		op.Begin, op.End = at(10)+sec/4, at(10)+sec/2
+	}},
+	{Fence, "an extension was accepted from one that had lost the partition", func(s *story) { s.settle(14, Extend, "s1", "m3", 1) }},
+	{Both, "one that had lost the partition was given a message", func(s *story) { s.deliver(16, jobs, "s1", "m3", 1) }},
+}
+
+var wrongCounts = []wrong{
+	{Conservation, "a message lies in two places", func(s *story) {
+		s.group(jobs).Pending = []string{"1000000000003-0"}
+		s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[2]}
+	}},
+	{Conservation, "a dead letter waits for a retry", func(s *story) { s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[4]} }},
+	{Conservation, "an ack was counted twice", func(s *story) { s.group(jobs).Stats["acked"]++ }},
+	{Conservation, "an ack was not counted", func(s *story) { s.group(jobs).Stats["acked"]-- }},
+	{Conservation, "a dead letter was not counted", func(s *story) { s.group(jobs).Stats["dead"]-- }},
+	{Conservation, "too many were counted as taken", func(s *story) {
+		s.part(steps).Produced++
+		s.group(steps).Stats["trimmed"]++
+	}},
+	{Conservation, "at some moment the counters did not add up", func(s *story) { s.h.Counts[0].Pending++ }},
+	{Told, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Pending-- }},
+	{Told, "a dead letter is not listed", func(s *story) { s.t.Letters = nil }},
+	{Told, "a dead letter is listed that is not there", func(s *story) {
+		s.t.Letters = append(s.t.Letters, Stored{Topic: jobs, Group: "a", MessageID: id(3)})
+	}},
+	{Told, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
+	{Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
+	{Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
+}
+
+// right are changes of the story that break nothing.
+var right = []struct {
+	name   string
+	change func(s *story)
+}{
+	{"an ack of unknown outcome was done", func(s *story) { s.ended("m1", 1).Outcome = chaos.Unknown }},
+	{"an ack of unknown outcome was not done, and the message came again", func(s *story) {
+		op := s.settle(4, Ack, "s1", "m3", 1)
+		op.Outcome, op.End = chaos.Unknown, forever
+	}},
+	{"a produce of unknown outcome is not there", func(s *story) {
+		op := s.produce(jobs, "m7", "k", 7)
+		op.Outcome, op.MessageID, op.End = chaos.Unknown, "", forever
+	}},
+	{"a frame is read late by a process that stood still", func(s *story) {
+		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
+		s.given("m3", 1).At = at(18)
+	}},
+	{"what was released comes as the same attempt", func(s *story) {
+		s.produce(steps, "n3", "other", 3)
+		s.deliver(8, steps, "s3", "n3", 1)
+		s.settle(8, Release, "s3", "n3", 1)
+		s.deliver(9, steps, "s3", "n3", 1).Token = "again"
+		s.settle(10, Ack, "s3", "n3", 1).Token = "again"
+		s.part(steps).Produced++
+		s.group(steps).Stats["acked"]++
+		s.recount()
+	}},
+	{"a message was lost with its consumers as often as it may", func(s *story) {
+		s.forget("m3")
+		s.deliver(40, jobs, "s2", "m3", 3)
+		dead := s.part(jobs).Entries[2]
+		dead.Group, dead.Attempts, dead.Topic = "a", 3, jobs
+		s.part(jobs).Dead = append(s.part(jobs).Dead, dead)
+		s.t.Letters = append(s.t.Letters, dead)
+		s.group(jobs).Stats["dead"]++
+		s.recount()
+	}},
+	{"what was scheduled may have been cancelled", func(s *story) {
+		s.h.Deliveries = slices.DeleteFunc(s.h.Deliveries, func(d Delivery) bool { return d.Mark == "late" })
+		s.forget("late")
+		s.part(jobs).Entries = s.part(jobs).Entries[:5]
+		s.part(jobs).Cancelled++
+		s.h.Ops = append(s.h.Ops, Op{
+			ID: "c", Kind: Cancel, Topic: jobs, Mark: "late", Begin: at(2), End: at(2) + int64(time.Second), Outcome: chaos.Unknown, DelayMS: none,
+		})
+		s.recount()
+	}},
+}
+
+// recount has AdminService tell what there is.
+func (s *story) recount() {
+	s.t.Counts = nil
+	for _, n := range s.t.spots() {
+		s.t.Counts = append(s.t.Counts, n)
+	}
+}

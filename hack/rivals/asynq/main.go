@@ -1,0 +1,131 @@
+// Command asynq runs the load of `parley bench queue` through asynq, for comparison: tasks are enqueued and processed at the
+// same time, on the Redis that --redis names, whose database it empties. It prints one JSON object.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+type options struct {
+	redis                           string
+	seconds                         float64
+	payload, producers, concurrency int
+	pickups                         int
+}
+
+// result is what one run gave.
+type result struct {
+	// PerSecond is tasks processed in the time that enqueuing and processing took together.
+	PerSecond float64 `json:"per_second"`
+	Tasks     int64   `json:"tasks"`
+	// PickupMS are the times from enqueuing to processing on an idle server, sorted.
+	PickupMS []float64 `json:"pickup_ms"`
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.redis, "redis", "127.0.0.1:6379", "Redis: host:port, or the path of a unix socket. Everything in it is removed.")
+	flag.Float64Var(&o.seconds, "seconds", 4, "how long tasks are enqueued")
+	flag.IntVar(&o.payload, "payload", 1024, "bytes of a task")
+	flag.IntVar(&o.producers, "producers", 16, "goroutines that enqueue")
+	flag.IntVar(&o.concurrency, "concurrency", 64, "workers")
+	flag.IntVar(&o.pickups, "pickups", 5, "tasks given to an idle server, one after another")
+	flag.Parse()
+	res, err := run(context.Background(), o)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(res)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "asynq:", err)
+		os.Exit(1)
+	}
+}
+
+func (o options) connection() asynq.RedisClientOpt {
+	network := "tcp"
+	if o.redis[0] == '/' {
+		network = "unix"
+	}
+	return asynq.RedisClientOpt{Network: network, Addr: o.redis}
+}
+
+func run(ctx context.Context, o options) (result, error) {
+	conn := o.connection()
+	admin := redis.NewClient(&redis.Options{Network: conn.Network, Addr: conn.Addr})
+	defer admin.Close()
+	if err := admin.FlushAll(ctx).Err(); err != nil {
+		return result{}, err
+	}
+	client := asynq.NewClient(conn)
+	defer client.Close()
+
+	var processed atomic.Int64
+	picked := make(chan time.Time, 1)
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("load", func(context.Context, *asynq.Task) error { processed.Add(1); return nil })
+	mux.HandleFunc("pickup", func(context.Context, *asynq.Task) error { picked <- time.Now(); return nil })
+	server := asynq.NewServer(conn, asynq.Config{Concurrency: o.concurrency, LogLevel: asynq.FatalLevel})
+	if err := server.Start(mux); err != nil {
+		return result{}, err
+	}
+	defer server.Shutdown()
+
+	res := result{}
+	for range o.pickups {
+		began := time.Now()
+		if _, err := client.EnqueueContext(ctx, asynq.NewTask("pickup", nil)); err != nil {
+			return res, err
+		}
+		res.PickupMS = append(res.PickupMS, float64((<-picked).Sub(began))/float64(time.Millisecond))
+	}
+	slices.Sort(res.PickupMS)
+
+	began := time.Now()
+	enqueued, err := enqueue(ctx, client, o)
+	if err != nil {
+		return res, err
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for processed.Load() < enqueued {
+		<-tick.C
+	}
+	res.Tasks, res.PerSecond = enqueued, float64(enqueued)/time.Since(began).Seconds()
+	return res, nil
+}
+
+// enqueue enqueues tasks for the time, as fast as it goes with at most a thousand waiting for each worker.
+func enqueue(ctx context.Context, client *asynq.Client, o options) (int64, error) {
+	var n atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	end := time.Now().Add(time.Duration(o.seconds * float64(time.Second)))
+	payload := make([]byte, o.payload)
+	var once sync.Once
+	for range o.producers {
+		group.Go(func() error {
+			for time.Now().Before(end) {
+				if _, err := client.EnqueueContext(ctx, asynq.NewTask("load", payload)); err != nil {
+					once.Do(func() { slog.Error("enqueue", "error", err) })
+					return err
+				}
+				n.Add(1)
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return n.Load(), err
+}

@@ -1,0 +1,64 @@
+// Runs the load of `parley bench queue` through BullMQ, for comparison: jobs are added in bulk and worked on at the same
+// time, on the Redis that --redis names, whose database it empties. It prints one JSON object, as ../asynq does.
+import { parseArgs } from "node:util";
+import { Queue, Worker } from "bullmq";
+import { Redis } from "ioredis";
+
+const { values } = parseArgs({
+  options: {
+    redis: { type: "string", default: "127.0.0.1:6379" },
+    seconds: { type: "string", default: "4" },
+    payload: { type: "string", default: "1024" },
+    batch: { type: "string", default: "100" },
+    concurrency: { type: "string", default: "64" },
+    pickups: { type: "string", default: "5" },
+  },
+});
+const batch = Number(values.batch);
+const connection = values.redis.startsWith("/")
+  ? { path: values.redis }
+  : { host: values.redis.split(":")[0], port: Number(values.redis.split(":")[1]) };
+
+const admin = new Redis(connection);
+await admin.flushall();
+const queue = new Queue("bench", { connection });
+
+let done = 0;
+let picked = () => {};
+const worker = new Worker(
+  "bench",
+  async (job) => {
+    if (job.name === "pickup") picked();
+    else done++;
+  },
+  { connection, concurrency: Number(values.concurrency), removeOnComplete: { count: 0 } },
+);
+await worker.waitUntilReady();
+
+const pickupMS = [];
+for (let i = 0; i < Number(values.pickups); i++) {
+  const began = performance.now();
+  const wait = new Promise((resolve) => {
+    picked = resolve;
+  });
+  await queue.add("pickup", {}, { removeOnComplete: true });
+  await wait;
+  pickupMS.push(performance.now() - began);
+}
+pickupMS.sort((a, b) => a - b);
+
+const job = { name: "load", data: { text: "x".repeat(Number(values.payload)) }, opts: { removeOnComplete: true } };
+const began = performance.now();
+const end = began + Number(values.seconds) * 1000;
+let added = 0;
+while (performance.now() < end) {
+  await queue.addBulk(Array.from({ length: batch }, () => job));
+  added += batch;
+}
+while (done < added) await new Promise((resolve) => setTimeout(resolve, 5));
+const seconds = (performance.now() - began) / 1000;
+
+await worker.close();
+await queue.close();
+admin.disconnect();
+console.log(JSON.stringify({ per_second: added / seconds, tasks: added, pickup_ms: pickupMS }));

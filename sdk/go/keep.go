@@ -1,0 +1,214 @@
+package parley
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/parleyhq/parley/sdk/go/internal/link"
+)
+
+const (
+	// defaultHeartbeat counts where the server names no interval.
+	defaultHeartbeat = 15 * time.Second
+	// stableAfter is how long a stream must have lived for the waits to begin anew.
+	stableAfter = 10 * time.Second
+	// usefulAfter is how long a stream must have lived for the next one to be made without a wait, on a server's advice
+	// or with a new token: else a server that ends each stream at once would be called without pause.
+	usefulAfter = time.Second
+)
+
+// Why a client leaves a stream by itself.
+var (
+	errDead    = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
+	errNoFirst = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
+	errEnded   = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
+)
+
+// streamEnd is how a stream ended.
+type streamEnd struct {
+	err error
+	// advice is set if the server asked to reconnect within a time.
+	advice *time.Duration
+	// token is what the stream was authorized with.
+	token string
+	// lived is how long the stream was live; 0 if it never was.
+	lived time.Duration
+	// node is where it was; nil if none was tried.
+	node *endpoint
+	// moved is true if the next stream goes to another node.
+	moved bool
+}
+
+// streamKeep is a stream that is to be kept up.
+type streamKeep struct {
+	name string
+	// follow takes one stream's frames until it ends, and gives why.
+	follow func(ctx context.Context, call *streamCall) error
+	// connecting, if set, is called before each stream, and waiting before each wait.
+	connecting func()
+	waiting    func(end *streamEnd, wait time.Duration)
+	// goOn, if set, reports whether the next stream is to be made at once, whatever the end was.
+	goOn func(ctx context.Context, end *streamEnd) bool
+}
+
+// keepStreams makes stream after stream until ctx ends or a failure is final, which it gives.
+func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
+	var p pacer
+	for {
+		if k.connecting != nil {
+			k.connecting()
+		}
+		end := c.followStream(ctx, k)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if k.goOn != nil && k.goOn(ctx, &end) {
+			continue
+		}
+		c.judgeStream(&end)
+		wait, again := p.next(c, end)
+		if !again {
+			return end.err
+		}
+		c.log.WarnContext(ctx, "waiting for the next stream", "stream", k.name, "addr", end.node.name(), "wait", wait, "error", end.err)
+		k.waiting(&end, wait)
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// streamCall is one stream under way. It is for one goroutine, but for cancel and Leave.
+type streamCall struct {
+	client *Client
+	cancel context.CancelCauseFunc
+	node   *endpoint
+	tried  time.Time
+	// began is when the first frame came.
+	began time.Time
+	// watch ends the stream when it was silent for as long as patience.
+	watch    *time.Timer
+	patience time.Duration
+	// advice is set if the server asked to reconnect within a time.
+	advice *time.Duration
+}
+
+var _ link.Stream = (*streamCall)(nil)
+
+// followStream makes one stream and has its frames taken until it ends.
+func (c *Client) followStream(life context.Context, k *streamKeep) streamEnd {
+	ctx, cancel := context.WithCancelCause(life)
+	defer cancel(nil)
+	callCtx, token, err := c.authorize(ctx)
+	if err != nil {
+		return streamEnd{err: orCause(ctx, err)}
+	}
+	call := &streamCall{
+		client: c, cancel: cancel, node: c.endpoints.pick(), tried: c.endpoints.now(), patience: c.attempt,
+		watch: time.AfterFunc(c.attempt, func() { cancel(errNoFirst) }),
+	}
+	defer func() { call.watch.Stop() }()
+	err = k.follow(callCtx, call)
+	end := streamEnd{token: token, node: call.node, advice: call.advice}
+	if end.advice == nil {
+		end.err = orCause(ctx, err)
+	}
+	if !call.began.IsZero() {
+		end.lived = time.Since(call.began)
+	}
+	return end
+}
+
+// Services implements link.Stream.
+func (s *streamCall) Services() *link.Services { return &s.node.Services }
+
+// Addr implements link.Stream.
+func (s *streamCall) Addr() string { return s.node.addr }
+
+// Live implements link.Stream. The watch rests until Idle.
+func (s *streamCall) Live(heartbeat time.Duration) {
+	if heartbeat <= 0 {
+		heartbeat = defaultHeartbeat
+	}
+	s.watch.Stop()
+	s.began = time.Now()
+	s.patience = 5 * heartbeat / 2
+	s.watch = time.AfterFunc(s.patience, func() { s.cancel(errDead) })
+	s.watch.Stop()
+	s.client.endpoints.work(s.node, s.tried)
+}
+
+// Busy implements link.Stream.
+func (s *streamCall) Busy() { s.watch.Stop() }
+
+// Idle implements link.Stream.
+func (s *streamCall) Idle() { s.watch.Reset(s.patience) }
+
+// Leave implements link.Stream.
+func (s *streamCall) Leave(err error) { s.cancel(err) }
+
+// judgeStream draws from a stream's end whether its node works, and notes whether the next stream goes elsewhere.
+func (c *Client) judgeStream(end *streamEnd) {
+	if end.node == nil {
+		return
+	}
+	if end.advice != nil || nodeFailed(end.err) {
+		c.endpoints.fail(end.node)
+	}
+	end.moved = c.endpoints.elsewhere(end.node)
+}
+
+// pacer decides how long a client waits between two streams.
+type pacer struct {
+	// failures counts streams that ended before they were stable; refusals those that a new token did not help.
+	failures, refusals int
+}
+
+// next gives the wait after a stream's end, or false if that was final.
+func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
+	useful := end.lived >= usefulAfter
+	if useful {
+		p.refusals = 0
+	}
+	if end.lived >= stableAfter || useful && end.moved {
+		p.failures = 0
+	}
+	var wait time.Duration
+	replaced := end.token != "" && refused(end.err) && c.tokens.refuse(end.token)
+	switch {
+	case end.advice != nil:
+		wait = upTo(*end.advice)
+		if useful {
+			return wait, true
+		}
+	case replaced && p.refusals == 0:
+		// A new token is worth one attempt at once.
+		p.refusals++
+		return 0, true
+	case !c.worthRetrying(end.err):
+		return 0, false
+	}
+	if p.failures == 0 && end.moved && retryAfter(end.err) == 0 {
+		// The first attempt at another node is made without a wait, but for the one advised.
+		p.failures++
+		return wait, true
+	}
+	wait += c.backoff.wait(p.failures, retryAfter(end.err))
+	p.failures++
+	return wait, true
+}
+
+// orCause gives why the client left the stream, if it did, and else what ended it.
+func orCause(ctx context.Context, err error) error {
+	var own *Error
+	if cause := context.Cause(ctx); errors.As(cause, &own) {
+		return own
+	}
+	if err == nil {
+		return errEnded
+	}
+	return toError(err)
+}

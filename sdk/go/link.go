@@ -1,0 +1,63 @@
+package parley
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
+)
+
+// Link is for the SDK's other packages: what lies below is no part of its interface.
+func (c *Client) Link() link.Link { return linked{c} } //nolint:ireturn // the type is not exported
+
+// linked shows a client as a link.
+type linked struct{ c *Client }
+
+var _ link.Link = linked{}
+
+// Retry implements link.Link.
+func (l linked) Retry(ctx context.Context, name string, attempt link.Attempt) error {
+	return l.c.retry(ctx, name, func(ctx context.Context, n *endpoint) error { return attempt(ctx, &n.Services) })
+}
+
+// Batch implements link.Link.
+func (l linked) Batch(ctx context.Context, b *link.Batch, items []int) error {
+	return l.c.sendAll(ctx, b, items)
+}
+
+// Keep implements link.Link.
+func (l linked) Keep(ctx context.Context, k *link.Keep) error {
+	return l.c.keepStreams(ctx, &streamKeep{
+		name:   k.Name,
+		follow: func(ctx context.Context, call *streamCall) error { return k.Follow(ctx, call) },
+		waiting: func(end *streamEnd, wait time.Duration) {
+			if k.Waiting != nil {
+				k.Waiting(end.node.name(), wait, end.err)
+			}
+		},
+	})
+}
+
+// ItemError implements link.Link.
+func (linked) ItemError(item *parleyv1.ItemError) error {
+	if item == nil {
+		return nil
+	}
+	return itemError(item)
+}
+
+// WorthRetrying implements link.Link.
+func (l linked) WorthRetrying(err error) bool { return l.c.worthRetrying(err) }
+
+// Wait implements link.Link.
+func (l linked) Wait(failures int, failure error) time.Duration {
+	return l.c.backoff.wait(failures, retryAfter(failure))
+}
+
+// Patience implements link.Link.
+func (l linked) Patience() time.Duration { return l.c.attempt }
+
+// Log implements link.Link.
+func (l linked) Log() *slog.Logger { return l.c.log }

@@ -1,0 +1,556 @@
+package parleytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// queueHandler is the service of queues.
+type queueHandler struct {
+	parleyv1connect.UnimplementedQueueServiceHandler
+
+	s *Server
+}
+
+// itemError is an error as that of an item.
+func itemError(err error) *parleyv1.ItemError {
+	var ce *connect.Error
+	if err == nil || !asConnect(err, &ce) {
+		return nil
+	}
+	item := &parleyv1.ItemError{Code: ce.Code().String(), Message: ce.Message()}
+	for _, d := range ce.Details() {
+		if v, err := d.Value(); err == nil {
+			item.Detail, _ = v.(*parleyv1.ErrorDetail)
+		}
+	}
+	return item
+}
+
+// storable gives the topic to produce into.
+func (s *shared) storable(name string) (*topic, error) {
+	t, err := s.topicLocked(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.settings.GetProducePaused() {
+		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
+	}
+	return t, nil
+}
+
+// storeLocked stores an item of a batch with the fault that the test asks for; the method is that of the batch, a slash, and the payload.
+func (s *Server) storeLocked(
+	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
+) (i *item, duplicate bool, err error) {
+	var fault *Fault
+	if s.fault != nil {
+		fault = s.fault(method+"/"+string(msg.GetPayload()), msg)
+	}
+	if fault == nil || fault.Applied {
+		i, duplicate, err = t.store(msg, due)
+	}
+	if fault != nil {
+		return nil, false, fault.Err
+	}
+	return i, duplicate, err
+}
+
+// Produce implements the service.
+func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest) (*parleyv1.ProduceResponse, error) {
+	return do(ctx, h.s, "Produce", req, func() (*parleyv1.ProduceResponse, error) {
+		t, err := h.s.storable(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ProduceResponse{}
+		for _, m := range req.GetMessages() {
+			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
+			if err != nil {
+				res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{Error: itemError(err)}})
+				continue
+			}
+			res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Produced{
+				Produced: &parleyv1.ProducedMessage{MessageId: i.id, Partition: i.partition, Duplicate: duplicate},
+			}})
+		}
+		h.s.wakeLocked()
+		return res, nil
+	})
+}
+
+// Schedule implements the service.
+func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleRequest) (*parleyv1.ScheduleResponse, error) {
+	return do(ctx, h.s, "Schedule", req, func() (*parleyv1.ScheduleResponse, error) {
+		t, err := h.s.storable(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ScheduleResponse{}
+		for _, m := range req.GetMessages() {
+			due := m.GetDeliverAt().AsTime()
+			if m.GetDelay() != nil {
+				due = time.Now().Add(m.GetDelay().AsDuration())
+			}
+			i, duplicate, err := h.s.storeLocked(t, "Schedule", m.GetMessage(), due)
+			if err != nil {
+				res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{Error: itemError(err)}})
+				continue
+			}
+			res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{
+				Scheduled: &parleyv1.ScheduledReceipt{
+					MessageId: i.id, Partition: i.partition, DeliverAt: timestamppb.New(i.due), Duplicate: duplicate,
+				},
+			}})
+		}
+		h.s.wakeLocked()
+		return res, nil
+	})
+}
+
+// scheduled finds what has not appeared yet.
+func (t *topic) scheduled(id string) (int, error) {
+	t.advance(time.Now())
+	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })
+	if at < 0 {
+		return 0, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
+	}
+	return at, nil
+}
+
+// CancelScheduled implements the service.
+func (h queueHandler) CancelScheduled(
+	ctx context.Context, req *parleyv1.CancelScheduledRequest,
+) (*parleyv1.CancelScheduledResponse, error) {
+	return do(ctx, h.s, "CancelScheduled", req, func() (*parleyv1.CancelScheduledResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		at, err := t.scheduled(req.GetMessageId())
+		if err != nil {
+			return nil, err
+		}
+		t.later = slices.Delete(t.later, at, at+1)
+		return &parleyv1.CancelScheduledResponse{}, nil
+	})
+}
+
+// Reschedule implements the service.
+func (h queueHandler) Reschedule(ctx context.Context, req *parleyv1.RescheduleRequest) (*parleyv1.RescheduleResponse, error) {
+	return do(ctx, h.s, "Reschedule", req, func() (*parleyv1.RescheduleResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		at, err := t.scheduled(req.GetMessageId())
+		if err != nil {
+			return nil, err
+		}
+		due := req.GetDeliverAt().AsTime()
+		if req.GetDelay() != nil {
+			due = time.Now().Add(req.GetDelay().AsDuration())
+		}
+		t.later[at].due = due
+		h.s.wakeLocked()
+		return &parleyv1.RescheduleResponse{DeliverAt: timestamppb.New(due)}, nil
+	})
+}
+
+// Consume implements the service.
+func (h queueHandler) Consume(
+	ctx context.Context, req *parleyv1.ConsumeRequest, out *connect.ServerStream[parleyv1.ConsumeResponse],
+) error {
+	fault, err := h.s.begin("Consume", tokenOf(ctx), req)
+	if err != nil {
+		return err
+	}
+	if fault != nil {
+		return fault.happen()
+	}
+	c, err := h.s.openConsumer(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer h.s.closeConsumer(c)
+	return h.s.serveConsumer(ctx, c, out.Send)
+}
+
+// StreamingConsume implements the service.
+func (h queueHandler) StreamingConsume(
+	ctx context.Context, stream *connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse],
+) error {
+	first, err := stream.Receive()
+	if err != nil {
+		return err
+	}
+	fault, err := h.s.begin("StreamingConsume", tokenOf(ctx), first.GetStart())
+	if err != nil {
+		return err
+	}
+	if fault != nil {
+		return fault.happen()
+	}
+	c, err := h.s.openConsumer(ctx, first.GetStart())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer h.s.closeConsumer(c)
+	var mu sync.Mutex // held to send
+	over := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}()
+	send := func(res *parleyv1.StreamingConsumeResponse) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			return context.Canceled
+		}
+		return stream.Send(res)
+	}
+	var serving sync.Mutex // held until a request is answered
+	one := func(req *parleyv1.StreamingConsumeRequest) error {
+		serving.Lock()
+		defer serving.Unlock()
+		answer, drop := h.s.onStream(ctx, c, req)
+		switch {
+		case drop:
+			return errDrop
+		case answer == nil:
+			return nil
+		default:
+			return send(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Answer{Answer: answer}})
+		}
+	}
+	go func() {
+		for {
+			req, err := stream.Receive()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			if err := one(req); err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	err = h.s.serveConsumer(ctx, c, func(res *parleyv1.ConsumeResponse) error {
+		return send(&parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: res}})
+	})
+	serving.Lock()
+	defer serving.Unlock()
+	if errors.Is(context.Cause(ctx), errDrop) {
+		return (&Fault{Drop: true}).happen()
+	}
+	return err
+}
+
+var errDrop = errors.New("dropped")
+
+// onStream does one request of a stream, with the fault that the test asks for.
+func (s *Server) onStream(
+	ctx context.Context, c *consumer, req *parleyv1.StreamingConsumeRequest,
+) (answer *parleyv1.StreamingAnswer, drop bool) {
+	answer = &parleyv1.StreamingAnswer{RequestId: req.GetRequestId()}
+	method := map[bool]string{
+		req.GetAck() != nil: "Ack", req.GetNack() != nil: "Nack", req.GetExtend() != nil: "Extend", req.GetLeave() != nil: "Leave",
+	}[true]
+	if method == "" {
+		method = "GrantCredits"
+	}
+	fault, err := s.begin(method, tokenOf(ctx), req)
+	if err == nil && (fault == nil || fault.Applied) {
+		s.mu.Lock()
+		answer.Results = s.doLocked(c, req)
+		s.wakeLocked()
+		s.mu.Unlock()
+	}
+	if fault != nil {
+		if fault.Drop {
+			return nil, true
+		}
+		err = fault.Err
+	}
+	if err != nil {
+		answer.Results, answer.Error = nil, itemError(err)
+	}
+	if req.GetRequestId() == 0 && answer.GetError() == nil {
+		return nil, false
+	}
+	return answer, false
+}
+
+// doLocked does what a consumer asks for.
+func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
+	var results []*parleyv1.SettleResult
+	result := func(err error) { results = append(results, &parleyv1.SettleResult{Error: itemError(err)}) }
+	switch {
+	case req.GetAck() != nil:
+		for _, token := range req.GetAck().GetTokens() {
+			result(c.settle(token, "ack", func(*item) { c.group.acked++ }))
+		}
+	case req.GetNack() != nil:
+		for _, n := range req.GetNack().GetItems() {
+			result(c.settle(n.GetToken(), "nack", func(i *item) { c.group.nacked(i, n) }))
+		}
+	case req.GetExtend() != nil:
+		timeout := c.timeout
+		if d := req.GetExtend().GetAckTimeout(); d != nil {
+			timeout = d.AsDuration()
+		}
+		for _, token := range req.GetExtend().GetTokens() {
+			result(c.extend(token, timeout))
+		}
+	case req.GetCredits() != nil:
+		c.messages = max(c.messages, req.GetCredits().GetTotalMessages())
+		c.bytes = max(c.bytes, req.GetCredits().GetTotalBytes())
+	case req.GetLeave() != nil:
+		c.leaving = true
+	}
+	return results
+}
+
+func (c *consumer) settle(token, how string, work func(i *item)) error {
+	h := c.flight[token]
+	switch {
+	case h != nil:
+	case c.settled[token] == "":
+		return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
+	case c.settled[token] == how:
+		return nil
+	default:
+		return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED)
+	}
+	delete(c.flight, token)
+	c.settled[token] = how
+	work(h.item)
+	return nil
+}
+
+func (c *consumer) extend(token string, timeout time.Duration) error {
+	h := c.flight[token]
+	if h == nil {
+		return c.settle(token, "", nil)
+	}
+	h.until = time.Now().Add(timeout)
+	return nil
+}
+
+// nacked does what a nack says. Without a delay the message comes again at once.
+func (g *group) nacked(i *item, n *parleyv1.Nacked) {
+	switch {
+	case n.GetRelease():
+		i.attempt--
+		i.due = time.Time{}
+		g.putBack(i)
+	case n.GetDeadLetter(), slices.Contains(g.topic.settings.GetRetry().GetNonRetryableCodes(), n.GetCode()):
+		g.bury(i, n.GetReason(), n.GetCode())
+	default:
+		g.again(i, time.Now().Add(n.GetDelay().AsDuration()), n.GetReason(), n.GetCode())
+	}
+}
+
+func (s *Server) openConsumer(ctx context.Context, req *parleyv1.ConsumeRequest) (*consumer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, err := s.groupLocked(req.GetTopic(), req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	s.minted++
+	c := &consumer{
+		id: fmt.Sprintf("consumer-%d", s.minted), node: s, group: g, name: req.GetConsumer(), token: tokenOf(ctx),
+		timeout: 30 * time.Second, messages: req.GetMaxMessages(), bytes: 8 << 20,
+		flight: make(map[string]*held), settled: make(map[string]string),
+	}
+	if req.GetAckTimeout() != nil {
+		c.timeout = req.GetAckTimeout().AsDuration()
+	}
+	if req.MaxBytes != nil {
+		c.bytes = req.GetMaxBytes()
+	}
+	g.sessions = append(g.sessions, c)
+	s.consumers[c.id] = c
+	g.share()
+	s.wakeLocked()
+	return c, nil
+}
+
+func (s *Server) closeConsumer(c *consumer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.giveBack()
+	delete(s.consumers, c.id)
+	c.group.sessions = slices.DeleteFunc(c.group.sessions, func(other *consumer) bool { return other == c })
+	c.group.share()
+	s.wakeLocked()
+}
+
+// serveConsumer sends frames until the stream is to end.
+func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parleyv1.ConsumeResponse) error) error {
+	s.mu.Lock()
+	heartbeat := s.heartbeat
+	s.mu.Unlock()
+	err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Session{Session: &parleyv1.ConsumeSession{
+		SessionId: c.id, HeartbeatInterval: durationpb.New(heartbeat), AckTimeout: durationpb.New(c.timeout),
+	}}})
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		frames, next, changed, ended := s.framesOf(c)
+		if ended != nil {
+			if ended.drop {
+				return (&Fault{Drop: true}).happen()
+			}
+			return ended.err
+		}
+		for _, frame := range frames {
+			if err := send(frame); err != nil {
+				return err
+			}
+		}
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-due:
+		case <-ticker.C:
+			s.mu.Lock()
+			silent := s.silent
+			s.mu.Unlock()
+			beat := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.ConsumeHeartbeat{}}}
+			if !silent {
+				if err := send(beat); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// framesOf gives what a consumer is to be sent now.
+func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.end != nil {
+		return nil, next, nil, c.end
+	}
+	now := time.Now()
+	for _, h := range c.flight {
+		if now.After(h.until) {
+			return nil, next, nil, &end{err: Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)}
+		}
+	}
+	if s.silent {
+		return nil, next, s.changed, nil
+	}
+	if !c.told {
+		c.told = true
+		frames = append(frames, &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{
+			Assignment: &parleyv1.PartitionAssignment{Partitions: c.parts, Total: c.group.topic.settings.GetPartitions()},
+		}})
+	}
+	if c.leaving {
+		if len(c.flight) == 0 {
+			return nil, next, nil, &end{}
+		}
+		return frames, next, s.changed, nil
+	}
+	batch, next := c.take(now)
+	if len(batch) > 0 {
+		frames = append(frames, &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
+			Deliveries: &parleyv1.DeliveryBatch{Deliveries: batch},
+		}})
+	}
+	return frames, next, s.changed, nil
+}
+
+// settleCall does a unary call of a consumer.
+func (h queueHandler) settleCall(session string, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
+	c := h.s.consumers[session]
+	if c == nil {
+		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
+	}
+	defer h.s.wakeLocked()
+	return h.s.doLocked(c, req), nil
+}
+
+// Ack implements the service.
+func (h queueHandler) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parleyv1.AckResponse, error) {
+	return do(ctx, h.s, "Ack", req, func() (*parleyv1.AckResponse, error) {
+		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
+			Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: req.GetTokens()}},
+		})
+		return &parleyv1.AckResponse{Results: results}, err
+	})
+}
+
+// Nack implements the service.
+func (h queueHandler) Nack(ctx context.Context, req *parleyv1.NackRequest) (*parleyv1.NackResponse, error) {
+	return do(ctx, h.s, "Nack", req, func() (*parleyv1.NackResponse, error) {
+		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
+			Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: req.GetItems()}},
+		})
+		return &parleyv1.NackResponse{Results: results}, err
+	})
+}
+
+// Extend implements the service.
+func (h queueHandler) Extend(ctx context.Context, req *parleyv1.ExtendRequest) (*parleyv1.ExtendResponse, error) {
+	return do(ctx, h.s, "Extend", req, func() (*parleyv1.ExtendResponse, error) {
+		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
+			Request: &parleyv1.StreamingConsumeRequest_Extend{
+				Extend: &parleyv1.StreamingExtend{Tokens: req.GetTokens(), AckTimeout: req.GetAckTimeout()},
+			},
+		})
+		return &parleyv1.ExtendResponse{Results: results}, err
+	})
+}
+
+// GrantCredits implements the service.
+func (h queueHandler) GrantCredits(
+	ctx context.Context, req *parleyv1.GrantCreditsRequest,
+) (*parleyv1.GrantCreditsResponse, error) {
+	return do(ctx, h.s, "GrantCredits", req, func() (*parleyv1.GrantCreditsResponse, error) {
+		_, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
+			Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{
+				TotalMessages: req.GetTotalMessages(), TotalBytes: req.GetTotalBytes(),
+			}},
+		})
+		return &parleyv1.GrantCreditsResponse{}, err
+	})
+}
+
+// Leave implements the service.
+func (h queueHandler) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*parleyv1.LeaveResponse, error) {
+	return do(ctx, h.s, "Leave", req, func() (*parleyv1.LeaveResponse, error) {
+		_, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
+			Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}},
+		})
+		return &parleyv1.LeaveResponse{}, err
+	})
+}

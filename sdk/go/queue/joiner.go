@@ -1,0 +1,172 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// joiner gathers single messages into batches. Safe for concurrent use.
+type joiner struct {
+	linger time.Duration
+	// messages bounds a batch, batches those under way; one more is gathered meanwhile.
+	messages, batches int
+	do                func(ctx context.Context, b *joinedBatch)
+	work              sync.WaitGroup
+	// life ends when Close gives up.
+	life context.Context //nolint:containedctx // of all batches
+	end  context.CancelFunc
+
+	mu     sync.Mutex // guards what follows, and batches that are gathered
+	closed bool
+	// gathering is nil if none is.
+	gathering *joinedBatch
+	underWay  int
+	// room is closed when a batch that was full goes.
+	room chan struct{}
+}
+
+// joinedBatch is messages that go together. Its requests are not changed once it is under way.
+type joinedBatch struct {
+	requests []*parleyv1.QueueMessage
+	answers  []chan Result
+	timer    *time.Timer
+	// overdue is true once it has waited for long enough.
+	overdue bool
+	// waiting counts callers; the last one that leaves cancels the batch.
+	waiting int
+	ctx     context.Context //nolint:containedctx // of the batch's call
+	cancel  context.CancelFunc
+}
+
+func newJoiner(cfg producerConfig, do func(ctx context.Context, b *joinedBatch)) *joiner {
+	life, end := context.WithCancel(context.Background()) //nolint:forbidigo // batches are of many callers; Close ends them
+	return &joiner{
+		linger: cfg.linger, messages: cfg.messages, batches: cfg.batches, do: do, life: life, end: end,
+		room: make(chan struct{}),
+	}
+}
+
+// answer tells the caller of message i. Each is answered once.
+func (b *joinedBatch) answer(i int, r *Receipt, err error) {
+	b.answers[i] <- Result{Receipt: r, Err: err}
+}
+
+// send adds a message to a batch and waits for its answer.
+func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (Receipt, error) {
+	b, answer, err := j.join(ctx, m)
+	if err != nil {
+		return Receipt{}, err
+	}
+	defer j.leave(b)
+	select {
+	case <-ctx.Done():
+		return Receipt{}, ctx.Err()
+	case r := <-answer:
+		if r.Err != nil {
+			return Receipt{}, r.Err
+		}
+		return *r.Receipt, nil
+	}
+}
+
+// join puts a message into the batch that is being gathered, once there is room in it.
+func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBatch, <-chan Result, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		b, answer, room, err := j.tryJoin(m)
+		if b != nil || err != nil {
+			return b, answer, err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tryJoin gives the message's batch and where its answer will be, or else when there may be room.
+func (j *joiner) tryJoin(m *parleyv1.QueueMessage) (*joinedBatch, <-chan Result, <-chan struct{}, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil, nil, nil, ErrClosed
+	}
+	if j.gathering == nil {
+		j.gathering = j.beginLocked()
+	}
+	b := j.gathering
+	if len(b.requests) >= j.messages {
+		return nil, nil, j.room, nil
+	}
+	answer := make(chan Result, 1)
+	b.requests, b.answers = append(b.requests, m), append(b.answers, answer)
+	b.waiting++
+	j.goLocked()
+	return b, answer, nil, nil
+}
+
+func (j *joiner) beginLocked() *joinedBatch {
+	b := &joinedBatch{overdue: j.linger == 0}
+	b.ctx, b.cancel = context.WithCancel(j.life)
+	b.timer = time.AfterFunc(j.linger, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		b.overdue = true
+		j.goLocked()
+	})
+	return b
+}
+
+// goLocked sends the batch that is being gathered if it is time: one that is alone goes at once, else it waits until it is full or
+// overdue, and for those under way to be few enough.
+func (j *joiner) goLocked() {
+	b := j.gathering
+	if b == nil || len(b.requests) == 0 || j.underWay >= j.batches ||
+		(j.underWay > 0 && !b.overdue && !j.closed && len(b.requests) < j.messages) {
+		return
+	}
+	b.timer.Stop()
+	j.gathering = nil
+	close(j.room)
+	j.room = make(chan struct{})
+	j.underWay++
+	if b.waiting == 0 {
+		b.cancel()
+	}
+	j.work.Go(func() {
+		defer b.cancel()
+		j.do(b.ctx, b)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.underWay--
+		j.goLocked()
+	})
+}
+
+// leave says that a caller waits no more.
+func (j *joiner) leave(b *joinedBatch) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if b.waiting--; b.waiting == 0 && j.gathering != b {
+		b.cancel()
+	}
+}
+
+func (j *joiner) close(ctx context.Context) error {
+	j.mu.Lock()
+	j.closed = true
+	j.goLocked()
+	j.mu.Unlock()
+	stop := context.AfterFunc(ctx, j.end)
+	j.work.Wait()
+	if !stop() {
+		return ctx.Err()
+	}
+	j.end()
+	return nil
+}

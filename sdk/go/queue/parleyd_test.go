@@ -1,0 +1,273 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// realTopic is a topic on a real server.
+type realTopic struct {
+	*queue.Admin
+
+	t      *testing.T
+	server *servertest.Server
+	client *parley.Client
+}
+
+func newReal(t *testing.T, topic *queue.Topic, groups ...string) *realTopic {
+	t.Helper()
+	s := servertest.Dev(t)
+	c := newClient(t, s.URL, parley.WithToken(s.Token))
+	r := &realTopic{Admin: queue.NewAdmin(c), t: t, server: s, client: c}
+	if _, err := r.CreateTopic(testContext(t), topic); err != nil {
+		t.Fatalf("create topic: %v", err)
+	}
+	for _, g := range groups {
+		if err := r.CreateGroup(testContext(t), topic.GetName(), g, queue.Start{}); err != nil {
+			t.Fatalf("create group: %v", err)
+		}
+	}
+	return r
+}
+
+func millis(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Millisecond) }
+
+// stats waits until the group's are as wanted.
+func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		s, err := r.Stats(testContext(r.t), topic)
+		if err != nil {
+			return err
+		}
+		if g := s.GetTotal().GetGroups()[0]; !want(g) {
+			return fmt.Errorf("stats %v", g)
+		}
+		return nil
+	})
+}
+
+// TestWorkersOfParleyd share a backlog of many keys, while one of them is stopped and another one joins: everything is done once, in
+// each key's order.
+func TestWorkersOfParleyd(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 4}, "g")
+	const keys, each = 10, 100
+	var mu sync.Mutex
+	got := make(map[string][]string)
+	handle := func(_ context.Context, d *queue.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if d.Attempt != 1 {
+			t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+		}
+		got[d.Key] = append(got[d.Key], string(d.Payload))
+		return nil
+	}
+	first := work(t, r.client, "jobs", "g", handle)
+	work(t, r.client, "jobs", "g", handle, queue.WithUnaryCalls())
+	var want []string
+	for i := range each {
+		want = append(want, fmt.Sprint(i))
+		var round []queue.Message
+		for k := range keys {
+			round = append(round, queue.Message{Key: fmt.Sprint(k), Payload: fmt.Append(nil, i)})
+		}
+		produce(t, r.client, "jobs", round...)
+		switch i {
+		case each / 3:
+			if err := first.finish(); err != nil {
+				t.Errorf("run: %v", err)
+			}
+			if s := first.Stats(); s.Lost != 0 || s.Delivered != s.Acked+s.Released {
+				t.Errorf("the one that stopped: %+v", s)
+			}
+		case 2 * each / 3:
+			work(t, r.client, "jobs", "g", handle)
+		}
+	}
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == keys*each && g.GetPending() == 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	for k := range keys {
+		if diff := cmp.Diff(want, got[fmt.Sprint(k)]); diff != "" {
+			t.Errorf("key %d (-want +got):\n%s", k, diff)
+		}
+	}
+}
+
+// TestFailuresAtParleyd has messages retried, given up, coded and scheduled, and the dead letters replayed after a fix.
+func TestFailuresAtParleyd(t *testing.T) {
+	t.Parallel()
+	quick := &queue.RetryPolicy{MaxAttempts: new(int32(3)), MinBackoff: millis(1), MaxBackoff: millis(20), NonRetryableCodes: []string{"bad"}}
+	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2, Retry: quick}, "g")
+	ctx := testContext(t)
+	for _, p := range []string{"twice", "poison", "coded", "fine"} {
+		produce(t, r.client, "jobs", queue.Message{Payload: []byte(p)})
+	}
+	p := queue.NewProducer(r.client, "jobs")
+	due := time.Now().Add(300 * time.Millisecond)
+	if _, err := p.Schedule(ctx, 300*time.Millisecond, queue.Message{Payload: []byte("later")}); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, err := p.Schedule(ctx, time.Hour, queue.Message{Payload: []byte("never")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Cancel(ctx, cancelled[0].Receipt.MessageID); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	var mu sync.Mutex
+	fixed := false
+	tries := make(map[string]int)
+	w := work(t, r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		tries[string(d.Payload)]++
+		switch p := string(d.Payload); {
+		case p == "twice" && d.Attempt < 3, p == "poison" && !fixed:
+			return errors.New("no luck")
+		case p == "coded" && !fixed:
+			return queue.Code(errors.New("unreadable"), "bad")
+		case p == "later" && time.Now().Before(due.Add(-5*time.Millisecond)):
+			t.Error("a scheduled message came early")
+		}
+		return nil
+	})
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 3 && g.GetDead() == 2 && g.GetPending() == 0 })
+	reasons := make(map[string]string)
+	for d, err := range r.DeadLetters(ctx, "jobs", "g") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons[string(d.GetPayload())] = fmt.Sprintf("%s/%s/%d", d.GetReason(), d.GetCode(), d.GetAttempts())
+	}
+	if diff := cmp.Diff(map[string]string{"poison": "no luck//3", "coded": "unreadable/bad/1"}, reasons); diff != "" {
+		t.Errorf("dead letters (-want +got):\n%s", diff)
+	}
+	mu.Lock()
+	fixed = true
+	mu.Unlock()
+	if n, more, err := r.ReplayDeadLetters(ctx, "jobs", queue.Replay{Group: "g"}); n != 2 || more || err != nil {
+		t.Errorf("replay: %d, %v, %v", n, more, err)
+	}
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 5 && g.GetReplayed() == 2 })
+	if err := w.finish(); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]int{"twice": 3, "poison": 4, "coded": 2, "fine": 1, "later": 1}, tries); diff != "" {
+		t.Errorf("tries (-want +got):\n%s", diff)
+	}
+}
+
+// TestLongWorkAtParleyd has a handler that takes three times the ack timeout.
+func TestLongWorkAtParleyd(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		produce(t, r.client, "jobs", queue.Message{})
+		w := work(t, r.client, "jobs", "g", func(ctx context.Context, _ *queue.Delivery) error {
+			select {
+			case <-ctx.Done():
+				t.Errorf("its context ended: %v", context.Cause(ctx))
+			case <-time.After(3 * time.Second):
+			}
+			return nil
+		}, append(opts, queue.WithAckTimeout(time.Second))...)
+		r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 1 })
+		if s := w.Stats(); s.Sessions != 1 || s.Delivered != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// TestStopAtParleyd stops a worker that is busy with a few of many: what it did not begin does not count as tried.
+func TestStopAtParleyd(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		produce(t, r.client, "jobs", keyed("k", 0, 20)...)
+		started, finish := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		w := work(t, r.client, "jobs", "g", func(context.Context, *queue.Delivery) error {
+			once.Do(func() { close(started) })
+			<-finish
+			return nil
+		}, opts...)
+		<-started
+		eventually(t, func() error {
+			if n := w.Stats().Delivered; n != 20 {
+				return fmt.Errorf("%d delivered", n)
+			}
+			return nil
+		})
+		w.stop()
+		close(finish)
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		done := w.Stats()
+		if done.Lost != 0 || done.Released == 0 {
+			t.Errorf("stats %+v", done)
+		}
+		work(t, r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt != 1 {
+				t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+			}
+			return nil
+		}, opts...)
+		r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 20 })
+	})
+}
+
+// TestRestartOfParleyd stops the server under a producer and a worker, and starts it again.
+func TestRestartOfParleyd(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g")
+	ctx := testContext(t)
+	p := queue.NewProducer(r.client, "jobs")
+	var got record
+	w := work(t, r.client, "jobs", "g", got.handle)
+	for i := range 100 {
+		if _, err := p.Send(ctx, queue.Message{Key: "k", Payload: fmt.Append(nil, i)}); err != nil {
+			t.Fatalf("send: %v", err)
+		}
+		if i == 50 {
+			r.server.Stop()
+			r.server.Start()
+		}
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 100 })
+	seen := make(map[string]bool)
+	var first []string
+	for _, p := range got.payloads("k") {
+		if !seen[p] {
+			seen[p] = true
+			first = append(first, p)
+		}
+	}
+	for i, p := range first {
+		if p != fmt.Sprint(i) {
+			t.Fatalf("message %d is %s", i, p)
+		}
+	}
+	if s := w.Stats(); s.Sessions < 2 {
+		t.Errorf("stats %+v", s)
+	}
+}

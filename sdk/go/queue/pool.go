@@ -1,0 +1,96 @@
+package queue
+
+import "sync"
+
+// lane is what must be handled one after another: the messages of one key in one partition.
+type lane struct {
+	partition int
+	key       string
+}
+
+// pool runs tasks, at most limit at once, those of one lane in order and one at a time. It outlives sessions: what a lost one
+// still runs keeps its lane. Safe for concurrent use.
+type pool struct {
+	limit int
+	run   func(t *task)
+
+	mu      sync.Mutex // guards what follows
+	ready   []*task
+	lanes   map[lane][]*task
+	running int
+	// idle is closed while nothing runs.
+	idle chan struct{}
+}
+
+func newPool(limit int, run func(t *task)) *pool {
+	p := &pool{limit: limit, run: run, lanes: make(map[lane][]*task), idle: make(chan struct{})}
+	close(p.idle)
+	return p
+}
+
+// submit runs the task when its turn comes.
+func (p *pool) submit(t *task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.d.Key != "" {
+		waiting, busy := p.lanes[t.lane()]
+		if busy {
+			p.lanes[t.lane()] = append(waiting, t)
+			return
+		}
+		p.lanes[t.lane()] = nil
+	}
+	p.ready = append(p.ready, t)
+	if p.running == p.limit {
+		return
+	}
+	if p.running == 0 {
+		p.idle = make(chan struct{})
+	}
+	p.running++
+	go p.work()
+}
+
+// work runs tasks until none is ready.
+func (p *pool) work() {
+	var done *task
+	for {
+		t := p.next(done)
+		if t == nil {
+			return
+		}
+		p.run(t)
+		done = t
+	}
+}
+
+// next gives the next task, after the one done; nil if there is none.
+func (p *pool) next(done *task) *task {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if done != nil && done.d.Key != "" {
+		if waiting := p.lanes[done.lane()]; len(waiting) > 0 {
+			p.lanes[done.lane()] = waiting[1:]
+			p.ready = append(p.ready, waiting[0])
+		} else {
+			delete(p.lanes, done.lane())
+		}
+	}
+	if len(p.ready) == 0 {
+		p.ready = nil
+		if p.running--; p.running == 0 {
+			close(p.idle)
+		}
+		return nil
+	}
+	t := p.ready[0]
+	p.ready = p.ready[1:]
+	return t
+}
+
+// quiet gives a channel that is closed once nothing runs.
+func (p *pool) quiet() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.idle
+}

@@ -1,0 +1,246 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
+)
+
+// wire is how a session talks to its server.
+type wire interface {
+	// receive waits for the next frame. It is for one goroutine.
+	receive() (*parleyv1.ConsumeResponse, error)
+	// do makes a request and gives its results, one per item. Its error is that of the request as a whole.
+	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
+	// grant tells the running totals of credits.
+	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
+	// close ends the stream.
+	close()
+}
+
+// errUnanswered is a stream that takes requests and does not answer.
+var errUnanswered = &parley.Error{
+	Code: connect.CodeUnavailable, Retryable: true, Message: "a request on the stream was not answered in time",
+}
+
+// errStreamOver is a request on a stream that has ended.
+var errStreamOver = &parley.Error{
+	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
+}
+
+// bidi is a StreamingConsume stream.
+type bidi struct {
+	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
+	link   link.Link
+	watch  link.Stream
+
+	sending sync.Mutex // held to send
+
+	mu      sync.Mutex // guards what follows
+	last    int64
+	waiting map[int64]chan *parleyv1.StreamingAnswer
+	over    bool
+}
+
+func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parleyv1.ConsumeRequest) (*bidi, error) {
+	stream, err := watch.Services().Queue.StreamingConsume(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &bidi{stream: stream, link: l, watch: watch, waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
+	// While a request's body can go on, net/http does not notice that its context has ended.
+	context.AfterFunc(ctx, func() { _ = stream.CloseRequest() })
+	err = stream.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: start}})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// receive implements wire. Answers go to those who wait for them.
+func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
+	for {
+		res, err := b.stream.Receive()
+		if err != nil {
+			b.end()
+			return nil, err
+		}
+		b.watch.Busy()
+		if frame := res.GetConsume(); frame != nil {
+			return frame, nil
+		}
+		b.answer(res.GetAnswer())
+		b.watch.Idle()
+	}
+}
+
+func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
+	b.mu.Lock()
+	waiter := b.waiting[a.GetRequestId()]
+	delete(b.waiting, a.GetRequestId())
+	b.mu.Unlock()
+	switch {
+	case waiter != nil:
+		waiter <- a
+	case a.GetError() != nil:
+		// Only a grant of credits wants no answer: without it the stream would run dry.
+		b.watch.Leave(b.link.ItemError(a.GetError()))
+	}
+}
+
+// end has those who wait know that no answer will come.
+func (b *bidi) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	for id, waiter := range b.waiting {
+		delete(b.waiting, id)
+		close(waiter)
+	}
+}
+
+// do implements wire.
+func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
+	waiter := make(chan *parleyv1.StreamingAnswer, 1)
+	b.mu.Lock()
+	if b.over {
+		b.mu.Unlock()
+		return nil, errStreamOver
+	}
+	b.last++
+	req.RequestId = b.last
+	b.waiting[req.GetRequestId()] = waiter
+	b.mu.Unlock()
+	patience := time.AfterFunc(4*b.link.Patience(), func() { b.watch.Leave(errUnanswered) })
+	defer patience.Stop()
+	if err := b.send(req); err != nil {
+		return nil, errStreamOver
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case a := <-waiter:
+		if a == nil {
+			return nil, errStreamOver
+		}
+		return a.GetResults(), b.link.ItemError(a.GetError())
+	}
+}
+
+// send sends a request. Where the stream has ended, receive says why.
+func (b *bidi) send(req *parleyv1.StreamingConsumeRequest) error {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	return b.stream.Send(req)
+}
+
+// grant implements wire.
+func (b *bidi) grant(_ context.Context, credits *parleyv1.StreamingCredits) {
+	_ = b.send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: credits}})
+}
+
+// close implements wire.
+func (b *bidi) close() {
+	_ = b.stream.CloseRequest()
+	_ = b.stream.CloseResponse()
+}
+
+// unary is a Consume stream, with a call for each request.
+type unary struct {
+	stream *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
+	link   link.Link
+	watch  link.Stream
+	topic  string
+	group  string
+
+	mu      sync.Mutex // guards session
+	session string
+}
+
+func dialUnary(ctx context.Context, l link.Link, watch link.Stream, start *parleyv1.ConsumeRequest) (*unary, error) {
+	stream, err := watch.Services().Queue.Consume(ctx, start)
+	if err != nil {
+		return nil, err
+	}
+	return &unary{stream: stream, link: l, watch: watch, topic: start.GetTopic(), group: start.GetGroup()}, nil
+}
+
+// receive implements wire.
+func (u *unary) receive() (*parleyv1.ConsumeResponse, error) {
+	if !u.stream.Receive() {
+		return nil, cmp.Or(u.stream.Err(), io.EOF)
+	}
+	u.watch.Busy()
+	frame := u.stream.Msg()
+	if first := frame.GetSession(); first != nil {
+		u.mu.Lock()
+		u.session = first.GetSessionId()
+		u.mu.Unlock()
+	}
+	return frame, nil
+}
+
+func (u *unary) id() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.session
+}
+
+// do implements wire.
+func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (results []*parleyv1.SettleResult, err error) {
+	err = u.link.Retry(ctx, "settle", func(ctx context.Context, s *link.Services) error {
+		switch r := req.GetRequest().(type) {
+		case *parleyv1.StreamingConsumeRequest_Ack:
+			res, err := s.Queue.Ack(ctx, &parleyv1.AckRequest{
+				Topic: u.topic, Group: u.group, SessionId: u.id(), Tokens: r.Ack.GetTokens(),
+			})
+			results = res.GetResults()
+			return err
+		case *parleyv1.StreamingConsumeRequest_Nack:
+			res, err := s.Queue.Nack(ctx, &parleyv1.NackRequest{
+				Topic: u.topic, Group: u.group, SessionId: u.id(), Items: r.Nack.GetItems(),
+			})
+			results = res.GetResults()
+			return err
+		case *parleyv1.StreamingConsumeRequest_Extend:
+			res, err := s.Queue.Extend(ctx, &parleyv1.ExtendRequest{
+				Topic: u.topic, Group: u.group, SessionId: u.id(), Tokens: r.Extend.GetTokens(), AckTimeout: r.Extend.GetAckTimeout(),
+			})
+			results = res.GetResults()
+			return err
+		case *parleyv1.StreamingConsumeRequest_Leave:
+			_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{Topic: u.topic, Group: u.group, SessionId: u.id()})
+			return err
+		default:
+			return connect.NewError(connect.CodeInternal, errors.New("no such request"))
+		}
+	})
+	return results, err
+}
+
+// grant implements wire. A grant that does not arrive is made good by the next one, for it carries running totals; where it was
+// refused for good the stream would run dry, and is left.
+func (u *unary) grant(ctx context.Context, credits *parleyv1.StreamingCredits) {
+	err := u.link.Retry(ctx, "GrantCredits", func(ctx context.Context, s *link.Services) error {
+		_, err := s.Queue.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
+			Topic: u.topic, Group: u.group, SessionId: u.id(),
+			TotalMessages: credits.GetTotalMessages(), TotalBytes: credits.GetTotalBytes(),
+		})
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		u.watch.Leave(&parley.Error{Code: connect.CodeAborted, Retryable: true, Message: "credits were refused: " + err.Error()})
+	}
+}
+
+// close implements wire.
+func (u *unary) close() { _ = u.stream.Close() }

@@ -1,0 +1,524 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// both runs a test over each way to consume.
+func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
+	t.Helper()
+	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
+	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
+}
+
+// TestOrderPerKey has many handlers at once: messages of one key come in order and one at a time, those of others meanwhile.
+func TestOrderPerKey(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 4, "g")
+		c := newClient(t, s.Addr())
+		const keys, each = 7, 60
+		var want []string
+		for i := range each {
+			want = append(want, fmt.Sprintf("%d", i))
+			var round []queue.Message
+			for k := range keys {
+				round = append(round, queue.Message{Key: fmt.Sprintf("key-%d", k), Payload: fmt.Appendf(nil, "%d", i)})
+			}
+			produce(t, c, "jobs", round...)
+		}
+		var got record
+		var mu sync.Mutex
+		busy, most := make(map[string]bool), 0
+		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+			mu.Lock()
+			if busy[d.Key] {
+				t.Errorf("two of %s at once", d.Key)
+			}
+			busy[d.Key] = true
+			most = max(most, len(busy))
+			mu.Unlock()
+			time.Sleep(100 * time.Microsecond) //nolint:forbidigo // work that takes a moment
+			mu.Lock()
+			delete(busy, d.Key)
+			mu.Unlock()
+			return got.handle(ctx, d)
+		}, append(opts, queue.WithConcurrency(8), queue.WithWindow(64, 0))...)
+		settledAll(t, s, "jobs", "g", keys*each)
+		for k := range keys {
+			if diff := cmp.Diff(want, got.payloads(fmt.Sprintf("key-%d", k))); diff != "" {
+				t.Errorf("key %d (-want +got):\n%s", k, diff)
+			}
+		}
+		if most < 2 {
+			t.Error("no two keys were handled at once")
+		}
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if got := w.Stats(); got != (queue.Stats{Delivered: keys * each, Acked: keys * each, Sessions: 1}) {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+// TestAcksAreJoined counts the requests for many quick messages, and what their credits say.
+func TestAcksAreJoined(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 4, "g")
+	c := newClient(t, s.Addr())
+	produce(t, c, "jobs", keyed("", 0, 2000)...)
+	var got record
+	work(t, c, "jobs", "g", got.handle, queue.WithWindow(500, 0))
+	settledAll(t, s, "jobs", "g", 2000)
+	acks, top, inOrder := 0, int64(0), 0
+	for _, r := range requestsOf[*parleyv1.StreamingConsumeRequest](s) {
+		if r.GetAck() != nil {
+			acks++
+		}
+		if n := r.GetCredits().GetTotalMessages(); n > top {
+			top = n
+			inOrder++
+		}
+	}
+	if acks > 1000 {
+		t.Errorf("%d requests for 2000 acks", acks)
+	}
+	if top < 2000 || top > 2500 || inOrder > 20 {
+		t.Errorf("credits went up to %d in %d grants; want up to 2500, each time a quarter of the window", top, inOrder)
+	}
+}
+
+func TestFailuresBecomeNacks(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		for _, p := range []string{"panic", "error", "later", "dead", "coded", "long", "fine"} {
+			produce(t, c, "jobs", queue.Message{Payload: []byte(p)})
+		}
+		boom := errors.New("boom")
+		w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt > 1 {
+				return nil
+			}
+			switch string(d.Payload) {
+			case "panic":
+				panic("at the disco")
+			case "error":
+				return boom
+			case "later":
+				return queue.RetryAfter(boom, 30*time.Millisecond)
+			case "dead":
+				return queue.DeadLetter(fmt.Errorf("hopeless: %w", queue.RetryAfter(boom, time.Hour)))
+			case "coded":
+				return queue.Code(queue.DeadLetter(boom), "bad.input")
+			case "long":
+				return queue.Code(errors.New(strings.Repeat("ä", 2000)+"\xff"), "not a code")
+			}
+			return nil
+		}, opts...)
+		settledAll(t, s, "jobs", "g", 5)
+		var dead []string
+		for _, l := range s.DeadLetters("jobs", "g") {
+			dead = append(dead, fmt.Sprintf("%s %q %q", l.GetPayload(), l.GetReason(), l.GetCode()))
+		}
+		slices.Sort(dead)
+		if diff := cmp.Diff([]string{`coded "boom" "bad.input"`, `dead "hopeless: boom" ""`}, dead); diff != "" {
+			t.Errorf("dead letters (-want +got):\n%s", diff)
+		}
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if got := w.Stats(); got.Nacked != 6 || got.Panicked != 1 || got.Lost != 0 {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+// TestFailuresAreErrors looks at what the wrappers give to errors.Is and errors.As.
+func TestFailuresAreErrors(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	err := queue.RetryAfter(queue.Code(boom, "c"), time.Second)
+	var f *queue.HandlerError
+	if !errors.Is(err, boom) || !errors.As(err, &f) || *f.Delay != time.Second || err.Error() != "boom" {
+		t.Errorf("wrapped: %v, %+v", err, f)
+	}
+	if queue.RetryAfter(nil, 0) != nil || queue.DeadLetter(nil) != nil || queue.Code(nil, "c") != nil {
+		t.Error("nil becomes an error")
+	}
+}
+
+// TestLongWorkIsExtended has a handler that takes three times the ack timeout.
+func TestLongWorkIsExtended(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", queue.Message{}, queue.Message{Key: "k"}, queue.Message{Key: "k"})
+		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+			if d.Attempt > 1 {
+				t.Error("it was delivered again")
+			}
+			if d.Key == "k" {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				t.Errorf("its context ended: %v", context.Cause(ctx))
+			case <-time.After(3 * time.Second):
+			}
+			return nil
+		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithConcurrency(2))...)
+		settledAll(t, s, "jobs", "g", 3)
+		if got := w.Stats(); got.Sessions != 1 || got.Lost != 0 {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+func TestHandlerTimeout(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	c := newClient(t, s.Addr())
+	produce(t, c, "jobs", queue.Message{})
+	release := make(chan struct{})
+	w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+		if d.Attempt == 1 {
+			<-ctx.Done()
+			<-release // and takes no notice
+		}
+		return nil
+	}, queue.WithHandlerTimeout(20*time.Millisecond))
+	settledAll(t, s, "jobs", "g", 1)
+	close(release)
+	if err := w.finish(); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if got := w.Stats(); got.Nacked != 1 || got.Acked != 1 {
+		t.Errorf("stats %+v", got)
+	}
+}
+
+// TestLeaseIsLost takes what a worker holds from it: its handler's context ends, what it then says changes nothing and is no error
+// of Run's, and the message comes again.
+func TestLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", queue.Message{Payload: []byte("told")}, queue.Message{Payload: []byte("untold")})
+		var started sync.WaitGroup
+		started.Add(2)
+		untold := make(chan struct{})
+		var lost atomic.Int32
+		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+			if d.Attempt > 1 {
+				return nil
+			}
+			started.Done()
+			if string(d.Payload) == "untold" {
+				<-untold // It is done before it is told.
+				return nil
+			}
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), parley.ErrLeaseLost) {
+				t.Errorf("its context ended with %v", context.Cause(ctx))
+			}
+			return nil
+		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
+			if d.Attempt != 1 || !errors.Is(err, parley.ErrLeaseLost) {
+				t.Errorf("lost %+v: %v", d, err)
+			}
+			lost.Add(1)
+		}))...)
+		started.Wait()
+		s.LoseLeases("jobs", "g")
+		close(untold)
+		settledAll(t, s, "jobs", "g", 2)
+		eventually(t, func() error {
+			if n := lost.Load(); n != 2 {
+				return fmt.Errorf("%d lost", n)
+			}
+			return nil
+		})
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if got := w.Stats(); got.Lost != 2 || got.Acked != 2 || got.Sessions != 1 {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+// TestStreamsBreak cuts the stream again and again while a backlog is worked off: everything is handled, and nothing of a key out of
+// order but for what comes again.
+func TestStreamsBreak(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 2, "g")
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", append(keyed("a", 0, 200), keyed("b", 0, 200)...)...)
+		var n atomic.Int32
+		var got record
+		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+			switch n.Add(1) % 100 {
+			case 30:
+				s.EndConsumers("jobs", "g", nil)
+			case 60:
+				s.EndConsumers("jobs", "g", parleytest.Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT))
+			}
+			return got.handle(ctx, d)
+		}, opts...)
+		settledAll(t, s, "jobs", "g", 400)
+		for _, key := range []string{"a", "b"} {
+			seen := make(map[string]bool)
+			var first []string
+			for _, p := range got.payloads(key) {
+				if !seen[p] {
+					first = append(first, p)
+				}
+				seen[p] = true
+			}
+			var want []string
+			for _, m := range keyed(key, 0, 200) {
+				want = append(want, string(m.Payload))
+			}
+			if diff := cmp.Diff(want, first); diff != "" {
+				t.Errorf("key %s (-want +got):\n%s", key, diff)
+			}
+		}
+		if w.Stats().Sessions < 3 {
+			t.Errorf("%d sessions", w.Stats().Sessions)
+		}
+	})
+}
+
+// TestSettlementsAreRepeated has requests fail in every way: on a stream that goes on what failed is sent again.
+func TestSettlementsAreRepeated(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		n := 0
+		s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
+			if method != "Ack" && method != "Nack" {
+				return nil
+			}
+			if n++; n%2 == 0 {
+				return nil
+			}
+			return &parleytest.Fault{
+				Err:     parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE),
+				Applied: n%4 == 1,
+			}
+		})
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", keyed("", 0, 50)...)
+		w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt == 1 {
+				return errors.New("once more")
+			}
+			return nil
+		}, opts...)
+		settledAll(t, s, "jobs", "g", 50)
+		eventually(t, func() error {
+			if got := w.Stats(); got.Acked != 50 || got.Nacked != 50 || got.Lost != 0 || got.Sessions != 1 {
+				return fmt.Errorf("stats %+v", got)
+			}
+			return nil
+		})
+	})
+}
+
+// TestGracefulStop ends the context with handlers under way and messages waiting: those finish and are acknowledged, these go back
+// untried, and nothing begins any more.
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", keyed("", 0, 30)...)
+		var started atomic.Int32
+		finish := make(chan struct{})
+		w := work(t, c, "jobs", "g", func(ctx context.Context, _ *queue.Delivery) error {
+			started.Add(1)
+			<-finish
+			return ctx.Err()
+		}, append(opts, queue.WithConcurrency(3), queue.WithWindow(10, 0))...)
+		eventually(t, func() error {
+			if w.Stats().Delivered < 10 || started.Load() < 3 {
+				return fmt.Errorf("stats %+v", w.Stats())
+			}
+			return nil
+		})
+		w.stop()
+		select {
+		case err := <-w.done:
+			t.Fatalf("it did not wait: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		close(finish)
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if got := w.Stats(); started.Load() != 3 || got.Acked != 3 || got.Released != 7 || got.Lost != 0 {
+			t.Errorf("%d began, stats %+v", started.Load(), got)
+		}
+		work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt != 1 {
+				t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+			}
+			return nil
+		}, opts...)
+		settledAll(t, s, "jobs", "g", 30)
+	})
+}
+
+// TestHardStop has one handler that heeds its context and one that does not.
+func TestHardStop(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	c := newClient(t, s.Addr())
+	produce(t, c, "jobs", queue.Message{Payload: []byte("good")}, queue.Message{Payload: []byte("deaf")})
+	release := make(chan struct{})
+	var started sync.WaitGroup
+	started.Add(2)
+	w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+		started.Done()
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), queue.ErrStopTimeout) {
+			t.Errorf("its context ended with %v", context.Cause(ctx))
+		}
+		if string(d.Payload) == "deaf" {
+			<-release
+		}
+		return nil
+	}, queue.WithStopTimeout(10*time.Millisecond))
+	started.Wait()
+	if err := w.finish(); !errors.Is(err, queue.ErrStopTimeout) {
+		t.Errorf("run: %v", err)
+	}
+	close(release)
+	if got := w.Stats(); got.Acked != 1 || got.Lost != 1 {
+		t.Errorf("stats %+v", got)
+	}
+}
+
+func TestFinalErrorsEndRun(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1)
+		w := queue.NewWorker(newClient(t, s.Addr()), "jobs", "typo", (&record{}).handle, opts...)
+		if err := w.Run(testContext(t)); !errors.Is(err, parley.ErrGroupNotFound) {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// TestFleet kills the node that a worker is at.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 3)
+	fleet[0].AddTopic("jobs", 2, "g")
+	c := newClient(t, parleytest.Addrs(fleet...))
+	live := make(chan string, 10)
+	var got record
+	work(t, c, "jobs", "g", got.handle, queue.WithOnState(func(change parley.StateChange) {
+		if change.State == parley.StateLive {
+			live <- change.Addr
+		}
+	}))
+	for i := range 2 {
+		at := <-live
+		produce(t, c, "jobs", keyed("k", i*10, i*10+10)...)
+		settledAll(t, fleet[0], "jobs", "g", i*10+10)
+		for _, node := range fleet {
+			if strings.HasSuffix(at, node.Addr()) {
+				node.Kill()
+			}
+		}
+	}
+	<-live
+	produce(t, c, "jobs", keyed("k", 20, 30)...)
+	settledAll(t, fleet[0], "jobs", "g", 30)
+}
+
+// TestDeadStream has the server fall silent: the worker leaves it for a new stream.
+func TestDeadStream(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	s.SetHeartbeat(20 * time.Millisecond)
+	c := newClient(t, s.Addr())
+	var got record
+	w := work(t, c, "jobs", "g", got.handle)
+	sessions := func(n int64) {
+		t.Helper()
+		eventually(t, func() error {
+			if w.Stats().Sessions < n {
+				return fmt.Errorf("%d sessions", w.Stats().Sessions)
+			}
+			return nil
+		})
+	}
+	sessions(1)
+	s.SetSilent(true)
+	sessions(2)
+	s.SetSilent(false)
+	produce(t, c, "jobs", queue.Message{})
+	settledAll(t, s, "jobs", "g", 1)
+}
+
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	c := newClient(t, s.Addr())
+	produce(t, c, "jobs", queue.Message{})
+	var order []string
+	layer := func(name string) queue.Middleware {
+		return func(next queue.Handler) queue.Handler {
+			return func(ctx context.Context, d *queue.Delivery) error {
+				order = append(order, name)
+				return next(ctx, d)
+			}
+		}
+	}
+	w := work(t, c, "jobs", "g", (&record{}).handle, queue.WithMiddleware(layer("outer"), layer("inner")))
+	settledAll(t, s, "jobs", "g", 1)
+	if err := w.finish(); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"outer", "inner"}, order); diff != "" {
+		t.Error(diff)
+	}
+}

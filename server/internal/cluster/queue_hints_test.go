@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// heard notes the partitions that a node's listeners are told.
+type heard struct {
+	mu  sync.Mutex
+	got []int
+}
+
+func (h *heard) add(partition int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.got = append(h.got, partition)
+}
+
+// take gives what was heard since, sorted.
+func (h *heard) take() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	got := h.got
+	h.got = nil
+	slices.Sort(got)
+	return got
+}
+
+func listenTo(t *testing.T, h *QueueHints, topic string) *heard {
+	t.Helper()
+	out := &heard{}
+	cancel, err := h.Listen(topic, out.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cancel)
+	return out
+}
+
+// words counts what is broadcast about a topic.
+func words(t *testing.T, net *fakeNet, topic string) func() int {
+	t.Helper()
+	var mu sync.Mutex
+	n := 0
+	cancel, err := net.node().Listen(hintTopic(topic), func([]byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cancel)
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		m := n
+		n = 0
+		return m
+	}
+}
+
+func TestHintsReachAllNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		link := net.node()
+		a, b := NewQueueHints(link, nil), NewQueueHints(net.node(), nil)
+		defer a.Close()
+		defer b.Close()
+		long := strings.Repeat("t", 64)
+		for _, topic := range []string{"jobs", long} {
+			atA, atB, sent := listenTo(t, a, topic), listenTo(t, b, topic), words(t, net, topic)
+			other := listenTo(t, b, topic[1:])
+			a.Ready(topic, 3)
+			a.Ready(topic, queue.MaxPartitions-1)
+			a.Ready(topic, queue.MaxPartitions) // no partition
+			a.Ready(topic, 3)
+			if diff := cmp.Diff([]int{3, 3, 255}, atA.take()); diff != "" {
+				t.Errorf("%s: this node's own, before anything was sent: %s", topic, diff)
+			}
+			if diff := cmp.Diff([]int{3}, atB.take()); diff != "" {
+				t.Errorf("%s: at once: %s", topic, diff)
+			}
+			pass(hintEvery)
+			synctest.Wait()
+			if diff := cmp.Diff([]int{3, 255}, atB.take()); diff != "" || sent() != 2 {
+				t.Errorf("%s: a millisecond later: %s", topic, diff)
+			}
+			pass(10 * hintEvery)
+			synctest.Wait()
+			if a, b, n := atA.take(), atB.take(), sent(); a != nil || b != nil || n != 0 || other.take() != nil {
+				t.Errorf("%s: told again: %v, %v, %d words", topic, a, b, n)
+			}
+		}
+		// Nobody can be told, and that is all right: this node's own are.
+		atA := listenTo(t, a, "jobs")
+		link.setCut(true)
+		a.Ready("jobs", 1)
+		pass(2 * believeFor)
+		if a.Connected() || !b.Connected() || len(atA.take()) != 1 {
+			t.Error("a node that is cut off does not know it")
+		}
+		link.setCut(false)
+		pass(2 * believeFor)
+		if !a.Connected() {
+			t.Error("a node that is back does not know it")
+		}
+	})
+}
+
+// A flood costs a word a millisecond, and the last hint of it is told.
+func TestHintsAreJoined(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		a, b := NewQueueHints(net.node(), nil), NewQueueHints(net.node(), nil)
+		defer a.Close()
+		atB, sent := listenTo(t, b, "jobs"), words(t, net, "jobs")
+		const ms = 20
+		for i := range ms * 100 {
+			a.Ready("jobs", i%8)
+			pass(hintEvery / 100)
+		}
+		a.Ready("jobs", 9)
+		pass(2 * hintEvery)
+		synctest.Wait()
+		if got := atB.take(); len(got) == 0 || got[len(got)-1] != 9 {
+			t.Errorf("the last hint was not told: %v", got)
+		}
+		if n := sent(); n < ms || n > ms+2 {
+			t.Errorf("%d words in %d ms", n, ms)
+		}
+		pass(time.Second)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.waiting) > 0 {
+			t.Errorf("%d topics are remembered for ever", len(a.waiting))
+		}
+	})
+}
+
+func TestHintsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := newFakeNet()
+		a := NewQueueHints(net.node(), nil)
+		sent := words(t, net, "jobs")
+		at := &heard{}
+		cancel, err := a.Listen("jobs", at.add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Ready("jobs", 1)
+		a.Ready("jobs", 2)
+		cancel()
+		a.Close()
+		a.Close()
+		a.Ready("jobs", 3)
+		pass(time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]int{1, 2}, at.take()); diff != "" || sent() != 1 {
+			t.Errorf("after the end: %s", diff)
+		}
+	})
+}

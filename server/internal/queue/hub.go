@@ -1,0 +1,249 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// Hints carries readiness between nodes: that something may be fetched in a partition. A hint is told at most once and may
+// be lost, so whoever waits for one also looks by itself now and then. Safe for concurrent use.
+type Hints interface {
+	// Ready tells all nodes. It does not block.
+	Ready(topic string, partition int)
+	// Listen calls fn for each hint of the topic until cancel. fn must not block.
+	Listen(topic string, fn func(partition int)) (cancel func(), err error)
+	// Connected reports whether hints come through.
+	Connected() bool
+}
+
+// TopicSource is what the hub knows topics by; *Catalog is one.
+type TopicSource interface {
+	Topic(ctx context.Context, name string) (*Topic, error)
+	Forget(name string)
+}
+
+// HubConfig is what a Hub needs (Store, Catalog, Node, Secret) and what it can be told. A zero field takes its default.
+type HubConfig struct {
+	Store   GroupStore
+	Catalog TopicSource
+	// Node is the node's id, with which session ids end after 26 characters.
+	Node string
+	// Secret keys the delivery tokens. It must be the same on all nodes, so that each can tell a stale token from a false one.
+	Secret []byte
+	// Ready carries hints; nil is none, and partitions are polled then.
+	Ready Hints
+
+	// LeaseTTL is how long a crashed node's partitions stay its own. Default 10 s.
+	LeaseTTL time.Duration
+	// HeartbeatInterval is the longest time without a frame. Default 15 s.
+	HeartbeatInterval time.Duration
+	// MaxSessions is how many sessions this node takes; 0 is no bound.
+	MaxSessions int
+	// MaxSessionsPerSubject is how many sessions one subject may have on this node. Default 100.
+	MaxSessionsPerSubject int
+
+	// Logger defaults to none.
+	Logger *slog.Logger
+	// Meter makes the instruments; default none.
+	Meter metric.Meter
+}
+
+func (c *HubConfig) setDefaults() {
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, 10*time.Second)
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 15*time.Second)
+	c.MaxSessionsPerSubject = cmp.Or(c.MaxSessionsPerSubject, 100)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// OpenRequest asks for a consumer session.
+type OpenRequest struct {
+	Subject string
+	// Expires is when the session ends with TOKEN_EXPIRED; the zero time is never.
+	Expires                time.Time
+	Topic, Group, Consumer string
+	// MaxMessages and MaxBytes are the credits to begin with; MaxBytes 0 is DefaultCreditBytes.
+	MaxMessages, MaxBytes int64
+	// AckTimeout is how long a delivery may go unsettled; 0 is DefaultAckTimeout.
+	AckTimeout time.Duration
+}
+
+// Hub holds the consumer sessions of one node. Safe for concurrent use.
+type Hub struct {
+	cfg     HubConfig
+	metrics *Metrics
+	// troubled is when trouble was last logged, in Unix nanoseconds.
+	troubled atomic.Int64
+	// ctx ends with Close, once all sessions are gone.
+	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
+	cancel context.CancelFunc
+	// running counts goroutines, but for those of the sessions' workers.
+	running sync.WaitGroup
+
+	// mu guards what follows. It may be held when a group's is taken, and never with a session's.
+	mu       sync.Mutex
+	sessions map[string]*Session
+	subjects map[string]int
+	groups   map[groupName]*group
+	// refusing is set by Drain and Close. empty is made then, and closed once there is no session and no group.
+	refusing, emptied bool
+	empty             chan struct{}
+}
+
+// NewHub starts a hub, which Close ends. What the config names stays the caller's.
+func NewHub(c HubConfig) *Hub {
+	c.setDefaults()
+	h := &Hub{cfg: c, sessions: map[string]*Session{}, subjects: map[string]int{}, groups: map[groupName]*group{}}
+	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
+	var err error
+	if h.metrics, err = NewMetrics(c.Meter); err != nil {
+		c.Logger.Warn("queue consumers run without metrics", slog.Any("error", err))
+	}
+	h.running.Go(h.renewAll)
+	return h
+}
+
+// Open makes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, LIMIT_EXCEEDED, and SHUTTING_DOWN once the hub drains.
+// The caller must Close the session.
+func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
+	r.MaxBytes = cmp.Or(r.MaxBytes, DefaultCreditBytes)
+	r.AckTimeout = cmp.Or(r.AckTimeout, DefaultAckTimeout)
+	t, err := h.cfg.Catalog.Topic(ctx, r.Topic)
+	if err != nil {
+		return nil, err
+	}
+	if !hasGroup(t, r.Group) {
+		// It may have been made on another node a moment ago.
+		h.cfg.Catalog.Forget(r.Topic)
+		if t, err = h.cfg.Catalog.Topic(ctx, r.Topic); err != nil {
+			return nil, err
+		}
+		if !hasGroup(t, r.Group) {
+			return nil, noGroup()
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refusing {
+		return nil, shuttingDown()
+	}
+	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
+		return nil, overLimit(limit, "this server takes at most %d consumers")
+	}
+	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[r.Subject] >= limit {
+		return nil, overLimit(limit, "a subject may have at most %d consumers")
+	}
+	s := newSession(h, r, rand.Text()+h.cfg.Node)
+	h.sessions[s.id] = s
+	h.subjects[r.Subject]++
+	name := groupName{r.Topic, r.Group}
+	g := h.groups[name]
+	if g == nil {
+		g = newGroup(h, name, t)
+		h.groups[name] = g
+		h.running.Go(g.run)
+	}
+	s.group = g
+	g.joins(s)
+	return s, nil
+}
+
+// Drain refuses new sessions and has those there are hand their partitions back: they are sent nothing new, and each ends with
+// SHUTTING_DOWN once what it holds is settled, or after within. It waits until all are gone or ctx ends, and returns ctx's error then.
+func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
+	empty, sessions := h.refuse()
+	for _, s := range sessions {
+		s.drain(shuttingDown())
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		select {
+		case <-empty:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			for _, s := range sessions {
+				s.end(shuttingDown())
+			}
+		}
+	}
+}
+
+// Close ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
+// seconds if the store is away. Safe twice.
+func (h *Hub) Close() {
+	empty, sessions := h.refuse()
+	for _, s := range sessions {
+		s.end(shuttingDown())
+	}
+	<-empty
+	h.cancel()
+	h.running.Wait()
+}
+
+// refuse lets no new session in.
+func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.refusing {
+		h.refusing = true
+		h.empty = make(chan struct{})
+	}
+	h.checkEmpty()
+	return h.empty, slices.Collect(maps.Values(h.sessions))
+}
+
+func (h *Hub) checkEmpty() {
+	if h.refusing && !h.emptied && len(h.sessions) == 0 && len(h.groups) == 0 {
+		h.emptied = true
+		close(h.empty)
+	}
+}
+
+// forget takes a session that has given everything back off the books.
+func (h *Hub) forget(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s.id)
+	if h.subjects[s.request.Subject]--; h.subjects[s.request.Subject] == 0 {
+		delete(h.subjects, s.request.Subject)
+	}
+	h.checkEmpty()
+}
+
+// retire takes a group without sessions off the books, and reports whether it did.
+func (h *Hub) retire(g *group) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live > 0 || len(g.gone) > 0 {
+		return false
+	}
+	delete(h.groups, g.name)
+	h.checkEmpty()
+	return true
+}
+
+// teardownTime is how long a session that has ended may take to give everything back. After it leases end by themselves.
+func (h *Hub) teardownTime() time.Duration { return min(h.cfg.LeaseTTL, maxCallTime) }
+
+func overLimit(limit int, format string) *fault.Error {
+	e := fault.New(fault.ResourceExhausted, fault.LimitExceeded, format, limit)
+	e.Limit = int64(limit)
+	return e
+}

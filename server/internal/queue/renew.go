@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// renewBatch is how many leases one call of the store renews.
+const renewBatch = 256
+
+// until is how long a lease may be counted on that a call got or renewed which began at sent. It is counted from before the call,
+// for the store's clock started during it, and a tenth shorter, for clocks run at different speeds.
+func (h *Hub) until(sent time.Time) time.Time { return sent.Add(h.cfg.LeaseTTL - h.cfg.LeaseTTL/10) }
+
+// renewAll renews all leases of the node, three times in a lease's life, and sooner again where that failed.
+func (h *Hub) renewAll() {
+	timer := time.NewTimer(h.cfg.LeaseTTL / 3)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-h.ctx.Done():
+			return
+		}
+		began := time.Now()
+		var (
+			failed sync.Once
+			wait   = h.cfg.LeaseTTL / 3
+			calls  sync.WaitGroup
+		)
+		ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LeaseTTL/3)
+		leased := h.leased()
+		for len(leased) > 0 {
+			n := min(len(leased), renewBatch)
+			some := leased[:n]
+			leased = leased[n:]
+			calls.Go(func() {
+				if err := h.renew(ctx, some); err != nil {
+					h.trouble("renew", err)
+					failed.Do(func() { wait = h.cfg.LeaseTTL / 12 })
+				}
+			})
+		}
+		calls.Wait()
+		cancel()
+		timer.Reset(max(wait-time.Since(began), h.cfg.LeaseTTL/24))
+	}
+}
+
+// leased gives the workers of all sessions.
+func (h *Hub) leased() []*worker {
+	h.mu.Lock()
+	sessions := make([]*Session, 0, len(h.sessions))
+	for _, s := range h.sessions {
+		sessions = append(sessions, s)
+	}
+	h.mu.Unlock()
+	var all []*worker
+	for _, s := range sessions {
+		s.mu.Lock()
+		for _, w := range s.workers {
+			all = append(all, w)
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// renew renews the leases of workers. Those that are lost end; it fails if it could not be told of one whether it holds.
+func (h *Hub) renew(ctx context.Context, workers []*worker) error {
+	leases := make([]Lease, len(workers))
+	for i, w := range workers {
+		leases[i] = w.lease
+	}
+	sent := time.Now()
+	var failure error
+	for i, err := range h.cfg.Store.Renew(ctx, leases, h.cfg.LeaseTTL) {
+		w := workers[i]
+		w.s.mu.Lock()
+		switch {
+		case err == nil:
+			w.renewed(sent)
+		case errors.Is(err, ErrFenced):
+			w.lose()
+		default:
+			failure = err
+		}
+		w.s.mu.Unlock()
+	}
+	return failure
+}

@@ -1,0 +1,260 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/pagetoken"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// Admin makes, alters and looks into queues; *queue.Admin does. That the caller may do it has been looked at.
+type Admin interface { //nolint:interfacebloat // one method for each call of the service
+	CreateTopic(ctx context.Context, t queue.Topic) (*queue.Topic, error)
+	// UpdateTopic has change alter a copy, once or more often.
+	UpdateTopic(ctx context.Context, name string, change func(*queue.Topic) error) (*queue.Topic, error)
+	DeleteTopic(ctx context.Context, name, confirm string) error
+	Topic(ctx context.Context, name string) (*queue.Topic, error)
+	Topics(ctx context.Context, after string, n int) (topics []*queue.Topic, more bool, err error)
+	Pause(ctx context.Context, name string, produce, consume bool) (*queue.Topic, error)
+	Resume(ctx context.Context, name string) (*queue.Topic, error)
+	CreateGroup(ctx context.Context, topic string, g queue.Group) error
+	DeleteGroup(ctx context.Context, topic, group, confirm string) error
+	SeekGroup(ctx context.Context, topic string, g queue.Group) error
+	Stats(ctx context.Context, topic string) (queue.TopicStats, error)
+	Partitions(ctx context.Context, topic, group string) ([]queue.Owner, error)
+	Pending(ctx context.Context, topic, group string, byAttempts bool, offset, n int) (entries []queue.PendingEntry, total int, err error)
+	Trim(ctx context.Context, topic string, c queue.Cut) (removed, lost int64, err error)
+	DeadLetters(ctx context.Context, topic, group, cursor string, n int) (letters []queue.DeadLetter, next string, err error)
+	Replay(ctx context.Context, topic, group string, ids []string, limit int, to *int) (replayed int64, more bool, err error)
+	Purge(ctx context.Context, topic, group string, ids []string, confirm string) (int64, error)
+}
+
+// adminService is parley.v1.AdminService. Interceptors have checked the requests against the schema, and that the caller is
+// an operator.
+type adminService struct {
+	deps  Deps
+	pages pagetoken.Sealer
+}
+
+var _ parleyv1connect.AdminServiceHandler = (*adminService)(nil)
+
+const (
+	defaultPage   = 100
+	defaultReplay = 1000
+	// letterStep is how many dead letters are read at once: they may be large, and a page is cut at pageBytes.
+	letterStep = 50
+	pageBytes  = 1 << 20
+)
+
+func orDefault(n int32, def int) int {
+	if n == 0 {
+		return def
+	}
+	return int(n)
+}
+
+// page is where a list goes on.
+type page struct {
+	sealer  pagetoken.Sealer
+	binding pagetoken.Binding
+}
+
+// page binds the tokens of a list to the caller and the query.
+func (s *adminService) page(ctx context.Context, call string, query any) (*page, error) {
+	p, err := principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &page{s.pages, pagetoken.Binding{Call: call, Subject: p.Subject, Query: query}}, nil
+}
+
+// open gives where the page before ended; empty for the first page.
+func (p *page) open(token string) (string, error) {
+	if token == "" {
+		return "", nil
+	}
+	return p.sealer.Open(token, &p.binding)
+}
+
+// seal gives the token of the next page; empty after the last.
+func (p *page) seal(last string) string {
+	if last == "" {
+		return ""
+	}
+	return p.sealer.Seal(&p.binding, last)
+}
+
+// ListTopics implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
+	page, err := s.page(ctx, "topics", nil)
+	if err != nil {
+		return nil, err
+	}
+	after, err := page.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	topics, more, err := s.deps.Admin.Topics(ctx, after, orDefault(req.GetPageSize(), defaultPage))
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListTopicsResponse{}
+	for _, t := range topics {
+		resp.Topics = append(resp.Topics, topicToWire(t))
+	}
+	if more && len(topics) > 0 {
+		resp.NextPageToken = page.seal(topics[len(topics)-1].Name)
+	}
+	return resp, nil
+}
+
+// GetTopicStats implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) GetTopicStats(
+	ctx context.Context, req *parleyv1.GetTopicStatsRequest,
+) (*parleyv1.GetTopicStatsResponse, error) {
+	stats, err := s.deps.Admin.Stats(ctx, req.GetTopic())
+	if err != nil {
+		return nil, err
+	}
+	return statsToWire(&stats), nil
+}
+
+// ListPartitions implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) ListPartitions(
+	ctx context.Context, req *parleyv1.ListPartitionsRequest,
+) (*parleyv1.ListPartitionsResponse, error) {
+	owners, err := s.deps.Admin.Partitions(ctx, req.GetTopic(), req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListPartitionsResponse{}
+	for i := range owners {
+		resp.Partitions = append(resp.Partitions, ownerToWire(&owners[i]))
+	}
+	return resp, nil
+}
+
+// ListPending implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) ListPending(
+	ctx context.Context, req *parleyv1.ListPendingRequest,
+) (*parleyv1.ListPendingResponse, error) {
+	byAttempts := req.GetOrder() == parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
+	page, err := s.page(ctx, "pending", []any{req.GetTopic(), req.GetGroup(), byAttempts})
+	if err != nil {
+		return nil, err
+	}
+	last, err := page.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	offset, _ := strconv.Atoi(last) // ours, or empty
+	entries, total, err := s.deps.Admin.Pending(
+		ctx, req.GetTopic(), req.GetGroup(), byAttempts, offset, orDefault(req.GetPageSize(), defaultPage))
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListPendingResponse{Total: int64(total)}
+	if len(entries) == 0 {
+		return resp, nil
+	}
+	consumers, err := s.consumers(ctx, req.GetTopic(), req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		resp.Pending = append(resp.Pending, pendingToWire(&entries[i], consumers))
+	}
+	if next := offset + len(entries); next < total {
+		resp.NextPageToken = page.seal(strconv.Itoa(next))
+	}
+	return resp, nil
+}
+
+// consumers gives the names of a group's consumers that have partitions, by session.
+func (s *adminService) consumers(ctx context.Context, topic, group string) (map[string]string, error) {
+	owners, err := s.deps.Admin.Partitions(ctx, topic, group)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(owners))
+	for _, o := range owners {
+		out[o.SessionID] = o.Consumer
+	}
+	return out, nil
+}
+
+// TrimTopic implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) TrimTopic(ctx context.Context, req *parleyv1.TrimTopicRequest) (*parleyv1.TrimTopicResponse, error) {
+	cut := queue.Cut{Messages: req.GetMaxMessages(), Force: req.GetForce()}
+	if req.GetMaxAge() != nil {
+		cut.Messages, cut.Age = -1, millis(req.GetMaxAge())
+	}
+	removed, lost, err := s.deps.Admin.Trim(ctx, req.GetTopic(), cut)
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.TrimTopicResponse{Removed: removed, Lost: lost}, nil
+}
+
+// ListDeadLetters implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) ListDeadLetters(
+	ctx context.Context, req *parleyv1.ListDeadLettersRequest,
+) (*parleyv1.ListDeadLettersResponse, error) {
+	page, err := s.page(ctx, "dead letters", []any{req.GetTopic(), req.GetGroup()})
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := page.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	resp := &parleyv1.ListDeadLettersResponse{}
+	size := 0
+	for left := orDefault(req.GetPageSize(), defaultPage); left > 0 && size < pageBytes; {
+		letters, next, err := s.deps.Admin.DeadLetters(ctx, req.GetTopic(), req.GetGroup(), cursor, min(left, letterStep))
+		if err != nil {
+			return nil, err
+		}
+		for i := range letters {
+			size += letters[i].Size()
+			resp.DeadLetters = append(resp.DeadLetters, letterToWire(&letters[i]))
+		}
+		left, cursor = left-len(letters), next
+		if next == "" {
+			break
+		}
+	}
+	resp.NextPageToken = page.seal(cursor)
+	return resp, nil
+}
+
+// ReplayDeadLetters implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) ReplayDeadLetters(
+	ctx context.Context, req *parleyv1.ReplayDeadLettersRequest,
+) (*parleyv1.ReplayDeadLettersResponse, error) {
+	var to *int
+	if req.Partition != nil {
+		partition := int(req.GetPartition())
+		to = &partition
+	}
+	replayed, more, err := s.deps.Admin.Replay(ctx, req.GetTopic(), req.GetGroup(), req.GetDeadLetterIds(),
+		orDefault(req.GetLimit(), defaultReplay), to)
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.ReplayDeadLettersResponse{Replayed: replayed, More: more}, nil
+}
+
+// PurgeDeadLetters implements parleyv1connect.AdminServiceHandler.
+func (s *adminService) PurgeDeadLetters(
+	ctx context.Context, req *parleyv1.PurgeDeadLettersRequest,
+) (*parleyv1.PurgeDeadLettersResponse, error) {
+	purged, err := s.deps.Admin.Purge(ctx, req.GetTopic(), req.GetGroup(), req.GetDeadLetterIds(), req.GetConfirm())
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.PurgeDeadLettersResponse{Purged: purged}, nil
+}

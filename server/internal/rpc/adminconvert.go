@@ -1,0 +1,78 @@
+package rpc
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// timeToWire gives a time, and nothing for none.
+func timeToWire(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// statsToWire counts, besides what was counted, the consumers and the partitions that have one.
+func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
+	held := make(map[string]int32)
+	resp := &parleyv1.GetTopicStatsResponse{}
+	for i := range s.Partitions {
+		w := partitionToWire(&s.Partitions[i])
+		for j, g := range s.Partitions[i].Groups {
+			if g.Held {
+				held[g.Group]++
+				w.Groups[j].Consumers, w.Groups[j].OwnedPartitions = 1, 1
+			}
+		}
+		resp.Partitions = append(resp.Partitions, w)
+	}
+	resp.Total = partitionToWire(&s.Total)
+	for _, g := range resp.GetTotal().GetGroups() {
+		g.Consumers, g.OwnedPartitions = int32(s.Members[g.GetGroup()]), held[g.GetGroup()] //nolint:gosec // a count of sessions
+	}
+	return resp
+}
+
+func partitionToWire(s *queue.PartitionStats) *parleyv1.PartitionStats {
+	w := &parleyv1.PartitionStats{
+		Partition: int32(s.Partition), Length: s.Length, Delayed: s.Delayed, Produced: s.Produced, //nolint:gosec // below 256
+		Cancelled: s.Cancelled, DeadLetters: s.DeadLetters, FirstId: s.FirstID, LastId: s.LastID,
+	}
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		w.Groups = append(w.Groups, &parleyv1.GroupStats{
+			Group: g.Group, Unread: g.Unread, Pending: g.Pending, Retrying: g.Retrying, Parked: g.Parked, Acked: g.Acked,
+			Dead: g.Dead, Retried: g.Retried, Replayed: g.Replayed, Trimmed: g.Trimmed, Skipped: g.Skipped,
+			OldestAge: durationpb.New(g.OldestAge),
+		})
+	}
+	return w
+}
+
+func ownerToWire(o *queue.Owner) *parleyv1.PartitionOwner {
+	return &parleyv1.PartitionOwner{
+		Partition: int32(o.Partition), SessionId: o.SessionID, Consumer: o.Consumer, NodeId: o.NodeID, //nolint:gosec // below 256
+		Epoch: o.Epoch, LeaseLeft: durationpb.New(o.Left),
+	}
+}
+
+func pendingToWire(e *queue.PendingEntry, consumers map[string]string) *parleyv1.PendingDelivery {
+	return &parleyv1.PendingDelivery{
+		MessageId: e.MessageID, Partition: int32(e.Partition), Consumer: consumers[e.SessionID], //nolint:gosec // below 256
+		SessionId: e.SessionID, Attempt: int32(e.Attempt), Idle: durationpb.New(e.Idle), //nolint:gosec // a count of deliveries
+	}
+}
+
+func letterToWire(l *queue.DeadLetter) *parleyv1.DeadLetter {
+	return &parleyv1.DeadLetter{
+		DeadLetterId: l.ID, MessageId: l.MessageID, Partition: int32(l.Partition), Group: l.Group, Key: l.Key, //nolint:gosec // below 256
+		Payload: l.Payload, Headers: l.Headers, Attempts: int32(l.Attempts), Reason: l.Reason, Code: l.Code, //nolint:gosec // a count
+		ProducedAt: timeToWire(l.ProducedAt), DeadAt: timeToWire(l.DeadAt),
+	}
+}

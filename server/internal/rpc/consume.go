@@ -1,0 +1,389 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// frameBytes is where the deliveries of one frame are cut.
+const frameBytes = 1 << 20
+
+// ConsumerSession is one consumer's stream; a *queue.Session is one.
+type ConsumerSession interface {
+	ID() string
+	// Next waits for the next frame. Its error ends the stream, in peace where it is io.EOF.
+	Next(ctx context.Context) (queue.Frame, error)
+	Close()
+}
+
+// Consumers opens streams of consumers on this node.
+type Consumers interface {
+	// Open gives a session that the caller must close.
+	Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error)
+}
+
+// HubConsumers is a queue.Hub as Consumers.
+type HubConsumers struct{ Hub *queue.Hub }
+
+// Open implements Consumers.
+func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error) { //nolint:ireturn // Consumers wants it
+	s, err := c.Hub.Open(ctx, r)
+	if err != nil {
+		return nil, err // no interface around a nil session
+	}
+	return s, nil
+}
+
+// Consume implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) Consume(
+	ctx context.Context, req *parleyv1.ConsumeRequest, stream *connect.ServerStream[parleyv1.ConsumeResponse],
+) error {
+	session, err := s.open(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	out := &consumeWriter{
+		frames: frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout},
+		wrap:   func(m *parleyv1.ConsumeResponse) any { return m },
+	}
+	return out.run(ctx, session, s.sessionFrame(session, req))
+}
+
+// open gives the caller's new session. The caller must close it.
+func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerSession, error) { //nolint:ireturn // as Consumers
+	p, err := principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.deps.Consumers.Open(ctx, queue.OpenRequest{
+		Subject: p.Subject, Expires: p.Expires, Topic: req.GetTopic(), Group: req.GetGroup(), Consumer: req.GetConsumer(),
+		MaxMessages: req.GetMaxMessages(), MaxBytes: creditBytesOf(req), AckTimeout: ackTimeoutOrDefault(req),
+	})
+}
+
+func creditBytesOf(req *parleyv1.ConsumeRequest) int64 {
+	if req.MaxBytes == nil {
+		return queue.DefaultCreditBytes
+	}
+	return req.GetMaxBytes()
+}
+
+func ackTimeoutOrDefault(req *parleyv1.ConsumeRequest) time.Duration {
+	if req.GetAckTimeout() == nil {
+		return queue.DefaultAckTimeout
+	}
+	return millis(req.GetAckTimeout())
+}
+
+func (s *queueService) sessionFrame(session ConsumerSession, req *parleyv1.ConsumeRequest) *parleyv1.ConsumeResponse {
+	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Session{Session: &parleyv1.ConsumeSession{
+		SessionId: session.ID(), HeartbeatInterval: durationpb.New(s.cfg.HeartbeatInterval),
+		AckTimeout: durationpb.New(ackTimeoutOrDefault(req)),
+	}}}
+}
+
+// consumeWriter writes a consumer stream's messages. Two goroutines may share it.
+type consumeWriter struct {
+	mu     sync.Mutex // guards frames
+	frames frameWriter
+	// wrap gives a frame of Consume as the stream's message.
+	wrap func(m *parleyv1.ConsumeResponse) any
+}
+
+func (w *consumeWriter) write(ctx context.Context, m any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.frames.write(ctx, m)
+}
+
+// ended gives what the end of the context was in truth.
+func (w *consumeWriter) ended(ctx context.Context, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.frames.ended(ctx, err)
+}
+
+// run writes the first frame, and then the session's until one of the two ends.
+func (w *consumeWriter) run(ctx context.Context, session ConsumerSession, first *parleyv1.ConsumeResponse) error {
+	if err := w.write(ctx, w.wrap(first)); err != nil {
+		return err
+	}
+	for {
+		f, err := session.Next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return w.ended(ctx, err)
+		case err != nil:
+			return err
+		}
+		if err := w.writeFrame(ctx, &f); err != nil {
+			return err
+		}
+	}
+}
+
+// writeFrame writes a frame, in as many messages as it takes.
+func (w *consumeWriter) writeFrame(ctx context.Context, f *queue.Frame) error {
+	if f.Assignment != nil {
+		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assignmentToWire(f)}}
+		if err := w.write(ctx, w.wrap(m)); err != nil {
+			return err
+		}
+	}
+	for rest := f.Deliveries; len(rest) > 0; {
+		n := fitting(rest)
+		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
+			Deliveries: &parleyv1.DeliveryBatch{Deliveries: deliveriesToWire(rest[:n])},
+		}}
+		if err := w.write(ctx, w.wrap(m)); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if !f.Heartbeat {
+		return nil
+	}
+	return w.write(ctx, w.wrap(&parleyv1.ConsumeResponse{
+		Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.ConsumeHeartbeat{}},
+	}))
+}
+
+// fitting tells how many deliveries go into one frame, at least one.
+func fitting(ds []queue.Delivery) int {
+	size := 0
+	for i := range ds {
+		if size += ds[i].Size(); i > 0 && size > frameBytes {
+			return i
+		}
+	}
+	return len(ds)
+}
+
+type bidi = connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
+
+// StreamingConsume implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error {
+	start, err := s.receiveStart(stream)
+	if err != nil {
+		return err
+	}
+	session, err := s.open(ctx, start)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	control := controllerOf(ctx)
+	// The time for a body was for the first request. The others come as long as the stream lives.
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	out := &consumeWriter{
+		frames: frameWriter{send: stream.Conn().Send, control: control, timeout: s.cfg.FrameTimeout},
+		wrap: func(m *parleyv1.ConsumeResponse) any {
+			return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
+		},
+	}
+	return s.both(ctx, stream, &consumerStream{
+		service: s, out: out, control: control, session: session,
+		call: queue.Call{SessionID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
+	}, s.sessionFrame(session, start))
+}
+
+// receiveStart gives the first request, which must be `start`.
+func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, error) {
+	first, err := stream.Receive()
+	if errors.Is(err, io.EOF) {
+		return nil, fault.New(fault.InvalidArgument, fault.MalformedRequest, "the stream ended before its first request")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkRequest(first); err != nil {
+		return nil, err
+	}
+	if first.GetStart() == nil {
+		return nil, fault.Invalid("start", 0, "start: must be the first request of a stream")
+	}
+	return first.GetStart(), nil
+}
+
+// checkRequest does for one request of a stream what the interceptors do for a whole call.
+func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
+	var err error
+	switch {
+	case r.GetAck() != nil:
+		err = tooMany("ack.tokens", len(r.GetAck().GetTokens()), maxQueueItems)
+	case r.GetNack() != nil:
+		err = tooMany("nack.items", len(r.GetNack().GetItems()), maxQueueItems)
+	case r.GetExtend() != nil:
+		if err = tooMany("extend.tokens", len(r.GetExtend().GetTokens()), maxQueueItems); err == nil {
+			err = s.checkExtend(r.GetExtend())
+		}
+	case r.GetStart() != nil:
+		if err = s.checkItem(r); err == nil {
+			err = notReserved("start.topic", r.GetStart().GetTopic())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.validator.Validate(r)
+}
+
+func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
+	_, err := ackTimeoutOf(r.GetAckTimeout())
+	if f, ok := fault.As(err); ok {
+		f.Field = "extend." + f.Field
+	}
+	return err
+}
+
+// both writes frames and serves requests until the session, the stream or the client's half of it ends.
+func (s *queueService) both(
+	ctx context.Context, stream *bidi, c *consumerStream, first *parleyv1.ConsumeResponse,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	var served error
+	go func() {
+		defer close(done)
+		served = c.serve(ctx, stream)
+		cancel(served)
+	}()
+	err := c.out.run(ctx, c.session, first)
+	if err == nil {
+		// The settlement after which the session could end is answered before the stream ends.
+		c.serving.Lock()
+		c.serving.Unlock() //nolint:staticcheck // it was waited for
+	}
+	ended := context.Cause(ctx)
+	cancel(nil)
+	// The one who receives is freed from that; the stream is over.
+	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
+	<-done
+	switch {
+	case errors.Is(ended, errClientEnds):
+		return nil
+	case ended != nil && errors.Is(ended, served):
+		return served
+	default:
+		return err
+	}
+}
+
+// errClientEnds says that the client will send nothing more.
+var errClientEnds = errors.New("the client has ended its half of the stream")
+
+// consumerStream is what the two halves of a StreamingConsume share.
+type consumerStream struct {
+	service *queueService
+	out     *consumeWriter
+	control *http.ResponseController
+	session ConsumerSession
+	// call is what every call about the session begins as.
+	call queue.Call
+	// serving is held from a request's beginning until its answer is written.
+	serving sync.Mutex
+}
+
+// serve does what the client asks, in order, until it ends.
+func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
+	p, err := principal(ctx)
+	if err != nil {
+		return err
+	}
+	c.call.Subject = p.Subject
+	for {
+		r, err := stream.Receive()
+		if errors.Is(err, io.EOF) {
+			return errClientEnds
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.serveOne(ctx, r); err != nil {
+			return err
+		}
+	}
+}
+
+// serveOne does what one request asks for and answers it. Its error ends the stream.
+func (c *consumerStream) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
+	c.serving.Lock()
+	defer c.serving.Unlock()
+	results, err := c.do(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	if err == nil && r.GetRequestId() == 0 && !anyFailed(results) {
+		return nil
+	}
+	answer := &parleyv1.StreamingAnswer{RequestId: r.GetRequestId(), Results: results}
+	if err != nil {
+		answer.Error = loggedItemError(ctx, c.service.deps.Telemetry.Logger, func(field string) string { return field }, err)
+	}
+	return c.out.write(ctx, &parleyv1.StreamingConsumeResponse{
+		Frame: &parleyv1.StreamingConsumeResponse_Answer{Answer: answer},
+	})
+}
+
+func anyFailed(results []*parleyv1.SettleResult) bool {
+	for _, r := range results {
+		if r.GetError() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// do serves one request.
+func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
+	if err := c.service.deps.Limiter.Allow(c.call.Subject); err != nil {
+		return nil, err
+	}
+	if r.GetStart() != nil {
+		return nil, fault.Invalid("start", 0, "start: may only be the first request of a stream")
+	}
+	if err := c.service.checkRequest(r); err != nil {
+		return nil, err
+	}
+	// As for a unary call.
+	ctx, cancel := context.WithTimeout(ctx, c.service.cfg.UnaryTimeout)
+	defer cancel()
+	call := c.call
+	switch {
+	case r.GetAck() != nil:
+		call.Kind = queue.AckCall
+		return c.service.settleTokens(ctx, &call, r.GetAck().GetTokens())
+	case r.GetNack() != nil:
+		call.Kind = queue.NackCall
+		return c.service.settleItems(ctx, &call, r.GetNack().GetItems())
+	case r.GetExtend() != nil:
+		call.Kind, call.AckTimeout = queue.ExtendCall, millis(r.GetExtend().GetAckTimeout())
+		return c.service.settleTokens(ctx, &call, r.GetExtend().GetTokens())
+	case r.GetLeave() != nil:
+		call.Kind = queue.LeaveCall
+		_, err := c.service.deps.QueueCalls.Do(ctx, call)
+		return nil, err
+	default:
+		call.Kind = queue.CreditsCall
+		call.TotalMessages, call.TotalBytes = r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes()
+		_, err := c.service.deps.QueueCalls.Do(ctx, call)
+		return nil, err
+	}
+}

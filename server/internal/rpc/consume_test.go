@@ -1,0 +1,336 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+func consumeRequest() *parleyv1.ConsumeRequest {
+	return &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 10}
+}
+
+// serveOne has the next streams get this session, and gives what they asked for.
+func (b *bundle) serveOne(c *fakeConsumer) <-chan queue.OpenRequest {
+	asked := make(chan queue.OpenRequest, 1)
+	b.consumers.mu.Lock()
+	defer b.consumers.mu.Unlock()
+	b.consumers.open = func(r queue.OpenRequest) (ConsumerSession, error) {
+		asked <- r
+		return c, nil
+	}
+	return asked
+}
+
+func TestConsume(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	at := time.Date(2031, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+	delivery := func(i int, size int) queue.Delivery {
+		d := queue.Delivery{Partition: 5, Token: fmt.Sprint("t", i)}
+		d.Message = queue.Message{Key: "k", Payload: make([]byte, size), Headers: map[string]string{"traceparent": "00-x"}}
+		d.MessageID, d.Attempt, d.ProducedAt = fmt.Sprint("5-1-", i), 2, at
+		return d
+	}
+	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
+		session := newFakeConsumer("SESSION")
+		asked := b.serveOne(session)
+		req := consumeRequest()
+		req.AckTimeout = durationpb.New(time.Minute + 1)
+		stream, err := c.Consume(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session.frames <- queue.Frame{Assignment: []int{1, 5}, Total: 8}
+		session.frames <- queue.Frame{Deliveries: []queue.Delivery{delivery(0, 10), delivery(1, 700<<10), delivery(2, 700<<10), delivery(3, 2<<20)}}
+		session.frames <- queue.Frame{Assignment: []int{}, Total: 8}
+		session.frames <- queue.Frame{Heartbeat: true}
+		f := fault.New(fault.Unavailable, fault.AckTimeout, "held too long")
+		var got []*parleyv1.ConsumeResponse
+		for len(got) < 7 && stream.Receive() {
+			got = append(got, proto.CloneOf(stream.Msg()))
+		}
+		session.fail <- f
+		if stream.Receive() {
+			t.Errorf("got %v", stream.Msg())
+		}
+		if d, _ := details(t, stream.Err()); connect.CodeOf(stream.Err()) != connect.CodeUnavailable || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT || !d.GetRetryable() {
+			t.Errorf("the end: %v", stream.Err())
+		}
+		<-session.closed
+		r := <-asked
+		if r.Expires.IsZero() {
+			t.Error("the token's end is not told")
+		}
+		r.Expires = time.Time{}
+		want := queue.OpenRequest{Subject: "ada", Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 10, MaxBytes: queue.DefaultCreditBytes, AckTimeout: time.Minute + time.Millisecond}
+		if diff := cmp.Diff(want, r); diff != "" {
+			t.Error(diff)
+		}
+		first := &parleyv1.ConsumeSession{SessionId: "SESSION", HeartbeatInterval: durationpb.New(b.cfg.HeartbeatInterval), AckTimeout: durationpb.New(want.AckTimeout)}
+		if diff := cmp.Diff(first, got[0].GetSession(), protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
+		if a := got[1].GetAssignment(); fmt.Sprint(a.GetPartitions(), a.GetTotal()) != "[1 5] 8" {
+			t.Errorf("assignment %v", a)
+		}
+		// Cut at a mebibyte, but never within a delivery.
+		var sizes []int
+		for _, m := range got[2:5] {
+			sizes = append(sizes, len(m.GetDeliveries().GetDeliveries()))
+		}
+		if diff := cmp.Diff([]int{2, 1, 1}, sizes); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(&parleyv1.Delivery{
+			Token: "t0", MessageId: "5-1-0", Partition: 5, Key: "k", Payload: make([]byte, 10), Headers: map[string]string{"traceparent": "00-x"},
+			Attempt: 2, ProducedAt: timestamppb.New(at),
+		}, got[2].GetDeliveries().GetDeliveries()[0], protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
+		if a := got[5].GetAssignment(); a == nil || len(a.GetPartitions()) > 0 || got[6].GetHeartbeat() == nil {
+			t.Errorf("got %v", got[5:])
+		}
+	})
+}
+
+// A consumer that leaves closes its session.
+func TestConsumerLeaves(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
+		session := newFakeConsumer("SESSION")
+		b.serveOne(session)
+		ctx, leave := context.WithCancel(t.Context())
+		stream, err := c.Consume(ctx, consumeRequest())
+		if err != nil || !stream.Receive() {
+			t.Fatal(err, stream.Err())
+		}
+		leave()
+		<-session.closed
+	})
+}
+
+type bidiClient = connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
+
+func startRequest() *parleyv1.StreamingConsumeRequest {
+	return &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: consumeRequest()}}
+}
+
+func acking(id int64, tokens ...string) *parleyv1.StreamingConsumeRequest {
+	return &parleyv1.StreamingConsumeRequest{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens}}}
+}
+
+// openBidi begins a stream of both directions and receives its first frame.
+func (b *bundle) openBidi(t *testing.T, protocol int) (*bidiClient, *fakeConsumer) {
+	t.Helper()
+	session := newFakeConsumer("SESSION")
+	b.serveOne(session)
+	_, url, opts := b.over(protocol, b.mintAs(operator("ada")))
+	stream, err := parleyv1connect.NewQueueServiceClient(b.h2, url, opts...).StreamingConsume(t.Context())
+	if err == nil {
+		err = stream.Send(startRequest())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.Receive(); err != nil || m.GetConsume().GetSession().GetSessionId() != "SESSION" {
+		t.Fatalf("%v, %v", m, err)
+	}
+	return stream, session
+}
+
+func (b *bundle) eachBidi(f func(t *testing.T, stream *bidiClient, session *fakeConsumer)) {
+	for i, p := range protocols {
+		b.t.Run(p.name, func(t *testing.T) {
+			stream, session := b.openBidi(t, i)
+			f(t, stream, session)
+			<-session.closed
+		})
+	}
+}
+
+// Each request is answered by its id, whatever is wrong with it, and frames go on meanwhile. What needs no answer has none.
+func TestStreamingConsume(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = time.Second })
+	b.consumers.do = func(_ context.Context, c queue.Call) ([]error, error) {
+		if c.Kind == queue.CreditsCall && c.TotalMessages == 666 {
+			return nil, fault.Invalid("total_messages", 10_000, "too many")
+		}
+		return make([]error, len(c.Items)), nil
+	}
+	type request = parleyv1.StreamingConsumeRequest
+	many := acking(4)
+	for range 1001 {
+		many.GetAck().Tokens = append(many.GetAck().Tokens, "t")
+	}
+	credits := func(id, n int64) *request {
+		return &request{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalMessages: n, TotalBytes: 1}}}
+	}
+	extend := func(id int64, d time.Duration) *request {
+		return &request{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(d)}}}
+	}
+	again := startRequest()
+	again.RequestId = 3
+	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
+		// The stream outlives the time that a body may take.
+		began := time.Now()
+		b.consumers.taken()
+		requests := []*request{
+			acking(1, "t1", "a.b"), acking(0, "t2"), acking(0, "a.b"),
+			{RequestId: 2, Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: []*parleyv1.Nacked{{Token: "t3"}, {Token: "t4", Code: "a b"}}}}},
+			again, many, acking(5), credits(6, 10), credits(7, 666), credits(8, -1), extend(9, time.Minute), extend(10, time.Millisecond),
+			{RequestId: 11},
+		}
+		for _, r := range requests {
+			if err := stream.Send(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for range len(requests) - 1 {
+			m, err := stream.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := m.GetAnswer()
+			text := fmt.Sprint(a.GetRequestId(), " ", told(a.GetError()))
+			for _, r := range a.GetResults() {
+				text += ", " + told(r.GetError())
+			}
+			got = append(got, text)
+		}
+		if diff := cmp.Diff([]string{
+			"1 ok, ok, invalid_argument INVALID_FIELD tokens[1]", "0 ok, invalid_argument INVALID_FIELD tokens[0]",
+			"2 ok, ok, invalid_argument INVALID_FIELD items[1].code", "3 invalid_argument INVALID_FIELD start",
+			"4 invalid_argument INVALID_FIELD ack.tokens", "5 invalid_argument INVALID_FIELD ack.tokens", "6 ok",
+			"7 invalid_argument INVALID_FIELD total_messages", "8 invalid_argument INVALID_FIELD credits.total_messages", "9 ok",
+			"10 invalid_argument INVALID_FIELD extend.ack_timeout", "11 invalid_argument INVALID_FIELD request",
+		}, got); diff != "" {
+			t.Error(diff)
+		}
+		for _, c := range b.consumers.taken() {
+			if c.SessionID != "SESSION" || c.Subject != "ada" || c.Topic != "jobs" || c.Group != "g" {
+				t.Errorf("a call about %+v", c)
+			}
+		}
+		testkit.Eventually(t, 10*time.Second, func() error {
+			if time.Since(began) < b.cfg.BodyTimeout*5/4 {
+				return errors.New("too soon")
+			}
+			return nil
+		})
+		session.frames <- queue.Frame{Heartbeat: true}
+		if m, err := stream.Receive(); err != nil || m.GetConsume().GetHeartbeat() == nil {
+			t.Errorf("later: %v, %v", m, err)
+		}
+		// Much more than one request may have goes through in many.
+		large := acking(12)
+		for range 1000 {
+			large.GetAck().Tokens = append(large.GetAck().Tokens, strings.Repeat("t", 500))
+		}
+		for range 6 {
+			if err := stream.Send(large); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := stream.Receive(); err != nil || len(m.GetAnswer().GetResults()) != 1000 {
+				t.Fatalf("%v, %v", m.GetAnswer().GetError(), err)
+			}
+		}
+		session.fail <- fault.New(fault.Unavailable, fault.ShuttingDown, "bye")
+		_, err := stream.Receive()
+		if d, _ := details(t, err); d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN {
+			t.Errorf("the end: %v", err)
+		}
+		_ = stream.CloseRequest()
+		_ = stream.CloseResponse()
+	})
+}
+
+func TestStreamingConsumeEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.eachBidi(func(t *testing.T, stream *bidiClient, _ *fakeConsumer) {
+		if err := stream.CloseRequest(); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := stream.Receive(); !errors.Is(err, io.EOF) {
+			t.Errorf("after the client's half has ended: %v, %v", m, err)
+		}
+		_ = stream.CloseResponse()
+	})
+	token := b.mintAs(operator("ada"))
+	for i, p := range protocols {
+		_, url, opts := b.over(i, token)
+		begin := func(first *parleyv1.StreamingConsumeRequest) error {
+			stream, err := parleyv1connect.NewQueueServiceClient(b.h2, url, opts...).StreamingConsume(t.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = stream.CloseResponse() }()
+			if first != nil {
+				_ = stream.Send(first)
+			}
+			_ = stream.CloseRequest()
+			_, err = stream.Receive()
+			return err
+		}
+		reserved, nobody := startRequest(), startRequest()
+		reserved.GetStart().Topic, nobody.GetStart().Consumer = "__jobs", ""
+		for field, first := range map[string]*parleyv1.StreamingConsumeRequest{"": nil, "start": acking(1, "t"), "start.topic": reserved, "start.consumer": nobody} {
+			err := begin(first)
+			if d, _ := details(t, err); connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetField() != field {
+				t.Errorf("%s, begun wrongly with %q: %v", p.name, field, err)
+			}
+		}
+	}
+	// Over HTTP/1.1 there are no such streams.
+	resp, _ := b.raw(b.h1, http.MethodPost, parleyv1connect.QueueServiceStreamingConsumeProcedure, b.headers("application/connect+json", "Authorization", "Bearer "+token), strings.NewReader(""))
+	if resp.StatusCode != http.StatusHTTPVersionNotSupported {
+		t.Errorf("over HTTP/1.1: %d", resp.StatusCode)
+	}
+}
+
+// A request on a stream is a call to the rate limiter; over the limit it is answered, and the stream lives.
+func TestStreamingConsumeIsLimited(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 3} })
+	stream, session := b.openBidi(t, 2)
+	var got []string
+	for i := range int64(4) {
+		if err := stream.Send(acking(i+1, "t")); err != nil {
+			t.Fatal(err)
+		}
+		m, err := stream.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, told(m.GetAnswer().GetError()))
+	}
+	if diff := cmp.Diff([]string{"ok", "ok", "resource_exhausted RATE_LIMITED", "resource_exhausted RATE_LIMITED"}, got); diff != "" {
+		t.Error(diff)
+	}
+	_ = stream.CloseRequest()
+	<-session.closed
+	_ = stream.CloseResponse()
+}

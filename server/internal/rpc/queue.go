@@ -1,0 +1,187 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/rpc/intercept"
+)
+
+// Queues takes messages into queues. That the caller may do it has been looked at.
+type Queues interface {
+	Produce(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
+	Schedule(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
+	Cancel(ctx context.Context, topic, messageID string) error
+	Reschedule(ctx context.Context, topic, messageID string, delay time.Duration, at time.Time) (time.Time, error)
+}
+
+// queueService is parley.v1.QueueService. Interceptors have checked the requests against the schema, but for the items of
+// batches.
+type queueService struct {
+	cfg       Config
+	deps      Deps
+	validator protovalidate.Validator
+}
+
+var _ parleyv1connect.QueueServiceHandler = (*queueService)(nil)
+
+// Produce implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) Produce(
+	ctx context.Context, req *parleyv1.ProduceRequest,
+) (*parleyv1.ProduceResponse, error) {
+	items := req.GetMessages()
+	if err := s.begin(ctx, req.GetTopic(), len(items)); err != nil {
+		return nil, err
+	}
+	results := make([]*parleyv1.ProduceResult, len(items))
+	fail := func(i int, err error) {
+		results[i] = &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{
+			Error: loggedItemError(ctx, s.deps.Telemetry.Logger, itemPath("messages", i), err),
+		}}
+	}
+	drafts, at := make([]queue.Draft, 0, len(items)), make([]int, 0, len(items))
+	for i, item := range items {
+		if err := s.checkMessage(item); err != nil {
+			fail(i, err)
+			continue
+		}
+		drafts, at = append(drafts, draftOf(item)), append(at, i)
+	}
+	if len(drafts) == 0 {
+		return &parleyv1.ProduceResponse{Results: results}, nil
+	}
+	outs, err := s.deps.Queues.Produce(ctx, req.GetTopic(), drafts)
+	if err != nil {
+		return nil, err
+	}
+	for j := range outs {
+		i, out := at[j], &outs[j]
+		if out.Err != nil {
+			fail(i, out.Err)
+			continue
+		}
+		results[i] = &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Produced{Produced: &parleyv1.ProducedMessage{
+			MessageId: out.MessageID, Partition: int32(out.Partition), Duplicate: out.Duplicate, //nolint:gosec // below 256
+		}}}
+	}
+	return &parleyv1.ProduceResponse{Results: results}, nil
+}
+
+// Schedule implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) Schedule(
+	ctx context.Context, req *parleyv1.ScheduleRequest,
+) (*parleyv1.ScheduleResponse, error) {
+	items := req.GetMessages()
+	if err := s.begin(ctx, req.GetTopic(), len(items)); err != nil {
+		return nil, err
+	}
+	results := make([]*parleyv1.ScheduleResult, len(items))
+	fail := func(path func(string) string, i int, err error) {
+		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{
+			Error: loggedItemError(ctx, s.deps.Telemetry.Logger, path, err),
+		}}
+	}
+	drafts, at := make([]queue.Draft, 0, len(items)), make([]int, 0, len(items))
+	for i, item := range items {
+		if err := s.checkScheduled(item); err != nil {
+			fail(itemPath("messages", i), i, err)
+			continue
+		}
+		d := draftOf(item.GetMessage())
+		d.Delay, d.At = dueOf(item)
+		drafts, at = append(drafts, d), append(at, i)
+	}
+	if len(drafts) == 0 {
+		return &parleyv1.ScheduleResponse{Results: results}, nil
+	}
+	outs, err := s.deps.Queues.Schedule(ctx, req.GetTopic(), drafts)
+	if err != nil {
+		return nil, err
+	}
+	for j := range outs {
+		i, out := at[j], &outs[j]
+		if out.Err != nil {
+			fail(scheduledPath(i), i, out.Err)
+			continue
+		}
+		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{Scheduled: &parleyv1.ScheduledReceipt{
+			MessageId: out.MessageID, Partition: int32(out.Partition), //nolint:gosec // below 256
+			DeliverAt: timestamppb.New(out.Due), Duplicate: out.Duplicate,
+		}}}
+	}
+	return &parleyv1.ScheduleResponse{Results: results}, nil
+}
+
+// CancelScheduled implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) CancelScheduled(
+	ctx context.Context, req *parleyv1.CancelScheduledRequest,
+) (*parleyv1.CancelScheduledResponse, error) {
+	if err := s.deps.Queues.Cancel(ctx, req.GetTopic(), req.GetMessageId()); err != nil {
+		return nil, err
+	}
+	return &parleyv1.CancelScheduledResponse{}, nil
+}
+
+// Reschedule implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) Reschedule(
+	ctx context.Context, req *parleyv1.RescheduleRequest,
+) (*parleyv1.RescheduleResponse, error) {
+	delay, at := dueOf(req)
+	due, err := s.deps.Queues.Reschedule(ctx, req.GetTopic(), req.GetMessageId(), delay, at)
+	if err != nil {
+		return nil, err
+	}
+	return &parleyv1.RescheduleResponse{DeliverAt: timestamppb.New(due)}, nil
+}
+
+// begin charges a batch, in which a message costs as much as a call, and tells the call's span where it goes.
+func (s *queueService) begin(ctx context.Context, topic string, items int) error {
+	p, err := principal(ctx)
+	if err != nil {
+		return err
+	}
+	s.deps.Limiter.Charge(p.Subject, items-1)
+	trace.SpanFromContext(ctx).SetAttributes(
+		attribute.String("messaging.system", "parley"), attribute.String("messaging.destination.name", topic),
+		attribute.Int("messaging.batch.message_count", items))
+	return nil
+}
+
+// checkMessage does for one message what the interceptors do for a whole request.
+func (s *queueService) checkMessage(m *parleyv1.QueueMessage) error {
+	if err := countQueueItems(m); err != nil {
+		return err
+	}
+	return s.checkItem(m)
+}
+
+func (s *queueService) checkScheduled(m *parleyv1.ScheduledMessage) error {
+	if err := tooMany("message.headers", len(m.GetMessage().GetHeaders()), maxHeaders); err != nil {
+		return err
+	}
+	return s.checkItem(m)
+}
+
+func (s *queueService) checkItem(m proto.Message) error {
+	if err := intercept.CheckInput(m); err != nil {
+		return err
+	}
+	return s.validator.Validate(m)
+}
+
+// draftOf gives a message as the domain takes it.
+func draftOf(m *parleyv1.QueueMessage) queue.Draft {
+	return queue.Draft{
+		Message:        queue.Message{Key: m.GetKey(), Payload: m.GetPayload(), Headers: m.GetHeaders()},
+		IdempotencyKey: m.GetIdempotencyKey(),
+	}
+}

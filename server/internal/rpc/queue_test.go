@@ -1,0 +1,414 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/rpc/limit"
+)
+
+// told gives what a batch's item was answered: its code, reason and field, or ok.
+func told(e *parleyv1.ItemError) string {
+	if e == nil {
+		return "ok"
+	}
+	return strings.TrimSpace(e.GetCode() + " " + strings.TrimPrefix(e.GetDetail().GetReason().String(), reasonPrefix) + " " + e.GetDetail().GetField())
+}
+
+// A batch's items are judged and answered one by one; only the good ones are asked for.
+func TestProduce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.queues.produce = func(_ context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error) {
+		if topic == "away" {
+			return nil, fault.New(fault.FailedPrecondition, fault.TopicPaused, "paused")
+		}
+		outs := make([]queue.Outcome, len(drafts))
+		for i, d := range drafts {
+			outs[i] = queue.Outcome{MessageID: "3-" + d.Key, Partition: 3, Duplicate: d.Key == "dup"}
+			switch d.Key {
+			case "reused":
+				f := fault.New(fault.AlreadyExists, fault.IdempotencyKeyReused, "used")
+				f.Field = "idempotency_key"
+				outs[i] = queue.Outcome{Err: f}
+			case "inside":
+				outs[i] = queue.Outcome{Err: errors.New("10.0.0.1")}
+			}
+		}
+		return outs, nil
+	}
+	headers := make(map[string]string)
+	for i := range 33 {
+		headers[fmt.Sprint("h", i)] = ""
+	}
+	items := []*parleyv1.QueueMessage{
+		{Key: "a", Payload: []byte{0, 255}, Headers: map[string]string{"x": "y"}, IdempotencyKey: "k"},
+		{Key: "a\x00b"},
+		{Payload: make([]byte, queue.MaxPayload+1)},
+		{Key: "dup"},
+		{Headers: headers},
+		{Key: strings.Repeat("k", 257)},
+		{Headers: map[string]string{"a b": ""}},
+		{IdempotencyKey: "a b"},
+		{Key: "reused"},
+		{Key: "inside"},
+		{Payload: make([]byte, queue.MaxPayload)},
+	}
+	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
+		resp, err := c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: items})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range resp.GetResults() {
+			got = append(got, told(r.GetError()))
+		}
+		want := []string{
+			"ok", "invalid_argument INVALID_FIELD messages[1].key", "invalid_argument INVALID_FIELD messages[2].payload", "ok",
+			"invalid_argument INVALID_FIELD messages[4].headers", "invalid_argument INVALID_FIELD messages[5].key",
+			`invalid_argument INVALID_FIELD messages[6].headers["a b"]`, "invalid_argument INVALID_FIELD messages[7].idempotency_key",
+			"already_exists IDEMPOTENCY_KEY_REUSED messages[8].idempotency_key", "internal INTERNAL", "ok",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if p := resp.GetResults()[3].GetProduced(); p.GetMessageId() != "3-dup" || p.GetPartition() != 3 || !p.GetDuplicate() {
+			t.Errorf("got %v", p)
+		}
+		if strings.Contains(fmt.Sprint(resp), "10.0.0.1") {
+			t.Error("the server's inside is told")
+		}
+		if resp, err = c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: items[1:3]}); err != nil || len(resp.GetResults()) != 2 {
+			t.Errorf("nothing good: %v, %v", resp, err)
+		}
+		if _, err = c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "away", Messages: items[:1]}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+			t.Errorf("a whole call's failure: %v", err)
+		}
+		large := &parleyv1.ProduceRequest{Topic: "jobs"}
+		for range 1000 {
+			large.Messages = append(large.Messages, &parleyv1.QueueMessage{Payload: make([]byte, 1024)})
+		}
+		if resp, err = c.Produce(t.Context(), large); err != nil || len(resp.GetResults()) != 1000 {
+			t.Errorf("1,000 messages of 1 KiB: %v", err)
+		}
+		large.Messages = append(large.Messages, &parleyv1.QueueMessage{})
+		if _, err = c.Produce(t.Context(), large); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("1,001 messages: %v", err)
+		}
+	})
+}
+
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	at := time.Date(2031, 5, 6, 7, 8, 9, 1_000_001, time.UTC)
+	due := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+	drafts := make(chan []queue.Draft, 1)
+	b.queues.schedule = func(_ context.Context, _ string, ds []queue.Draft) ([]queue.Outcome, error) {
+		drafts <- ds
+		outs := make([]queue.Outcome, len(ds))
+		for i := range outs {
+			outs[i] = queue.Outcome{MessageID: "1-1700000000000-1d", Partition: 1, Due: due}
+		}
+		outs[1].Err = fault.Invalid("deliver_at", 1, "too far")
+		outs[2].Err = fault.Invalid("idempotency_key", 0, "used")
+		return outs, nil
+	}
+	moved := make(chan string, 1)
+	b.queues.reschedule = func(topic, id string, delay time.Duration, at time.Time) (time.Time, error) {
+		moved <- fmt.Sprint(topic, " ", id, " ", delay, " ", at.Format(time.RFC3339Nano))
+		return due, nil
+	}
+	b.queues.cancel = func(topic, id string) error {
+		return fault.New(fault.NotFound, fault.ScheduledNotFound, "%s %s", topic, id)
+	}
+	m := &parleyv1.QueueMessage{Key: "a"}
+	in := func(d time.Duration) *parleyv1.ScheduledMessage_Delay {
+		return &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(d)}
+	}
+	items := []*parleyv1.ScheduledMessage{
+		{Message: m, Due: in(1500*time.Millisecond + 1)},
+		{Message: m, Due: &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(at)}},
+		{Message: m, Due: in(0)},
+		{Message: m, Due: in(-1)},
+		{Message: m},
+		{Due: in(1)},
+		{Message: m, Due: in(queue.MaxDelay + 1)},
+		{Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}},
+		{Message: m, Due: &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: &timestamppb.Timestamp{Seconds: 1 << 60}}},
+		{Message: &parleyv1.QueueMessage{Key: "\x00"}, Due: in(1)},
+	}
+	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
+		resp, err := c.Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: items[:3]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds := <-drafts
+		if ds[0].Delay != 1501*time.Millisecond || !ds[0].At.IsZero() || !ds[1].At.Equal(at.Truncate(time.Millisecond).Add(time.Millisecond)) || ds[2].Delay != 0 {
+			t.Errorf("times %v, %v, %v", ds[0].Delay, ds[1].At, ds[2].Delay)
+		}
+		if r := resp.GetResults(); !r[0].GetScheduled().GetDeliverAt().AsTime().Equal(due) || told(r[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].deliver_at" ||
+			told(r[2].GetError()) != "invalid_argument INVALID_FIELD messages[2].message.idempotency_key" {
+			t.Errorf("answered %v", r)
+		}
+		var got []string
+		// JSON can't even say some of these, so binary alone is asked for the others.
+		bad := []*parleyv1.ScheduledMessage{items[3], items[4], items[5], items[6], items[9]}
+		if resp, err = c.Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: bad}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range resp.GetResults() {
+			got = append(got, told(r.GetError()))
+		}
+		want := []string{
+			"invalid_argument INVALID_FIELD messages[0].delay", "invalid_argument INVALID_FIELD messages[1].due", "invalid_argument INVALID_FIELD messages[2].message",
+			"invalid_argument INVALID_FIELD messages[3].delay", "invalid_argument INVALID_FIELD messages[4].message.key",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		const id = "1-1700000000000-1d"
+		if r, err := c.Reschedule(t.Context(), &parleyv1.RescheduleRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(time.Nanosecond)}}); err != nil ||
+			!r.GetDeliverAt().AsTime().Equal(due) || <-moved != "jobs "+id+" 1ms 0001-01-01T00:00:00Z" {
+			t.Errorf("reschedule: %v, %v", r, err)
+		}
+		if _, err := c.CancelScheduled(t.Context(), &parleyv1.CancelScheduledRequest{Topic: "jobs", MessageId: id}); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("cancel: %v", err)
+		}
+	})
+	resp, err := b.queueClient(1, b.mintAs(operator("ada"))).Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: items[7:9]})
+	if err != nil || told(resp.GetResults()[0].GetError()) != "invalid_argument INVALID_FIELD messages[0].delay" ||
+		told(resp.GetResults()[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].deliver_at" {
+		t.Errorf("times that are none: %v, %v", resp, err)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.consumers.do = func(_ context.Context, c queue.Call) ([]error, error) {
+		if c.SessionID == "gone" {
+			return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "gone")
+		}
+		errs := make([]error, len(c.Items))
+		for i, it := range c.Items {
+			if it.Token == "flipped" {
+				f := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "no")
+				f.Field = "token"
+				errs[i] = f
+			}
+		}
+		return errs, nil
+	}
+	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
+		b.consumers.taken()
+		ack, err := c.Ack(t.Context(), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"t1", "", "a.b", "flipped", strings.Repeat("t", 513), "t2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range ack.GetResults() {
+			got = append(got, told(r.GetError()))
+		}
+		if diff := cmp.Diff([]string{
+			"ok", "invalid_argument INVALID_FIELD tokens[1]", "invalid_argument INVALID_FIELD tokens[2]",
+			"invalid_argument DELIVERY_TOKEN_INVALID tokens[3]", "invalid_argument INVALID_FIELD tokens[4]", "ok",
+		}, got); diff != "" {
+			t.Error(diff)
+		}
+		nack, err := c.Nack(t.Context(), &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: "s", Items: []*parleyv1.Nacked{
+			{Token: "t3", Reason: "r", Code: "c", Delay: durationpb.New(time.Nanosecond), DeadLetter: true},
+			{Token: "t4", Release: true},
+			{Token: "t5", Release: true, Reason: "r"},
+			{Token: "a.b"},
+			{Token: "t6", Reason: "a\x00"},
+			{Token: "flipped"},
+			{Token: "t7", Delay: durationpb.New(-1)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, r := range nack.GetResults() {
+			got = append(got, told(r.GetError()))
+		}
+		if diff := cmp.Diff([]string{
+			"ok", "ok", "invalid_argument INVALID_FIELD items[2].release", "invalid_argument INVALID_FIELD items[3].token",
+			"invalid_argument INVALID_FIELD items[4].reason", "invalid_argument DELIVERY_TOKEN_INVALID items[5].token", "invalid_argument INVALID_FIELD items[6].delay",
+		}, got); diff != "" {
+			t.Error(diff)
+		}
+		for _, tokens := range [][]string{nil, {"t1"}, {"a.b"}} { // of the last nothing is left to extend
+			if _, err := c.Extend(t.Context(), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: tokens, AckTimeout: durationpb.New(time.Minute)}); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := c.Extend(t.Context(), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", AckTimeout: durationpb.New(time.Millisecond)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("an ack_timeout of 1 ms: %v", err)
+		}
+		if _, err := c.GrantCredits(t.Context(), &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: "s", TotalMessages: 7, TotalBytes: 9}); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Leave(t.Context(), &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: "s"}); err != nil {
+			t.Error(err)
+		}
+		base := queue.Call{SessionID: "s", Subject: "ada", Topic: "jobs", Group: "g"}
+		ms := time.Millisecond
+		want := []queue.Call{base, base, base, base, base, base}
+		want[0].Kind, want[0].Items = queue.AckCall, []queue.CallItem{{Token: "t1"}, {Token: "flipped"}, {Token: "t2"}}
+		want[1].Kind, want[1].Items = queue.NackCall, []queue.CallItem{{Token: "t3", Reason: "r", Code: "c", Delay: &ms, DeadLetter: true}, {Token: "t4", Release: true}, {Token: "flipped"}}
+		want[2].Kind, want[2].AckTimeout = queue.ExtendCall, time.Minute
+		want[3].Kind, want[3].AckTimeout, want[3].Items = queue.ExtendCall, time.Minute, []queue.CallItem{{Token: "t1"}}
+		want[4].Kind, want[4].TotalMessages, want[4].TotalBytes = queue.CreditsCall, 7, 9
+		want[5].Kind = queue.LeaveCall
+		if diff := cmp.Diff(want, b.consumers.taken()); diff != "" {
+			t.Error(diff)
+		}
+		_, err = c.Ack(t.Context(), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "gone", Tokens: []string{"t"}})
+		if d, _ := details(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST {
+			t.Errorf("of a stream that has ended: %v", err)
+		}
+		many := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s"}
+		for range 1000 {
+			many.Tokens = append(many.Tokens, strings.Repeat("t", 200))
+		}
+		if r, err := c.Ack(t.Context(), many); err != nil || len(r.GetResults()) != 1000 {
+			t.Errorf("1,000 tokens: %v", err)
+		}
+		many.Tokens = append(many.Tokens, "t")
+		if _, err = c.Ack(t.Context(), many); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("1,001 tokens: %v", err)
+		}
+	})
+}
+
+// serviceMethods are those of a service that takes a token.
+func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescriptor {
+	var out []protoreflect.MethodDescriptor
+	methods := file.Services().Get(0).Methods()
+	for i := range methods.Len() {
+		out = append(out, methods.Get(i))
+	}
+	return out
+}
+
+// Whoever lacks a capability is refused before anything of the request is judged, by the topic's name alone.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	produce := map[protoreflect.Name]bool{"Produce": true, "Schedule": true, "CancelScheduled": true, "Reschedule": true}
+	mint := func(p ident.Principal) string { p.Subject = "eve"; return b.mintAs(&p) }
+	queues := func(pattern string, actions ...ident.Action) []ident.Capability {
+		return []ident.Capability{{Pattern: pattern, Actions: actions}}
+	}
+	ask := func(m protoreflect.MethodDescriptor, token string) (connect.Code, string) {
+		h := b.headers("application/proto", "Authorization", "Bearer "+token)
+		body := "\x0a\x04jobs" // the field topic, and nothing else that any of them wants
+		if m.Parent().FullName() == parleyv1connect.AdminServiceName {
+			body = ""
+		}
+		if m.IsStreamingServer() {
+			h = b.headers("application/connect+proto", "Authorization", "Bearer "+token)
+			if m.IsStreamingClient() {
+				body = "\x12\x06" + body
+			}
+			body = "\x00\x00\x00\x00" + string(rune(len(body))) + body
+		}
+		_, text := b.raw(b.h2, "POST", procedureOf(m), h, strings.NewReader(body))
+		for code := connect.CodeCanceled; code <= connect.CodeUnauthenticated; code++ {
+			if strings.Contains(text, `"`+code.String()+`"`) {
+				return code, text
+			}
+		}
+		return 0, text
+	}
+	for _, m := range serviceMethods(parleyv1.File_parley_v1_queue_proto) {
+		right, wrong := ident.Consume, ident.Produce
+		if produce[m.Name()] {
+			right, wrong = wrong, right
+		}
+		for name, token := range map[string]string{
+			"the other action": mint(ident.Principal{Queues: queues("*", wrong), Admin: true}),
+			"another topic":    mint(ident.Principal{Queues: queues("job", ident.Produce, ident.Consume)}),
+			"a channel":        mint(ident.Principal{Channels: queues("*", ident.Produce, ident.Consume)}),
+		} {
+			if code, text := ask(m, token); code != connect.CodePermissionDenied {
+				t.Errorf("%s with %s: %v %s", m.Name(), name, code, text)
+			}
+		}
+		if code, text := ask(m, mint(ident.Principal{Queues: queues("jobs*", right)})); code == connect.CodePermissionDenied {
+			t.Errorf("%s with its capability: %s", m.Name(), text)
+		}
+	}
+	for _, m := range serviceMethods(parleyv1.File_parley_v1_admin_proto) {
+		if code, text := ask(m, mint(ident.Principal{Channels: everything, Queues: queues("*", ident.Produce, ident.Consume)})); code != connect.CodePermissionDenied {
+			t.Errorf("%s without admin: %v %s", m.Name(), code, text)
+		}
+		if code, text := ask(m, mint(ident.Principal{Admin: true})); code == connect.CodePermissionDenied {
+			t.Errorf("%s with admin: %s", m.Name(), text)
+		}
+	}
+}
+
+// A method that nobody speaks for can't be served, and so no server is made.
+func TestEveryMethodHasAPolicy(t *testing.T) {
+	t.Parallel()
+	if _, err := policies(); err != nil {
+		t.Error(err)
+	}
+	health := healthv1.File_grpc_health_v1_health_proto.Services().Get(0).Methods().Get(0)
+	if _, err := policyOf(health); err == nil {
+		t.Error("a method of a service that nobody knows is served")
+	}
+	if len(queuePolicies) != len(serviceMethods(parleyv1.File_parley_v1_queue_proto)) {
+		t.Error("a policy is of no method")
+	}
+}
+
+// A message of a batch costs as much as a call.
+func TestBatchesAreCharged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })
+	b.queues.produce = func(_ context.Context, _ string, ds []queue.Draft) ([]queue.Outcome, error) {
+		return make([]queue.Outcome, len(ds)), nil
+	}
+	c := b.queueClient(1, b.mintAs(operator("greedy")))
+	if _, err := c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 10)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Produce(t.Context(), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1)}); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("after a batch of the whole burst: %v", err)
+	}
+	c = b.queueClient(1, b.mintAs(operator("diligent")))
+	ack := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
+	for i := range 3 {
+		if _, err := c.Ack(t.Context(), ack); err != nil {
+			t.Errorf("ack %d, which settles: %v", i, err)
+		}
+	}
+	for i := range ack.GetTokens() {
+		ack.Tokens[i] = "no.token"
+	}
+	if _, err := c.Ack(t.Context(), ack); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Ack(t.Context(), ack); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("after tokens that are none: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// due is a request that says when a message appears.
+type due interface {
+	GetDelay() *durationpb.Duration
+	GetDeliverAt() *timestamppb.Timestamp
+}
+
+// dueOf gives the delay, or the time if that is not zero, in whole milliseconds and never early.
+func dueOf(d due) (delay time.Duration, at time.Time) {
+	if d.GetDeliverAt() != nil {
+		return 0, millisAt(d.GetDeliverAt())
+	}
+	return millis(d.GetDelay()), time.Time{}
+}
+
+// millis rounds up to milliseconds.
+func millis(d *durationpb.Duration) time.Duration {
+	return (d.AsDuration() + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// millisAt rounds up to milliseconds.
+func millisAt(t *timestamppb.Timestamp) time.Time {
+	at := t.AsTime()
+	if cut := at.Truncate(time.Millisecond); !cut.Equal(at) {
+		return cut.Add(time.Millisecond)
+	}
+	return at
+}
+
+// scheduledPath gives the paths of the fields of a scheduled message's item: what is the message's lies one deeper.
+func scheduledPath(i int) func(field string) string {
+	return func(field string) string {
+		switch field {
+		case "delay", "deliver_at":
+		default:
+			field = "message." + field
+		}
+		return fmt.Sprintf("messages[%d].%s", i, field)
+	}
+}
+
+// deliveriesToWire makes the deliveries of a frame in one piece of memory, not three for each.
+func deliveriesToWire(ds []queue.Delivery) []*parleyv1.Delivery {
+	type wire struct {
+		delivery parleyv1.Delivery
+		produced timestamppb.Timestamp
+	}
+	memory := make([]wire, len(ds))
+	out := make([]*parleyv1.Delivery, len(ds))
+	for i := range ds {
+		d, w := &ds[i], &memory[i]
+		w.produced.Seconds, w.produced.Nanos = d.ProducedAt.Unix(), int32(d.ProducedAt.Nanosecond()) //nolint:gosec // below 1e9
+		out[i] = &w.delivery
+		out[i].Token, out[i].MessageId, out[i].Partition = d.Token, d.MessageID, int32(d.Partition) //nolint:gosec // below 256
+		out[i].Key, out[i].Payload, out[i].Headers = d.Key, d.Payload, d.Headers
+		out[i].Attempt, out[i].ProducedAt = int32(d.Attempt), &w.produced //nolint:gosec // a count of deliveries
+	}
+	return out
+}
+
+func assignmentToWire(f *queue.Frame) *parleyv1.PartitionAssignment {
+	out := &parleyv1.PartitionAssignment{
+		Partitions: make([]int32, len(f.Assignment)), Total: int32(f.Total), //nolint:gosec // at most 256
+	}
+	for i, p := range f.Assignment {
+		out.Partitions[i] = int32(p) //nolint:gosec // below 256
+	}
+	return out
+}
