@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/parleyhq/parley/clients/cli/irclog"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// Headers of a job's message.
+const (
+	lineHeader  = "line"
+	faultHeader = "fault"
+)
+
+// fault is what is wrong with a job.
+type fault string
+
+const (
+	// twice fails two times.
+	twice fault = "twice"
+	// poison fails until the workers are fixed.
+	poison fault = "poison"
+)
+
+// maxDelay bounds the delays.
+const maxDelay = 3 * time.Second
+
+// job is a line that somebody said.
+type job struct {
+	// line is file and number, as an id: the job's name.
+	line       string
+	nick, text string
+	// delay is 0 for most.
+	delay time.Duration
+	fault fault
+}
+
+// readJobs gives the lines of the logs in a directory, in order.
+func readJobs(dir string) ([]job, error) {
+	files, err := irclog.Files(dir)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []job
+	for _, path := range files {
+		lines, err := irclog.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lines {
+			if l.IsMessage() {
+				name := irclog.EncodeID(fmt.Sprintf("%s:%d", filepath.Base(path), l.Number))
+				jobs = append(jobs, newJob(name, l.Sender, l.Content))
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// newJob makes a tenth of the jobs wait, a twentieth fail twice, and one of two hundred poison. The choice is the line's: whoever
+// reads the files makes the same one, and so does a producer that is started again.
+func newJob(line, nick, text string) job {
+	j := job{line: line, nick: nick, text: text}
+	dice := rand.New(rand.NewPCG(xxhash.Sum64String(line), 0)) //nolint:gosec // it must be repeatable
+	if dice.IntN(10) == 0 {
+		j.delay = time.Duration(1+dice.IntN(int(maxDelay/time.Millisecond))) * time.Millisecond
+	}
+	switch n := dice.IntN(200); {
+	case n == 0:
+		j.fault = poison
+	case n <= 10:
+		j.fault = twice
+	}
+	return j
+}
+
+// message gives the job as it is produced. The line is the idempotency key, so that it gets one job however often it is produced.
+func (j *job) message() queue.Message {
+	headers := map[string]string{lineHeader: j.line}
+	if j.fault != "" {
+		headers[faultHeader] = string(j.fault)
+	}
+	return queue.Message{Key: j.nick, Payload: []byte(j.text), Headers: headers, IdempotencyKey: j.line}
+}
+
+// wordsOf counts the words of a text: runs of letters and digits, in lower case.
+func wordsOf(text string) map[string]int {
+	counts := make(map[string]int)
+	for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		counts[word]++
+	}
+	return counts
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// callWitness has the second group read the topic, with one worker that nobody disturbs, and note in which order things come. What it
+// has read in an earlier run it knows.
+func (j *judge) callWitness(ctx context.Context) error {
+	working, stop := context.WithCancel(ctx)
+	worker := queue.NewWorker(j.client, j.flags.Topic, witness, func(ctx context.Context, d *queue.Delivery) error {
+		return j.seen.add(ctx, d, nil)
+	}, queue.WithConcurrency(64), queue.WithConsumerName("witness"))
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(working) }()
+	err := j.untilRead(ctx, ended)
+	stop()
+	if err != nil {
+		return fmt.Errorf("the witness: %w", err)
+	}
+	return <-ended
+}
+
+// untilRead waits until the witness has read everything.
+func (j *judge) untilRead(ctx context.Context, ended <-chan error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		total, g, err := j.groupStats(ctx, witness)
+		if err != nil || left(total, g) == 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			return fmt.Errorf("its worker ended: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %v", ctx.Err(), g)
+		}
+	}
+}
+
+// order sees that each nick's lines were indexed in the order in which they appeared in the topic, and that this is a right one.
+func (j *judge) order() error {
+	nicks := slices.Sorted(maps.Keys(j.nicks))
+	indexed, err := j.indexed.orders(j.ctx, nicks)
+	if err != nil {
+		return err
+	}
+	seen, err := j.seen.orders(j.ctx, nicks)
+	if err != nil {
+		return err
+	}
+	longest := 0
+	for _, nick := range nicks {
+		if err := j.rightOrder(seen[nick], j.nicks[nick]); err != nil {
+			return fmt.Errorf("%s as the topic has it: %w", nick, err)
+		}
+		if err := j.sameOrder(indexed[nick], seen[nick]); err != nil {
+			return fmt.Errorf("%s as it was indexed: %w", nick, err)
+		}
+		longest = max(longest, len(j.nicks[nick]))
+	}
+	j.sayf("order: kept for %d nicks, with up to %d lines each", len(nicks), longest)
+	return nil
+}
+
+// rightOrder sees that a nick's lines are all there, once; that those without delay are in the order of the files; that delayed ones
+// are in the order in which they were due; and that each of these stands behind all that was said until it was due.
+func (j *judge) rightOrder(seen []taken, want []*job) error {
+	if len(seen) != len(want) {
+		return fmt.Errorf("it has %d lines, want %d", len(seen), len(want))
+	}
+	var direct []*job
+	for _, one := range want {
+		if one.delay == 0 {
+			direct = append(direct, one)
+		}
+	}
+	known := make(map[string]bool, len(seen))
+	latest, latestDelayed := int64(0), int64(0)
+	for i, s := range seen {
+		one := j.jobs[s.line]
+		switch {
+		case one == nil || one.nick != want[0].nick || known[s.line]:
+			return fmt.Errorf("line %d is %s, which is not of this nick, or was there before", i+1, s.line)
+		case one.delay > 0 && s.at < latestDelayed:
+			return fmt.Errorf("%s was due %d ms before a delayed line that stands before it", s.line, latestDelayed-s.at)
+		case one.delay > 0:
+			latestDelayed = s.at
+		case s.at < latest:
+			return fmt.Errorf("%s was said %d ms before what stands before it", s.line, latest-s.at)
+		case one != direct[0]:
+			return fmt.Errorf("line %d is %s, and %s was said before", i+1, s.line, direct[0].line)
+		default:
+			direct = direct[1:]
+		}
+		known[s.line] = true
+		latest = max(latest, s.at)
+	}
+	return nil
+}
+
+// sameOrder sees that lines were indexed as they were seen: without poison, which loses its place when it is given up, and the poison
+// that was replayed, among itself.
+func (j *judge) sameOrder(indexed, seen []taken) error {
+	for _, wanted := range []bool{false, true} {
+		of := func(lines []taken) (some []string) {
+			for _, t := range lines {
+				if one := j.jobs[t.line]; one == nil || (one.fault == poison) == wanted && j.handled(one) {
+					some = append(some, t.line)
+				}
+			}
+			return some
+		}
+		got, want := of(indexed), of(seen)
+		for i := range max(len(got), len(want)) {
+			if i >= len(got) || i >= len(want) || got[i] != want[i] {
+				return fmt.Errorf("line %d of %d is %q, want %q (of %d)", i+1, len(got), at(got, i), at(want, i), len(want))
+			}
+		}
+	}
+	return nil
+}
+
+// at gives an element, or nothing.
+func at(list []string, i int) string {
+	if i < len(list) {
+		return list[i]
+	}
+	return ""
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// produceBatch is how many lines go together.
+const produceBatch = 50
+
+type produceCommand struct {
+	Dir  string `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
+	Rate int    `help:"The most new jobs a second; 0 is as fast as can be." placeholder:"JOBS"`
+}
+
+// Run produces all lines, in order. Where an earlier run was interrupted it goes on: what is there already is only found again.
+func (c *produceCommand) Run(a *app) error {
+	jobs, err := readJobs(c.Dir)
+	if err != nil {
+		return err
+	}
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	p := queue.NewProducer(a.client, a.flags.Topic)
+	began, fresh, delayed := time.Now(), 0, 0
+	for batch := range slices.Chunk(jobs, produceBatch) {
+		n, later, err := produce(a.ctx, p, batch)
+		if err != nil {
+			return err
+		}
+		fresh, delayed = fresh+n, delayed+later
+		if c.Rate > 0 {
+			select {
+			case <-time.After(time.Until(began.Add(time.Duration(fresh) * time.Second / time.Duration(c.Rate)))):
+			case <-a.ctx.Done():
+				return a.ctx.Err()
+			}
+		}
+	}
+	a.sayf("%d jobs produced, %d of them delayed; %d were there already", len(jobs), delayed, len(jobs)-fresh)
+	return nil
+}
+
+// produce stores some jobs, and tells how many were not there yet, and how many are delayed.
+func produce(ctx context.Context, p *queue.Producer, jobs []job) (fresh, delayed int, err error) {
+	var direct []queue.Message
+	for i := range jobs {
+		if jobs[i].delay == 0 {
+			direct = append(direct, jobs[i].message())
+		}
+	}
+	results, err := p.Produce(ctx, direct...)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range jobs {
+		if jobs[i].delay == 0 {
+			continue
+		}
+		later, err := p.Schedule(ctx, jobs[i].delay, jobs[i].message())
+		if err != nil {
+			return 0, 0, err
+		}
+		results = append(results, later...)
+		delayed++
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			return 0, 0, fmt.Errorf("produce: %w", r.Err)
+		}
+		if !r.Receipt.Duplicate {
+			fresh++
+		}
+	}
+	return fresh, delayed, nil
+}

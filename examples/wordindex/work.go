@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+var (
+	errTwice  = errors.New("this one fails twice")
+	errPoison = errors.New("poison")
+)
+
+type workCommand struct {
+	Name        string        `help:"Names the worker for people who look into the queue." placeholder:"NAME"`
+	Concurrency int           `default:"8" help:"How many lines to work on at once."`
+	AckTimeout  time.Duration `default:"30s" help:"After how long without a word from this worker its lines go to others."`
+	Takes       time.Duration `help:"How long each line takes, as if the work were harder." placeholder:"TIME"`
+	Fixed       bool          `help:"Be able to index poison."`
+}
+
+// Run works until it is interrupted; then it finishes what it has begun and gives the rest back.
+func (c *workCommand) Run(a *app) error {
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	x := newIndex(a.redis, a.flags.Topic, indexers)
+	options := []queue.WorkerOption{
+		queue.WithConcurrency(c.Concurrency), queue.WithAckTimeout(c.AckTimeout), queue.WithMiddleware(c.failing(x), c.slow),
+	}
+	if c.Name != "" {
+		options = append(options, queue.WithConsumerName(c.Name))
+	}
+	worker := queue.NewWorker(a.client, a.flags.Topic, indexers, func(ctx context.Context, d *queue.Delivery) error {
+		return x.add(ctx, d, wordsOf(string(d.Payload)))
+	}, options...)
+	err := worker.Run(a.ctx)
+	s := worker.Stats()
+	a.sayf("%d lines delivered: %d indexed, %d failed, %d given back, %d lost", s.Delivered, s.Acked, s.Nacked, s.Released, s.Lost)
+	return err
+}
+
+// failing fails the jobs that are to fail. Failures are counted where the index is: attempts would not do, for a worker that dies
+// with a job makes an attempt of it without failing.
+func (c *workCommand) failing(x *index) queue.Middleware {
+	return func(next queue.Handler) queue.Handler {
+		return func(ctx context.Context, d *queue.Delivery) error {
+			line := d.Headers[lineHeader]
+			var failure error
+			switch fault(d.Headers[faultHeader]) {
+			case twice:
+				failures, err := x.redis.HGet(ctx, x.failures(), line).Int()
+				if err != nil && !errors.Is(err, redis.Nil) {
+					return err
+				}
+				if failures < 2 {
+					failure = errTwice
+				}
+			case poison:
+				if !c.Fixed {
+					failure = errPoison
+				}
+			}
+			if failure == nil {
+				return next(ctx, d)
+			}
+			if err := x.redis.HIncrBy(ctx, x.failures(), line, 1).Err(); err != nil {
+				return fmt.Errorf("count a failure: %w", err)
+			}
+			return failure
+		}
+	}
+}
+
+// slow makes every job take its time: half of it before the line is in the index, and half after, so that workers die on both sides.
+func (c *workCommand) slow(next queue.Handler) queue.Handler {
+	return func(ctx context.Context, d *queue.Delivery) error {
+		if err := c.pause(ctx); err != nil {
+			return err
+		}
+		if err := next(ctx, d); err != nil {
+			return err
+		}
+		return c.pause(ctx)
+	}
+}
+
+func (c *workCommand) pause(ctx context.Context) error {
+	if c.Takes == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(c.Takes / 2):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

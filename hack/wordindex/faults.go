@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// faults counts what was broken.
+type faults struct {
+	mu sync.Mutex // guards kills and stops while workers are broken
+	// kills are of workers.
+	kills, stops, producerKills int
+	// told is when the progress was told last.
+	told time.Time
+}
+
+// worker is a process that works, on a node of its own first.
+type worker struct {
+	name    string
+	program *rig.Program
+	// busy is held by whoever breaks it.
+	busy sync.Mutex
+}
+
+func (s *show) startWorkers(more ...string) error {
+	s.workers = nil
+	for i := range s.Workers {
+		name := fmt.Sprintf("worker-%d", i)
+		w := &worker{name: name, program: s.program(name, i, append([]string{
+			"work", "--name", name, "--ack-timeout", s.Ack.String(), "--takes", s.Takes.String(),
+		}, more...)...)}
+		if err := w.program.Start(); err != nil {
+			return err
+		}
+		s.workers = append(s.workers, w)
+	}
+	return nil
+}
+
+// restartWorkers ends the workers in good order, and starts new ones.
+func (s *show) restartWorkers(ctx context.Context, more ...string) error {
+	for _, w := range s.workers {
+		if err := w.program.Term(ctx); err != nil {
+			return fmt.Errorf("%s: %w\n%s", w.name, err, w.program.LogTail())
+		}
+	}
+	return s.startWorkers(more...)
+}
+
+// program is one of the processes, with the nodes' addresses from the n-th on.
+func (s *show) program(name string, n int, args ...string) *rig.Program {
+	n %= len(s.addrs)
+	addrs := append(append([]string(nil), s.addrs[n:]...), s.addrs[:n]...)
+	return rig.NewProgram(rig.ProgramConfig{
+		Name: name, Path: s.Program, Args: args, Env: append([]string{"PARLEY_ADDR=" + strings.Join(addrs, ",")}, s.env...),
+		Log: filepath.Join(s.dir, name+".log"),
+	})
+}
+
+// produce runs the producer, and kills it once, when it has done about a half.
+func (s *show) produce(ctx context.Context) error {
+	p := s.program("producer", len(s.addrs)-1, "produce", "--rate", strconv.Itoa(s.Rate), s.Data)
+	if err := p.Start(); err != nil {
+		return err
+	}
+	defer p.Kill()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.Exited():
+			if err := p.Err(); err != nil {
+				return fmt.Errorf("produce: %w\n%s", err, p.LogTail())
+			}
+			sayf(indented{s.out}, "%s", strings.TrimSpace(p.LogTail()))
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		// What can't be asked now will be.
+		now, err := s.progress(ctx)
+		if err == nil && s.counts.producerKills == 0 && now.produced >= int64(s.jobs/2) {
+			p.Kill()
+			s.counts.producerKills++
+			if err := p.Start(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// about is a time that is d more or less.
+func (s *show) about(d time.Duration) time.Duration {
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	return d/2 + time.Duration(s.rand.Int64N(int64(d)))
+}
+
+// pick gives a worker that nobody else breaks, for the caller to break and to release.
+func (s *show) pick() *worker {
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	for _, i := range s.rand.Perm(len(s.workers)) {
+		if w := s.workers[i]; w.busy.TryLock() {
+			return w
+		}
+	}
+	return nil
+}
+
+// killWorkers kills a worker every few seconds and starts it again, until ctx ends.
+func (s *show) killWorkers(ctx context.Context) error {
+	return s.every(ctx, s.Kill, func(w *worker) error {
+		w.program.Kill()
+		s.count(&s.counts.kills)
+		return w.program.Start()
+	})
+}
+
+// stopWorkers stops a worker for longer than its ack timeout and continues it, again and again until ctx ends.
+func (s *show) stopWorkers(ctx context.Context) error {
+	return s.every(ctx, s.Stop, func(w *worker) error {
+		if err := w.program.Stop(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(s.Ack + s.about(s.Ack)):
+			s.count(&s.counts.stops)
+		case <-ctx.Done():
+		}
+		return w.program.Cont()
+	})
+}
+
+// every does something to a worker about every d until ctx ends. A worker that has ended by itself is an error.
+func (s *show) every(ctx context.Context, d time.Duration, harm func(w *worker) error) error {
+	for {
+		select {
+		case <-time.After(s.about(d)):
+		case <-ctx.Done():
+			return nil
+		}
+		w := s.pick()
+		if w == nil {
+			continue
+		}
+		err := errors.New("it ended by itself")
+		if w.program.Running() {
+			err = harm(w)
+		}
+		w.busy.Unlock()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", w.name, err, w.program.LogTail())
+		}
+	}
+}
+
+func (s *show) count(n *int) {
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	*n++
+}
+
+// lastWords tells what the workers wrote last, for a failure.
+func (s *show) lastWords() error {
+	var errs []error
+	for _, w := range s.workers {
+		errs = append(errs, fmt.Errorf("%s:\n%s", w.name, w.program.LogTail()))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,275 @@
+// Command wordindex runs examples/wordindex, the main job of work queues, on real logs and under faults: two nodes, three workers
+// spread over them, one of which is killed every few seconds and started again, while one is stopped past its ack timeout and
+// continued, again and again until all is done. The producer is killed in the middle, too, and goes on. Then the index must equal the
+// one made from the files, the order of every nick be kept, and the dead letters be exactly the poison; and when that has been
+// replayed to fixed workers, the index must be whole and no dead letter left. `make wordindex DATA=...` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/clients/cli/irclog"
+	"github.com/parleyhq/parley/internal/rig"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// The topic and the group, as the program names them.
+const (
+	topic = "lines"
+	group = "index"
+)
+
+type flags struct {
+	Data    string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
+	Binary  string        `type:"existingfile" help:"The parleyd to run; built from this source if empty."`
+	Program string        `type:"existingfile" required:"" help:"The examples/wordindex to run."`
+	Workers int           `default:"3" help:"How many workers."`
+	Rate    int           `default:"250" help:"How many jobs to produce a second; 0 is as fast as can be."`
+	Takes   time.Duration `default:"50ms" help:"How long each job takes on top of the indexing."`
+	Ack     time.Duration `default:"2s" help:"The workers' ack timeout."`
+	Kill    time.Duration `default:"3s" help:"The time between kills, more or less."`
+	Stop    time.Duration `default:"5s" help:"The time from the end of a stop to the next stop, more or less."`
+	Seed    uint64        `help:"Of the choice of victims and times; 0 is a new one."`
+	Wait    time.Duration `default:"30m" help:"How long all of it may take."`
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var f flags
+	parser, err := kong.New(&f, kong.Name("wordindex"))
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wordindex:", err)
+		return 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.Wait)
+	defer cancel()
+	options := rig.Options{Nodes: 2, Binary: f.Binary}
+	if _, err := job(ctx, &f, options, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "wordindex:", err)
+		return 1
+	}
+	return 0
+}
+
+// show is one run.
+type show struct {
+	*flags
+
+	out     io.Writer
+	dir     string
+	jobs    int
+	addrs   []string
+	env     []string
+	workers []*worker
+	admin   *queue.Admin
+	rand    *rand.Rand
+	counts  faults
+}
+
+// job does all of it, and tells how often it broke what.
+func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (counts *faults, err error) {
+	if f.Seed == 0 {
+		f.Seed = rand.Uint64()
+	}
+	jobs, err := countJobs(f.Data)
+	if err != nil {
+		return nil, err
+	}
+	sayf(out, "%d jobs, %d workers, seed %d", jobs, f.Workers, f.Seed)
+	fleet, err := rig.Start(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, fleet.Close()) }()
+	index, err := rig.StartRedis(ctx, rig.RedisConfig{Dir: filepath.Join(fleet.Dir, "index"), Addr: filepath.Join(fleet.Dir, "index.sock")})
+	if err != nil {
+		return nil, err
+	}
+	defer index.Kill()
+	token, err := fleet.Token("wordindex", nil)
+	if err != nil {
+		return nil, err
+	}
+	client, err := parley.New(strings.Join(fleet.Addresses(), ","), parley.WithToken(token), parley.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	s := &show{
+		flags: f, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), admin: queue.NewAdmin(client),
+		env:  []string{"PARLEY_TOKEN=" + token, "WORDINDEX_REDIS=" + index.Addr()},
+		rand: rand.New(rand.NewPCG(f.Seed, 0)), //nolint:gosec // it must be repeatable
+	}
+	return &s.counts, s.play(ctx)
+}
+
+func countJobs(dir string) (n int, err error) {
+	files, err := irclog.Files(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range files {
+		lines, err := irclog.Read(path)
+		if err != nil {
+			return 0, err
+		}
+		for _, l := range lines {
+			if l.IsMessage() {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// play is the run, once everything is there.
+func (s *show) play(ctx context.Context) error {
+	began := time.Now()
+	defer func() {
+		for _, w := range s.workers {
+			w.program.Kill()
+		}
+	}()
+	if err := s.startWorkers(); err != nil {
+		return err
+	}
+	if err := s.underFaults(ctx); err != nil {
+		return errors.Join(err, s.lastWords())
+	}
+	took := time.Since(began)
+	c := &s.counts
+	s.sayf("all done after %.1f s: %d kills of a worker and %d of the producer, %d stops past the ack timeout",
+		took.Seconds(), c.kills, c.producerKills, c.stops)
+	if err := s.command(ctx, "verify", s.Data); err != nil {
+		return err
+	}
+	if err := s.restartWorkers(ctx, "--fixed"); err != nil {
+		return err
+	}
+	s.sayf("workers fixed")
+	if err := s.command(ctx, "replay"); err != nil {
+		return err
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if err := s.command(ctx, "verify", "--fixed", s.Data); err != nil {
+		return err
+	}
+	s.sayf("everything is as it must be, after %.1f s", time.Since(began).Seconds())
+	return nil
+}
+
+// underFaults produces and works while workers are killed and stopped, until all jobs are done with.
+func (s *show) underFaults(ctx context.Context) error {
+	work, working := errgroup.WithContext(ctx)
+	breaking, calm := context.WithCancel(working)
+	work.Go(func() error { return s.killWorkers(breaking) })
+	work.Go(func() error { return s.stopWorkers(breaking) })
+	work.Go(func() error {
+		defer calm()
+		if err := s.produce(working); err != nil {
+			return err
+		}
+		return s.settle(working)
+	})
+	return work.Wait()
+}
+
+// command runs the program to its end, and shows what it says.
+func (s *show) command(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, s.Program, args...) //nolint:gosec // our own program
+	cmd.Env = append(os.Environ(), append(s.env, "PARLEY_ADDR="+strings.Join(s.addrs, ","))...)
+	var complaints strings.Builder
+	cmd.Stdout, cmd.Stderr = indented{s.out}, &complaints
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", args[0], err, complaints.String())
+	}
+	return nil
+}
+
+// indented writes lines further to the right. Each call writes whole ones, as the program's do.
+type indented struct{ to io.Writer }
+
+func (w indented) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if _, err := io.WriteString(w.to, "  "+line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// settle waits until the group has nothing left to do, and says how far it is now and then.
+func (s *show) settle(ctx context.Context) error {
+	for {
+		p, err := s.progress(ctx)
+		if err == nil && p.left == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %d jobs left: %v", ctx.Err(), p.left, err)
+		}
+	}
+}
+
+// progress is how far the group is.
+type progress struct{ produced, acked, dead, left int64 }
+
+func (s *show) progress(ctx context.Context) (progress, error) {
+	stats, err := s.admin.Stats(ctx, topic)
+	if err != nil {
+		return progress{}, err
+	}
+	total := stats.GetTotal()
+	for _, g := range total.GetGroups() {
+		if g.GetGroup() == group {
+			p := progress{
+				produced: total.GetProduced(), acked: g.GetAcked(), dead: g.GetDead(),
+				left: total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked(),
+			}
+			s.tell(p)
+			return p, nil
+		}
+	}
+	return progress{}, fmt.Errorf("no group %s", group)
+}
+
+// tellEvery is the time between two words on the progress.
+const tellEvery = 10 * time.Second
+
+func (s *show) tell(p progress) {
+	if time.Since(s.counts.told) >= tellEvery {
+		s.counts.told = time.Now()
+		s.sayf("%d jobs produced: %d indexed, %d given up, %d to do", p.produced, p.acked, p.dead, p.left)
+	}
+}
+
+// sayf writes a line. What can't be told is lost, and the exit code tells the rest.
+func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+
+func (s *show) sayf(format string, args ...any) { sayf(s.out, format, args...) }
