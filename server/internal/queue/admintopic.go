@@ -9,15 +9,23 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// abandoned is how old a topic that is still being made must be for its maker to be taken for dead.
-const abandoned = 10 * time.Second
+const (
+	// abandoned is how old a topic that is still being made must be for its maker to be taken for dead.
+	abandoned = 10 * time.Second
+	// makingWait is how long another is waited for who makes the topic at the same time.
+	makingWait = time.Second
+)
+
+// errOvertaken says that another has taken the making of a topic over.
+var errOvertaken = errors.New("another makes the topic")
 
 // uidLength is how many characters of A-Z and 2-7 a UID has: 65 random bits.
 const uidLength = 13
 
 // CreateTopic makes a topic and tells it. Zero settings take their defaults; UID, Version, State, CreatedAt, the pauses and the
-// groups are not the caller's to give. Over an existing topic it is TOPIC_EXISTS, and changes nothing. A topic whose making
-// was broken off is finished if it is the same, and replaced after 10 s if it is not.
+// groups are not the caller's to give. Over an existing topic it is TOPIC_EXISTS, and changes nothing; of several that make the same
+// one at a time one succeeds, and the others are told so once it can be used. A topic whose making was broken off is finished if it
+// is the same, and replaced after 10 s if it is not.
 func (a *Admin) CreateTopic(ctx context.Context, t Topic) (*Topic, error) {
 	t = Topic{
 		Name: t.Name, Partitions: t.Partitions, Partitioner: t.Partitioner, StrictOrder: t.StrictOrder, Retry: t.Retry,
@@ -31,9 +39,10 @@ func (a *Admin) CreateTopic(ctx context.Context, t Topic) (*Topic, error) {
 	for range maxTries {
 		t.CreatedAt = now()
 		existing, err := a.cfg.Store.InsertTopic(ctx, t.clone())
+		var done *Topic
 		switch {
 		case err == nil:
-			return a.finish(ctx, &t)
+			done, err = a.finish(ctx, &t)
 		case errors.Is(err, ErrUnknownOutcome):
 			continue // if it was stored, it is there now, with our UID
 		case !errors.Is(err, ErrTopicExists):
@@ -41,17 +50,46 @@ func (a *Admin) CreateTopic(ctx context.Context, t Topic) (*Topic, error) {
 		case existing == nil: // it went while it was looked at
 			continue
 		case existing.UID == t.UID && existing.State == Making:
-			return a.finish(ctx, existing)
+			done, err = a.finish(ctx, existing)
+		default:
+			done, err = a.giveWay(ctx, existing, &t)
 		}
-		if done, err := a.giveWay(ctx, existing, &t); done != nil || err != nil {
+		if errors.Is(err, errOvertaken) {
+			// Either it is whole after this, or whoever made it has died and it is ours to finish.
+			if err := a.awaitMade(ctx, t.Name); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if done != nil || err != nil {
 			return done, err
 		}
 	}
 	return nil, contended()
 }
 
+// awaitMade waits, for a while, until nobody is making the topic any more: who is told of a topic may use it.
+func (a *Admin) awaitMade(ctx context.Context, name string) error {
+	for until := time.Now().Add(makingWait); time.Now().Before(until); {
+		t, err := a.cfg.Store.Topic(ctx, name)
+		switch {
+		case errors.Is(err, ErrNoTopic):
+			return nil
+		case err != nil:
+			return unread(err)
+		case t.State != Making:
+			return nil
+		}
+		if err := pause(ctx, changeWait); err != nil {
+			return undone(err)
+		}
+	}
+	return nil
+}
+
 // giveWay does what there is to do about a topic that stands where another is to be made: it gives that topic if it could be
-// finished as the one that is wanted, TOPIC_EXISTS if it must stay, and neither once it is out of the way.
+// finished as the one that is wanted, TOPIC_EXISTS if it must stay, errOvertaken if another finishes it, and neither once it is out of
+// the way.
 func (a *Admin) giveWay(ctx context.Context, existing, wanted *Topic) (*Topic, error) {
 	exists := fault.New(fault.AlreadyExists, fault.TopicExists, "there is a topic of this name already")
 	exists.Field = "topic.name"
@@ -67,13 +105,16 @@ func (a *Admin) giveWay(ctx context.Context, existing, wanted *Topic) (*Topic, e
 		next.CreatedAt = now().Add(-jitter(abandoned / 2))
 		claimed, err := a.save(ctx, next)
 		if errors.Is(err, ErrConflict) {
-			return nil, exists
+			return nil, errOvertaken
 		}
 		if err != nil {
 			return nil, err
 		}
 		return a.finish(ctx, claimed)
 	case time.Since(existing.CreatedAt) < abandoned:
+		if err := a.awaitMade(ctx, wanted.Name); err != nil {
+			return nil, err
+		}
 		return nil, exists
 	}
 	next.State = Removing
@@ -87,7 +128,7 @@ func (a *Admin) giveWay(ctx context.Context, existing, wanted *Topic) (*Topic, e
 	return nil, a.remove(ctx, removing)
 }
 
-// finish makes the partitions of a topic and then declares it whole.
+// finish makes the partitions of a topic and then declares it whole; errOvertaken if another has begun to do that.
 func (a *Admin) finish(ctx context.Context, t *Topic) (*Topic, error) {
 	if err := a.makePartitions(ctx, t, 0, t.Partitions); err != nil {
 		return nil, undone(err)
@@ -96,9 +137,7 @@ func (a *Admin) finish(ctx context.Context, t *Topic) (*Topic, error) {
 	next.State, next.CreatedAt = Live, now()
 	live, err := a.save(ctx, next)
 	if errors.Is(err, ErrConflict) {
-		e := fault.New(fault.AlreadyExists, fault.TopicExists, "another made the topic at the same time")
-		e.Field = "topic.name"
-		return nil, e
+		return nil, errOvertaken
 	}
 	return live, err
 }
