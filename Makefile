@@ -95,6 +95,11 @@ DATA ?= data/irc
 irc: build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
 	@$(GO) run ./hack/irc --binary bin/parleyd --cli bin/parley '$(DATA)'
 
+.PHONY: wordindex
+wordindex: build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)
+	@$(GO) build -o bin/wordindex ./examples/wordindex
+	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex '$(DATA)' $(ARGS)
+
 DAY ?= 2013-05-19
 SPEED ?= 60
 .PHONY: day

@@ -127,7 +127,8 @@ func readAll[T any, C interface {
 	redis.Cmder
 	Result() (T, error)
 }](
-	ctx context.Context, store *redis.Client, items []string, ask func(p redis.Pipeliner, item string) C, take func(item string, answer T) error,
+	ctx context.Context, store *redis.Client, items []string,
+	ask func(p redis.Pipeliner, item string) C, take func(item string, answer T) error,
 ) error {
 	for batch := range slices.Chunk(items, readBatch) {
 		answers := make([]C, len(batch))

@@ -69,7 +69,7 @@ func readJobs(dir string) ([]job, error) {
 // reads the files makes the same one, and so does a producer that is started again.
 func newJob(line, nick, text string) job {
 	j := job{line: line, nick: nick, text: text}
-	dice := rand.New(rand.NewPCG(xxhash.Sum64String(line), 0)) //nolint:gosec // it must be repeatable
+	dice := rand.New(rand.NewPCG(xxhash.Sum64String(line), 0))
 	if dice.IntN(10) == 0 {
 		j.delay = time.Duration(1+dice.IntN(int(maxDelay/time.Millisecond))) * time.Millisecond
 	}

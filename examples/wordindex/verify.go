@@ -102,17 +102,18 @@ func (j *judge) settled() error {
 	if err != nil {
 		return err
 	}
-	want := &queue.GroupStats{Acked: int64(len(j.jobs) - len(j.poison)), Dead: int64(len(j.poison))}
+	dead, replayed := int64(len(j.poison)), int64(0)
 	if j.fixed {
-		want.Acked, want.Replayed = int64(len(j.jobs)), int64(len(j.poison))
+		replayed = dead
 	}
+	acked := int64(len(j.jobs)) - dead + replayed
 	switch {
 	case total.GetProduced() != int64(len(j.jobs)):
 		return fmt.Errorf("%d jobs were produced, of %d lines", total.GetProduced(), len(j.jobs))
 	case left(total, g) != 0:
 		return fmt.Errorf("not all jobs are done with: %d delayed, and %v", total.GetDelayed(), g)
-	case g.GetAcked() != want.Acked || g.GetDead() != want.Dead || g.GetReplayed() != want.Replayed || g.GetTrimmed()+g.GetSkipped() != 0:
-		return fmt.Errorf("the group %v, want %v", g, want)
+	case g.GetAcked() != acked || g.GetDead() != dead || g.GetReplayed() != replayed || g.GetTrimmed()+g.GetSkipped() != 0:
+		return fmt.Errorf("%v; want %d acked, %d dead, %d replayed, and none trimmed or skipped", g, acked, dead, replayed)
 	}
 	delayed, failing := 0, 0
 	for _, one := range j.jobs {

@@ -120,7 +120,7 @@ func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (cou
 	s := &show{
 		flags: f, out: out, dir: fleet.Dir, jobs: jobs, addrs: fleet.Addresses(), admin: queue.NewAdmin(client),
 		env:  []string{"PARLEY_TOKEN=" + token, "WORDINDEX_REDIS=" + index.Addr()},
-		rand: rand.New(rand.NewPCG(f.Seed, 0)), //nolint:gosec // it must be repeatable
+		rand: rand.New(rand.NewPCG(f.Seed, 0)),
 	}
 	return &s.counts, s.play(ctx)
 }
@@ -232,7 +232,7 @@ func (s *show) settle(ctx context.Context) error {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %d jobs left: %v", ctx.Err(), p.left, err)
+			return errors.Join(fmt.Errorf("%w, with %d jobs left", context.Cause(ctx), p.left), err)
 		}
 	}
 }
