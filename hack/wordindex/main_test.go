@@ -42,7 +42,7 @@ func TestJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	for i := range 1000 {
+	for i := range 800 {
 		fmt.Fprintf(&log, "[10:%02d] <nick%d> line %d of many, and the %d. of mine\n", i/60, i*i%37, i, i/37)
 	}
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &flags{
-		Data: dir, Program: program, Workers: 3, Rate: 200, Takes: 40 * time.Millisecond, Ack: time.Second,
+		Data: dir, Program: program, Workers: 3, Rate: 250, Takes: 40 * time.Millisecond, Ack: time.Second,
 		Kill: 700 * time.Millisecond, Stop: 500 * time.Millisecond,
 	}
 	out := &output{t: t}
@@ -63,7 +63,7 @@ func TestJob(t *testing.T) {
 		t.Errorf("%d kills, %d stops, %d kills of the producer", counts.kills, counts.stops, counts.producerKills)
 	}
 	for _, want := range []string{
-		`jobs: 1000, of them [1-9]\d* delayed, [1-9]\d* failing twice, [1-9]\d* poison`, `dead letters: [1-9]`, `[1-9]\d* dead letters replayed`,
+		`jobs: 800, of them [1-9]\d* delayed, [1-9]\d* failing twice, [1-9]\d* poison`, `dead letters: [1-9]`, `[1-9]\d* dead letters replayed`,
 		`dead letters: 0`, `order: kept for 19 nicks`, `everything is as it must be`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.text.String()) {
