@@ -197,6 +197,9 @@ func (a *Admin) Replay(
 	if to != nil && (*to < 0 || *to >= t.Partitions) {
 		return 0, false, fault.Invalid("partition", int64(t.Partitions-1), "partition: the topic has %d", t.Partitions)
 	}
+	if limit < 0 {
+		return 0, false, fault.Invalid("limit", MaxReplay, "limit: must be 0 to %d", MaxReplay)
+	}
 	byPartition, err := letterIDs(t, ids)
 	if err != nil {
 		return 0, false, err

@@ -167,4 +167,7 @@ type Entry struct {
 	Attempt int
 	// ProducedAt is when Redis took the message; of a scheduled one, when it was due. Milliseconds.
 	ProducedAt time.Time
+	// Unreadable says why the store can't read the message; nil if it can. Then nothing of Message but the Key may be there, and
+	// it can only become a dead letter.
+	Unreadable error
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -285,6 +286,15 @@ func (w *worker) count(now time.Time) {
 	for v := range n {
 		w.s.hub.metrics.Settled(w.lease.Topic, w.lease.Partition, w.lease.Group, Verdict(v), n[v], longest[v])
 	}
+}
+
+// unreadableReason is told by the dead letter of an entry that can't be read.
+const unreadableReason = "the stored message can't be read"
+
+// setAside logs a message that can't be read. Its dead letter, and the metric of those, count it.
+func (h *Hub) setAside(ref Ref, e *Entry) {
+	h.cfg.Logger.Error("a stored message can't be read and becomes a dead letter", slog.String("topic", ref.Topic),
+		slog.Int("partition", ref.Partition), slog.String("entry", e.ID.String()), slog.Any("error", e.Unreadable))
 }
 
 func lostReason(attempts int) string {

@@ -282,8 +282,8 @@ type LookStore interface {
 	DeadLetters(ctx context.Context, ref Ref, group string, before EntryID, n int) (letters []DeadLetter, next EntryID, more bool, err error)
 	// Replay gives dead letters back to their groups, in the partition `to`: those of ids, or else the oldest n of the group, or
 	// of all. Each goes back once, whatever is repeated. A dead letter whose
-	// group is gone stays. It tells how many went, and whether there may be more.
+	// group is gone, or that can't be read, stays. n below 1 is none. It tells how many went, and whether there may be more.
 	Replay(ctx context.Context, t *Topic, from, to int, group string, ids []EntryID, n int) (replayed int64, more bool, err error)
-	// Purge removes dead letters: those of ids, or else the oldest n of the group, or of all.
+	// Purge removes dead letters: those of ids, or else the oldest n of the group, or of all. n below 1 is none.
 	Purge(ctx context.Context, ref Ref, group string, ids []EntryID, n int) (purged int64, more bool, err error)
 }

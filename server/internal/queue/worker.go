@@ -294,7 +294,8 @@ func (w *worker) failed(err error, what string) bool {
 	return true
 }
 
-// take puts what was read into the buffer, but for what is here already and what has no attempt left.
+// take puts what was read into the buffer, but for what is here already, what has no attempt left and what can't be read: those
+// become dead letters.
 func (w *worker) take(entries []Entry) {
 	if w.lost {
 		w.s.endTurn(w, nil)
@@ -316,6 +317,11 @@ func (w *worker) take(entries []Entry) {
 		_, waits := here[e.key()]
 		_, over := w.ended[e.key()]
 		if waits || over || w.inFlight[e.key()] != nil {
+			continue
+		}
+		if e.Unreadable != nil {
+			w.s.hub.setAside(w.lease.Ref, &e)
+			w.settleUnsent(e, Settlement{Verdict: Dead, Reason: unreadableReason})
 			continue
 		}
 		if most := topic.Retry.MaxAttempts; most > 0 && e.Attempt > most {

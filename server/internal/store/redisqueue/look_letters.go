@@ -1,9 +1,11 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/queue"
@@ -52,29 +54,33 @@ func (s *Store) DeadLetters(
 	return letters, next, more, nil
 }
 
+// decodeLetter reads a dead letter. Of one that can't be read it gives what there is, with the bytes of the record as its payload.
 func decodeLetter(partition int, id queue.EntryID, raw any) (queue.DeadLetter, error) {
 	all, err := decodeFields(raw)
 	if err != nil {
 		return queue.DeadLetter{}, err
 	}
-	message, err := decodeRecord(all["d"])
-	if err != nil {
-		return queue.DeadLetter{}, err
+	// What is damaged must still be text, or the whole page could not be told.
+	text := func(name string) string { return strings.ToValidUTF8(all[name], "\uFFFD") }
+	letter := queue.DeadLetter{
+		ID: queue.MessageID(partition, id), MessageID: text("i"), Partition: partition, Group: text("g"),
+		Reason: text("r"), Code: text("c"), DeadAt: time.UnixMilli(int64(id.MS)), //nolint:gosec // Redis' clock
 	}
-	attempts, err := all.number("a")
-	if err != nil {
-		return queue.DeadLetter{}, err
+	if letter.Message, err = all.record(); err != nil {
+		letter.Key, letter.Payload = text("k"), []byte(cmp.Or(all["d"], all["x"]))
+		letter.Reason = cmp.Or(letter.Reason, unreadableLetter)
 	}
-	produced, err := all.producedAt(all["i"])
-	if err != nil {
-		return queue.DeadLetter{}, err
+	if attempts, err := all.number("a"); err == nil {
+		letter.Attempts = int(attempts)
 	}
-	return queue.DeadLetter{
-		Message: message, ID: queue.MessageID(partition, id), MessageID: all["i"], Partition: partition, Group: all["g"],
-		Attempts: int(attempts), Reason: all["r"], Code: all["c"], ProducedAt: produced,
-		DeadAt: time.UnixMilli(int64(id.MS)), //nolint:gosec // Redis' clock
-	}, nil
+	if produced, err := all.producedAt(letter.MessageID); err == nil {
+		letter.ProducedAt = produced
+	}
+	return letter, nil
 }
+
+// unreadableLetter is the reason of a dead letter that tells none and can't be read.
+const unreadableLetter = "the dead letter can't be read"
 
 // choice says which dead letters a call means, and goes on from page to page.
 type choice struct {
@@ -91,6 +97,7 @@ func choose(group string, ids []queue.EntryID, n int) *choice {
 	if len(ids) > 0 {
 		c.left = len(ids)
 	}
+	c.done = c.left <= 0
 	return c
 }
 

@@ -1,7 +1,9 @@
 package redisqueue
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +72,8 @@ func (f fields) number(name string) (int64, error) {
 }
 
 // decodeEntry reads an entry of a partition's stream, or of a group's retries there, as XRANGE answers it: an id and fields.
-// Its Attempt is one more than the attempts that it carries, as the first time it is delivered from there.
+// Its Attempt is one more than the attempts that it carries, as the first time it is delivered from there. One whose fields
+// hold no message is no error but Unreadable, lest it hold up all that lie behind it.
 func decodeEntry(partition int, place queue.Place, reply any) (queue.Entry, error) {
 	pair, ok := reply.([]any)
 	if !ok || len(pair) != 2 {
@@ -85,28 +88,48 @@ func decodeEntry(partition int, place queue.Place, reply any) (queue.Entry, erro
 	if err != nil {
 		return queue.Entry{}, fmt.Errorf("entry %s: %w", id, err)
 	}
-	e, err := all.entry(partition, place, id)
-	if err != nil {
-		return queue.Entry{}, fmt.Errorf("entry %s: %w", id, err)
-	}
-	return e, nil
+	return all.entry(partition, place, id), nil
 }
 
-func (f fields) entry(partition int, place queue.Place, id queue.EntryID) (queue.Entry, error) {
-	message, err := decodeRecord(f["d"])
-	if err != nil {
-		return queue.Entry{}, err
+// messageID is what ids for good look like; lib_queue.lua has the same.
+var messageID = regexp.MustCompile(`^[0-9]+-[0-9]{1,15}-[0-9]+d?$`)
+
+func (f fields) entry(partition int, place queue.Place, id queue.EntryID) queue.Entry {
+	e := queue.Entry{
+		Message: queue.Message{Key: f["k"]}, Place: place, ID: id, MessageID: queue.MessageID(partition, id), Attempt: 1,
+	}
+	e.Unreadable = f.readEntry(&e)
+	return e
+}
+
+func (f fields) readEntry(e *queue.Entry) error {
+	if i, ok := f["i"]; ok {
+		if !messageID.MatchString(i) {
+			return fmt.Errorf("field i is %q", i)
+		}
+		e.MessageID = i
 	}
 	attempts, err := f.number("a")
 	if err != nil {
-		return queue.Entry{}, err
+		return err
 	}
-	e := queue.Entry{Message: message, Place: place, ID: id, MessageID: f["i"], Attempt: int(attempts) + 1}
-	if e.MessageID == "" {
-		e.MessageID = queue.MessageID(partition, id)
+	e.Attempt = int(attempts) + 1
+	message, err := f.record()
+	if err != nil {
+		return err
 	}
+	e.Message = message
 	e.ProducedAt, err = f.producedAt(e.MessageID)
-	return e, err
+	return err
+}
+
+// record reads the message itself.
+func (f fields) record() (queue.Message, error) {
+	d, ok := f["d"]
+	if !ok {
+		return queue.Message{}, errors.New("there is no field d")
+	}
+	return decodeRecord(d)
 }
 
 // producedAt is when Redis took the message, which its id says, or when it was due.

@@ -35,6 +35,10 @@
 // "<a> <i> <t> <length of k> <k><d>", with t 0 where there is none. A dead letter has d, i, a, t, g (group), r (reason),
 // c (code) and k.
 //
+// What a stream holds that is none of this, because another wrote it or it was damaged, is an entry that can't be read: it
+// becomes a dead letter when its turn comes, and holds up nothing. What is no item is moved as an entry with the field x, its
+// bytes, which becomes one too. Such a dead letter is listed and purged, but not replayed.
+//
 // A group that is made or moved has passed over what it will never read. That is counted as skipped, so that at any moment, for each group
 //
 //	produced - cancelled + replayed = delayed + unread + pending + retrying + parked + acked + dead + trimmed + skipped

@@ -23,9 +23,9 @@ for at = 1, #due, 2 do
   if item then
     if scheduled then
       local a, i, _, k, d = unpack_item(item)
-      item = pack_item(a, i, text(tonumber(due[at + 1])), k, d)
+      item = a and pack_item(a, i, text(tonumber(due[at + 1])), k, d) or item
     end
-    if not append_item(stream, item) then
+    if not append_item(stream, item, member) then
       return redis.error_reply('NOGROUP')
     end
     moved = moved + 1

@@ -31,8 +31,9 @@ end
 local function admit(entries, stream, own)
   local admitted = {}
   for _, entry in ipairs(entries) do
-    local id, fields = entry[1], named(entry[2])
-    local key, message = fields.k, message_of(partition, entry[1], fields)
+    local id, fields = entry[1], fields_of(entry[2])
+    -- One that is broken becomes a dead letter, and holds up nothing until then.
+    local key, message = not fields.broken and fields.k, message_of(partition, entry[1], fields)
     local holder = key and holder_of(keys, key)
     if holder and holder ~= message then
       local member = parked_member(key, id, own)

@@ -67,7 +67,7 @@ function verdicts.ack(stream, own, id, message, key)
   end
 end
 
-function verdicts.retry(stream, own, id, message, key, delay)
+function verdicts.retry(stream, own, id, message, key, delay, reason, code)
   local deliveries = mine(stream, id)
   if not deliveries then
     return
@@ -75,6 +75,9 @@ function verdicts.retry(stream, own, id, message, key, delay)
   local fields = entry_at(stream, id)
   if not fields then
     return drop(stream, id, key, message)
+  end
+  if fields.broken then
+    return verdicts.dead(stream, own, id, message, key, delay, reason, code)
   end
   message = message_of(partition, id, fields)
   redis.call('HSET', retrying_data, message, item_of(attempts_of(fields, deliveries), message, fields))
@@ -94,10 +97,9 @@ function verdicts.dead(stream, own, id, message, key, _, reason, code)
   end
   message = message_of(partition, id, fields)
   local letter = {
-    'XADD', dlq, '*', 'd', fields.d, 'i', message, 'a', attempts_of(fields, deliveries),
-    'g', group, 'r', reason, 'c', code,
+    'XADD', dlq, '*', 'i', message, 'a', attempts_of(fields, deliveries), 'g', group, 'r', reason, 'c', code,
   }
-  for _, name in ipairs({'k', 't'}) do
+  for _, name in ipairs({'d', 'k', 't', 'x'}) do
     if fields[name] then
       letter[#letter + 1] = name
       letter[#letter + 1] = fields[name]

@@ -3,7 +3,7 @@
 -- entry_at gives the fields of a stream's entry; nil if it is not there any more.
 local function entry_at(stream, id)
   local found = redis.call('XRANGE', stream, id, id)[1]
-  return found and named(found[2])
+  return found and fields_of(found[2])
 end
 
 -- message_of gives a message's id for good.
@@ -49,16 +49,22 @@ local function free_key(keys, parked, parked_data, retry, key, message)
     return
   end
   local head = parked_head(key)
-  local member = redis.call('ZRANGEBYLEX', parked, '[' .. head .. '0', '(' .. head .. ':', 'LIMIT', 0, 1)[1]
-  if not member then
-    redis.call('HDEL', keys, key)
-    return
-  end
-  local item = redis.call('HGET', parked_data, member)
-  local _, next_message = unpack_item(item)
-  hold_key(keys, key, next_message, append_item(retry, item), true)
-  redis.call('ZREM', parked, member)
-  redis.call('HDEL', parked_data, member)
+  repeat
+    local member = redis.call('ZRANGEBYLEX', parked, '[' .. head .. '0', '(' .. head .. ':', 'LIMIT', 0, 1)[1]
+    if not member then
+      redis.call('HDEL', keys, key)
+      return
+    end
+    local item = redis.call('HGET', parked_data, member) or ''
+    local _, next_message = unpack_item(item)
+    local id = append_item(retry, item)
+    redis.call('ZREM', parked, member)
+    redis.call('HDEL', parked_data, member)
+    -- What is no item says no message that could hold the key, so it goes on to the next.
+    if next_message then
+      hold_key(keys, key, next_message, id, true)
+    end
+  until next_message
 end
 
 -- ack takes an entry off what the group has pending, and out of the stream if that is the group's own. It tells how many it took.

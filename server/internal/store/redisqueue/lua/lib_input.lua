@@ -70,7 +70,7 @@ local function lose(main, partition, group, g, entries, keys, k)
       local id = pending[1]
       lost = lost + redis.call('XACK', main, group, id)
       if by_id[id] then
-        local fields = named(by_id[id])
+        local fields = fields_of(by_id[id])
         free_key(keys[k + 1], keys[k + 2], keys[k + 3], keys[k], fields.k or '', message_of(partition, id, fields))
       end
     end

@@ -60,22 +60,54 @@ local function named(fields)
   return all
 end
 
+-- is_count reports whether a field is a whole number that arithmetic keeps exact.
+local function is_count(value)
+  return #value <= 15 and string.find(value, '^%d+$') ~= nil
+end
+
+-- fields_of gives the fields of a message's entry by their names. Of one that no script of ours has written so, or that was
+-- damaged, a field without its form is as good as absent, and `broken` is set: nothing but a dead letter can become of it.
+local function fields_of(entry)
+  local fields = named(entry)
+  for _, name in ipairs({'a', 't'}) do
+    if fields[name] and not is_count(fields[name]) then
+      fields[name], fields.broken = nil, true
+    end
+  end
+  if fields.i and not is_count(string.match(fields.i, '^%d+%-(%d+)%-%d+d?$') or '') then
+    fields.i, fields.broken = nil, true
+  end
+  fields.broken = fields.broken or not fields.d
+  return fields
+end
+
 -- pack_item gives what stands for an entry outside of streams: a attempts so far, i message id, t due ms or 0, k key (or
 -- empty), d record.
 local function pack_item(a, i, t, k, d)
   return a .. ' ' .. i .. ' ' .. t .. ' ' .. #k .. ' ' .. k .. d
 end
 
--- unpack_item gives a, i, t, k, d as text.
+-- unpack_item gives a, i, t, k, d as text; nil of what is no item.
 local function unpack_item(item)
   local a, i, t, length, at = string.match(item, '^(%d+) (%S+) (%d+) (%d+) ()')
+  if not a then
+    return nil
+  end
   local rest = at + tonumber(length)
   return a, i, t, string.sub(item, at, rest - 1), string.sub(item, rest)
 end
 
--- append_item adds an item to a stream and gives its id there, or false if there is no stream.
-local function append_item(stream, item)
+-- append_item adds an item to a stream and gives its id there, or false if there is no stream. What is no item is added all the
+-- same, as x, under the message's id if that is known: who fetches it makes a dead letter of it.
+local function append_item(stream, item, message)
   local a, i, t, k, d = unpack_item(item)
+  if not a then
+    local call = {'XADD', stream, 'NOMKSTREAM', '*', 'x', item}
+    if message then
+      call[#call + 1], call[#call + 2] = 'i', message
+    end
+    return redis.call(unpack(call))
+  end
   local call = {'XADD', stream, 'NOMKSTREAM', '*', 'd', d, 'i', i}
   if k ~= '' then
     call[#call + 1], call[#call + 2] = 'k', k

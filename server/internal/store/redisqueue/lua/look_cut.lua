@@ -78,7 +78,7 @@ local function take_from(name, g, k)
     if not read(g, id) then
       n, unread = n + 1, unread + 1
     elseif not settled(g, id) and redis.call('XACK', main, name, id) == 1 then
-      local fields = named(entry[2])
+      local fields = fields_of(entry[2])
       free_key(keys[k + 1], keys[k + 2], keys[k + 3], keys[k], fields.k or '', message_of(partition, id, fields))
       n = n + 1
     end

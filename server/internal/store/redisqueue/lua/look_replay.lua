@@ -13,7 +13,7 @@
 -- RETURNS {how many went back, the last id looked at, 1 if there may be more, and the id of each that is on its
 -- way to another partition and was left}; NOTOPIC if the topic is not there.
 --
--- Safe to repeat with ids: what went back is not there any more. A dead letter whose group is gone stays.
+-- Safe to repeat with ids: what went back is not there any more. A dead letter whose group is gone, or that is broken, stays.
 local meta, dlq, moving, keys, uid, start, n, group, groups, args = KEYS[1], KEYS[2], KEYS[3], KEYS, ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV
 
 if redis.call('HGET', meta, 'uid') ~= uid then
@@ -31,7 +31,7 @@ answer[2], answer[3] = each_letter(dlq, start, tonumber(n), group, args, 6 + gro
     answer[#answer + 1] = id
     return
   end
-  local k = place[fields.g]
+  local k = not fields.broken and fields.i and place[fields.g]
   -- The stream of retries is there exactly as long as the group.
   if not k or not append_item(keys[k], item_of('0', fields.i, fields)) then
     return

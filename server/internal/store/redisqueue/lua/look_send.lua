@@ -14,7 +14,7 @@
 -- way}; NOTOPIC if the
 -- topic is not there.
 --
--- Safe to repeat: who is on the way to a partition stays so.
+-- Safe to repeat: who is on the way to a partition stays so. A dead letter that is broken stays.
 local meta, dlq, moving, uid, start, n, group, to, args = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV
 
 if redis.call('HGET', meta, 'uid') ~= uid then
@@ -29,6 +29,9 @@ end
 local answer = {'', 0}
 answer[1], answer[2] = each_letter(dlq, start, tonumber(n), group, args, at + 1, function(id, fields)
   local target = redis.call('HGET', moving, id)
+  if fields.broken or not fields.i then
+    return
+  end
   if not target and to ~= '' and known[fields.g] then
     redis.call('HSET', moving, id, to)
     target = to

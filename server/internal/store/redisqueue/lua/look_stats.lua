@@ -67,15 +67,16 @@ local function age_of(info, pending, retry, retrying)
   local at = pending[1] > 0 and pending[2] or '(' .. info['last-delivered-id']
   local entry = redis.call('XRANGE', main, at, '+', 'COUNT', 1)[1]
   if entry then
-    oldest = time_of(entry[1], named(entry[2]))
+    oldest = time_of(entry[1], fields_of(entry[2]))
   end
   entry = redis.call('XRANGE', retry, '-', '+', 'COUNT', 1)[1]
   if entry then
-    oldest = math.min(oldest, time_of(entry[1], named(entry[2])))
+    oldest = math.min(oldest, time_of(entry[1], fields_of(entry[2])))
   end
   local message = redis.call('ZRANGE', retrying, 0, 0)[1]
-  if message then
-    oldest = math.min(oldest, tonumber(string.match(message, '^%d+%-(%d+)%-')))
+  local taken = message and string.match(message, '^%d+%-(%d+)%-')
+  if taken then
+    oldest = math.min(oldest, tonumber(taken))
   end
   return math.max(now - oldest, 0)
 end
@@ -98,7 +99,7 @@ local function count(group, lease, retry, retrying, parked, stats)
 end
 
 local function id_of(entry)
-  return entry and message_of(partition, entry[1], named(entry[2])) or ''
+  return entry and message_of(partition, entry[1], fields_of(entry[2])) or ''
 end
 
 local answer = {
