@@ -15,6 +15,7 @@ import (
 
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
@@ -31,6 +32,8 @@ type backends struct {
 	bus      *natsbus.Bus
 	// failed is closed when the store has failed for good and the process must end; nil if it never does.
 	failed <-chan struct{}
+	// noQueues is why there are no queues; nil if there are.
+	noQueues error
 	// notes tell the user of `parleyd dev` what runs, and what a restart loses.
 	notes []string
 }
@@ -93,7 +96,9 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		done.push("in-process Redis clock", func(context.Context) error { stopClock(); return nil })
 		addr = mini.Addr()
 		b.notes = append(b.notes, "cache: in-process Redis, for no redis-server is on PATH; a restart empties the cache and "+
-			"loses no message")
+			"loses no message", "queues: none, for they need redis-server: install it, and start parleyd again")
+		b.noQueues = fault.New(fault.Unavailable, fault.StoreUnavailable,
+			"this server has no queues: they need redis-server, which was not on its PATH when it started")
 	default:
 		return err
 	}

@@ -80,7 +80,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Deps is what the handler calls. All but Page must be set.
+// Deps is what the handler calls. All but NoQueues and Page must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -92,6 +92,8 @@ type Deps struct {
 	Consumers  Consumers
 	QueueCalls QueueCalls
 	Admin      Admin
+	// NoQueues is what a call of either fails with that could be made otherwise; nil where there are queues.
+	NoQueues error
 	// PageSecret seals the page tokens of AdminService; the same on all nodes.
 	PageSecret []byte
 	Verifier   *authn.Verifier
@@ -147,9 +149,18 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 			if spec.Procedure != parleyv1connect.QueueServiceStreamingConsumeProcedure { // which answers instead of ending
 				opts = append(opts, connect.WithInterceptors(valid))
 			}
-			return opts
+			return append(opts, withoutQueues(deps.NoQueues, may[spec.Procedure] != nil)...)
 		}),
 	}, nil
+}
+
+// withoutQueues has calls about queues fail, once nothing else is wrong with them, on a node that has none.
+func withoutQueues(failure error, aboutQueues bool) []connect.HandlerOption {
+	if failure == nil || !aboutQueues {
+		return nil
+	}
+	none := func(*ident.Principal, any) error { return failure }
+	return []connect.HandlerOption{connect.WithInterceptors(intercept.Allow(none))}
 }
 
 // itemized are the procedures that check the items of their requests one by one.
