@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,15 +52,18 @@ func (d *Draft) check(now time.Time) error {
 	for name, value := range d.Headers {
 		for _, prefix := range reservedHeaders {
 			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
-				return fault.Invalid("headers", 0, "headers: names that begin with %s are reserved", prefix)
+				return fault.Invalid(headerPath(name), 0, "headers: names that begin with %s are reserved", prefix)
 			}
 		}
 		if !text(value) {
-			return fault.Invalid("headers", 0, "headers: values must be UTF-8 without NUL")
+			return fault.Invalid(headerPath(name), 0, "headers: values must be UTF-8 without NUL")
 		}
 	}
 	return checkDue(d.Delay, d.At, now)
 }
+
+// headerPath names a header as the transport names entries of maps.
+func headerPath(name string) string { return "headers[" + strconv.Quote(name) + "]" }
 
 // checkDue bounds how far ahead a message may be scheduled. A time is compared with this node's clock, for Redis' is not at
 // hand; beyond a year their difference does not matter.

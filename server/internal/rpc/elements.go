@@ -5,22 +5,44 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
 // maxElements bounds the fields and values of one request, in all depths. The limits on bytes let a million empty items
 // pass, whose decoding takes a hundred times as long as that of the same bytes of text. Every request that keeps the
-// limits of the schema is far below.
+// limits of the schema is below; batches of queue messages, which may have headers, have a bound of their own.
 const maxElements = 50_000
 
-var errElements = fmt.Errorf("a request may have at most %d fields and values", maxElements)
+// maxQueueElements is maxElements of Produce and Schedule: a header is a field with two values, and a scheduled message has 8
+// beside its headers.
+const maxQueueElements = maxQueueItems * (3*maxHeaders + 10)
 
-// checkProtoElements counts the fields of an encoded message. What is no encoding the decoder will say.
-func checkProtoElements(data []byte, md protoreflect.MessageDescriptor) error {
-	if len(data) < 2*maxElements { // a field takes two bytes at least
+// elementsFor gives the most fields and values of a request.
+func elementsFor(request any) int {
+	switch request.(type) {
+	case *parleyv1.ProduceRequest, *parleyv1.ScheduleRequest:
+		return maxQueueElements
+	default:
+		return maxElements
+	}
+}
+
+// elementsError says that a request has more than so many fields and values.
+type elementsError int
+
+// Error is what a client reads.
+func (e elementsError) Error() string {
+	return fmt.Sprintf("a request may have at most %d fields and values", int(e))
+}
+
+// checkProtoElements counts the fields of an encoded message, which may be so many. What is no encoding the decoder will say.
+func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int) error {
+	if len(data) < 2*most { // a field takes two bytes at least
 		return nil
 	}
-	if left := maxElements; !countFields(data, md.Fields(), &left) {
-		return errElements
+	if left := most; !countFields(data, md.Fields(), &left) {
+		return elementsError(most)
 	}
 	return nil
 }
@@ -50,9 +72,9 @@ func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bo
 	return true
 }
 
-// checkJSONElements counts the objects, lists and members of a JSON text by what stands before each.
-func checkJSONElements(data []byte) error {
-	if len(data) <= maxElements {
+// checkJSONElements counts the objects, lists and members of a JSON text, which may be so many, by what stands before each.
+func checkJSONElements(data []byte, most int) error {
+	if len(data) <= most {
 		return nil
 	}
 	n, inText := 0, false
@@ -66,8 +88,8 @@ func checkJSONElements(data []byte) error {
 			if inText {
 				continue
 			}
-			if n++; n > maxElements {
-				return errElements
+			if n++; n > most {
+				return elementsError(most)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
@@ -28,12 +29,12 @@ func TestElements(t *testing.T) {
 		batch.Messages = append(batch.Messages, item)
 		many.Channels = append(many.Channels, &parleyv1.ChannelPosition{ChannelId: "a", AfterSeq: proto.Int64(1), Epoch: "e"})
 	}
-	for _, m := range []proto.Message{batch, many, users} {
+	for _, m := range append([]proto.Message{batch, many, users}, largestOfQueues()...) {
 		data, text := marshal(t, m)
-		if err := checkProtoElements(data, m.ProtoReflect().Descriptor()); err != nil {
+		if err := checkProtoElements(data, m.ProtoReflect().Descriptor(), elementsFor(m)); err != nil {
 			t.Errorf("%T: %v", m, err)
 		}
-		if err := checkJSONElements(text); err != nil {
+		if err := checkJSONElements(text, elementsFor(m)); err != nil {
 			t.Errorf("%T as JSON: %v", m, err)
 		}
 	}
@@ -42,16 +43,42 @@ func TestElements(t *testing.T) {
 		"empty items": strings.Repeat("\x0a\x00", maxElements+1), "unknown fields": strings.Repeat("\x78\x00", maxElements+1),
 		"entries of one item": "\x0a\xc0\xa9\x07" + strings.Repeat("\x2a\x00", 60_000),
 	} {
-		if err := checkProtoElements([]byte(data), batch.ProtoReflect().Descriptor()); err == nil {
+		if err := checkProtoElements([]byte(data), batch.ProtoReflect().Descriptor(), elementsFor(batch)); err == nil {
 			t.Errorf("%s: pass", name)
 		}
 	}
 	for name, text := range map[string]string{
 		"objects": `{"a":[` + strings.Repeat("{},", maxElements), "numbers": `[` + strings.Repeat("0,", maxElements), "depth": strings.Repeat("[", maxElements+1),
 	} {
-		if err := checkJSONElements([]byte(text)); err == nil {
+		if err := checkJSONElements([]byte(text), elementsFor(batch)); err == nil {
 			t.Errorf("%s: pass", name)
 		}
+	}
+}
+
+// largestOfQueues are the requests about queues that have as many items as the schema allows, each with all its fields.
+func largestOfQueues() []proto.Message {
+	headers := make(map[string]string)
+	for i := range maxHeaders {
+		headers["h"+strconv.Itoa(i)] = "{"
+	}
+	m := &parleyv1.QueueMessage{Key: "k", Payload: []byte("p"), Headers: headers, IdempotencyKey: "i"}
+	produce, schedule := &parleyv1.ProduceRequest{Topic: "t"}, &parleyv1.ScheduleRequest{Topic: "t"}
+	nack := &parleyv1.NackRequest{Topic: "t", Group: "g", SessionId: "s"}
+	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", SessionId: "s", Tokens: make([]string, maxQueueItems)}
+	replay := &parleyv1.ReplayDeadLettersRequest{Topic: "t", DeadLetterIds: make([]string, maxQueueItems)}
+	for range maxQueueItems {
+		produce.Messages = append(produce.Messages, m)
+		schedule.Messages = append(schedule.Messages, &parleyv1.ScheduledMessage{
+			Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}},
+		})
+		nack.Items = append(nack.Items, &parleyv1.Nacked{
+			Token: "t", Reason: ",", Code: "c", Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}, DeadLetter: true, Release: true,
+		})
+	}
+	return []proto.Message{
+		produce, schedule, nack, ack, replay,
+		&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: nack.GetItems()}}},
 	}
 }
 

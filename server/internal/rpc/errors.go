@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
@@ -105,9 +106,9 @@ func callerGone(ctx context.Context, err error) bool {
 
 // libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.
 func libraryFault(wire *connect.Error) *fault.Error {
-	if errors.Is(wire, errElements) { // only a stream's: connect itself answers for a unary call
-		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", errElements.Error())
-		f.Limit = maxElements
+	if e, ok := errors.AsType[elementsError](wire); ok { // only a stream's: connect itself answers for a unary call
+		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", e.Error())
+		f.Limit = int64(e)
 		return f
 	}
 	switch wire.Code() {
@@ -129,8 +130,17 @@ func violationFault(e *protovalidate.ValidationError) *fault.Error {
 	return fault.Invalid(field, limitOf(v), "%s", v.String())
 }
 
-// limitOf gives the bound that was broken. Of a rule with two the violation names the lower one, whichever it was.
+// limitOf gives the bound that was broken, of a duration in whole seconds.
 func limitOf(v *protovalidate.Violation) int64 {
+	limit := boundOf(v)
+	if _, ok := v.RuleValue.Interface().(protoreflect.Message); ok {
+		return limit / int64(time.Second)
+	}
+	return limit
+}
+
+// boundOf gives the bound that was broken. Of a rule with two the violation names the lower one, whichever it was.
+func boundOf(v *protovalidate.Violation) int64 {
 	low := number(v.RuleValue)
 	if v.RuleDescriptor == nil || v.RuleDescriptor.Name() != "gte" || number(v.FieldValue) < low {
 		return low
@@ -148,6 +158,7 @@ func limitOf(v *protovalidate.Violation) int64 {
 	return number(bounds.Get(bounds.Descriptor().Fields().ByName("lte")))
 }
 
+// number reads a number, or a duration in nanoseconds; 0 of anything else.
 func number(v protoreflect.Value) int64 {
 	switch n := v.Interface().(type) {
 	case int32:
@@ -158,6 +169,11 @@ func number(v protoreflect.Value) int64 {
 		return int64(n)
 	case uint64:
 		return int64(n) //nolint:gosec // limits are small
+	case protoreflect.Message:
+		if d, ok := n.Interface().(*durationpb.Duration); ok {
+			return int64(d.AsDuration())
+		}
+		return 0
 	default:
 		return 0
 	}

@@ -218,5 +218,9 @@ func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if out := millis(d); d.IsValid() && out >= queue.MinAckTimeout && out <= queue.MaxAckTimeout {
 		return out, nil
 	}
-	return 0, fault.Invalid("ack_timeout", 0, "ack_timeout: is not %v to %v", queue.MinAckTimeout, queue.MaxAckTimeout)
+	limit := queue.MinAckTimeout
+	if millis(d) > limit {
+		limit = queue.MaxAckTimeout
+	}
+	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: is not %v to %v", queue.MinAckTimeout, queue.MaxAckTimeout)
 }
