@@ -60,12 +60,12 @@ func TestDevWithoutRedisServer(t *testing.T) {
 	for name, opts := range options {
 		queues, admin := parleyv1connect.NewQueueServiceClient(hc, srv.URL(), opts...), parleyv1connect.NewAdminServiceClient(hc, srv.URL(), opts...)
 		for call, err := range map[string]error{
-			"create a topic": callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})),
-			"create a group": callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"})),
-			"list topics":    callErr(admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{})),
-			"produce":        callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}})),
-			"ack":            callErr(queues.Ack(ctx, &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"t"}})),
-			"consume":        consumeErr(ctx, queues),
+			"create a topic":    callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})),
+			"create a group":    callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "g"})),
+			"list topics":       callErr(admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{})),
+			"produce":           callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}})),
+			"ack":               callErr(queues.Ack(ctx, &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"t"}})),
+			"consume":           consumeErr(ctx, queues),
 			"consume both ways": bothWaysErr(ctx, queues),
 		} {
 			d := detailOf(t, err)

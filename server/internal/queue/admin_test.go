@@ -621,7 +621,12 @@ func TestDeadLetters(t *testing.T) {
 	if got := list("g", 9); len(got) != 120 {
 		t.Errorf("%d of g", len(got))
 	}
-	_, _, err := r.DeadLetters(ctx, "t", "", "x", 5)
+	behind, _, err := r.DeadLetters(ctx, "t", "", all[120], 3) // a letter's id goes on behind it
+	r.must(err)
+	if len(behind) != 3 || behind[0].ID != all[121] || behind[2].ID != all[123] {
+		t.Errorf("behind %s come %+v", all[120], behind)
+	}
+	_, _, err = r.DeadLetters(ctx, "t", "", "x", 5)
 	r.want(err, fault.PageTokenInvalid)
 
 	// By ids, twice: each goes once.

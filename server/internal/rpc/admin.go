@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/pagetoken"
@@ -27,6 +29,7 @@ type Admin interface { //nolint:interfacebloat // one method for each call of th
 	Partitions(ctx context.Context, topic, group string) ([]queue.Owner, error)
 	Pending(ctx context.Context, topic, group string, byAttempts bool, offset, n int) (entries []queue.PendingEntry, total int, err error)
 	Trim(ctx context.Context, topic string, c queue.Cut) (removed, lost int64, err error)
+	// DeadLetters goes on behind a cursor; a dead letter's id is one too.
 	DeadLetters(ctx context.Context, topic, group, cursor string, n int) (letters []queue.DeadLetter, next string, err error)
 	Replay(ctx context.Context, topic, group string, ids []string, limit int, to *int) (replayed int64, more bool, err error)
 	Purge(ctx context.Context, topic, group string, ids []string, confirm string) (int64, error)
@@ -44,9 +47,10 @@ var _ parleyv1connect.AdminServiceHandler = (*adminService)(nil)
 const (
 	defaultPage   = 100
 	defaultReplay = 1000
-	// letterStep is how many dead letters are read at once: they may be large, and a page is cut at pageBytes.
+	// letterStep is how many dead letters are read at once.
 	letterStep = 50
-	pageBytes  = 1 << 20
+	// pageBytes is where a page of a list ends, whatever its size was to be, unless a single item is larger.
+	pageBytes = 1 << 20
 )
 
 func orDefault(n int32, def int) int {
@@ -102,8 +106,14 @@ func (s *adminService) ListTopics(ctx context.Context, req *parleyv1.ListTopicsR
 		return nil, err
 	}
 	resp := &parleyv1.ListTopicsResponse{}
-	for _, t := range topics {
-		resp.Topics = append(resp.Topics, topicToWire(t))
+	size := 0
+	for i, t := range topics {
+		w := topicToWire(t)
+		if size += proto.Size(w); i > 0 && size > pageBytes {
+			topics, more = topics[:i], true
+			break
+		}
+		resp.Topics = append(resp.Topics, w)
 	}
 	if more && len(topics) > 0 {
 		resp.NextPageToken = page.seal(topics[len(topics)-1].Name)
@@ -213,14 +223,18 @@ func (s *adminService) ListDeadLetters(
 	}
 	resp := &parleyv1.ListDeadLettersResponse{}
 	size := 0
-	for left := orDefault(req.GetPageSize(), defaultPage); left > 0 && size < pageBytes; {
+	for left := orDefault(req.GetPageSize(), defaultPage); left > 0; {
 		letters, next, err := s.deps.Admin.DeadLetters(ctx, req.GetTopic(), req.GetGroup(), cursor, min(left, letterStep))
 		if err != nil {
 			return nil, err
 		}
 		for i := range letters {
-			size += letters[i].Size()
-			resp.DeadLetters = append(resp.DeadLetters, letterToWire(&letters[i]))
+			w := letterToWire(&letters[i])
+			if size += proto.Size(w); size > pageBytes && len(resp.GetDeadLetters()) > 0 {
+				resp.NextPageToken = page.seal(cursor)
+				return resp, nil
+			}
+			resp.DeadLetters, cursor = append(resp.DeadLetters, w), w.GetDeadLetterId()
 		}
 		left, cursor = left-len(letters), next
 		if next == "" {

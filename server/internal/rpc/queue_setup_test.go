@@ -118,6 +118,24 @@ type fakeAdmin struct {
 	trim    func(topic string, c queue.Cut) (int64, int64, error)
 	letters func(topic, group, cursor string, n int) ([]queue.DeadLetter, string, error)
 	replay  func(topic, group string, ids []string, limit int, to *int) (int64, bool, error)
+	// remove is DeleteTopic, DeleteGroup and Purge, by those names.
+	remove func(call, topic, group, confirm string, ids []string) error
+}
+
+func (f *fakeAdmin) DeleteTopic(_ context.Context, name, confirm string) error {
+	return f.remove("DeleteTopic", name, "", confirm, nil)
+}
+
+func (f *fakeAdmin) DeleteGroup(_ context.Context, topic, group, confirm string) error {
+	return f.remove("DeleteGroup", topic, group, confirm, nil)
+}
+
+func (f *fakeAdmin) Purge(_ context.Context, topic, group string, ids []string, confirm string) (int64, error) {
+	return int64(len(ids)), f.remove("Purge", topic, group, confirm, ids)
+}
+
+func (f *fakeAdmin) Resume(_ context.Context, name string) (*queue.Topic, error) {
+	return f.pause(name, false, false)
 }
 
 func (f *fakeAdmin) CreateTopic(_ context.Context, t queue.Topic) (*queue.Topic, error) {
@@ -210,6 +228,19 @@ func (b *bundle) over(protocol int, token string) (connect.HTTPClient, string, [
 func (b *bundle) queueClient(protocol int, token string) parleyv1connect.QueueServiceClient {
 	hc, url, opts := b.over(protocol, token)
 	return parleyv1connect.NewQueueServiceClient(hc, url, opts...)
+}
+
+func (b *bundle) adminClient(protocol int, token string, more ...connect.ClientOption) parleyv1connect.AdminServiceClient {
+	hc, url, opts := b.over(protocol, token)
+	return parleyv1connect.NewAdminServiceClient(hc, url, append(opts, more...)...)
+}
+
+// eachAdmin runs a test with an operator's client of every protocol.
+func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceClient)) {
+	token := b.mintAs(operator("ada"))
+	for i, p := range protocols {
+		b.t.Run(p.name, func(t *testing.T) { f(t, b.adminClient(i, token)) })
+	}
 }
 
 // eachQueue runs a test with a client of every protocol, which may do everything with queues.

@@ -1,0 +1,326 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// refusedAs gives what a call was answered: its code, reason, field and limit, or ok.
+func refusedAs(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return "ok"
+	}
+	d, _ := details(t, err)
+	return fmt.Sprintf("%v %s %q %d", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit())
+}
+
+// fullTopic has every setting, as a caller gives it and as the domain has it.
+func fullTopic() (*parleyv1.Topic, queue.Topic) {
+	return &parleyv1.Topic{
+			Name: "jobs", Partitions: 16, Partitioner: parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH, StrictOrder: true,
+			Retry: &parleyv1.RetryPolicy{
+				MaxAttempts: proto.Int32(7), MinBackoff: durationpb.New(time.Second), MaxBackoff: durationpb.New(time.Minute), NonRetryableCodes: []string{"E1"},
+			},
+			Retention: &parleyv1.Retention{
+				MaxAge: durationpb.New(time.Hour), MaxMessages: 9, DeadLetterMaxAge: durationpb.New(2 * time.Hour),
+			},
+			MaxMessagesPerPartition: 99, DropOldest: true, IdempotencyWindow: durationpb.New(time.Minute),
+		}, queue.Topic{
+			Name: "jobs", Partitions: 16, Partitioner: queue.ConsistentHash, StrictOrder: true,
+			Retry:       queue.RetryPolicy{MaxAttempts: 7, MinBackoff: time.Second, MaxBackoff: time.Minute, NonRetryable: []string{"E1"}},
+			Retention:   queue.Retention{MaxAge: time.Hour, MaxMessages: 9, DeadLetterAge: 2 * time.Hour},
+			MaxMessages: 99, DropOldest: true, IdempotencyWindow: time.Minute,
+		}
+}
+
+func TestCreateTopic(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	made := make(chan queue.Topic, 1)
+	created := time.Date(2031, 2, 3, 4, 5, 6, 7e6, time.UTC)
+	b.admin.create = func(t queue.Topic) (*queue.Topic, error) {
+		made <- t
+		t.CreatedAt, t.ConsumePaused, t.Groups = created, true, []queue.Group{{Name: "a"}, {Name: "b"}}
+		return &t, nil
+	}
+	b.eachAdmin(func(t *testing.T, c parleyv1connect.AdminServiceClient) {
+		wire, domain := fullTopic()
+		// What is output only is not the caller's to give.
+		asked := proto.CloneOf(wire)
+		asked.CreatedAt, asked.ProducePaused, asked.Groups = timestamppb.Now(), true, []string{"x"}
+		resp, err := c.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(domain, <-made); diff != "" {
+			t.Error(diff)
+		}
+		wire.CreatedAt, wire.ConsumePaused, wire.Groups = timestamppb.New(created), true, []string{"a", "b"}
+		if diff := cmp.Diff(wire, resp.GetTopic(), protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
+		if _, err := c.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "bare"}}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(queue.Topic{Name: "bare"}, <-made); diff != "" {
+			t.Error(diff)
+		}
+		for want, change := range map[string]func(*parleyv1.Topic){
+			`invalid_argument INVALID_FIELD "topic.name" 0`:                            func(t *parleyv1.Topic) { t.Name = "__dlq" },
+			`invalid_argument INVALID_FIELD "topic.partitions" 256`:                    func(t *parleyv1.Topic) { t.Partitions = 257 },
+			`invalid_argument INVALID_FIELD "topic.retry.max_attempts" 1`:              func(t *parleyv1.Topic) { t.Retry.MaxAttempts = proto.Int32(0) },
+			`invalid_argument INVALID_FIELD "topic.retry.max_attempts" 1000`:           func(t *parleyv1.Topic) { t.Retry.MaxAttempts = proto.Int32(1e9) },
+			`invalid_argument INVALID_FIELD "topic.retry.min_backoff" 86400`:           func(t *parleyv1.Topic) { t.Retry.MinBackoff.Seconds = 86401 },
+			`invalid_argument INVALID_FIELD "topic.retry.non_retryable_codes" 32`:      func(t *parleyv1.Topic) { t.Retry.NonRetryableCodes = make([]string, 33) },
+			`invalid_argument INVALID_FIELD "topic.retry.non_retryable_codes[0]" 0`:    func(t *parleyv1.Topic) { t.Retry.NonRetryableCodes = []string{"a b"} },
+			`invalid_argument INVALID_FIELD "topic.idempotency_window" 604800`:         func(t *parleyv1.Topic) { t.IdempotencyWindow.Seconds = 604801 },
+			`invalid_argument INVALID_FIELD "topic.idempotency_window" 1`:              func(t *parleyv1.Topic) { t.IdempotencyWindow.Seconds = 0 },
+			`invalid_argument INVALID_FIELD "topic.retention.max_age" 31622400`:        func(t *parleyv1.Topic) { t.Retention.MaxAge.Seconds = 1 << 30 },
+			`invalid_argument INVALID_FIELD "topic.max_messages_per_partition" 0`:      func(t *parleyv1.Topic) { t.MaxMessagesPerPartition = -1 },
+			`invalid_argument INVALID_FIELD "topic.retention.max_messages" 1000000000`: func(t *parleyv1.Topic) { t.Retention.MaxMessages = 1e9 + 1 },
+			`invalid_argument INVALID_FIELD "topic.partitioner" 0`:                     func(t *parleyv1.Topic) { t.Partitioner = 9 },
+			`invalid_argument INVALID_FIELD "topic" 0`:                                 nil,
+		} {
+			bad, _ := fullTopic()
+			if change == nil {
+				bad = nil
+			} else {
+				change(bad)
+			}
+			_, err := c.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: bad})
+			if got := refusedAs(t, err); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	})
+}
+
+// UpdateTopic changes what the mask names, and nothing else.
+func TestUpdateTopicMask(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	was := queue.Topic{Name: "jobs", Partitions: 1, Retry: queue.DefaultRetry(), IdempotencyWindow: time.Hour, Groups: []queue.Group{{Name: "g"}}}
+	b.admin.update = func(name string, change func(*queue.Topic) error) (*queue.Topic, error) {
+		now := was
+		now.Name = name
+		for range 2 { // as after a conflict
+			now = was
+			if err := change(&now); err != nil {
+				return nil, err
+			}
+		}
+		return &now, nil
+	}
+	wire, full := fullTopic()
+	set := map[string]func(*queue.Topic){
+		"partitions":                 func(t *queue.Topic) { t.Partitions = full.Partitions },
+		"retry":                      func(t *queue.Topic) { t.Retry = full.Retry },
+		"retention":                  func(t *queue.Topic) { t.Retention = full.Retention },
+		"max_messages_per_partition": func(t *queue.Topic) { t.MaxMessages = full.MaxMessages },
+		"drop_oldest":                func(t *queue.Topic) { t.DropOldest = true },
+		"idempotency_window":         func(t *queue.Topic) { t.IdempotencyWindow = full.IdempotencyWindow },
+	}
+	b.eachAdmin(func(t *testing.T, c parleyv1connect.AdminServiceClient) {
+		update := func(topic *parleyv1.Topic, paths ...string) (*parleyv1.Topic, error) {
+			resp, err := c.UpdateTopic(t.Context(), &parleyv1.UpdateTopicRequest{Topic: topic, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}})
+			return resp.GetTopic(), err
+		}
+		check := func(paths ...string) {
+			t.Helper()
+			want := was
+			for _, path := range paths {
+				set[path](&want)
+			}
+			got, err := update(wire, paths...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(topicToWire(&want), got, protocmp.Transform()); diff != "" {
+				t.Errorf("%q: %s", paths, diff)
+			}
+		}
+		var all []string
+		for path := range set {
+			check(path)
+			all = append(all, path)
+		}
+		check(all...)
+		check("retry", "retry")
+		// What is named and unset is for the domain to give its default.
+		if got, err := update(&parleyv1.Topic{Name: "jobs"}, "retry"); err != nil || got.GetRetry().GetMaxAttempts() != 0 || got.GetIdempotencyWindow().AsDuration() != time.Hour {
+			t.Errorf("unset: %v, %v", got, err)
+		}
+		for _, path := range []string{"name", "groups", "created_at", "produce_paused", "partitioner", "strict_order"} {
+			if _, err := update(wire, "retry", path); refusedAs(t, err) != `invalid_argument INVALID_FIELD "update_mask" 0` {
+				t.Errorf("%q: %v", path, err)
+			}
+		}
+		many := make([]string, 17)
+		for i := range many {
+			many[i] = "retry"
+		}
+		if _, err := update(wire, many...); refusedAs(t, err) != `invalid_argument INVALID_FIELD "update_mask" 16` {
+			t.Errorf("17 paths: %v", err)
+		}
+		for _, mask := range []*fieldmaskpb.FieldMask{nil, {}} {
+			_, err := c.UpdateTopic(t.Context(), &parleyv1.UpdateTopicRequest{Topic: wire, UpdateMask: mask})
+			if refusedAs(t, err) != `invalid_argument INVALID_FIELD "update_mask" 0` {
+				t.Errorf("the mask %v: %v", mask, err)
+			}
+		}
+	})
+	// JSON can't say these: it has names of its own for paths.
+	c := b.adminClient(1, b.mintAs(operator("ada")))
+	for _, path := range []string{"*", "", "retry.max_attempts", "Retry", "retry\x00"} {
+		_, err := c.UpdateTopic(t.Context(), &parleyv1.UpdateTopicRequest{Topic: wire, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{path}}})
+		if d, _ := details(t, err); connect.CodeOf(err) != connect.CodeInvalidArgument || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+// What removes things for good is told what was confirmed, and pauses what was asked for.
+func TestAdminChanges(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var did []string
+	b.admin.remove = func(call, topic, group, confirm string, ids []string) error {
+		did = append(did, fmt.Sprint(call, topic, group, confirm, ids))
+		if confirm != "yes" {
+			f := fault.New(fault.FailedPrecondition, fault.ConfirmationRequired, "no")
+			f.Field = "confirm"
+			return f
+		}
+		return nil
+	}
+	b.admin.pause = func(name string, produce, consume bool) (*queue.Topic, error) {
+		return &queue.Topic{Name: name, ProducePaused: produce, ConsumePaused: consume}, nil
+	}
+	at := time.Date(2031, 2, 3, 4, 5, 6, 7_000_001, time.UTC)
+	b.admin.group = func(topic string, g queue.Group) error {
+		did = append(did, fmt.Sprint(topic, g.Name, g.Start.End, g.Start.Time.Equal(at.Add(time.Millisecond-1)), g.Start.Time.IsZero()))
+		return nil
+	}
+	b.admin.trim = func(topic string, cut queue.Cut) (int64, int64, error) {
+		did = append(did, fmt.Sprint(topic, cut))
+		return 5, 3, nil
+	}
+	b.admin.replay = func(topic, group string, ids []string, limit int, to *int) (int64, bool, error) {
+		p := -1
+		if to != nil {
+			p = *to
+		}
+		did = append(did, fmt.Sprint(topic, group, ids, limit, p))
+		return 4, true, nil
+	}
+	b.eachAdmin(func(t *testing.T, c parleyv1connect.AdminServiceClient) {
+		did = nil
+		ctx := t.Context()
+		ids := []string{"0-1-1"}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		for _, confirm := range []string{"yes", ""} {
+			_, err1 := c.DeleteTopic(ctx, &parleyv1.DeleteTopicRequest{Topic: "t", Confirm: confirm})
+			_, err2 := c.DeleteGroup(ctx, &parleyv1.DeleteGroupRequest{Topic: "t", Group: "g", Confirm: confirm})
+			_, err3 := c.PurgeDeadLetters(ctx, &parleyv1.PurgeDeadLettersRequest{Topic: "t", Group: "g", DeadLetterIds: ids, Confirm: confirm})
+			for _, err := range []error{err1, err2, err3} {
+				if want := map[string]string{"yes": "ok", "": `failed_precondition CONFIRMATION_REQUIRED "confirm" 0`}[confirm]; refusedAs(t, err) != want {
+					t.Errorf("confirmed by %q: %v", confirm, err)
+				}
+			}
+		}
+		for _, p := range []struct{ produce, consume, produced, consumed bool }{{false, false, true, true}, {true, false, true, false}, {false, true, false, true}, {true, true, true, true}} {
+			r, err := c.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "t", ProduceOnly: p.produce, ConsumeOnly: p.consume})
+			if err != nil || r.GetTopic().GetProducePaused() != p.produced || r.GetTopic().GetConsumePaused() != p.consumed {
+				t.Errorf("%+v: %v, %v", p, r, err)
+			}
+		}
+		if r, err := c.ResumeTopic(ctx, &parleyv1.ResumeTopicRequest{Topic: "t"}); err != nil || r.GetTopic().GetProducePaused() {
+			t.Errorf("resume: %v, %v", r, err)
+		}
+		for _, start := range []*parleyv1.GroupStart{
+			nil, {Start: &parleyv1.GroupStart_Beginning{Beginning: true}}, {Start: &parleyv1.GroupStart_End{End: true}},
+			{Start: &parleyv1.GroupStart_Time{Time: timestamppb.New(at)}},
+		} {
+			_, err := c.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "t", Group: "g", Start: start})
+			must(err)
+			if start != nil {
+				_, err = c.SeekGroup(ctx, &parleyv1.SeekGroupRequest{Topic: "t", Group: "g", Start: start})
+				must(err)
+			}
+		}
+		if r, err := c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t", Keep: &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: 7}, Force: true}); err != nil || r.GetRemoved() != 5 || r.GetLost() != 3 {
+			t.Errorf("trim: %v, %v", r, err)
+		}
+		_, err := c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t", Keep: &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(time.Minute)}})
+		must(err)
+		_, err = c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", Group: "g"})
+		must(err)
+		if r, err := c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", DeadLetterIds: ids, Limit: 3, Partition: proto.Int32(0)}); err != nil || r.GetReplayed() != 4 || !r.GetMore() {
+			t.Errorf("replay: %v, %v", r, err)
+		}
+		want := []string{
+			"DeleteTopictyes[]", "DeleteGrouptgyes[]", "Purgetgyes[0-1-1]", "DeleteTopict[]", "DeleteGrouptg[]", "Purgetg[0-1-1]",
+			"tgfalse false true", "tgfalse false true", "tgfalse false true", "tgtrue false true", "tgtrue false true", "tgfalse true false", "tgfalse true false",
+			"t{7 0s true}", "t{-1 1m0s false}", "tg[] 1000 -1", "t[0-1-1] 3 0",
+		}
+		if diff := cmp.Diff(want, did); diff != "" {
+			t.Error(diff)
+		}
+		for want, err := range map[string]error{
+			`invalid_argument INVALID_FIELD "start" 0`:              second(c.SeekGroup(ctx, &parleyv1.SeekGroupRequest{Topic: "t", Group: "g", Start: &parleyv1.GroupStart{}})),
+			`invalid_argument INVALID_FIELD "keep" 0`:               second(c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t"})),
+			`invalid_argument INVALID_FIELD "limit" 10000`:          second(c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", Limit: 10_001})),
+			`invalid_argument INVALID_FIELD "partition" 255`:        second(c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", Partition: proto.Int32(256)})),
+			`invalid_argument INVALID_FIELD "dead_letter_ids[0]" 0`: second(c.PurgeDeadLetters(ctx, &parleyv1.PurgeDeadLettersRequest{Topic: "t", DeadLetterIds: []string{"0-0"}})),
+			`invalid_argument INVALID_FIELD "dead_letter_ids" 1000`: second(c.PurgeDeadLetters(ctx, &parleyv1.PurgeDeadLettersRequest{Topic: "t", DeadLetterIds: make([]string, 1001)})),
+			`invalid_argument INVALID_FIELD "confirm" 64`:           second(c.DeleteTopic(ctx, &parleyv1.DeleteTopicRequest{Topic: "t", Confirm: fmt.Sprintf("%065d", 0)})),
+		} {
+			if got := refusedAs(t, err); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	})
+}
+
+// second gives a call's error.
+func second[T any](_ *T, err error) error { return err }
+
+// An error of the domain that is no fault tells nothing.
+func TestAdminErrorsAreOpaque(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.admin.topic = func(string) (*queue.Topic, error) { return nil, errors.New("10.0.0.1") }
+	b.admin.stats = func(string) (queue.TopicStats, error) {
+		return queue.TopicStats{}, fault.New(fault.NotFound, fault.TopicNotFound, "no")
+	}
+	b.eachAdmin(func(t *testing.T, c parleyv1connect.AdminServiceClient) {
+		_, err := c.GetTopic(t.Context(), &parleyv1.GetTopicRequest{Topic: "t"})
+		if refusedAs(t, err) != `internal INTERNAL "" 0` || fmt.Sprint(err) != "internal: internal error" {
+			t.Errorf("got %v", err)
+		}
+		if _, err := c.GetTopicStats(t.Context(), &parleyv1.GetTopicStatsRequest{Topic: "t"}); refusedAs(t, err) != `not_found TOPIC_NOT_FOUND "" 0` {
+			t.Errorf("got %v", err)
+		}
+	})
+}
