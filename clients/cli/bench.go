@@ -11,23 +11,32 @@ import (
 )
 
 type benchCommand struct {
-	Areas       []string `arg:"" optional:"" help:"What to measure: ${areas}. Default: all."`
-	Ops         string   `help:"The nodes' ops addresses, for their CPU time and memory. Default: each node's host, port 8081." placeholder:"ADDR,..."`
-	Rounds      int      `help:"How often each figure is taken, in turn with its floor; the median is told." default:"5"`
-	Seconds     float64  `help:"How long each one is taken." default:"4"`
-	Subscribers int      `help:"Subscribers of fan-out, each a connection of its own." default:"1000"`
-	Streams     int      `help:"Streams of the figures about memory and reconnecting, each a connection of its own." default:"10000"`
-	Senders     int      `help:"Senders at once. Default: 64, and 512 on MongoDB." placeholder:"N"`
-	Channels    int      `help:"Channels of the figures with many." default:"1000"`
-	Payload     int      `help:"Bytes of a message's content." default:"128"`
-	Parleyd     string   `help:"The server to start where --addr is not given. Default: the parleyd beside this program, else on the PATH." type:"existingfile"`
-	Dir         string   `help:"Where servers that are started keep their data; a real disk, for its fsync is measured." type:"existingdir" placeholder:"DIR"`
-	MongoURI    string   `name:"mongo-uri" help:"The replica set behind the nodes of --addr, for the figures on MongoDB." placeholder:"URI"`
+	benchOptions
+
+	Areas []string `arg:"" optional:"" help:"What to measure: ${areas}. Default: all."`
 }
 
-// Run measures a running server if its address is given, else servers of its own.
-func (c *benchCommand) Run(s *session) error {
-	areas, err := bench.Select(bench.Areas(), c.Areas)
+// benchOptions are the flags of `bench`, and of `queue bench`.
+type benchOptions struct {
+	Ops         string  `help:"The nodes' ops addresses, for their CPU time and memory. Default: each node's host, port 8081." placeholder:"ADDR,..."`
+	Rounds      int     `help:"How often each figure is taken, in turn with its floor; the median is told." default:"5"`
+	Seconds     float64 `help:"How long each one is taken." default:"4"`
+	Subscribers int     `help:"Subscribers of fan-out, each a connection of its own." default:"1000"`
+	Streams     int     `help:"Streams of the figures about memory and reconnecting, each a connection of its own." default:"10000"`
+	Senders     int     `help:"Senders at once. Default: 64, and 512 on MongoDB." placeholder:"N"`
+	Channels    int     `help:"Channels of the figures with many." default:"1000"`
+	Payload     int     `help:"Bytes of a message's content." default:"128"`
+	Parleyd     string  `help:"The server to start where --addr is not given. Default: the parleyd beside this program, else on the PATH." type:"existingfile"`
+	Dir         string  `help:"Where servers that are started keep their data; a real disk, for its fsync is measured." type:"existingdir" placeholder:"DIR"`
+	MongoURI    string  `name:"mongo-uri" help:"The replica set behind the nodes of --addr, for the figures on MongoDB." placeholder:"URI"`
+}
+
+// Run measures.
+func (c *benchCommand) Run(s *session) error { return c.measure(s, c.Areas) }
+
+// measure measures a running server if its address is given, else servers of its own.
+func (c *benchOptions) measure(s *session, names []string) error {
+	areas, err := bench.Select(bench.Areas(), names)
 	if err != nil {
 		return usageError{err}
 	}

@@ -1,5 +1,5 @@
 // Package cli is the command line of Parley: send, follow, read and import messages, look after channels and their members,
-// and mint tokens for development.
+// work with queues, and mint tokens for development.
 package cli
 
 import (
@@ -36,6 +36,7 @@ type commands struct {
 	Channel channelCommand `cmd:"" help:"Make channels, change and list their members, list your own channels."`
 	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a place in its log."`
 	Typing  typingCommand  `cmd:"" help:"Tell a channel's followers that you are typing."`
+	Queue   queueCommand   `cmd:"" help:"Work queues: make topics, produce, consume, look into them, replay dead letters."`
 	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
 	Bench   benchCommand   `cmd:"" help:"Measure a server: each figure next to its floor from the same run."`
@@ -65,7 +66,7 @@ func Run(
 	var flags commands
 	finished := false
 	parser, err := kong.New(&flags,
-		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server."),
+		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server, and work with its queues."),
 		kong.Writers(stdout, stderr), kong.Vars{"areas": areaNames()},
 		// kong ends the program after --help. Here only main may, so parsing goes on and its outcome is passed over.
 		kong.Exit(func(int) { finished = true }),

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -28,8 +26,8 @@ func (c *tailCommand) Run(s *session) error {
 		return err
 	}
 	defer client.Close()
-	var troubled atomic.Bool
-	opts := []parley.SubscribeOption{parley.OnState(func(change parley.StateChange) { c.report(s, change, &troubled) })}
+	report := &connectionReport{w: s.stderr, live: "following " + strings.Join(c.Channels, ", ")}
+	opts := []parley.SubscribeOption{parley.OnState(report.changed)}
 	for _, id := range c.Channels {
 		switch {
 		case c.FromStart:
@@ -69,24 +67,4 @@ func (c *tailCommand) Run(s *session) error {
 		}
 	}
 	return nil
-}
-
-// report tells people how the stream is, on the error output.
-func (c *tailCommand) report(s *session, change parley.StateChange, troubled *atomic.Bool) {
-	switch change.State {
-	case parley.StateWaiting:
-		troubled.Store(true)
-		why := "the server asked to reconnect"
-		if change.Err != nil {
-			why = change.Err.Error()
-		}
-		_, _ = fmt.Fprintf(s.stderr, "parley: %s; trying again in %s\n", why, change.Wait.Round(time.Millisecond))
-	case parley.StateLive:
-		if troubled.Swap(false) {
-			_, _ = fmt.Fprintln(s.stderr, "parley: connected again")
-		} else {
-			_, _ = fmt.Fprintf(s.stderr, "parley: following %s\n", strings.Join(c.Channels, ", "))
-		}
-	case parley.StateConnecting, parley.StateEnded:
-	}
 }

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// connectionReport tells people how a stream is.
+type connectionReport struct {
+	w io.Writer
+	// live is what is done while the stream lives.
+	live string
+
+	troubled atomic.Bool
+}
+
+// changed is told of each change.
+func (r *connectionReport) changed(change parley.StateChange) {
+	switch change.State {
+	case parley.StateWaiting:
+		r.troubled.Store(true)
+		why := "the server asked to reconnect"
+		if change.Err != nil {
+			why = change.Err.Error()
+		}
+		_, _ = fmt.Fprintf(r.w, "parley: %s; trying again in %s\n", why, change.Wait.Round(time.Millisecond))
+	case parley.StateLive:
+		if r.troubled.Swap(false) {
+			_, _ = fmt.Fprintln(r.w, "parley: connected again")
+		} else {
+			_, _ = fmt.Fprintf(r.w, "parley: %s\n", r.live)
+		}
+	case parley.StateConnecting, parley.StateEnded:
+	}
+}

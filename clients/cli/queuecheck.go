@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+const (
+	day = 24 * time.Hour
+	// maxAhead is how far ahead messages may be scheduled, and the longest retention.
+	maxAhead = 366 * day
+)
+
+var (
+	nameForm           = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	headerForm         = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	idempotencyKeyForm = regexp.MustCompile(`^[!-~]{1,128}$`)
+	queueMessageIDForm = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$`)
+	deadLetterIDForm   = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$`)
+)
+
+// firstOf gives the first mistake.
+func firstOf(mistakes ...error) error {
+	for _, err := range mistakes {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkName refuses what can't be the name of a topic, a group or a consumer.
+func checkName(what, name string) error {
+	if !nameForm.MatchString(name) {
+		return usagef("%s %q: want 1 to 64 of A-Z a-z 0-9 _ -", what, name)
+	}
+	return nil
+}
+
+// checkOptionalName is checkName of what may be left away.
+func checkOptionalName(what, name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkName(what, name)
+}
+
+func checkNames(what string, names []string) error {
+	for _, name := range names {
+		if err := checkName(what, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkCodes(what string, codes []string) error {
+	if len(codes) > maxCodes {
+		return usagef("%s: %d codes, want at most %d", what, len(codes), maxCodes)
+	}
+	for _, code := range codes {
+		if !headerForm.MatchString(code) {
+			return usagef("%s %q: want 1 to 64 of A-Z a-z 0-9 _ . -", what, code)
+		}
+	}
+	return nil
+}
+
+func checkIDs(what string, ids []string, form *regexp.Regexp, like string) error {
+	for _, id := range ids {
+		if !form.MatchString(id) {
+			return usagef("%s %q: want an id like %s", what, id, like)
+		}
+	}
+	return nil
+}
+
+func checkRange(flag string, n, low, high int64) error {
+	if n < low || n > high {
+		return usagef("%s %d: want %d to %d", flag, n, low, high)
+	}
+	return nil
+}
+
+// checkOptional is checkRange of what may be left away.
+func checkOptional[T int | int32 | int64](flag string, n *T, low, high int64) error {
+	if n == nil {
+		return nil
+	}
+	return checkRange(flag, int64(*n), low, high)
+}
+
+func checkDuration(flag string, d, low, high time.Duration) error {
+	if d < low || d > high {
+		return usagef("%s %s: want %s to %s", flag, spell(d), spell(low), spell(high))
+	}
+	return nil
+}
+
+// checkSpan is checkDuration of what may be left away.
+func checkSpan(flag string, d span, low, high time.Duration) error {
+	if !d.given {
+		return nil
+	}
+	return checkDuration(flag, d.d, low, high)
+}
+
+// checkMessage refuses what no topic takes of the flags that are about messages.
+func checkMessage(key, idempotencyKey string, headers map[string]string) error {
+	if len(key) > maxQueueKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
+		return usagef("--key: %d bytes, want at most %d of UTF-8 without NUL", len(key), maxQueueKey)
+	}
+	if idempotencyKey != "" && !idempotencyKeyForm.MatchString(idempotencyKey) {
+		return usagef("--idempotency-key: want 1 to 128 printable ASCII characters without spaces")
+	}
+	if len(headers) > maxQueueHeaders {
+		return usagef("--header: %d headers, want at most %d", len(headers), maxQueueHeaders)
+	}
+	for name, value := range headers {
+		lower := strings.ToLower(name)
+		switch {
+		case !headerForm.MatchString(name):
+			return usagef("--header %q: the name must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
+		case strings.HasPrefix(lower, "webhook-"), strings.HasPrefix(lower, "parley-"):
+			return usagef("--header %s: names that begin with webhook- and parley- are reserved", name)
+		case len(value) > maxHeaderValue || !utf8.ValidString(value):
+			return usagef("--header %s: the value has %d bytes, want at most %d of UTF-8", name, len(value), maxHeaderValue)
+		}
+	}
+	return nil
+}
+
+// span is a duration that may be left away, and that knows days: 90s, 1h30m, 7d.
+type span struct {
+	d     time.Duration
+	given bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *span) UnmarshalText(text []byte) error {
+	s.given = true
+	var err error
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		if s.d = time.Duration(n * float64(day)); err == nil && n >= -1e5 && n <= 1e5 { // NaN is neither
+			return nil
+		}
+	} else if s.d, err = time.ParseDuration(string(text)); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%q is no duration: want one like 500ms, 90s, 1h30m or 7d", text)
+}
+
+// spell writes a duration as span reads it.
+func spell(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// moment is a time that may be left away, RFC 3339 or local.
+type moment struct{ t time.Time }
+
+// The bounds of times that the server takes.
+const (
+	minYear = 2000
+	maxYear = 9999
+)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *moment) UnmarshalText(text []byte) error {
+	var err error
+	if m.t, err = time.Parse(time.RFC3339, string(text)); err != nil {
+		m.t, err = time.ParseInLocation(time.DateTime, string(text), time.Local)
+	}
+	if err != nil {
+		return fmt.Errorf("%q is no time: want one like 2026-01-31T12:00:00Z or '2026-01-31 12:00:00'", text)
+	}
+	if year := m.t.UTC().Year(); year < minYear || year > maxYear {
+		return fmt.Errorf("%q: want a year of %d to %d", text, minYear, maxYear)
+	}
+	return nil
+}
+
+// place is where a group begins: beginning, end or a time.
+type place struct {
+	queue.Start
+
+	given bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *place) UnmarshalText(text []byte) error {
+	p.given = true
+	switch string(text) {
+	case "beginning":
+		return nil
+	case "end":
+		p.End = true
+		return nil
+	}
+	var m moment
+	if err := m.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%q: want beginning, end or a time like 2026-01-31T12:00:00Z", text)
+	}
+	p.Time = m.t
+	return nil
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+const (
+	// execGrace is how long a command may take to end when it is asked to, and what it left behind may hold its outputs.
+	execGrace = 5 * time.Second
+	// maxExecLine bounds what is remembered of a line that a command writes; longer ones come in pieces.
+	maxExecLine = 64 << 10
+)
+
+// execJSON is how a command did, for programs. Code is exit-n or signal-n.
+type execJSON struct {
+	OK     bool   `json:"ok"`
+	Code   string `json:"code"`
+	TookMS int64  `json:"took_ms"`
+}
+
+// execute runs the command for one message. Its error says what is to become of the message.
+func (c *consuming) execute(ctx context.Context, d *queue.Delivery) error {
+	c.commands.Add(1)
+	defer c.commands.Done()
+	began := time.Now()
+	code, err := c.command(ctx, d)
+	if code == "" && ctx.Err() == nil {
+		return c.fail(fmt.Errorf("--exec: %w", err))
+	}
+	if c.s.flags.JSON {
+		value := deliveryToJSON(d)
+		value.Exec = &execJSON{OK: err == nil, Code: code, TookMS: time.Since(began).Milliseconds()}
+		c.mu.Lock()
+		writeErr := c.s.printer().print(value, "")
+		c.mu.Unlock()
+		if writeErr != nil {
+			return c.fail(fmt.Errorf("write: %w", writeErr))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	c.note(fmt.Sprintf("%s: attempt %d failed: %s", d.MessageID, d.Attempt, err))
+	return c.failed(err, code)
+}
+
+// command runs the command and gives its code; empty if it did not run, or ctx ended it.
+func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
+	// A group of its own: an interrupt at the terminal is for this process, which lets the command finish.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = execGrace
+	cmd.Env = append(os.Environ(), environment(d)...)
+	cmd.Stdin = bytes.NewReader(d.Payload)
+	stdout := &lineWriter{mu: &c.mu, w: c.s.stdout}
+	if c.s.flags.JSON {
+		stdout.w = c.s.stderr // the output is one JSON object a line
+	}
+	stderr := &lineWriter{mu: &c.mu, w: c.s.stderr}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	err = cmd.Run()
+	stdout.end()
+	stderr.end()
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("the command was ended: %w", context.Cause(ctx))
+	}
+	if stdout.err != nil {
+		return "", fmt.Errorf("write: %w", stdout.err)
+	}
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // what it left behind is none of ours
+		return "exit-0", nil
+	case !exited:
+		return "", err
+	}
+	code = "exit-" + strconv.Itoa(exit.ExitCode())
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = "signal-" + strconv.Itoa(int(status.Signal()))
+	}
+	if stderr.last != "" {
+		return code, fmt.Errorf("%w: %s", err, stderr.last)
+	}
+	return code, err
+}
+
+// environment tells a command about its message.
+func environment(d *queue.Delivery) []string {
+	headers := []byte("{}")
+	if len(d.Headers) > 0 {
+		headers, _ = json.Marshal(d.Headers) // strings only
+	}
+	env := []string{
+		"PARLEY_TOPIC=" + d.Topic, "PARLEY_GROUP=" + d.Group, "PARLEY_MESSAGE_ID=" + d.MessageID,
+		"PARLEY_PARTITION=" + strconv.Itoa(d.Partition), "PARLEY_KEY=" + d.Key, "PARLEY_ATTEMPT=" + strconv.Itoa(d.Attempt),
+		"PARLEY_PRODUCED_AT=" + d.ProducedAt.Format(timeFormat), "PARLEY_HEADERS=" + string(headers),
+	}
+	if parent := d.Headers["traceparent"]; parent != "" && !strings.ContainsRune(parent, 0) {
+		env = append(env, "TRACEPARENT="+parent)
+	}
+	return env
+}
+
+// lineWriter writes whole lines, so that those of commands that run at once are not mixed. It is for one command.
+type lineWriter struct {
+	mu *sync.Mutex // held to write to w
+	w  io.Writer
+
+	part []byte
+	// last is the last line that was not empty.
+	last string
+	err  error
+}
+
+// Write implements io.Writer. It takes everything: a command must not fail for our output.
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.part = append(l.part, p...)
+	whole := bytes.LastIndexByte(l.part, '\n') + 1
+	if whole == 0 && len(l.part) >= maxExecLine {
+		whole = len(l.part)
+	}
+	l.flush(whole)
+	return len(p), nil
+}
+
+// end writes what is left, as a line.
+func (l *lineWriter) end() {
+	if len(l.part) > 0 {
+		l.part = append(l.part, '\n')
+		l.flush(len(l.part))
+	}
+}
+
+func (l *lineWriter) flush(n int) {
+	if n == 0 {
+		return
+	}
+	for line := range bytes.Lines(l.part[:n]) {
+		if text := strings.TrimSpace(string(line)); text != "" {
+			l.last = text
+		}
+	}
+	l.mu.Lock()
+	_, err := l.w.Write(l.part[:n])
+	l.mu.Unlock()
+	if err != nil && l.err == nil {
+		l.err = err
+	}
+	l.part = append(l.part[:0], l.part[n:]...)
+}

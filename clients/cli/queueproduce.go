@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// What goes in one call of the SDK, which makes requests of it.
+const (
+	produceBatch      = 1000
+	produceBatchBytes = 1 << 20
+)
+
+type queueProduceCommand struct {
+	patience
+	topicArg
+	dueFlags
+
+	Payloads []string `arg:"" optional:"" help:"The messages' payloads, one each. Without any, each line of standard input is a message."`
+
+	Key            string            `help:"The messages' key: those of one key stay in order. Up to 256 bytes." placeholder:"KEY" xor:"key"`
+	KeySeparator   string            `help:"What stands before this in a payload is its key, and is cut off." placeholder:"TEXT" xor:"key"`
+	Header         map[string]string `help:"A header, as name=value; may be repeated, up to 32." mapsep:"none" placeholder:"NAME=VALUE"`
+	IdempotencyKey string            `help:"Of one message: producing again with it stores nothing twice." placeholder:"KEY"`
+	Whole          bool              `help:"Standard input as a whole is one message."`
+	Quiet          bool              `short:"q" help:"Write no line for each message, only how many."`
+}
+
+// producedJSON is a message that was taken, for programs.
+type producedJSON struct {
+	Topic          string `json:"topic"`
+	MessageID      string `json:"message_id"`
+	Partition      int    `json:"partition"`
+	Key            string `json:"key,omitempty"`
+	Duplicate      bool   `json:"duplicate"`
+	DeliverAt      string `json:"deliver_at,omitempty"`
+	IdempotencyKey string `json:"idempotency_key"`
+}
+
+// producedCountJSON is how many messages were taken, for programs.
+type producedCountJSON struct {
+	Event      string `json:"event"`
+	Topic      string `json:"topic"`
+	Produced   int    `json:"produced"`
+	Duplicates int    `json:"duplicates"`
+}
+
+// outgoing is a message on its way, and where it comes from, for people.
+type outgoing struct {
+	queue.Message
+
+	from string
+}
+
+// producing is a produce under way.
+type producing struct {
+	*queueProduceCommand
+
+	s        *session
+	producer *queue.Producer
+	count    producedCountJSON
+}
+
+func (c *queueProduceCommand) check() error {
+	err := firstOf(c.topicArg.check(), c.dueFlags.check(), checkMessage(c.Key, c.IdempotencyKey, c.Header))
+	switch {
+	case err != nil:
+		return err
+	case c.Whole && len(c.Payloads) > 0:
+		return usagef("--whole reads standard input: give no payloads")
+	case c.Whole && c.KeySeparator != "":
+		return usagef("--key-separator is for lines, --whole takes none")
+	case c.IdempotencyKey != "" && !c.Whole && len(c.Payloads) != 1:
+		return usagef("--idempotency-key names one message: give one payload, or --whole")
+	}
+	for i, payload := range c.Payloads {
+		if _, err := c.message(payload, fmt.Sprintf("payload %d", i+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run produces.
+func (c *queueProduceCommand) Run(s *session) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	p := &producing{
+		queueProduceCommand: c, s: s, producer: queue.NewProducer(client, c.Topic),
+		count: producedCountJSON{Event: "produced", Topic: c.Topic},
+	}
+	if err := p.all(); err != nil {
+		if p.count.Produced > 0 {
+			err = fmt.Errorf("%w\n%s produced before that", err, count(int64(p.count.Produced), "message was", "messages were"))
+		}
+		return err
+	}
+	if !c.Quiet {
+		return nil
+	}
+	text := fmt.Sprintf("%s: %s produced", c.Topic, count(int64(p.count.Produced), "message", "messages"))
+	if p.count.Duplicates > 0 {
+		text += fmt.Sprintf(", of which %d were there already", p.count.Duplicates)
+	}
+	return s.printer().print(p.count, text)
+}
+
+func (p *producing) all() error {
+	switch {
+	case len(p.Payloads) > 0:
+		var batch []outgoing
+		for i, payload := range p.Payloads {
+			m, err := p.message(payload, fmt.Sprintf("payload %d", i+1))
+			if err != nil {
+				return err
+			}
+			batch = append(batch, m)
+		}
+		return p.send(batch)
+	case p.Whole:
+		data, err := io.ReadAll(io.LimitReader(p.s.stdin, maxQueuePayload+1))
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		m, err := p.message(string(data), "standard input")
+		if err != nil {
+			return err
+		}
+		return p.send([]outgoing{m})
+	default:
+		return p.lines()
+	}
+}
+
+// message makes a message of a payload, or of what has its key before it.
+func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
+	m := outgoing{from: from, Message: queue.Message{Key: c.Key, Headers: c.Header, IdempotencyKey: c.IdempotencyKey}}
+	if c.KeySeparator != "" {
+		key, rest, found := strings.Cut(payload, c.KeySeparator)
+		if !found {
+			return m, usagef("%s: has no %q before which its key stands", from, c.KeySeparator)
+		}
+		if err := checkMessage(key, "", nil); err != nil {
+			return m, usagef("%s: %w", from, err)
+		}
+		m.Key, payload = key, rest
+	}
+	if len(payload) > maxQueuePayload {
+		return m, usagef("%s: the payload is longer than %d bytes", from, maxQueuePayload)
+	}
+	m.Payload = []byte(payload)
+	return m, nil
+}
+
+// lines produces the lines of standard input as they come: what has come while a batch was under way is the next one.
+func (p *producing) lines() error {
+	ctx, cancel := context.WithCancel(p.s.ctx)
+	defer cancel()
+	read := make(chan outgoing, produceBatch)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(read)
+		failed <- p.readLines(ctx, read)
+	}()
+	for {
+		var batch []outgoing
+		select {
+		case m, ok := <-read:
+			if !ok {
+				return <-failed
+			}
+			batch = gather(m, read)
+		case <-ctx.Done():
+			return interrupted(ctx)
+		}
+		if err := p.send(batch); err != nil {
+			return err
+		}
+	}
+}
+
+// interrupted is what a command that was interrupted before its end fails with.
+func interrupted(ctx context.Context) error { return fmt.Errorf("interrupted: %w", context.Cause(ctx)) }
+
+// gather takes what waits already, as far as it goes into one batch.
+func gather(first outgoing, waiting <-chan outgoing) []outgoing {
+	batch, size := []outgoing{first}, len(first.Payload)
+	for len(batch) < produceBatch && size < produceBatchBytes {
+		select {
+		case m, ok := <-waiting:
+			if !ok {
+				return batch
+			}
+			batch, size = append(batch, m), size+len(m.Payload)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// readLines reads standard input, without its empty lines.
+func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
+	scanner := bufio.NewScanner(p.s.stdin)
+	// A little more than what is let through, so that it is message that refuses what is too long.
+	scanner.Buffer(nil, maxQueueKey+len(p.KeySeparator)+maxQueuePayload+16)
+	number := 0
+	for scanner.Scan() {
+		number++
+		if scanner.Text() == "" {
+			continue
+		}
+		m, err := p.message(scanner.Text(), fmt.Sprintf("line %d", number))
+		if err != nil {
+			return err
+		}
+		select {
+		case read <- m:
+		case <-ctx.Done():
+			return interrupted(ctx)
+		}
+	}
+	if errors.Is(scanner.Err(), bufio.ErrTooLong) {
+		return usagef("line %d: the payload is longer than %d bytes", number+1, maxQueuePayload)
+	}
+	if err := scanner.Err(); err != nil {
+		return fmt.Errorf("read standard input: %w", err)
+	}
+	return nil
+}
+
+// send produces a batch and writes what became of it.
+func (p *producing) send(batch []outgoing) error {
+	ctx, cancel := p.patience.context(p.s)
+	defer cancel()
+	messages := make([]queue.Message, len(batch))
+	for i := range batch {
+		messages[i] = batch[i].Message
+	}
+	results, callErr := p.call(ctx, p.producer, messages)
+	out := bufio.NewWriter(p.s.stdout)
+	to := printer{w: out, side: p.s.stderr, json: p.s.flags.JSON}
+	var refused []error
+	for i, result := range results {
+		if result.Receipt == nil {
+			if result.Err != nil && callErr == nil {
+				refused = append(refused, fmt.Errorf("%s: %w", batch[i].from, result.Err))
+			}
+			continue
+		}
+		p.count.Produced++
+		if result.Receipt.Duplicate {
+			p.count.Duplicates++
+		}
+		if p.Quiet {
+			continue
+		}
+		if err := p.receipt(to, batch[i].Key, result.Receipt); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if callErr != nil {
+		return explainQueue("produce", callErr)
+	}
+	if len(refused) > maxComplaints {
+		refused = append(refused[:maxComplaints], fmt.Errorf("and %d more", len(refused)-maxComplaints))
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("produce: refused: %w", errors.Join(refused...))
+	}
+	return nil
+}
+
+func (p *producing) receipt(to printer, key string, r *queue.Receipt) error {
+	value := producedJSON{
+		Topic: p.Topic, MessageID: r.MessageID, Partition: r.Partition, Key: key, Duplicate: r.Duplicate,
+		IdempotencyKey: r.IdempotencyKey,
+	}
+	text := fmt.Sprintf("%s: %s in partition %d", p.Topic, r.MessageID, r.Partition)
+	if !r.DeliverAt.IsZero() {
+		value.DeliverAt = r.DeliverAt.UTC().Format(timeFormat)
+		text += ", due " + r.DeliverAt.Local().Format(time.DateTime)
+	}
+	if r.Duplicate {
+		text += " (was there already)"
+	}
+	return to.print(value, text)
+}

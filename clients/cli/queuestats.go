@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+type queueStatsCommand struct {
+	patience
+	watching
+
+	Topics     []string `arg:"" optional:"" help:"The topics. Default: all."`
+	Partitions bool     `help:"Each partition too."`
+}
+
+// Run shows what topics hold.
+func (c *queueStatsCommand) Run(s *session) error {
+	if err := firstOf(checkNames("<topics>", c.Topics), c.check()); err != nil {
+		return err
+	}
+	v := &statsView{partitions: c.Partitions, watch: c.Watch, before: make(map[string]tick), past: make(map[string][]int64)}
+	return c.repeat(s, c.patience, "stats", func(ctx context.Context, client *parley.Client, p printer) error {
+		admin := queue.NewAdmin(client)
+		topics, err := c.topics(ctx, admin)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if c.Watch && !p.json {
+			_, _ = fmt.Fprintf(p.w, "-- %s\n", now.Local().Format(time.DateTime))
+		}
+		if len(topics) == 0 && !p.json {
+			return p.print(nil, "there are no topics")
+		}
+		for _, name := range topics {
+			stats, err := admin.Stats(ctx, name)
+			if err != nil {
+				return err
+			}
+			if p.json {
+				err = p.print(statsToJSON(name, now, stats, c.Partitions), "")
+			} else {
+				err = v.topic(p, name, now, stats)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// topics gives the names that were asked for, or of all topics.
+func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]string, error) {
+	if len(c.Topics) > 0 {
+		return c.Topics, nil
+	}
+	var names []string
+	for t, err := range admin.Topics(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, t.GetName())
+	}
+	return names, nil
+}
+
+// maxPast is how many numbers a view remembers of each thing, to draw them.
+const maxPast = 30
+
+// tick is a counter at some time.
+type tick struct {
+	at    time.Time
+	count int64
+}
+
+// statsView writes stats for people. While it is watched it also tells rates, and draws how depth and lag went.
+type statsView struct {
+	partitions, watch bool
+
+	before map[string]tick
+	past   map[string][]int64
+}
+
+// rate gives what a counter has gained since the last time, as ` (12.5/s)`; empty where that is not known.
+func (v *statsView) rate(of string, now time.Time, count int64) string {
+	last, known := v.before[of]
+	v.before[of] = tick{at: now, count: count}
+	gone := now.Sub(last.at).Seconds()
+	if !v.watch || !known || gone <= 0 || count < last.count {
+		return ""
+	}
+	perSecond := float64(count-last.count) / gone
+	if perSecond >= 10 {
+		return fmt.Sprintf(" (%.0f/s)", perSecond)
+	}
+	return fmt.Sprintf(" (%.1f/s)", perSecond)
+}
+
+// trend draws a number and those before it; empty while there is but one.
+func (v *statsView) trend(of string, value int64) string {
+	if !v.watch {
+		return ""
+	}
+	past := append(v.past[of], value)
+	past = past[max(0, len(past)-maxPast):]
+	if v.past[of] = past; len(past) < 2 {
+		return ""
+	}
+	return spark(past)
+}
+
+// topic writes one topic: a line about it, and a row for each group, each partition and group.
+func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.TopicStats) error {
+	total := stats.GetTotal()
+	head := fmt.Sprintf("%s  depth %d, %d delayed, %s, %d produced%s", name, total.GetLength(), total.GetDelayed(),
+		count(total.GetDeadLetters(), "dead letter", "dead letters"), total.GetProduced(), v.rate(name, now, total.GetProduced()))
+	if len(total.GetGroups()) == 0 {
+		head += ", no groups"
+	}
+	if trend := v.trend(name, total.GetLength()); trend != "" {
+		head += "  " + trend
+	}
+	if err := p.print(nil, head); err != nil {
+		return err
+	}
+	if len(total.GetGroups()) > 0 {
+		rows := newTable(p.w, "  ", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED", "DEAD", "CONSUMERS", "OWNED", "")
+		for _, g := range total.GetGroups() {
+			id := name + "/" + g.GetGroup()
+			rows.row(g.GetGroup(), g.GetUnread(), g.GetPending(), g.GetRetrying(), g.GetParked(), oldest(g),
+				fmt.Sprint(g.GetAcked())+v.rate(id, now, g.GetAcked()), g.GetDead(), g.GetConsumers(),
+				fmt.Sprintf("%d of %d", g.GetOwnedPartitions(), len(stats.GetPartitions())), v.trend(id, g.GetUnread()))
+		}
+		if err := rows.flush(); err != nil {
+			return err
+		}
+	}
+	if !v.partitions {
+		return nil
+	}
+	rows := newTable(p.w, "  ", "PARTITION", "DEPTH", "DELAYED", "PRODUCED", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED")
+	for _, one := range stats.GetPartitions() {
+		if len(one.GetGroups()) == 0 {
+			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), "-")
+		}
+		for _, g := range one.GetGroups() {
+			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), g.GetGroup(), g.GetUnread(), g.GetPending(),
+				g.GetRetrying(), g.GetParked(), oldest(g), g.GetAcked())
+		}
+	}
+	return rows.flush()
+}
+
+// oldest is the age of the oldest message that a group has to do; `-` if it has none.
+func oldest(g *queue.GroupStats) string {
+	if g.GetUnread()+g.GetPending()+g.GetRetrying()+g.GetParked() == 0 {
+		return "-"
+	}
+	return about(g.GetOldestAge().AsDuration())
+}
+
+// partitionStatsJSON is what a partition holds, or a topic, for programs.
+type partitionStatsJSON struct {
+	Partition   *int32           `json:"partition,omitempty"`
+	Length      int64            `json:"length"`
+	Delayed     int64            `json:"delayed"`
+	Produced    int64            `json:"produced"`
+	Cancelled   int64            `json:"cancelled"`
+	DeadLetters int64            `json:"dead_letters"`
+	FirstID     string           `json:"first_id,omitempty"`
+	LastID      string           `json:"last_id,omitempty"`
+	Groups      []groupStatsJSON `json:"groups"`
+}
+
+// topicStatsJSON is what a topic holds, for programs.
+type topicStatsJSON struct {
+	Topic string `json:"topic"`
+	Time  string `json:"time"`
+	partitionStatsJSON
+
+	Partitions []partitionStatsJSON `json:"partitions,omitempty"`
+}
+
+// groupStatsJSON is how a group does, for programs.
+type groupStatsJSON struct {
+	Group           string `json:"group"`
+	Unread          int64  `json:"unread"`
+	Pending         int64  `json:"pending"`
+	Retrying        int64  `json:"retrying"`
+	Parked          int64  `json:"parked"`
+	Acked           int64  `json:"acked"`
+	Dead            int64  `json:"dead"`
+	Retried         int64  `json:"retried"`
+	Replayed        int64  `json:"replayed"`
+	Trimmed         int64  `json:"trimmed"`
+	Skipped         int64  `json:"skipped"`
+	OldestAgeMS     int64  `json:"oldest_age_ms"`
+	Consumers       int32  `json:"consumers"`
+	OwnedPartitions int32  `json:"owned_partitions"`
+}
+
+func statsToJSON(topic string, at time.Time, stats *queue.TopicStats, partitions bool) topicStatsJSON {
+	value := topicStatsJSON{
+		Topic: topic, Time: at.UTC().Format(timeFormat), partitionStatsJSON: partitionStatsToJSON(stats.GetTotal()),
+	}
+	if partitions {
+		for _, one := range stats.GetPartitions() {
+			part := partitionStatsToJSON(one)
+			part.Partition = new(one.GetPartition())
+			value.Partitions = append(value.Partitions, part)
+		}
+	}
+	return value
+}
+
+func partitionStatsToJSON(p *queue.PartitionStats) partitionStatsJSON {
+	value := partitionStatsJSON{
+		Length: p.GetLength(), Delayed: p.GetDelayed(), Produced: p.GetProduced(), Cancelled: p.GetCancelled(),
+		DeadLetters: p.GetDeadLetters(), FirstID: p.GetFirstId(), LastID: p.GetLastId(), Groups: []groupStatsJSON{},
+	}
+	for _, g := range p.GetGroups() {
+		value.Groups = append(value.Groups, groupStatsJSON{
+			Group: g.GetGroup(), Unread: g.GetUnread(), Pending: g.GetPending(), Retrying: g.GetRetrying(), Parked: g.GetParked(),
+			Acked: g.GetAcked(), Dead: g.GetDead(), Retried: g.GetRetried(), Replayed: g.GetReplayed(), Trimmed: g.GetTrimmed(),
+			Skipped: g.GetSkipped(), OldestAgeMS: g.GetOldestAge().AsDuration().Milliseconds(), Consumers: g.GetConsumers(),
+			OwnedPartitions: g.GetOwnedPartitions(),
+		})
+	}
+	return value
+}
