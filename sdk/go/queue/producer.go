@@ -115,11 +115,23 @@ func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 // Reschedule gives a scheduled message another time, from now, and tells it. One that has appeared in the topic, or was
 // cancelled, is parley.ErrScheduledNotFound.
 func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
+	return p.reschedule(ctx, &parleyv1.RescheduleRequest{
+		MessageId: messageID, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(delay)},
+	})
+}
+
+// RescheduleAt is Reschedule for a time by the server's clock. One that has passed is due at once.
+func (p *Producer) RescheduleAt(ctx context.Context, messageID string, at time.Time) (time.Time, error) {
+	return p.reschedule(ctx, &parleyv1.RescheduleRequest{
+		MessageId: messageID, Due: &parleyv1.RescheduleRequest_DeliverAt{DeliverAt: timestamppb.New(at)},
+	})
+}
+
+func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleRequest) (time.Time, error) {
+	req.Topic = p.topic
 	var res *parleyv1.RescheduleResponse
 	err := p.link.Retry(ctx, "Reschedule", func(ctx context.Context, s *link.Services) (err error) {
-		res, err = s.Queue.Reschedule(ctx, &parleyv1.RescheduleRequest{
-			Topic: p.topic, MessageId: messageID, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(delay)},
-		})
+		res, err = s.Queue.Reschedule(ctx, req)
 		return err
 	})
 	if err != nil {
