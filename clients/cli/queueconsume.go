@@ -125,7 +125,9 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	err = worker.Run(ctx)
 	// The worker does not wait for what goes on after the stop timeout; commands are ended then, and not left behind.
 	run.commands.Wait()
-	run.tell(worker.Stats())
+	if stats := worker.Stats(); err == nil || stats.Delivered > 0 {
+		run.tell(stats)
+	}
 	if run.failure != nil {
 		return run.failure
 	}

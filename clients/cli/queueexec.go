@@ -74,6 +74,10 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	stderr := &lineWriter{mu: &c.mu, w: c.s.stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		// What the command started, and what did not heed the first signal.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	stdout.end()
 	stderr.end()
 	if ctx.Err() != nil {

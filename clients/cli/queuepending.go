@@ -55,9 +55,7 @@ func (c *queuePendingCommand) Run(s *session) error {
 			return err
 		}
 		now := time.Now()
-		if c.Watch && !p.json {
-			_, _ = fmt.Fprintf(p.w, "-- %s\n", now.Local().Format(time.DateTime))
-		}
+		v.room = newScreen(s.stdout).room()
 		if len(groups) == 0 && !p.json {
 			return p.print(nil, c.Topic+" has no groups")
 		}

@@ -82,7 +82,7 @@ func (c *queueProduceCommand) check() error {
 	}
 	for i, payload := range c.Payloads {
 		if _, err := c.message(payload, fmt.Sprintf("payload %d", i+1)); err != nil {
-			return err
+			return usageError{err}
 		}
 	}
 	return nil
@@ -151,15 +151,15 @@ func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
 	if c.KeySeparator != "" {
 		key, rest, found := strings.Cut(payload, c.KeySeparator)
 		if !found {
-			return m, usagef("%s: has no %q before which its key stands", from, c.KeySeparator)
+			return m, fmt.Errorf("%s: has no %q before which its key stands", from, c.KeySeparator)
 		}
 		if err := checkMessage(key, "", nil); err != nil {
-			return m, usagef("%s: %w", from, err)
+			return m, fmt.Errorf("%s: %w", from, err)
 		}
 		m.Key, payload = key, rest
 	}
 	if len(payload) > maxQueuePayload {
-		return m, usagef("%s: the payload is longer than %d bytes", from, maxQueuePayload)
+		return m, fmt.Errorf("%s: the payload is longer than %d bytes", from, maxQueuePayload)
 	}
 	m.Payload = []byte(payload)
 	return m, nil
@@ -234,7 +234,7 @@ func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
 		}
 	}
 	if errors.Is(scanner.Err(), bufio.ErrTooLong) {
-		return usagef("line %d: the payload is longer than %d bytes", number+1, maxQueuePayload)
+		return fmt.Errorf("line %d: the payload is longer than %d bytes", number+1, maxQueuePayload)
 	}
 	if err := scanner.Err(); err != nil {
 		return fmt.Errorf("read standard input: %w", err)

@@ -30,9 +30,7 @@ func (c *queueStatsCommand) Run(s *session) error {
 			return err
 		}
 		now := time.Now()
-		if c.Watch && !p.json {
-			_, _ = fmt.Fprintf(p.w, "-- %s\n", now.Local().Format(time.DateTime))
-		}
+		v.room = newScreen(s.stdout).room()
 		if len(topics) == 0 && !p.json {
 			return p.print(nil, "there are no topics")
 		}
@@ -69,8 +67,13 @@ func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]s
 	return names, nil
 }
 
-// maxPast is how many numbers a view remembers of each thing, to draw them.
-const maxPast = 30
+const (
+	// minPast and maxPast are how many numbers a view draws of each thing at least and at most.
+	minPast = 8
+	maxPast = 30
+	// tableWidth is about what a table takes beside such a drawing.
+	tableWidth = 80
+)
 
 // tick is a counter at some time.
 type tick struct {
@@ -81,17 +84,19 @@ type tick struct {
 // statsView writes stats for people. While it is watched it also tells rates, and draws how depth and lag went.
 type statsView struct {
 	partitions, watch bool
+	// room is how many columns there are.
+	room int
 
 	before map[string]tick
 	past   map[string][]int64
 }
 
-// rate gives what a counter has gained since the last time, as ` (12.5/s)`; empty where that is not known.
+// rate gives what a counter has gained since the last time, as ` (12.5/s)`; empty where that is nothing, or not known.
 func (v *statsView) rate(of string, now time.Time, count int64) string {
 	last, known := v.before[of]
 	v.before[of] = tick{at: now, count: count}
 	gone := now.Sub(last.at).Seconds()
-	if !v.watch || !known || gone <= 0 || count < last.count {
+	if !v.watch || !known || gone <= 0 || count <= last.count {
 		return ""
 	}
 	perSecond := float64(count-last.count) / gone
@@ -111,7 +116,8 @@ func (v *statsView) trend(of string, value int64) string {
 	if v.past[of] = past; len(past) < 2 {
 		return ""
 	}
-	return spark(past)
+	drawn := min(max(v.room-tableWidth, minPast), len(past))
+	return spark(past[len(past)-drawn:])
 }
 
 // topic writes one topic: a line about it, and a row for each group, each partition and group.
@@ -129,12 +135,16 @@ func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.To
 		return err
 	}
 	if len(total.GetGroups()) > 0 {
-		rows := newTable(p.w, "  ", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED", "DEAD", "CONSUMERS", "OWNED", "")
+		rows := newTable(p.w, "  ", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "CONSUMERS", "ACKED", "DEAD")
 		for _, g := range total.GetGroups() {
 			id := name + "/" + g.GetGroup()
-			rows.row(g.GetGroup(), g.GetUnread(), g.GetPending(), g.GetRetrying(), g.GetParked(), oldest(g),
-				fmt.Sprint(g.GetAcked())+v.rate(id, now, g.GetAcked()), g.GetDead(), g.GetConsumers(),
-				fmt.Sprintf("%d of %d", g.GetOwnedPartitions(), len(stats.GetPartitions())), v.trend(id, g.GetUnread()))
+			lag := fmt.Sprint(g.GetUnread())
+			if trend := v.trend(id, g.GetUnread()); trend != "" {
+				lag += " " + trend
+			}
+			rows.row(g.GetGroup(), lag, g.GetPending(), g.GetRetrying(), g.GetParked(), oldest(g),
+				fmt.Sprintf("%d (%d/%d)", g.GetConsumers(), g.GetOwnedPartitions(), len(stats.GetPartitions())),
+				fmt.Sprint(g.GetAcked())+v.rate(id, now, g.GetAcked()), g.GetDead())
 		}
 		if err := rows.flush(); err != nil {
 			return err

@@ -44,7 +44,7 @@ func (c *queueTrimCommand) Run(s *session) error {
 		}
 		text := fmt.Sprintf("%s: %s removed", c.Topic, count(removed, "message", "messages"))
 		if lost > 0 {
-			text += fmt.Sprintf("; not settled were %d of them, for each group once", lost)
+			text += fmt.Sprintf("; groups lost %d that they had not settled", lost)
 		}
 		return s.printer().print(trimmedJSON{Event: "trimmed", Topic: c.Topic, Removed: removed, Lost: lost}, text)
 	})

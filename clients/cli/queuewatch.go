@@ -47,6 +47,9 @@ func (w *watching) repeat(s *session, p patience, what string, show show) error 
 		ctx, cancel := p.context(s)
 		defer cancel()
 		var b bytes.Buffer
+		if w.Watch && !s.flags.JSON {
+			b.WriteString("-- " + time.Now().Format(time.DateTime) + "\n")
+		}
 		if err := show(ctx, client, printer{w: &b, side: s.stderr, json: s.flags.JSON}); err != nil {
 			return explainQueue(what, err)
 		}
@@ -112,6 +115,15 @@ func (sc *screen) size() (width, height int) {
 		return 80, 24
 	}
 	return width, height
+}
+
+// room gives the columns that there are, which are many where the output is no terminal.
+func (sc *screen) room() int {
+	if !sc.terminal {
+		return 1000
+	}
+	width, _ := sc.size()
+	return width
 }
 
 // draw writes a picture, in place of the last one if it is one of several. What does not fit into the terminal is left away then,
