@@ -15,8 +15,9 @@ import (
 
 const (
 	maxConcurrency = 5000
-	// printWindow is how many messages may be on their way where each is only printed.
-	printWindow = 256
+	// printWindow is how many messages may be on their way where each is only printed. It is few enough that a worker which stops can
+	// give back all that comes until it is used up.
+	printWindow = 24
 )
 
 type queueConsumeCommand struct {
