@@ -233,6 +233,32 @@ func TestStopAtParleyd(t *testing.T) {
 	})
 }
 
+// TestReleaseAtParleyd stops workers by handlers that give their message back: it comes again and again while they stop, and does not
+// count as tried.
+func TestReleaseAtParleyd(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
+		produce(t, r.client, "jobs", queue.Message{})
+		for range 5 {
+			ctx, stop := context.WithCancel(testContext(t))
+			w := queue.NewWorker(r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+				if d.Attempt != 1 {
+					t.Errorf("it is tried for the %d. time", d.Attempt)
+				}
+				stop()
+				return queue.ErrRelease
+			}, append(opts, queue.WithConcurrency(1))...)
+			if err := w.Run(ctx); err != nil {
+				t.Fatalf("run: %v", err)
+			}
+			if s := w.Stats(); s.Released == 0 || s.Lost != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		}
+	})
+}
+
 // TestRestartOfParleyd stops the server under a producer and a worker, and starts it again.
 func TestRestartOfParleyd(t *testing.T) {
 	t.Parallel()
