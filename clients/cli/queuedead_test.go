@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// bury makes dead letters of payloads, one group's.
+func (q *queues) bury(topic, group string, payloads ...string) {
+	q.t.Helper()
+	q.ok(append([]string{"produce", topic}, payloads...)...)
+	q.ok("consume", topic, "--group", group, "--count", fmt.Sprint(len(payloads)), "--nack", "--dead-letter", "--reason", "poison\x1b[2J")
+}
+
+// TestQueueReplay gives dead letters back: those named, a few, all, to another partition, and each once.
+func TestQueueReplay(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "2", "--group", "work")
+	if got := q.ok("dlq", "jobs").stdout; got != "" {
+		t.Errorf("dead letters of nothing: %q", got)
+	}
+	q.bury("jobs", "work", "a", "b", "c", "d", "e")
+	text := q.ok("dlq", "jobs", "--limit", "2").stdout
+	if strings.Count(text, "\n") != 2 || !strings.Contains(text, ` work after 1 attempt: poison\x1b[2J  `) {
+		t.Errorf("dead letters for people: %q", text)
+	}
+	ids := make(map[string]string)
+	for _, d := range q.ok("dlq", "jobs", "--json").objects(t) {
+		ids[fmt.Sprint(d["payload"])] = fmt.Sprint(d["dead_letter_id"])
+	}
+	if got := q.object("replay", "jobs", ids["a"], ids["b"]); fmt.Sprint(got) != "map[event:replayed replayed:2 topic:jobs]" {
+		t.Errorf("replay says %v", got)
+	}
+	if got := q.ok("replay", "jobs", ids["a"], ids["b"]).stdout; got != "jobs: 0 dead letters given back\n" {
+		t.Errorf("a second replay says %q", got)
+	}
+	if got := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q came back", got)
+	}
+	q.fails(1, []string{"replay", "jobs", "--all", "--to", "7"}, "partition")
+	if got := q.ok("replay", "jobs", ids["c"], "--to", "1").stdout; got != "jobs: 1 dead letter given back\n" {
+		t.Errorf("replay elsewhere says %q", got)
+	}
+	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--json").objects(t); got[0]["payload"] != "c" || got[0]["partition"] != 1.0 {
+		t.Errorf("replayed elsewhere: %v", got)
+	}
+	if got := q.object("replay", "jobs", "--all", "--limit", "1"); got["replayed"] != 1.0 {
+		t.Errorf("replay of one says %v", got)
+	}
+	if got := q.ok("replay", "jobs", "--all", "--group", "work").stdout; got != "jobs: 1 dead letter given back\n" {
+		t.Errorf("replay of the rest says %q", got)
+	}
+	if got := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout); !slices.Equal(got, []string{"d", "e"}) {
+		t.Errorf("%q came back", got)
+	}
+	if got := q.object("stats", "jobs"); got["dead_letters"] != 0.0 {
+		t.Errorf("stats %v", got)
+	}
+}
+
+// TestQueuePurge removes dead letters, those named or all, of one group or all.
+func TestQueuePurge(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
+	q.bury("jobs", "work", "a", "b")
+	q.ok("group", "create", "jobs", "audit", "--start", "end")
+	q.bury("jobs", "audit", "c", "d")
+	if got := field(q.ok("dlq", "jobs", "--group", "work", "--json").objects(t), "payload"); fmt.Sprint(got) != "[b a]" {
+		t.Errorf("dead letters of one group: %v", got)
+	}
+	first := q.ok("dlq", "jobs", "--limit", "1", "--json").objects(t)[0]
+	q.fails(2, []string{"dlq", "purge", "jobs", "--all", "--confirm", "job"}, "--confirm jobs")
+	got := q.object("dlq", "purge", "jobs", fmt.Sprint(first["dead_letter_id"]), "--confirm", "jobs")
+	if fmt.Sprint(got) != "map[event:purged purged:1 topic:jobs]" {
+		t.Errorf("purge says %v", got)
+	}
+	if got := q.ok("dlq", "purge", "jobs", "--all", "--group", "work", "--confirm", "jobs").stdout; got != "jobs: 2 dead letters purged\n" {
+		t.Errorf("purge says %q", got)
+	}
+	if got := field(q.ok("dlq", "jobs", "--json").objects(t), "payload"); fmt.Sprint(got) != "[c]" {
+		t.Errorf("what is left: %v", got)
+	}
+}
+
+// TestQueueTrim removes what is settled, and only if it is forced what is not.
+func TestQueueTrim(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1", "--retention", "1d", "--group", "work")
+	q.ok("produce", "jobs", "1", "2", "3", "4")
+	q.ok("consume", "jobs", "--group", "work", "--count", "2")
+	if got := q.ok("trim", "jobs", "--older-than", "1h").stdout; got != "jobs: 0 messages removed\n" {
+		t.Errorf("trim by age says %q", got)
+	}
+	if got := q.object("trim", "jobs", "--keep", "1"); fmt.Sprint(got) != "map[event:trimmed lost:0 removed:2 topic:jobs]" {
+		t.Errorf("trim says %v", got)
+	}
+	if got := q.ok("trim", "jobs", "--keep", "1", "--force").stdout; got != "jobs: 1 message removed; groups lost 1 that they had not settled\n" {
+		t.Errorf("trim by force says %q", got)
+	}
+	if got := q.ok("trim", "jobs", "--older-than", "0s", "--force", "--json").objects(t)[0]; got["removed"] != 1.0 || got["lost"] != 1.0 {
+		t.Errorf("trim of everything says %v", got)
+	}
+}
