@@ -183,18 +183,7 @@ func (c *queuePartitionsCommand) Run(s *session) error {
 				return err
 			}
 			for _, o := range owners {
-				left := o.GetLeaseLeft().AsDuration()
-				if p.json {
-					err = p.print(ownerJSON{
-						Topic: c.Topic, Group: group, Partition: o.GetPartition(), SessionID: o.GetSessionId(), Consumer: o.GetConsumer(),
-						NodeID: o.GetNodeId(), Epoch: o.GetEpoch(), LeaseMS: left.Milliseconds(),
-					}, "")
-				} else if o.GetSessionId() == "" {
-					rows.row(o.GetPartition(), group, "nobody")
-				} else {
-					rows.row(o.GetPartition(), group, o.GetConsumer(), o.GetNodeId(), o.GetEpoch(), about(left))
-				}
-				if err != nil {
+				if err := c.owner(p, rows, group, o); err != nil {
 					return err
 				}
 			}
@@ -204,4 +193,21 @@ func (c *queuePartitionsCommand) Run(s *session) error {
 		}
 		return rows.flush()
 	})
+}
+
+// owner writes one partition as JSON, or as a row.
+func (c *queuePartitionsCommand) owner(p printer, rows *table, group string, o *queue.PartitionOwner) error {
+	left := o.GetLeaseLeft().AsDuration()
+	switch {
+	case p.json:
+		return p.print(ownerJSON{
+			Topic: c.Topic, Group: group, Partition: o.GetPartition(), SessionID: o.GetSessionId(), Consumer: o.GetConsumer(),
+			NodeID: o.GetNodeId(), Epoch: o.GetEpoch(), LeaseMS: left.Milliseconds(),
+		}, "")
+	case o.GetSessionId() == "":
+		rows.row(o.GetPartition(), group, "nobody")
+	default:
+		rows.row(o.GetPartition(), group, o.GetConsumer(), o.GetNodeId(), o.GetEpoch(), about(left))
+	}
+	return nil
 }

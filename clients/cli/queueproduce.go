@@ -254,10 +254,11 @@ func (p *producing) send(batch []outgoing) error {
 	out := bufio.NewWriter(p.s.stdout)
 	to := printer{w: out, side: p.s.stderr, json: p.s.flags.JSON}
 	var refused []error
-	for i, result := range results {
+	for i, m := range batch {
+		result := results[i]
 		if result.Receipt == nil {
 			if result.Err != nil && callErr == nil {
-				refused = append(refused, fmt.Errorf("%s: %w", batch[i].from, result.Err))
+				refused = append(refused, fmt.Errorf("%s: %w", m.from, result.Err))
 			}
 			continue
 		}
@@ -268,7 +269,7 @@ func (p *producing) send(batch []outgoing) error {
 		if p.Quiet {
 			continue
 		}
-		if err := p.receipt(to, batch[i].Key, result.Receipt); err != nil {
+		if err := p.receipt(to, m.Key, result.Receipt); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
 	}

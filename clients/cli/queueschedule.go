@@ -47,7 +47,9 @@ func (a *scheduledArgs) check() error {
 }
 
 // each does one thing with each message, and goes on after one that failed: the others are to be cancelled, or late, all the same.
-func (a *scheduledArgs) each(s *session, p patience, what string, work func(ctx context.Context, p *queue.Producer, id string) error) error {
+func (a *scheduledArgs) each(
+	s *session, p patience, what string, work func(ctx context.Context, p *queue.Producer, id string) error,
+) error {
 	return p.with(s, func(ctx context.Context, client *parley.Client) error {
 		producer := queue.NewProducer(client, a.Topic)
 		var failures []error

@@ -111,8 +111,8 @@ func (v *statsView) trend(of string, value int64) string {
 	if !v.watch {
 		return ""
 	}
-	past := append(v.past[of], value)
-	past = past[max(0, len(past)-maxPast):]
+	v.past[of] = append(v.past[of], value)
+	past := v.past[of][max(0, len(v.past[of])-maxPast):]
 	if v.past[of] = past; len(past) < 2 {
 		return ""
 	}
@@ -153,7 +153,8 @@ func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.To
 	if !v.partitions {
 		return nil
 	}
-	rows := newTable(p.w, "  ", "PARTITION", "DEPTH", "DELAYED", "PRODUCED", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED")
+	rows := newTable(
+		p.w, "  ", "PARTITION", "DEPTH", "DELAYED", "PRODUCED", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED")
 	for _, one := range stats.GetPartitions() {
 		if len(one.GetGroups()) == 0 {
 			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), "-")

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,12 +28,11 @@ func TestQueueStats(t *testing.T) {
 	}
 	zero := func(name string, more map[string]any) map[string]any {
 		group := map[string]any{"group": name}
-		for _, f := range strings.Fields("unread pending retrying parked acked dead retried replayed trimmed skipped oldest_age_ms consumers owned_partitions") {
+		for f := range strings.FieldsSeq("unread pending retrying parked acked dead retried replayed trimmed skipped oldest_age_ms " +
+			"consumers owned_partitions") {
 			group[f] = 0.0
 		}
-		for k, v := range more {
-			group[k] = v
-		}
+		maps.Copy(group, more)
 		return group
 	}
 	groups, _ := all[0]["groups"].([]any)
