@@ -262,7 +262,12 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	if !errors.Is(err, parley.ErrScheduledNotFound) || !strings.Contains(err.Error(), "earlier attempt") {
 		t.Errorf("cancel with its answer lost: %v", err)
 	}
-	at, err := p.Reschedule(ctx, results[2].Receipt.MessageID, 0)
+	due := time.Now().Add(2 * time.Hour).Truncate(time.Millisecond)
+	at, err := p.RescheduleAt(ctx, results[2].Receipt.MessageID, due)
+	if err != nil || !at.Equal(due) {
+		t.Errorf("reschedule at %v: %v, %v", due, at, err)
+	}
+	at, err = p.Reschedule(ctx, results[2].Receipt.MessageID, 0)
 	if err != nil || time.Since(at).Abs() > time.Minute {
 		t.Errorf("reschedule: %v, %v", at, err)
 	}
