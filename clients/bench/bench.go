@@ -40,6 +40,7 @@ func Areas() []Area {
 		{Name: "sends", Help: "F4: durable sends, against the disk's own rate.", Measure: measureSends},
 		{Name: "reads", Help: "F6: pages of messages from the cache, against a bare handler.", Measure: measureReads},
 		{Name: "growth", Help: "F12: the cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
+		{Name: "queue", Help: "F7: messages through a queue, against raw Redis.", Own: true, Measure: measureQueue},
 		{Name: "hot", Help: "F5: sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
 	}
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Subscribers, Streams, Senders, Channels int
 	// Payload is the size of a message's content in bytes, at least 16: 128.
 	Payload int
+	// QueuePayload is the size of a queue's message in bytes, at least 16: 1024.
+	QueuePayload int
 	// Parleyd is the server's binary. Default: beside this program, else on the PATH.
 	Parleyd string
 	// Floor is the command line that runs RunFloor. Default: this program with `bench-floor`.
@@ -52,12 +54,13 @@ func (o *Options) setDefaults() error {
 	o.Streams = cmp.Or(o.Streams, 10_000)
 	o.Channels = cmp.Or(o.Channels, 1000)
 	o.Payload = cmp.Or(o.Payload, 128)
+	o.QueuePayload = cmp.Or(o.QueuePayload, 1024)
 	o.Dir = cmp.Or(o.Dir, os.TempDir())
 	if min(o.Rounds, o.Subscribers, o.Streams, o.Channels, o.Payload) < 0 || o.Duration < 0 {
 		return errors.New("a number is negative")
 	}
-	if o.Payload < stampSize {
-		return fmt.Errorf("a payload of %d bytes can't hold the time at which it was sent: %d at least", o.Payload, stampSize)
+	if small := min(o.Payload, o.QueuePayload); small < stampSize {
+		return fmt.Errorf("a payload of %d bytes can't hold the time at which it was sent: %d at least", small, stampSize)
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}

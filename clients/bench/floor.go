@@ -25,6 +25,7 @@ func floors() map[string]floorFunc {
 		"commits": floorCommits,
 		"inserts": floorInserts,
 		"reads":   floorReads,
+		"queue":   floorQueue,
 	}
 }
 

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/redis/go-redis/v9"
@@ -43,7 +40,7 @@ func floorReads(ctx context.Context, args []string, out *json.Encoder) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	client, stop, err := startRedis(ctx, dir)
+	client, stop, err := startRedis(ctx, dir, nothingKept)
 	if err != nil {
 		return err
 	}
@@ -65,31 +62,4 @@ func floorReads(ctx context.Context, args []string, out *json.Encoder) (err erro
 			return wrapperspb.Bytes(answer), nil
 		}))
 	return serveFloor(ctx, mux, out)
-}
-
-// startRedis starts a redis-server without persistence on a socket in dir.
-func startRedis(ctx context.Context, dir string) (client *redis.Client, stop func(), err error) {
-	socket := filepath.Join(dir, "s")
-	server := exec.CommandContext(context.WithoutCancel(ctx), "redis-server", //nolint:gosec // our own directory
-		"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
-	if err := server.Start(); err != nil {
-		return nil, nil, err
-	}
-	client = redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	stop = func() {
-		_ = client.Close()
-		_ = server.Process.Kill() // it holds nothing
-		_ = server.Wait()
-	}
-	for deadline := time.Now().Add(startTimeout); ; {
-		err := client.Ping(ctx).Err()
-		if err == nil {
-			return client, stop, nil
-		}
-		if ctx.Err() != nil || time.Now().After(deadline) {
-			stop()
-			return nil, nil, fmt.Errorf("redis-server does not answer: %w", err)
-		}
-		pause(ctx, 20*time.Millisecond)
-	}
 }

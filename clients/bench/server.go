@@ -34,6 +34,8 @@ type Server struct {
 	env    []string
 	proc   *process // nil while it does not run
 	closed bool
+	// redis is the socket of its redis-server; empty if it runs none.
+	redis string
 }
 
 // StartServer starts a server of the bench's own and waits until it is ready. Its environment's settings are `parleyd
@@ -57,6 +59,9 @@ func (e *Env) StartServer(ctx context.Context, env ...string) (*Server, error) {
 // readyLine is the first line of what `parleyd dev` prints once it serves.
 var readyLine = regexp.MustCompile(`is ready on (http://\S+) .*metrics on (http://[^\s)]+)`)
 
+// cacheLine is one of the next, and tells the socket of its redis-server if it has one.
+var cacheLine = regexp.MustCompile("^ *cache: (?:.*`redis-cli -s ([^`]+)`)?")
+
 // run starts the process and waits until it serves.
 func (s *Server) run(ctx context.Context, listen, ops string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -73,6 +78,9 @@ func (s *Server) run(ctx context.Context, listen, ops string) error {
 			line, err := out.ReadString('\n')
 			if m := readyLine.FindStringSubmatch(line); m != nil {
 				s.Addrs, s.Ops = []string{m[1]}, []string{m[2]}
+			}
+			if m := cacheLine.FindStringSubmatch(line); m != nil {
+				s.redis = m[1]
 				go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the process
 				return nil
 			}

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rawQueue is what the floors of queues have in common: streams in a redis-server of their own, one group in each, and go-redis.
+type rawQueue struct {
+	client   *redis.Client
+	stop     func()
+	streams  []string
+	payload  int
+	duration time.Duration
+}
+
+// openRawQueue starts a redis-server. The first arguments of every floor of queues are a directory, what Redis keeps, bytes of a
+// payload, and how long.
+func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
+	if len(args) < 4 {
+		return nil, errors.New("wants directory, persistence, bytes, duration")
+	}
+	payload, err1 := strconv.Atoi(args[2])
+	duration, err2 := time.ParseDuration(args[3])
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(args[0], "parley-bench-floor-")
+	if err != nil {
+		return nil, err
+	}
+	client, stop, err := startRedis(ctx, dir, persistence(args[1]))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	q := &rawQueue{client: client, payload: payload, duration: duration}
+	q.stop = func() {
+		stop()
+		_ = os.RemoveAll(dir)
+	}
+	for i := range queuePartitions {
+		stream := "stream:" + strconv.Itoa(i)
+		q.streams = append(q.streams, stream)
+		if err := client.XGroupCreateMkStream(ctx, stream, queueGroup, "0").Err(); err != nil {
+			q.stop()
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// consume reads each stream and acknowledges what came, a command for each, until ctx ends. handle is told of each payload before.
+func (q *rawQueue) consume(ctx context.Context, group *sync.WaitGroup, failed *rawFailure, acked *atomic.Int64, handle func(d string)) {
+	for _, stream := range q.streams {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				read, err := q.client.XReadGroup(ctx, &redis.XReadGroupArgs{
+					Group: queueGroup, Consumer: "bench", Streams: []string{stream, ">"}, Count: queueBatch, Block: time.Second,
+				}).Result()
+				if errors.Is(err, redis.Nil) {
+					continue
+				}
+				if err != nil {
+					failed.set(ctx, err)
+					return
+				}
+				messages := read[0].Messages
+				ids := make([]string, len(messages))
+				for i := range messages {
+					ids[i] = messages[i].ID
+					d, _ := messages[i].Values["d"].(string)
+					handle(d)
+				}
+				if err := q.client.XAck(ctx, stream, queueGroup, ids...).Err(); err != nil {
+					failed.set(ctx, err)
+					return
+				}
+				acked.Add(int64(len(ids)))
+			}
+		})
+	}
+}
+
+// rawFailure keeps the first error, but for those that come of the end.
+type rawFailure struct{ err atomic.Pointer[error] }
+
+func (f *rawFailure) set(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		f.err.CompareAndSwap(nil, &err)
+	}
+}
+
+func (f *rawFailure) get() error {
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// floorQueue produces and consumes at once: pipelines of queueBatch, and one XACK for each read. It tells one queueRun.
+func floorQueue(ctx context.Context, args []string, out *json.Encoder) error {
+	q, err := openRawQueue(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer q.stop()
+	running, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	var failed rawFailure
+	var produced, acked atomic.Int64
+	q.consume(running, &group, &failed, &acked, func(string) {})
+	payload := make([]byte, q.payload)
+	for _, stream := range q.streams {
+		group.Go(func() {
+			for running.Err() == nil {
+				if produced.Load()-acked.Load() > queueBacklog {
+					pause(running, time.Millisecond)
+					continue
+				}
+				pipeline := q.client.Pipeline()
+				for range queueBatch {
+					pipeline.XAdd(running, &redis.XAddArgs{Stream: stream, Values: []any{"d", payload}})
+				}
+				if _, err := pipeline.Exec(running); err != nil {
+					failed.set(running, err)
+					return
+				}
+				produced.Add(queueBatch)
+			}
+		})
+	}
+	run, err := q.measure(running, &acked)
+	stop()
+	group.Wait()
+	if err := errors.Join(context.Cause(ctx), failed.get(), err); err != nil {
+		return fmt.Errorf("raw Redis: %w", err)
+	}
+	return out.Encode(run)
+}
+
+// measure takes a run of what goes on.
+func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, error) {
+	used := func() (queueUsed, error) {
+		redis, err1 := redisCPU(ctx, q.client)
+		load, err2 := ownCPU()
+		return queueUsed{at: time.Now(), acked: acked.Load(), redis: redis, load: load}, errors.Join(err1, err2)
+	}
+	pause(ctx, queueWarm)
+	before, err := used()
+	if err != nil {
+		return queueRun{}, err
+	}
+	pause(ctx, q.duration)
+	after, err := used()
+	if err != nil {
+		return queueRun{}, err
+	}
+	return after.since(&before)
+}

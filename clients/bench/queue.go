@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// rawName is what the floor of queues is called.
+const rawName = "raw go-redis, XADD in pipelines of 100, XREADGROUP COUNT 100, one XACK for each"
+
+// throughput gathers the rounds of F7 on one kind of Redis.
+type throughput struct {
+	keep                 persistence
+	plain, keyed, floors []queueRun
+}
+
+// measureQueue takes F7: messages produced, consumed and acknowledged at once.
+func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
+	var figures []Figure
+	for _, keep := range []persistence{appendOnly, nothingKept} {
+		t := &throughput{keep: keep}
+		if err := t.take(ctx, env); err != nil {
+			return nil, err
+		}
+		figures = append(figures, t.figures(env)...)
+	}
+	return figures, nil
+}
+
+// take runs the rounds.
+func (t *throughput) take(ctx context.Context, env *Env) (err error) {
+	s, err := env.startQueues(ctx, t.keep)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return s.takeRun(ctx, env.queueLoad(), &t.plain) },
+		func(ctx context.Context) error {
+			run, err := env.queueFloor(ctx, t.keep)
+			t.floors = append(t.floors, run)
+			return err
+		},
+	}
+	if t.keep == appendOnly {
+		keyed := env.queueLoad()
+		keyed.idempotent = true
+		steps = append(steps, func(ctx context.Context) error { return s.takeRun(ctx, keyed, &t.keyed) })
+	}
+	return env.Each(ctx, steps...)
+}
+
+// queueLoad is F7's.
+func (e *Env) queueLoad() queueLoad {
+	return queueLoad{topics: 1, payload: e.QueuePayload, duration: e.Duration}
+}
+
+// takeRun runs a load once.
+func (s *queueServer) takeRun(ctx context.Context, load queueLoad, into *[]queueRun) error {
+	run, err := s.run(ctx, load)
+	*into = append(*into, run)
+	return err
+}
+
+// queueFloor runs the floor of F7 once.
+func (e *Env) queueFloor(ctx context.Context, keep persistence) (run queueRun, err error) {
+	floor, err := e.StartFloor("queue", e.Dir, string(keep), strconv.Itoa(e.QueuePayload), e.Duration.String())
+	if err != nil {
+		return run, err
+	}
+	if err := floor.Read(ctx, &run); err != nil {
+		_ = floor.Close() // the error above says more
+		return run, err
+	}
+	return run, floor.Close()
+}
+
+func (t *throughput) figures(env *Env) []Figure {
+	setup := env.queueSetup(map[string]string{
+		"redis": t.keep.text(), "rate": fmt.Sprintf("what is consumed, %d messages ahead at most", queueBacklog),
+	})
+	plain := Figure{ID: "F7", Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
+		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
+	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + parts(t.floors)}
+	figures := []Figure{plain.WithRatioBar("at least 0.4 of the floor", "0.7", atLeast(0.4))}
+	if t.keyed != nil {
+		keyed := Figure{ID: "F7", Name: "queue: the same with an idempotency key for each, as Producer does by default", Unit: "1/s", Setup: setup}.
+			WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
+		keyed.Notes = []string{"CPU time per message: " + parts(t.keyed)}
+		figures = append(figures, keyed)
+	}
+	return figures
+}
+
+// queueSetup gives the conditions that the figures on queues have in common.
+func (e *Env) queueSetup(more map[string]string) map[string]string {
+	setup := e.Setup(map[string]string{
+		"payload": strconv.Itoa(e.QueuePayload) + " bytes", "partitions": strconv.Itoa(queuePartitions) + " a topic",
+		"batches": strconv.Itoa(queueBatch), "duration": e.Duration.String(),
+	})
+	for k, v := range more {
+		setup[k] = v
+	}
+	return setup
+}

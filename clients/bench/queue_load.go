@@ -1,0 +1,358 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+const (
+	// queueBatch is how many messages a producer sends in a call, and a floor in a pipeline.
+	queueBatch = 100
+	// queuePartitions is how many partitions a topic has.
+	queuePartitions = 4
+	// queueProducers is how many producers send at once.
+	queueProducers = 4
+	// queueBacklog is how far the producers of a saturated run are ahead of the acknowledgements at most.
+	queueBacklog = 20_000
+	// queueGroup is the consumer group's name.
+	queueGroup = "bench"
+	// queueWorkers is how many handlers of a worker run at once, as many as the rivals have.
+	queueWorkers = 64
+	// queueWindow is how many messages a worker may hold.
+	queueWindow = 2000
+	// queueWarm is how long nothing is counted.
+	queueWarm = time.Second
+)
+
+// queueLoad says what a run of queues does.
+type queueLoad struct {
+	// topics is how many topics there are, each with a worker of its own; calls go to them in turn.
+	topics int
+	// rate is how many messages are produced in a second, in all; 0 produces what is consumed.
+	rate     int
+	payload  int
+	duration time.Duration
+	// idempotent gives each message an idempotency key, as a Producer does by default.
+	idempotent bool
+}
+
+// queueRun is what a run of queues gave.
+type queueRun struct {
+	// Rate is messages acknowledged in a second.
+	Rate float64 `json:"rate"`
+	// Server, Redis and Load are CPU time per message in microseconds: of parleyd, which a floor has none of, of its
+	// redis-server, and of producers and consumers.
+	Server float64 `json:"server"`
+	Redis  float64 `json:"redis"`
+	Load   float64 `json:"load"`
+}
+
+func (r queueRun) speed() float64 { return r.Rate }
+func (r queueRun) cost() float64  { return r.Server + r.Redis }
+
+// parts tells where the CPU time of several runs went.
+func parts(runs []queueRun) string {
+	server := each(runs, func(r queueRun) float64 { return r.Server })
+	redis := each(runs, func(r queueRun) float64 { return r.Redis })
+	load := each(runs, func(r queueRun) float64 { return r.Load })
+	return fmt.Sprintf("parleyd %s, its redis-server %s, producers and consumers %s", Summarize(server).microseconds(),
+		Summarize(redis).microseconds(), Summarize(load).microseconds())
+}
+
+// queueServer is a server of the bench's own whose queues are measured.
+type queueServer struct {
+	*Server
+
+	redis *redis.Client
+}
+
+// startQueues starts a server with the settings of `parleyd dev`, whose Redis keeps what it is told to.
+func (e *Env) startQueues(ctx context.Context, keep persistence) (*queueServer, error) {
+	s, err := e.StartServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q, err := queuesOf(s)
+	if err == nil && keep == nothingKept {
+		err = q.redis.ConfigSet(ctx, "appendonly", "no").Err()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return q, nil
+}
+
+// queuesOf connects to a server's Redis.
+func queuesOf(s *Server) (*queueServer, error) {
+	if s.redis == "" {
+		return nil, errors.New("parleyd runs no redis-server, for there is none on the PATH")
+	}
+	return &queueServer{Server: s, redis: redisAt(s.redis)}, nil
+}
+
+// Close ends the server.
+func (s *queueServer) Close() error { return errors.Join(s.redis.Close(), s.Server.Close()) }
+
+// topics makes topics of queuePartitions with the group in each; remove deletes them with all that is in them.
+func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove func() error, err error) {
+	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
+	if err != nil {
+		return nil, nil, err
+	}
+	admin := queue.NewAdmin(client)
+	remove = func() error {
+		defer client.Close()
+		var failed []error
+		for _, name := range names {
+			failed = append(failed, admin.DeleteTopic(ctx, name, name))
+		}
+		return errors.Join(failed...)
+	}
+	prefix := "bench-" + rand.Text()[:8] + "-"
+	for i := range n {
+		name := prefix + strconv.Itoa(i)
+		if _, err := admin.CreateTopic(ctx, &queue.Topic{Name: name, Partitions: queuePartitions}); err != nil {
+			return nil, nil, errors.Join(err, remove())
+		}
+		names = append(names, name)
+		if err := admin.CreateGroup(ctx, name, queueGroup, queue.Start{}); err != nil {
+			return nil, nil, errors.Join(err, remove())
+		}
+	}
+	return names, remove, nil
+}
+
+// consumers are workers that run, one per topic.
+type consumers struct {
+	client  *parley.Client
+	workers []*queue.Worker
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	failed  atomic.Pointer[error]
+}
+
+// consume starts a worker per topic, and waits until each is connected.
+func (s *queueServer) consume(
+	ctx context.Context, topics []string, handle queue.Handler, options ...queue.WorkerOption,
+) (*consumers, error) {
+	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
+	if err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(ctx)
+	c := &consumers{client: client, stop: stop}
+	for _, topic := range topics {
+		w := queue.NewWorker(client, topic, queueGroup, handle, options...)
+		c.workers = append(c.workers, w)
+		c.done.Go(func() {
+			if err := w.Run(running); err != nil {
+				c.failed.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	limit, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, w := range c.workers {
+		for w.Stats().Sessions == 0 && c.err() == nil && limit.Err() == nil {
+			pause(limit, time.Millisecond)
+		}
+	}
+	if err := errors.Join(c.err(), context.Cause(limit)); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// acked counts what was acknowledged.
+func (c *consumers) acked() (n int64) {
+	for _, w := range c.workers {
+		n += w.Stats().Acked
+	}
+	return n
+}
+
+func (c *consumers) err() error {
+	if err := c.failed.Load(); err != nil {
+		return fmt.Errorf("consume: %w", *err)
+	}
+	for _, w := range c.workers {
+		if lost := w.Stats().Lost; lost > 0 {
+			return fmt.Errorf("consume: %d deliveries were lost", lost)
+		}
+	}
+	return nil
+}
+
+// close ends the workers in good order.
+func (c *consumers) close() error {
+	c.stop()
+	c.done.Wait()
+	c.client.Close()
+	return c.err()
+}
+
+// run measures producers and consumers at once on topics of their own.
+func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, err error) {
+	if err := settle(ctx, &s.Target); err != nil {
+		return run, err
+	}
+	topics, remove, err := s.topics(ctx, load.topics)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	c, err := s.consume(ctx, topics, func(context.Context, *queue.Delivery) error { return nil },
+		queue.WithConcurrency(queueWorkers), queue.WithWindow(queueWindow, 0))
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	p, err := s.produce(ctx, topics, load, c.acked)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+
+	pause(ctx, queueWarm)
+	before, err := s.used(ctx, c.acked)
+	if err != nil {
+		return run, err
+	}
+	pause(ctx, load.duration)
+	after, err := s.used(ctx, c.acked)
+	if err := errors.Join(context.Cause(ctx), err, c.err(), p.err()); err != nil {
+		return run, err
+	}
+	return after.since(&before)
+}
+
+// producers send until they are closed.
+type producers struct {
+	client *parley.Client
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	failed atomic.Pointer[error]
+}
+
+// produce starts the load's producers, which keep queueBacklog ahead of what is acked.
+func (s *queueServer) produce(ctx context.Context, topics []string, load queueLoad, acked func() int64) (*producers, error) {
+	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
+	if err != nil {
+		return nil, err
+	}
+	var options []queue.ProducerOption
+	if !load.idempotent {
+		options = append(options, queue.WithoutIdempotency())
+	}
+	into := make([]*queue.Producer, len(topics))
+	for i, topic := range topics {
+		into[i] = queue.NewProducer(client, topic, options...)
+	}
+	batch, payload := make([]queue.Message, queueBatch), make([]byte, load.payload)
+	for i := range batch {
+		batch[i].Payload = payload
+	}
+	ctx, stop := context.WithCancel(ctx)
+	p := &producers{client: client, stop: stop}
+	var calls, produced atomic.Int64
+	began := time.Now()
+	for range queueProducers {
+		p.done.Go(func() {
+			for ctx.Err() == nil {
+				if load.rate == 0 && produced.Load()-acked() > queueBacklog {
+					pause(ctx, time.Millisecond)
+					continue
+				}
+				call := calls.Add(1) - 1
+				if load.rate > 0 {
+					pause(ctx, time.Until(began.Add(time.Duration(call)*queueBatch*time.Second/time.Duration(load.rate))))
+				}
+				if err := produceAll(ctx, into[int(call)%len(into)], batch); err != nil {
+					if ctx.Err() == nil {
+						p.failed.CompareAndSwap(nil, &err)
+					}
+					return
+				}
+				produced.Add(queueBatch)
+			}
+		})
+	}
+	return p, nil
+}
+
+// produceAll makes one call, of which every message must be stored.
+func produceAll(ctx context.Context, p *queue.Producer, batch []queue.Message) error {
+	results, err := p.Produce(ctx, batch...)
+	if err != nil {
+		return err
+	}
+	for i := range results {
+		if results[i].Err != nil {
+			return results[i].Err
+		}
+	}
+	return nil
+}
+
+func (p *producers) err() error {
+	if err := p.failed.Load(); err != nil {
+		return fmt.Errorf("produce: %w", *err)
+	}
+	return nil
+}
+
+func (p *producers) close() error {
+	p.stop()
+	p.done.Wait()
+	p.client.Close()
+	return p.err()
+}
+
+// queueUsed is what was used and done by a moment.
+type queueUsed struct {
+	at                  time.Time
+	acked               int64
+	server, redis, load time.Duration
+}
+
+// used looks at what was used so far.
+func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, error) {
+	usage, err1 := s.Usage(ctx)
+	redis, err2 := redisCPU(ctx, s.redis)
+	load, err3 := ownCPU()
+	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
+}
+
+// since gives what a run came to that began with before.
+func (u *queueUsed) since(before *queueUsed) (queueRun, error) {
+	n := float64(u.acked - before.acked)
+	if n == 0 {
+		return queueRun{}, errors.New("no message was acknowledged")
+	}
+	per := func(now, then time.Duration) float64 { return float64((now - then).Nanoseconds()) / 1000 / n }
+	return queueRun{
+		Rate:   n / u.at.Sub(before.at).Seconds(),
+		Server: per(u.server, before.server), Redis: per(u.redis, before.redis), Load: per(u.load, before.load),
+	}, nil
+}
+
+// ownCPU gives the CPU time that this process has used so far.
+func ownCPU() (time.Duration, error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, err
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
+}
