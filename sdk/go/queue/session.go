@@ -42,26 +42,30 @@ const (
 
 // task is a delivery on its way through the worker.
 type task struct {
-	d      *Delivery
-	token  string
-	size   int64
-	s      *session
-	ctx    context.Context //nolint:containedctx // the handler's
+	d     *Delivery
+	token string
+	size  int64
+	s     *session
+
+	// The session's lock guards what follows.
+	stage stage
+	// cancel ends the handler's context; nil while there is none.
 	cancel context.CancelCauseFunc
-	stage  stage // guarded by the session's lock
 }
 
 func (t *task) lane() lane { return lane{partition: t.d.Partition, key: t.d.Key} }
 
-// begin reports whether the task is to be handled.
-func (t *task) begin() bool {
+// begin gives the handler's context, and reports whether the task is to be handled.
+func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.stage != waiting || t.s.ended {
-		return false
+		return nil, nil, false
 	}
 	t.stage = begun
-	return true
+	ctx, cancel := context.WithCancelCause(t.s.ctx)
+	t.cancel = cancel
+	return ctx, cancel, true
 }
 
 // settle decides the task's outcome, once, and sends it.
@@ -169,7 +173,8 @@ func (s *session) take() error {
 // accept takes deliveries in.
 func (s *session) accept(deliveries []*parleyv1.Delivery) {
 	for _, one := range deliveries {
-		t := s.newTask(one)
+		t := &task{d: newDelivery(s.r.w.topic, s.r.w.group, one), token: one.GetToken(), s: s}
+		t.size = t.d.size()
 		s.r.w.counts.delivered.Add(1)
 		s.mu.Lock()
 		s.tasks[t.token] = t
@@ -183,13 +188,6 @@ func (s *session) accept(deliveries []*parleyv1.Delivery) {
 		default:
 		}
 	}
-}
-
-func (s *session) newTask(one *parleyv1.Delivery) *task {
-	t := &task{d: newDelivery(s.r.w.topic, s.r.w.group, one), token: one.GetToken(), s: s}
-	t.size = t.d.size()
-	t.ctx, t.cancel = context.WithCancelCause(s.ctx)
-	return t
 }
 
 // assigned asks after what is in flight of partitions that are no longer the session's.
@@ -275,8 +273,11 @@ func (s *session) remove(t *task, err error) bool {
 	}
 	t.stage = over
 	delete(s.tasks, t.token)
+	cancel := t.cancel
 	s.mu.Unlock()
-	t.cancel(err)
+	if cancel != nil {
+		cancel(err)
+	}
 	if err != nil {
 		s.r.w.counts.lost.Add(1)
 		s.r.w.link.Log().WarnContext(s.ctx, "delivery lost", "message_id", t.d.MessageID, "attempt", t.d.Attempt, "error", err)

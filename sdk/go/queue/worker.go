@@ -185,15 +185,18 @@ func (r *run) isStopping() bool {
 
 // handle runs one task, if it is still to be run.
 func (r *run) handle(t *task) {
-	if r.isStopping() || !t.begin() {
+	if r.isStopping() {
 		return
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
-	defer cancel()
+	ctx, cancel, ok := t.begin()
+	if !ok {
+		return
+	}
+	defer cancel(nil)
 	if limit := r.w.cfg.handlerTimeout; limit > 0 {
 		timeout := time.AfterFunc(limit, func() {
 			t.settle(errHandlerTimeout)
-			t.cancel(errHandlerTimeout)
+			cancel(errHandlerTimeout)
 		})
 		defer timeout.Stop()
 	}
