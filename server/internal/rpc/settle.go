@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -164,13 +163,14 @@ func (s *queueService) settle(ctx context.Context, f *settlement) ([]*parleyv1.S
 		if err != nil {
 			return nil, err
 		}
+		done := make([]parleyv1.SettleResult, len(f.at)) // in one piece, not one for each
 		for j, i := range f.at {
 			if j < len(errs) && errs[j] != nil {
 				s.refuse(ctx, f, i, errs[j])
 				failed++
 				continue
 			}
-			f.results[i] = &parleyv1.SettleResult{}
+			f.results[i] = &done[j]
 		}
 	}
 	s.deps.Limiter.Charge(f.call.Subject, failed-1)
@@ -179,14 +179,23 @@ func (s *queueService) settle(ctx context.Context, f *settlement) ([]*parleyv1.S
 
 const maxTokenBytes = 512
 
-var validToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,512}$`)
-
 // checkToken judges a token's form, as the schema does where a token stands in a message of its own.
 func checkToken(token string) error {
-	if !validToken.MatchString(token) {
+	if !validToken(token) {
 		return fault.Invalid("token", maxTokenBytes, "token: is not 1 to %d of A-Z a-z 0-9 _ -", maxTokenBytes)
 	}
 	return nil
+}
+
+// validToken is ^[A-Za-z0-9_-]{1,512}$, which as a regular expression takes a tenth of all that a message costs the server.
+func validToken(token string) bool {
+	for i := range len(token) {
+		c := token[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return token != "" && len(token) <= maxTokenBytes
 }
 
 func (s *queueService) checkNacked(m *parleyv1.Nacked) error {

@@ -47,6 +47,9 @@ func sizeOptions(cfg *Config, procedure string) []connect.HandlerOption {
 	case parleyv1connect.MessageServiceSubscribeProcedure,
 		parleyv1connect.QueueServiceConsumeProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure:
 		compressMin = math.MaxInt // frames must be quick, and one of Subscribe goes to many: gzip would cost for each of them
+	case parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
+		parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure:
+		compressMin = math.MaxInt // some bytes for each message, of which much more came: not worth a twentieth of the call's time
 	}
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(limit),
