@@ -339,6 +339,18 @@ func TestProduceCarriesTheTrace(t *testing.T) {
 	}
 }
 
+func TestProduceCarriesNoTraceThatIsNotSampled(t *testing.T) {
+	t.Parallel()
+	r := newServiceRig()
+	id := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	if _, err := r.Produce(trace.ContextWithSpanContext(t.Context(), id), "t", []Draft{{}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.input.calls[0].drafts[0].Headers; got != nil {
+		t.Errorf("headers %v", got)
+	}
+}
+
 func TestCancelOfWhatIsNoneOfTheTopic(t *testing.T) {
 	t.Parallel()
 	r := newServiceRig()
