@@ -27,7 +27,7 @@ var (
 
 // Produce implements queue.InputStore.
 func (s *Store) Produce(ctx context.Context, t *queue.Topic, partition int, drafts []queue.Draft) ([]queue.Taken, error) {
-	taken, err := s.take(ctx, t, drafts, func(t *queue.Topic, orphans bool) (any, error) {
+	taken, err := s.take(ctx, t, partition, drafts, func(t *queue.Topic, orphans bool) (any, error) {
 		ref := t.Ref(partition)
 		keys := []string{s.keys.main(ref), s.keys.meta(ref), s.keys.delayed(ref)}
 		args := append(make([]any, 0, 9+len(t.Groups)+3*len(drafts)), s.bound(t, partition, orphans)...)
@@ -54,7 +54,7 @@ func (s *Store) Produce(ctx context.Context, t *queue.Topic, partition int, draf
 
 // Schedule implements queue.InputStore.
 func (s *Store) Schedule(ctx context.Context, t *queue.Topic, partition int, drafts []queue.Draft) ([]queue.Taken, error) {
-	taken, err := s.take(ctx, t, drafts, func(t *queue.Topic, orphans bool) (any, error) {
+	taken, err := s.take(ctx, t, partition, drafts, func(t *queue.Topic, orphans bool) (any, error) {
 		ref := t.Ref(partition)
 		keys := []string{s.keys.main(ref), s.keys.meta(ref), s.keys.delayed(ref), s.keys.delayedData(ref)}
 		args := append(make([]any, 0, 12+len(t.Groups)+5*len(drafts)), s.bound(t, partition, orphans)...)
@@ -84,7 +84,7 @@ func (s *Store) Schedule(ctx context.Context, t *queue.Topic, partition int, dra
 // take calls a script that takes drafts. One that met a group that t does not know is called again with the topic as it is
 // now: messages that are removed for new ones must be counted for every group.
 func (s *Store) take(
-	ctx context.Context, t *queue.Topic, drafts []queue.Draft, call func(t *queue.Topic, orphans bool) (any, error),
+	ctx context.Context, t *queue.Topic, partition int, drafts []queue.Draft, call func(t *queue.Topic, orphans bool) (any, error),
 ) ([]queue.Taken, error) {
 	if len(drafts) == 0 {
 		return nil, nil
@@ -103,7 +103,7 @@ func (s *Store) take(
 	if err != nil {
 		return nil, err
 	}
-	return decodeTaken(reply, len(drafts))
+	return decodeTaken(reply, partition, len(drafts))
 }
 
 // bound gives the arguments that produce and schedule have in common.
@@ -188,13 +188,18 @@ func digestOf(m *queue.Message) string {
 // errTooFar is of a time that lies further ahead than it may, by Redis' clock.
 var errTooFar = fault.Invalid("deliver_at", int64(queue.MaxDelay/time.Second), "a message can be due up to 366 days ahead")
 
-func decodeTaken(reply any, n int) ([]queue.Taken, error) {
+func decodeTaken(reply any, partition, n int) ([]queue.Taken, error) {
 	results, ok := reply.([]any)
 	if !ok || len(results) != n {
 		return nil, fmt.Errorf("a script answered %T for %d messages", reply, n)
 	}
 	taken := make([]queue.Taken, n)
+	prefix := strconv.Itoa(partition) + "-"
 	for i, r := range results {
+		if id, ok := r.(string); ok {
+			taken[i].MessageID = prefix + id
+			continue
+		}
 		if err := decodeTakenOne(r, &taken[i]); err != nil {
 			return nil, err
 		}

@@ -61,13 +61,13 @@ func decodeLetter(partition int, id queue.EntryID, raw any) (queue.DeadLetter, e
 		return queue.DeadLetter{}, err
 	}
 	// What is damaged must still be text, or the whole page could not be told.
-	text := func(name string) string { return strings.ToValidUTF8(all[name], "\uFFFD") }
+	text := func(name string) string { return strings.ToValidUTF8(all.text(name), "\uFFFD") }
 	letter := queue.DeadLetter{
 		ID: queue.MessageID(partition, id), MessageID: text("i"), Partition: partition, Group: text("g"),
 		Reason: text("r"), Code: text("c"), DeadAt: time.UnixMilli(int64(id.MS)), //nolint:gosec // Redis' clock
 	}
 	if letter.Message, err = all.record(); err != nil {
-		letter.Key, letter.Payload = text("k"), []byte(cmp.Or(all["d"], all["x"]))
+		letter.Key, letter.Payload = text("k"), []byte(cmp.Or(all.text("d"), all.text("x")))
 		letter.Reason = cmp.Or(letter.Reason, unreadableLetter)
 	}
 	if attempts, err := all.number("a"); err == nil {

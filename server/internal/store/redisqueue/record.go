@@ -37,30 +37,43 @@ func decodeRecord(d string) (queue.Message, error) {
 	return m, nil
 }
 
-// fields are what an entry of a stream holds.
-type fields map[string]string
+// fields are what an entry of a stream holds, names and values in turn: so few that a map would cost more than it spares.
+type fields []any
 
-// decodeFields reads an entry's fields as Redis answers them: names and values in turn.
+// decodeFields reads an entry's fields as Redis answers them.
 func decodeFields(reply any) (fields, error) {
 	flat, ok := reply.([]any)
 	if !ok || len(flat)%2 != 0 {
 		return nil, fmt.Errorf("fields of an entry are a %T", reply)
 	}
-	all := make(fields, len(flat)/2)
-	for i := 0; i < len(flat); i += 2 {
-		name, ok1 := flat[i].(string)
-		value, ok2 := flat[i+1].(string)
-		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("field %d of an entry is a %T and a %T", i/2, flat[i], flat[i+1])
+	for i := range flat {
+		if _, ok := flat[i].(string); !ok {
+			return nil, fmt.Errorf("field %d of an entry holds a %T", i/2, flat[i])
 		}
-		all[name] = value
 	}
-	return all, nil
+	return flat, nil
+}
+
+// get gives a field, and whether it is there.
+func (f fields) get(name string) (string, bool) {
+	for i := 0; i < len(f); i += 2 {
+		if f[i] == name {
+			text, _ := f[i+1].(string) // decodeFields has looked
+			return text, true
+		}
+	}
+	return "", false
+}
+
+// text gives a field; empty if it is absent.
+func (f fields) text(name string) string {
+	text, _ := f.get(name)
+	return text
 }
 
 // number reads a field that is a whole number; 0 if it is absent.
 func (f fields) number(name string) (int64, error) {
-	text, ok := f[name]
+	text, ok := f.get(name)
 	if !ok {
 		return 0, nil
 	}
@@ -96,14 +109,14 @@ var messageID = regexp.MustCompile(`^[0-9]+-[0-9]{1,15}-[0-9]+d?$`)
 
 func (f fields) entry(partition int, place queue.Place, id queue.EntryID) queue.Entry {
 	e := queue.Entry{
-		Message: queue.Message{Key: f["k"]}, Place: place, ID: id, MessageID: queue.MessageID(partition, id), Attempt: 1,
+		Message: queue.Message{Key: f.text("k")}, Place: place, ID: id, MessageID: queue.MessageID(partition, id), Attempt: 1,
 	}
 	e.Unreadable = f.readEntry(&e)
 	return e
 }
 
 func (f fields) readEntry(e *queue.Entry) error {
-	if i, ok := f["i"]; ok {
+	if i, ok := f.get("i"); ok {
 		if !messageID.MatchString(i) {
 			return fmt.Errorf("field i is %q", i)
 		}
@@ -125,7 +138,7 @@ func (f fields) readEntry(e *queue.Entry) error {
 
 // record reads the message itself.
 func (f fields) record() (queue.Message, error) {
-	d, ok := f["d"]
+	d, ok := f.get("d")
 	if !ok {
 		return queue.Message{}, errors.New("there is no field d")
 	}

@@ -17,7 +17,8 @@
 -- ARGV[9] groups     how many
 -- ARGV[10...] their names; then for each message: digest, or empty without an idempotency key; key, or empty without strict
 --            order; record
--- RETURNS for each message {message id, 1 if it is a duplicate, else 0} or {FULL} or {KEYREUSED}.
+-- RETURNS for each message the id of its entry if it is new, which costs less than a list, or {message id, 1} if it is a duplicate, or
+--         {FULL} or {KEYREUSED}.
 --         Errors: NOTOPIC, PAUSED; GROUPS if the oldest had to go and a group is there that is not named.
 --
 -- Safe to repeat: messages with an idempotency key. Others are appended again.
@@ -51,15 +52,13 @@ for at = first, #args, 3 do
     result = {'FULL'}
   end
   if not result then
-    local id
     if key == '' then
-      id = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2])
+      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2])
     else
-      id = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2], 'k', key)
+      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2], 'k', key)
     end
-    result = {partition .. '-' .. id, 0}
     if digest ~= '' then
-      redis.call('SET', keys[idempotency], digest .. ' ' .. result[1] .. ' 0', 'PX', window)
+      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)
     end
     produced = produced + 1
   end
