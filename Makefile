@@ -89,6 +89,11 @@ bench: ## Run the benchmarks (BENCH=regexp COUNT=n)
 figures: build test-deps ## Measure a fleet on this machine (ARGS='hot spread --rounds 3 --json', or --help)
 	@$(GO) run ./hack/figures --binary bin/parleyd $(ARGS)
 
+.PHONY: rivals
+rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/rivals` measures beside
+	cd hack/rivals/asynq && $(GO) build -o '$(CURDIR)/bin/rival-asynq' .
+	npm ci --prefix hack/rivals/bullmq --no-audit --no-fund
+
 # A directory of *.raw.txt logs, as those of the irc-disentanglement corpus.
 DATA ?= data/irc
 .PHONY: irc
@@ -141,6 +146,7 @@ fix: node-deps ## Format all code, and mend what linters can mend themselves
 .PHONY: check-vet
 check-vet: # go vet; also compiles every package and test
 	$(GO) vet $(PKG)
+	cd hack/rivals/asynq && $(GO) vet ./...
 
 .PHONY: check-ts
 check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds

@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Measure takes one area's figures. It logs what it does with Env.Progress, runs Env.Options.Rounds rounds, and leaves
@@ -41,6 +42,10 @@ func Areas() []Area {
 		{Name: "reads", Help: "F6: pages of messages from the cache, against a bare handler.", Measure: measureReads},
 		{Name: "growth", Help: "F12: the cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
 		{Name: "queue", Help: "F7: messages through a queue, against raw Redis.", Own: true, Measure: measureQueue},
+		{Name: "queue-latency", Help: "F8: messages one by one, and to an idle worker.", Own: true, Measure: measureQueueLatency},
+		{Name: "queue-delay", Help: "F9: scheduled messages, from due to delivered.", Own: true, Measure: measureQueueDelay},
+		{Name: "queue-growth", Help: "F12: the cost of a message with ten times the topics.", Own: true, Measure: measureQueueGrowth},
+		{Name: "queue-telemetry", Help: "F13: telemetry on against off, on queues.", Own: true, Measure: measureQueueTelemetry},
 		{Name: "hot", Help: "F5: sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
 	}
 }
@@ -51,18 +56,21 @@ var errNeedsOwn = errors.New("it starts and stops servers of its own; leave --ad
 // ErrUnknownArea is what Select gives for a name that no area has.
 var ErrUnknownArea = errors.New("there is no such area")
 
-// Select gives the named areas in their own order; no names select all.
+// Select gives the named areas in their own order; no names select all. A name also selects the areas whose names go on with a
+// hyphen after it: all of queue-latency and so on belong to queue.
 func Select(areas []Area, names []string) ([]Area, error) {
 	for _, name := range names {
-		if !slices.ContainsFunc(areas, func(a Area) bool { return a.Name == name }) {
+		if !slices.ContainsFunc(areas, func(a Area) bool { return a.within(name) }) {
 			return nil, fmt.Errorf("%s: %w", name, ErrUnknownArea)
 		}
 	}
 	if len(names) == 0 {
 		return areas, nil
 	}
-	return slices.DeleteFunc(slices.Clone(areas), func(a Area) bool { return !slices.Contains(names, a.Name) }), nil
+	return slices.DeleteFunc(slices.Clone(areas), func(a Area) bool { return !slices.ContainsFunc(names, a.within) }), nil
 }
+
+func (a Area) within(name string) bool { return a.Name == name || strings.HasPrefix(a.Name, name+"-") }
 
 // Report is told what comes of each area as soon as it is measured. Skipped areas have no figures and a reason.
 type Report interface {

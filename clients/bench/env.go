@@ -34,6 +34,10 @@ type Options struct {
 	Payload int
 	// QueuePayload is the size of a queue's message in bytes, at least 16: 1024.
 	QueuePayload int
+	// Delayed is how many messages are scheduled for the figure on delays: 10,000. A thousand are due in a second.
+	Delayed int
+	// Rivals is the directory of other queues that `make rivals` has built, to measure beside; empty measures none.
+	Rivals string
 	// Parleyd is the server's binary. Default: beside this program, else on the PATH.
 	Parleyd string
 	// Floor is the command line that runs RunFloor. Default: this program with `bench-floor`.
@@ -54,9 +58,10 @@ func (o *Options) setDefaults() error {
 	o.Streams = cmp.Or(o.Streams, 10_000)
 	o.Channels = cmp.Or(o.Channels, 1000)
 	o.Payload = cmp.Or(o.Payload, 128)
+	o.Delayed = cmp.Or(o.Delayed, 10_000)
 	o.QueuePayload = cmp.Or(o.QueuePayload, 1024)
 	o.Dir = cmp.Or(o.Dir, os.TempDir())
-	if min(o.Rounds, o.Subscribers, o.Streams, o.Channels, o.Payload) < 0 || o.Duration < 0 {
+	if min(o.Rounds, o.Subscribers, o.Streams, o.Channels, o.Payload, o.QueuePayload, o.Delayed) < 0 || o.Duration < 0 {
 		return errors.New("a number is negative")
 	}
 	if small := min(o.Payload, o.QueuePayload); small < stampSize {
@@ -200,15 +205,24 @@ func (e *Env) parleyd() (string, error) {
 	if e.Parleyd != "" {
 		return e.Parleyd, nil
 	}
+	path, err := sibling("parleyd")
+	if err != nil {
+		return "", fmt.Errorf("%w: name it with --parleyd, or measure a running server with --addr", err)
+	}
+	return path, nil
+}
+
+// sibling finds a program beside this one, else on the PATH.
+func sibling(name string) (string, error) {
 	if exe, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(exe), "parleyd")
+		beside := filepath.Join(filepath.Dir(exe), name)
 		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
 			return beside, nil
 		}
 	}
-	path, err := exec.LookPath("parleyd")
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", errors.New("no parleyd beside this program nor on the PATH: name it with --parleyd, or measure a running server with --addr")
+		return "", fmt.Errorf("no %s beside this program nor on the PATH", name)
 	}
 	return path, nil
 }

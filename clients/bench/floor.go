@@ -21,11 +21,14 @@ type floorFunc func(ctx context.Context, args []string, out *json.Encoder) error
 // floors are the floors by name.
 func floors() map[string]floorFunc {
 	return map[string]floorFunc{
-		"fanout":  floorFanout,
-		"commits": floorCommits,
-		"inserts": floorInserts,
-		"reads":   floorReads,
-		"queue":   floorQueue,
+		"fanout":        floorFanout,
+		"commits":       floorCommits,
+		"inserts":       floorInserts,
+		"reads":         floorReads,
+		"queue":         floorQueue,
+		"queue-latency": floorQueueLatency,
+		"queue-delayed": floorQueueDelayed,
+		"redis":         floorRedis,
 	}
 }
 

@@ -166,3 +166,22 @@ func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, 
 	}
 	return after.since(&before)
 }
+
+// add appends one message to the i-th stream.
+func (q *rawQueue) add(ctx context.Context, i int, payload []byte) error {
+	return q.client.XAdd(ctx, &redis.XAddArgs{Stream: q.streams[i], Values: []any{"d", payload}}).Err()
+}
+
+// consuming runs do while all streams are consumed, whose messages the stopwatch takes.
+func (q *rawQueue) consuming(ctx context.Context, watch *stopwatch, do func(ctx context.Context) error) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var group sync.WaitGroup
+	var failed rawFailure
+	var acked atomic.Int64
+	q.consume(running, &group, &failed, &acked, func(d string) { watch.stop([]byte(d)) })
+	err := do(running)
+	stop()
+	group.Wait()
+	return errors.Join(failed.get(), err)
+}

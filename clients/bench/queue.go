@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // rawName is what the floor of queues is called.
@@ -14,13 +15,18 @@ const rawName = "raw go-redis, XADD in pipelines of 100, XREADGROUP COUNT 100, o
 type throughput struct {
 	keep                 persistence
 	plain, keyed, floors []queueRun
+	rivals               []*rival
 }
 
 // measureQueue takes F7: messages produced, consumed and acknowledged at once.
 func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 	var figures []Figure
 	for _, keep := range []persistence{appendOnly, nothingKept} {
-		t := &throughput{keep: keep}
+		rivals, err := env.rivals()
+		if err != nil {
+			return nil, err
+		}
+		t := &throughput{keep: keep, rivals: rivals}
 		if err := t.take(ctx, env); err != nil {
 			return nil, err
 		}
@@ -39,10 +45,13 @@ func (t *throughput) take(ctx context.Context, env *Env) (err error) {
 	steps := []func(context.Context) error{
 		func(ctx context.Context) error { return s.takeRun(ctx, env.queueLoad(), &t.plain) },
 		func(ctx context.Context) error {
-			run, err := env.queueFloor(ctx, t.keep)
+			run, err := floorOf[queueRun](ctx, env, "queue", t.keep, env.Duration)
 			t.floors = append(t.floors, run)
 			return err
 		},
+	}
+	for _, r := range t.rivals {
+		steps = append(steps, func(ctx context.Context) error { return r.take(ctx, env, t.keep) })
 	}
 	if t.keep == appendOnly {
 		keyed := env.queueLoad()
@@ -64,17 +73,18 @@ func (s *queueServer) takeRun(ctx context.Context, load queueLoad, into *[]queue
 	return err
 }
 
-// queueFloor runs the floor of F7 once.
-func (e *Env) queueFloor(ctx context.Context, keep persistence) (run queueRun, err error) {
-	floor, err := e.StartFloor("queue", e.Dir, string(keep), strconv.Itoa(e.QueuePayload), e.Duration.String())
+// floorOf runs a floor of queues once, which tells one T and ends.
+func floorOf[T any](ctx context.Context, e *Env, kind string, keep persistence, duration time.Duration, more ...string) (result T, err error) {
+	args := append([]string{e.Dir, string(keep), strconv.Itoa(e.QueuePayload), duration.String()}, more...)
+	floor, err := e.StartFloor(kind, args...)
 	if err != nil {
-		return run, err
+		return result, err
 	}
-	if err := floor.Read(ctx, &run); err != nil {
+	if err := floor.Read(ctx, &result); err != nil {
 		_ = floor.Close() // the error above says more
-		return run, err
+		return result, err
 	}
-	return run, floor.Close()
+	return result, floor.Close()
 }
 
 func (t *throughput) figures(env *Env) []Figure {
@@ -85,6 +95,12 @@ func (t *throughput) figures(env *Env) []Figure {
 		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
 	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + parts(t.floors)}
 	figures := []Figure{plain.WithRatioBar("at least 0.4 of the floor", "0.7", atLeast(0.4))}
+	for _, r := range t.rivals {
+		figures = append(figures, r.figure(Figure{ID: "F7", Name: plain.Name, Unit: plain.Unit, Setup: setup}, t.plain))
+	}
+	if t.rivals == nil {
+		figures[0].Notes = append(figures[0].Notes, "rivals were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
+	}
 	if t.keyed != nil {
 		keyed := Figure{ID: "F7", Name: "queue: the same with an idempotency key for each, as Producer does by default", Unit: "1/s", Setup: setup}.
 			WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
@@ -101,6 +117,10 @@ func (e *Env) queueSetup(more map[string]string) map[string]string {
 		"batches": strconv.Itoa(queueBatch), "duration": e.Duration.String(),
 	})
 	for k, v := range more {
+		if v == "" {
+			delete(setup, k)
+			continue
+		}
 		setup[k] = v
 	}
 	return setup

@@ -18,17 +18,20 @@ type benchCommand struct {
 
 // benchOptions are the flags of `bench`, and of `queue bench`.
 type benchOptions struct {
-	Ops         string  `help:"The nodes' ops addresses, for their CPU time and memory. Default: each node's host, port 8081." placeholder:"ADDR,..."`
-	Rounds      int     `help:"How often each figure is taken, in turn with its floor; the median is told." default:"5"`
-	Seconds     float64 `help:"How long each one is taken." default:"4"`
-	Subscribers int     `help:"Subscribers of fan-out, each a connection of its own." default:"1000"`
-	Streams     int     `help:"Streams of the figures about memory and reconnecting, each a connection of its own." default:"10000"`
-	Senders     int     `help:"Senders at once. Default: 64, and 512 on MongoDB." placeholder:"N"`
-	Channels    int     `help:"Channels of the figures with many." default:"1000"`
-	Payload     int     `help:"Bytes of a message's content." default:"128"`
-	Parleyd     string  `help:"The server to start where --addr is not given. Default: the parleyd beside this program, else on the PATH." type:"existingfile"`
-	Dir         string  `help:"Where servers that are started keep their data; a real disk, for its fsync is measured." type:"existingdir" placeholder:"DIR"`
-	MongoURI    string  `name:"mongo-uri" help:"The replica set behind the nodes of --addr, for the figures on MongoDB." placeholder:"URI"`
+	Ops          string  `help:"The nodes' ops addresses, for their CPU time and memory. Default: each node's host, port 8081." placeholder:"ADDR,..."`
+	Rounds       int     `help:"How often each figure is taken, in turn with its floor; the median is told." default:"5"`
+	Seconds      float64 `help:"How long each one is taken." default:"4"`
+	Subscribers  int     `help:"Subscribers of fan-out, each a connection of its own." default:"1000"`
+	Streams      int     `help:"Streams of the figures about memory and reconnecting, each a connection of its own." default:"10000"`
+	Senders      int     `help:"Senders at once. Default: 64, and 512 on MongoDB." placeholder:"N"`
+	Channels     int     `help:"Channels of the figures with many." default:"1000"`
+	Payload      int     `help:"Bytes of a message's content." default:"128"`
+	QueuePayload int     `help:"Bytes of a queue's message." default:"1024"`
+	Delayed      int     `help:"Messages that are scheduled for the figure on delays, a thousand due in a second." default:"10000"`
+	Rivals       string  `help:"Measure other queues on Redis beside: hack/rivals, once make rivals has built them." type:"existingdir" placeholder:"DIR"`
+	Parleyd      string  `help:"The server to start where --addr is not given. Default: the parleyd beside this program, else on the PATH." type:"existingfile"`
+	Dir          string  `help:"Where servers that are started keep their data; a real disk, for its fsync is measured." type:"existingdir" placeholder:"DIR"`
+	MongoURI     string  `name:"mongo-uri" help:"The replica set behind the nodes of --addr, for the figures on MongoDB." placeholder:"URI"`
 }
 
 // Run measures.
@@ -40,12 +43,13 @@ func (c *benchOptions) measure(s *session, names []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if c.Rounds <= 0 || c.Seconds <= 0 || min(c.Subscribers, c.Streams, c.Channels, c.Payload) <= 0 || c.Senders < 0 {
+	if c.Rounds <= 0 || c.Seconds <= 0 || min(c.Subscribers, c.Streams, c.Channels, c.Payload, c.QueuePayload, c.Delayed) <= 0 || c.Senders < 0 {
 		return usagef("a number of bench must be positive")
 	}
 	options := bench.Options{
 		Rounds: c.Rounds, Duration: time.Duration(c.Seconds * float64(time.Second)),
 		Subscribers: c.Subscribers, Streams: c.Streams, Senders: c.Senders, Channels: c.Channels, Payload: c.Payload,
+		QueuePayload: c.QueuePayload, Delayed: c.Delayed, Rivals: c.Rivals,
 		Parleyd: c.Parleyd, Dir: c.Dir, MongoURI: c.MongoURI,
 		Progress: func(line string) { _, _ = fmt.Fprintln(s.stderr, line) },
 	}
