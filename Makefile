@@ -92,7 +92,8 @@ figures: build test-deps ## Measure a fleet on this machine (ARGS='hot spread --
 .PHONY: rivals
 rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/rivals` measures beside
 	cd hack/rivals/asynq && $(GO) build -o '$(CURDIR)/bin/rival-asynq' .
-	npm ci --prefix hack/rivals/bullmq --no-audit --no-fund
+	# Not `npm ci`, which wants the packages of every platform in the lock file, and not every registry has them.
+	npm install --prefix hack/rivals/bullmq --no-save --no-audit --no-fund
 
 # A directory of *.raw.txt logs, as those of the irc-disentanglement corpus.
 DATA ?= data/irc
