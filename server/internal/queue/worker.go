@@ -230,8 +230,10 @@ func (w *worker) fetch() {
 		return
 	}
 	if looked > 0 {
-		w.want, w.polls = true, 0
-	} else {
+		w.polls = 0
+	}
+	// With fewer than it asked for it has all that there was; of what came since a hint tells, or the poll finds it.
+	if w.want = w.want || looked >= n; !w.want {
 		w.schedulePoll(time.Now())
 	}
 	if w.scan != scan && !w.stopping && w.s.failure == nil {
