@@ -101,6 +101,11 @@ func TestSelect(t *testing.T) {
 	if diff := cmp.Diff([]string{"other"}, names(one)); diff != "" || err != nil {
 		t.Errorf("one: %v (-want +got):\n%s", err, diff)
 	}
+	families := []bench.Area{{Name: "a"}, {Name: "a-b"}, {Name: "ab"}}
+	family, err := bench.Select(families, []string{"a"})
+	if diff := cmp.Diff([]string{"a", "a-b"}, names(family)); diff != "" || err != nil {
+		t.Errorf("a family: %v (-want +got):\n%s", err, diff)
+	}
 	if _, err := bench.Select(fakeAreas(), []string{"dance"}); !errors.Is(err, bench.ErrUnknownArea) {
 		t.Errorf("unknown: %v", err)
 	}
@@ -128,6 +133,7 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]bench.Options{
 		"no room for a time": {Payload: 8},
+		"nor in a queue's":   {QueuePayload: 8},
 		"negative":           {Rounds: -1},
 		"no address":         {Addrs: []string{"http://"}},
 		"TLS":                {Addrs: []string{"https://127.0.0.1:8080"}},

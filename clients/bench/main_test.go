@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func tiny(t *testing.T) bench.Options {
 		t.Fatal(err)
 	}
 	return bench.Options{
-		Rounds: 1, Duration: 200 * time.Millisecond, Subscribers: 10, Streams: 30, Senders: 4, Channels: 3,
+		Rounds: 1, Duration: 200 * time.Millisecond, Subscribers: 10, Streams: 30, Senders: 4, Channels: 3, Delayed: 100,
 		Parleyd: parleyd, Floor: []string{exe, asFloor}, Dir: t.TempDir(),
 		Progress: func(line string) { t.Log(line) },
 	}
@@ -72,14 +73,14 @@ func (c *collector) Skipped(area bench.Area, why error) error {
 	return nil
 }
 
-// area gives one area by its name.
+// area gives the one area that has exactly this name.
 func area(t *testing.T, name string) []bench.Area {
 	t.Helper()
 	areas, err := bench.Select(bench.Areas(), []string{name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return areas
+	return slices.DeleteFunc(areas, func(a bench.Area) bool { return a.Name != name })
 }
 
 // measure takes an area's figures and fails the test if there are none, or one is not above zero.

@@ -1,0 +1,102 @@
+package bench_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/clients/bench"
+)
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue", tiny(t))
+	if diff := cmp.Diff([]string{"F7", "F7", "F7"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	for i, redis := range []string{"append-only file", "append-only file", "no persistence"} {
+		f := figures[i]
+		if f.Value.Median <= 0 || f.Floor == nil || f.Floor.Median <= 0 || f.Ratio == nil {
+			t.Errorf("%s: %v against %v", f.Name, f.Value, f.Floor)
+		}
+		if !strings.Contains(f.Setup["redis"], redis) {
+			t.Errorf("%s: redis %q, want %q", f.Name, f.Setup["redis"], redis)
+		}
+	}
+	f := figures[0]
+	if f.BarMet == nil || *f.BarMet != (f.Ratio.Median >= 0.4) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+	if !strings.Contains(strings.Join(f.Notes, "\n"), "rivals were left out") {
+		t.Errorf("nobody is told that rivals were left out: %q", f.Notes)
+	}
+}
+
+func TestQueueWantsRivalsBuilt(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Rivals = t.TempDir()
+	err := bench.Run(t.Context(), area(t, "queue"), options, &collector{})
+	if err == nil || !strings.Contains(err.Error(), "make rivals") {
+		t.Errorf("rivals that are not there: %v", err)
+	}
+}
+
+func TestQueueLatency(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue-latency", tiny(t))
+	if diff := cmp.Diff([]string{"F8", "F8", "F8", "F8", "F8"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	for _, f := range figures {
+		if f.Value.Median <= 0 || f.Floor.Median <= 0 {
+			t.Errorf("%s: %v against %v", f.Name, f.Value, f.Floor)
+		}
+	}
+	p99, p50, longest := figures[0].Value.Median, figures[1].Value.Median, figures[2].Value.Median
+	if p50 > p99 || p99 > longest {
+		t.Errorf("p50 %v, p99 %v, longest %v", p50, p99, longest)
+	}
+}
+
+func TestQueueDelay(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue-delay", tiny(t))
+	if diff := cmp.Diff([]string{"F9", "F9", "F9", "F9"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if early := figures[1]; early.Value.Max != 0 || early.BarMet == nil || !*early.BarMet {
+		t.Errorf("%v came early, bar met: %v", early.Value, early.BarMet)
+	}
+	if late := figures[0]; late.Value.Median <= 0 || late.Floor.Median <= 0 {
+		t.Errorf("late by %v against %v", late.Value, late.Floor)
+	}
+}
+
+func TestQueueGrowth(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Duration = time.Second // CPU time counts in hundredths of a second
+	figures := measure(t, "queue-growth", options)
+	if diff := cmp.Diff([]string{"F12"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.2) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+}
+
+func TestQueueTelemetry(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Duration = time.Second
+	figures := measure(t, "queue-telemetry", options)
+	if diff := cmp.Diff([]string{"F13"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.05) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+}
