@@ -37,7 +37,7 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 		if d.Attempt < 1 || t != nil && d.Attempt > t.MaxAttempts {
 			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
 		}
-		if c.forgotten(d.At, d.At) {
+		if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
 			continue
 		}
 		first := by[d.Attempt]

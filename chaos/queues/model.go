@@ -274,6 +274,11 @@ func (m *model) forgotten(from, to int64) bool {
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
 }
 
+// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten, though it was read after that.
+func (m *model) lateOfPast(d *Delivery) bool {
+	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= d.At && m.held(d.Session, w.From, d.At) })
+}
+
 // holds are the faults that hold back what is on its way to a consumer, and let it go afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
