@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -41,6 +42,23 @@ func TestQueueConsume(t *testing.T) {
 	}
 	q.fails(1, []string{"consume", "jobs", "--group", "none"}, "GROUP_NOT_FOUND", "parley queue group create")
 	q.fails(1, []string{"consume", "none", "--group", "work"}, "TOPIC_NOT_FOUND")
+}
+
+// TestQueueConsumeCounts ends after as many as it should, and not one more, while many are handled at once.
+func TestQueueConsumeCounts(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "4", "--group", "work")
+	q.pipe(strings.Repeat("x\n", 400), "produce", "jobs", "-q").wantOK(t)
+	for round := range 10 {
+		got := q.ok("consume", "jobs", "--group", "work", "--count", "30", "--concurrency", "20")
+		if n := strings.Count(got.stdout, "x\n"); n != 30 || !strings.Contains(got.stderr, "30 acked") {
+			t.Errorf("round %d: %d came; stderr %q", round, n, got.stderr)
+		}
+	}
+	if got := field(q.ok("consume", "jobs", "--group", "work", "--count", "100", "--json").objects(t), "attempt"); slices.Contains(got, any(2.0)) {
+		t.Errorf("attempts %v", got)
+	}
 }
 
 // TestQueueConsumeInterrupted ends a consumer that waits for more: nothing is left of it.
@@ -218,28 +236,34 @@ func TestQueueExecEnded(t *testing.T) {
 	q := newQueues(t)
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work", "--max-attempts", "1")
 	pids := filepath.Join(t.TempDir(), "pids")
-	command := "echo $$ >>" + pids + "; sleep 600 & echo $! >>" + pids + "; wait"
+	asked := filepath.Join(filepath.Dir(pids), "asked")
+	command := "(trap 'touch " + asked + "; exit' TERM; while :; do sleep 0.05; done) & echo $$ $! >>" + pids + "; wait"
 	q.ok("produce", "jobs", "slow")
 	got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--exec-timeout", "300ms", "--exec", command)
 	if !strings.Contains(got.stderr, "longer than its timeout") {
 		t.Errorf("stderr %q", got.stderr)
 	}
 	wantGone(t, pids, 2)
+	if _, err := os.Stat(asked); err != nil {
+		t.Errorf("what the command started was not asked to end: %v", err)
+	}
 	if dead := q.ok("dlq", "jobs").stdout; !strings.Contains(dead, "after 1 attempt") || !strings.Contains(dead, "timeout") {
 		t.Errorf("dead letters %q", dead)
 	}
 	q.ok("produce", "jobs", "slow")
 	r := q.start("consume", "jobs", "--group", "work", "--stop-timeout", "100ms", "--exec", command)
 	eventually(t, func() error {
-		if data, err := os.ReadFile(pids); err != nil || strings.Count(string(data), "\n") < 4 {
+		if data, err := os.ReadFile(pids); err != nil || strings.Count(string(data), "\n") < 2 {
 			return fmt.Errorf("pids %q, %w", data, err)
 		}
 		return nil
 	})
+	interrupted := time.Now()
 	r.interrupt()
 	r.wantEnd(t, 1)
-	if got := r.stderr.String(); !strings.Contains(got, "still running") {
-		t.Errorf("stderr %q", got)
+	// Far more than it takes, and less than the default.
+	if took := time.Since(interrupted); took > 20*time.Second || !strings.Contains(r.stderr.String(), "still running") {
+		t.Errorf("it ended after %s; stderr %q", took, r.stderr.String())
 	}
 	wantGone(t, pids, 4)
 }

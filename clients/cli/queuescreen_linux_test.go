@@ -74,60 +74,104 @@ func drawn(t *testing.T, output string) []string {
 	return lines
 }
 
-// TestQueueWatchOnTerminal draws in place: whatever has happened, one picture is to be seen, which fits.
-func TestQueueWatchOnTerminal(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t)
-	q.ok("create", "jobs", "--partitions", "32", "--group", "work")
-	const columns, rows = 60, 12
-	outside, inside := openTerminal(t, columns, rows)
-	var seen buffer
-	read := make(chan struct{})
+// terminalView is a command that runs on a terminal.
+type terminalView struct {
+	*running
+
+	t             *testing.T
+	columns, rows int
+	inside        *os.File
+	seen          buffer
+	read          chan struct{}
+}
+
+func (q *queues) startOnTerminal(columns, rows uint16, args ...string) *terminalView {
+	q.t.Helper()
+	outside, inside := openTerminal(q.t, columns, rows)
+	v := &terminalView{
+		running: &running{done: make(chan int, 1)}, t: q.t, columns: int(columns), rows: int(rows), inside: inside,
+		read: make(chan struct{}),
+	}
 	go func() {
-		defer close(read)
+		defer close(v.read)
 		for b := make([]byte, 4096); ; {
 			n, err := outside.Read(b)
-			_, _ = seen.Write(b[:n])
+			_, _ = v.seen.Write(b[:n])
 			if err != nil {
 				return // the other end is closed
 			}
 		}
 	}()
-	r := &running{done: make(chan int, 1)}
-	q.startTo(r, strings.NewReader(""), inside, "stats", "jobs", "--partitions", "--watch", "--interval", "100ms")
-	for n := 1; n < 4; n++ {
-		wantText(t, &seen, fmt.Sprintf("jobs  depth %d,", n-1))
-		q.ok("produce", "jobs", "x", "--key", "same")
-	}
-	wantText(t, &seen, "jobs  depth 3,")
-	q.ok("consume", "jobs", "--group", "work", "--count", "3")
-	wantText(t, &seen, "jobs  depth 0, 0 delayed, 0 dead letters, 3 produced")
-	eventually(t, func() error {
-		output := strings.ReplaceAll(seen.String(), "\x1b[J", "\x1b[J\x00")
-		whole, _, _ := cutLast(output, "\x00")
-		screen := drawn(t, strings.ReplaceAll(whole, "\x00", ""))
-		if text := strings.Join(screen, "\n"); strings.Count(text, "jobs  depth ") != 1 || !strings.Contains(text, "jobs  depth 0,") ||
-			!strings.Contains(text, "more lines)") || len(screen) > rows {
-			return fmt.Errorf("the screen shows:\n%s", text)
+	q.startTo(v.running, strings.NewReader(""), inside, args...)
+	return v
+}
+
+// wantScreen waits until the screen shows each text once, and nothing that does not fit.
+func (v *terminalView) wantScreen(texts ...string) {
+	v.t.Helper()
+	eventually(v.t, func() error {
+		screen := drawn(v.t, v.seen.String())
+		shown := strings.Join(screen, "\n")
+		for _, text := range texts {
+			if n := strings.Count(shown, text); n != 1 {
+				return fmt.Errorf("%q is %d times on the screen:\n%s", text, n, shown)
+			}
+		}
+		if len(screen) > v.rows {
+			return fmt.Errorf("%d lines:\n%s", len(screen), shown)
 		}
 		for _, line := range screen {
-			if n := len([]rune(line)); n > columns {
+			if n := len([]rune(line)); n > v.columns {
 				return fmt.Errorf("a line of %d columns: %q", n, line)
 			}
 		}
 		return nil
 	})
-	r.interrupt()
-	r.wantEnd(t, 0)
-	_ = inside.Close()
-	<-read
 }
 
-// cutLast cuts at the last separator.
-func cutLast(text, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, "", false
+func (v *terminalView) end() {
+	v.t.Helper()
+	v.interrupt()
+	v.wantEnd(v.t, 0)
+	_ = v.inside.Close()
+	<-v.read
+}
+
+// TestQueueWatchOnTerminal draws in place: whatever has happened, one picture is to be seen, which fits.
+func TestQueueWatchOnTerminal(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "32", "--group", "work")
+	v := q.startOnTerminal(60, 12, "stats", "jobs", "--partitions", "--watch", "--interval", "100ms")
+	for n := range 3 {
+		v.wantScreen(fmt.Sprintf("jobs  depth %d,", n), "jobs  depth ", "more lines)", "-- ")
+		q.ok("produce", "jobs", "x", "--key", "same")
 	}
-	return text[:i], text[i+len(separator):], true
+	q.ok("consume", "jobs", "--group", "work", "--count", "3")
+	v.wantScreen("jobs  depth 0, 0 delayed, 0 dead letters, 3 produced", "jobs  depth ", "more lines)", "-- ")
+	v.end()
+}
+
+// TestQueueWatchShrinks leaves nothing of a picture that had more lines.
+func TestQueueWatchShrinks(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	q.ok("create", "jobs", "--partitions", "1")
+	q.ok("create", "other", "--partitions", "1", "--group", "work")
+	v := q.startOnTerminal(100, 24, "stats", "--watch", "--interval", "100ms", "--timeout", "300ms")
+	v.wantScreen("jobs  depth 0", "other  depth 0", "  work   0")
+	q.ok("delete", "other", "--confirm", "other")
+	eventually(t, func() error {
+		if shown := strings.Join(drawn(t, v.seen.String()), "\n"); strings.Contains(shown, "other") || strings.Contains(shown, "work") {
+			return fmt.Errorf("the screen shows:\n%s", shown)
+		}
+		return nil
+	})
+	v.wantScreen("jobs  depth 0")
+	q.s.Stop()
+	wantText(t, &v.stderr, "trying again")
+	q.s.Start()
+	q.ok("produce", "jobs", "x")
+	v.wantScreen("jobs  depth 1")
+	v.end()
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,9 @@ func (c *queueStatsCommand) Run(s *session) error {
 		}
 		for _, name := range topics {
 			stats, err := admin.Stats(ctx, name)
+			if len(c.Topics) == 0 && errors.Is(err, parley.ErrTopicNotFound) {
+				continue // deleted since it was listed
+			}
 			if err != nil {
 				return err
 			}
