@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
 // TestQueueStats tells what a topic holds, for people and programs, in all and by partition.
@@ -74,6 +78,23 @@ func TestQueueStats(t *testing.T) {
 		if !regexp.MustCompile(form).MatchString(text) {
 			t.Errorf("stats have no %s:\n%s", form, text)
 		}
+	}
+}
+
+// TestQueueStatsOfDeletedTopic passes over a topic that is deleted between the list and its stats, unless it was asked for.
+func TestQueueStatsOfDeletedTopic(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("gone", 1)
+	s.AddTopic("jobs", 1)
+	fault := parleytest.Fault{Err: parleytest.Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)}
+	s.FaultTimes(1, "GetTopicStats", fault)
+	if got := run(t, s, "queue", "stats").wantOK(t).stdout; !strings.HasPrefix(got, "jobs  depth 0,") {
+		t.Errorf("stats of all say %q", got)
+	}
+	s.FaultTimes(1, "GetTopicStats", fault)
+	if got := run(t, s, "queue", "stats", "gone"); got.code != 1 || !strings.Contains(got.stderr, "TOPIC_NOT_FOUND") {
+		t.Errorf("stats of one: exit code %d, stderr %q", got.code, got.stderr)
 	}
 }
 
