@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -89,6 +88,8 @@ type target struct {
 	calls  atomic.Int64
 	// own speaks as the tester, once it was asked for.
 	own client
+	// queues tells what the server holds of queues; nil where there are none.
+	queues func() string
 }
 
 // attack starts a server with a JSON log that the test reads. What the server logs is checked at the end.
@@ -111,7 +112,7 @@ func attack(t *testing.T, change func(*config.Config)) *target {
 // line is a hostile request and the answer that it must get.
 type line struct {
 	name string
-	// procedure is a method of MessageService; path stands instead of it where it names something else.
+	// procedure is a method of MessageService, QueueService or AdminService; path stands instead of it where it names something else.
 	procedure, path string
 	// message is sent in the four dialects; json and binary are payloads as they are, for those that speak them.
 	message      proto.Message
@@ -170,6 +171,7 @@ func (l *line) dialects() []*dialect {
 		d := &dialects[i]
 		extra := strings.HasPrefix(d.name, "grpc") && d.json
 		switch {
+		case l.procedure == streamingConsume && !d.h2: // which has no such streams: C37
 		case l.only != "" && !strings.Contains(" "+l.only+" ", " "+d.name+" "):
 		case l.json != "" && d.json, l.binary != "" && !d.json:
 			out = append(out, d)
@@ -189,7 +191,7 @@ func (g *target) request(l *line, d *dialect, token string) *http.Request {
 	}
 	path := l.path
 	if path == "" {
-		path = "/" + parleyv1connect.MessageServiceName + "/" + procedure
+		path = pathOf(procedure)
 	}
 	payload := []byte(l.binary)
 	switch {
@@ -354,6 +356,9 @@ func (g *target) known() string {
 		for _, m := range res.GetMembers() {
 			fmt.Fprintln(&out, "-", m.GetUserId(), m.GetReadSeq(), m.GetJoinTime().AsTime())
 		}
+	}
+	if g.queues != nil {
+		out.WriteString(g.queues())
 	}
 	return out.String()
 }

@@ -26,7 +26,7 @@ import (
 // dialect is one way to speak to the server, by hand: no client stands between a test and the bytes.
 type dialect struct {
 	name string
-	// unary and stream are the content types of a unary call and of Subscribe.
+	// unary and stream are the content types of a unary call and of a stream.
 	unary, stream string
 	json, h2      bool
 	// unframed is Connect's unary form: the body is the message.
@@ -63,10 +63,15 @@ const (
 )
 
 // framed tells whether messages are sent behind a prefix of five bytes.
-func (d *dialect) framed(procedure string) bool { return !d.unframed || procedure == subscribing }
+func (d *dialect) framed(procedure string) bool { return !d.unframed || streams(procedure) }
+
+// streams tells whether the server answers with a stream.
+func streams(procedure string) bool {
+	return procedure == subscribing || procedure == consume || procedure == streamingConsume
+}
 
 func (d *dialect) contentType(procedure string) string {
-	if procedure == subscribing {
+	if streams(procedure) {
 		return d.stream
 	}
 	return d.unary

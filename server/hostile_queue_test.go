@@ -1,0 +1,299 @@
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// The Q lines of hostile-input.md about names. Left out are those about webhooks, which Parley has not got (Q35 to Q43). What is about fields and
+// batches stands in hostile_queue_field_test.go and hostile_queue_item_test.go, what needs a consumer in hostile_queue_lease_test.go, what is
+// about rights in hostile_queue_access_test.go, and the C lines in hostile_queue_transport_test.go.
+
+const (
+	produce          = "Produce"
+	schedule         = "Schedule"
+	cancelScheduled  = "CancelScheduled"
+	reschedule       = "Reschedule"
+	consume          = "Consume"
+	streamingConsume = "StreamingConsume"
+	ack              = "Ack"
+	nack             = "Nack"
+	extend           = "Extend"
+	grantCredits     = "GrantCredits"
+
+	createTopic   = "CreateTopic"
+	updateTopic   = "UpdateTopic"
+	deleteTopic   = "DeleteTopic"
+	listTopics    = "ListTopics"
+	createGroup   = "CreateGroup"
+	seekGroup     = "SeekGroup"
+	trimTopic     = "TrimTopic"
+	listPending   = "ListPending"
+	listLetters   = "ListDeadLetters"
+	replayLetters = "ReplayDeadLetters"
+	purgeLetters  = "PurgeDeadLetters"
+)
+
+// methods are those of all services, by name; no two share one.
+var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
+	out := make(map[string]protoreflect.MethodDescriptor)
+	for _, file := range []protoreflect.FileDescriptor{
+		parleyv1.File_parley_v1_message_proto, parleyv1.File_parley_v1_queue_proto, parleyv1.File_parley_v1_admin_proto,
+	} {
+		all := file.Services().Get(0).Methods()
+		for i := range all.Len() {
+			out[string(all.Get(i).Name())] = all.Get(i)
+		}
+	}
+	return out
+})
+
+// pathOf gives the path of a procedure, whichever service has it.
+func pathOf(procedure string) string {
+	return "/" + string(methods()[procedure].Parent().FullName()) + "/" + procedure
+}
+
+const someID = "0-1700000000000-1"
+
+// queueCalls are requests that are good but for the names, for every call that has a topic: by the topic and the group.
+var queueCalls = map[string]func(topic, group string) proto.Message{
+	produce: func(t, _ string) proto.Message {
+		return &parleyv1.ProduceRequest{Topic: t, Messages: []*parleyv1.QueueMessage{{Key: "this must not be stored"}}}
+	},
+	schedule: func(t, _ string) proto.Message {
+		return &parleyv1.ScheduleRequest{Topic: t, Messages: []*parleyv1.ScheduledMessage{later(time.Hour)}}
+	},
+	cancelScheduled: func(t, _ string) proto.Message {
+		return &parleyv1.CancelScheduledRequest{Topic: t, MessageId: someID + "d"}
+	},
+	reschedule: func(t, _ string) proto.Message {
+		return &parleyv1.RescheduleRequest{Topic: t, MessageId: someID + "d", Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(0)}}
+	},
+	consume: func(t, g string) proto.Message {
+		return &parleyv1.ConsumeRequest{Topic: t, Group: g, Consumer: "c", MaxMessages: 1}
+	},
+	streamingConsume: func(t, g string) proto.Message {
+		return &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{
+			Start: &parleyv1.ConsumeRequest{Topic: t, Group: g, Consumer: "c", MaxMessages: 1},
+		}}
+	},
+	ack: func(t, g string) proto.Message {
+		return &parleyv1.AckRequest{Topic: t, Group: g, SessionId: "s", Tokens: []string{"t"}}
+	},
+	nack: func(t, g string) proto.Message {
+		return &parleyv1.NackRequest{Topic: t, Group: g, SessionId: "s", Items: []*parleyv1.Nacked{{Token: "t"}}}
+	},
+	extend: func(t, g string) proto.Message {
+		return &parleyv1.ExtendRequest{Topic: t, Group: g, SessionId: "s"}
+	},
+	grantCredits: func(t, g string) proto.Message {
+		return &parleyv1.GrantCreditsRequest{Topic: t, Group: g, SessionId: "s", TotalMessages: 1, TotalBytes: 1}
+	},
+}
+
+// adminCalls are queueCalls of AdminService.
+var adminCalls = map[string]func(topic, group string) proto.Message{
+	createTopic: func(t, _ string) proto.Message { return &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: t}} },
+	updateTopic: func(t, _ string) proto.Message {
+		return &parleyv1.UpdateTopicRequest{Topic: &parleyv1.Topic{Name: t, DropOldest: true}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"drop_oldest"}}}
+	},
+	deleteTopic:      func(t, _ string) proto.Message { return &parleyv1.DeleteTopicRequest{Topic: t, Confirm: t} },
+	"GetTopic":       func(t, _ string) proto.Message { return &parleyv1.GetTopicRequest{Topic: t} },
+	"PauseTopic":     func(t, _ string) proto.Message { return &parleyv1.PauseTopicRequest{Topic: t} },
+	"ResumeTopic":    func(t, _ string) proto.Message { return &parleyv1.ResumeTopicRequest{Topic: t} },
+	"GetTopicStats":  func(t, _ string) proto.Message { return &parleyv1.GetTopicStatsRequest{Topic: t} },
+	createGroup:      func(t, g string) proto.Message { return &parleyv1.CreateGroupRequest{Topic: t, Group: g} },
+	"DeleteGroup":    func(t, g string) proto.Message { return &parleyv1.DeleteGroupRequest{Topic: t, Group: g, Confirm: g} },
+	"ListPartitions": func(t, g string) proto.Message { return &parleyv1.ListPartitionsRequest{Topic: t, Group: g} },
+	listPending:      func(t, g string) proto.Message { return &parleyv1.ListPendingRequest{Topic: t, Group: g} },
+	listLetters:      func(t, g string) proto.Message { return &parleyv1.ListDeadLettersRequest{Topic: t, Group: g} },
+	replayLetters:    func(t, g string) proto.Message { return &parleyv1.ReplayDeadLettersRequest{Topic: t, Group: g} },
+	purgeLetters: func(t, g string) proto.Message {
+		return &parleyv1.PurgeDeadLettersRequest{Topic: t, Group: g, Confirm: t}
+	},
+	seekGroup: func(t, g string) proto.Message {
+		return &parleyv1.SeekGroupRequest{Topic: t, Group: g, Start: &parleyv1.GroupStart{Start: &parleyv1.GroupStart_End{End: true}}}
+	},
+	trimTopic: func(t, _ string) proto.Message {
+		return &parleyv1.TrimTopicRequest{Topic: t, Keep: &parleyv1.TrimTopicRequest_MaxMessages{}, Force: true}
+	},
+}
+
+// groupCalls are those of both that have a group; in the others it is not looked at.
+var groupCalls = map[string]bool{
+	consume: true, streamingConsume: true, ack: true, nack: true, extend: true, grantCredits: true, createGroup: true, "DeleteGroup": true,
+	seekGroup: true, "ListPartitions": true, listPending: true, listLetters: true, replayLetters: true, purgeLetters: true,
+}
+
+// anyGroup are the calls to which no group is all groups.
+var anyGroup = map[string]bool{"ListPartitions": true, listLetters: true, replayLetters: true, purgeLetters: true}
+
+// later is a message that is due after a delay.
+func later(delay time.Duration) *parleyv1.ScheduledMessage {
+	return &parleyv1.ScheduledMessage{
+		Message: &parleyv1.QueueMessage{Key: "k"}, Due: &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(delay)},
+	}
+}
+
+// badTopics are no names of topics.
+var badTopics = map[string]string{
+	"Q01 empty": "", "Q02 65 characters": strings.Repeat("a", 65), "Q04 hash tag": "{x}", "Q05 star": "*", "Q07 reserved": "__dlq", "wildcard of NATS": ">",
+	"two tokens": "a.b", "space": "a b", "a command in it": "a\r\nDEL x", "a newline at the end": "jobs\n", "not ASCII": "räume", "C17 NUL": "jo\x00bs",
+	"a brace": "}{", "a colon": "jobs:0", "path": "../x", "percent": "a%2e", "M13 right to left": "a\u202eb",
+}
+
+// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of the list.
+var shown = map[string]bool{produce: true, consume: true, createTopic: true, createGroup: true}
+
+// nameLines sends bad names to every call that takes one.
+func nameLines() []line {
+	var lines []line
+	add := func(procedure, name, field string, m proto.Message) {
+		lines = append(lines, line{name: name + " as " + procedure + "'s " + field, procedure: procedure, message: m, want: invalid(field)})
+	}
+	for _, calls := range []map[string]func(topic, group string) proto.Message{queueCalls, adminCalls} {
+		for procedure, request := range calls {
+			topic, prefix := "topic", ""
+			switch procedure {
+			case createTopic, updateTopic:
+				topic = "topic.name"
+			case streamingConsume:
+				prefix = "start."
+			}
+			for name, bad := range badTopics {
+				if !shown[procedure] && !strings.HasPrefix(name, "Q") {
+					continue
+				}
+				add(procedure, name, prefix+topic, request(bad, "g"))
+				if groupCalls[procedure] && name != "Q07 reserved" && (bad != "" || !anyGroup[procedure]) {
+					add(procedure, name, prefix+"group", request("jobs", bad))
+				}
+			}
+		}
+	}
+	for name, bad := range badTopics {
+		if name == "Q07 reserved" {
+			continue
+		}
+		name = strings.NewReplacer("Q01 empty", "Q28 empty", "space", "Q29 a space").Replace(name)
+		add(consume, name, "consumer", &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: bad, MaxMessages: 1})
+		add(ack, name, "session_id", &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: bad, Tokens: []string{"t"}})
+		add(nack, name, "session_id", &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: bad, Items: []*parleyv1.Nacked{{Token: "t"}}})
+		add(extend, name, "session_id", &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: bad})
+		add(grantCredits, name, "session_id", &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: bad, TotalMessages: 1, TotalBytes: 1})
+	}
+	return lines
+}
+
+// workshop makes topics for lines to fail at, and has run watch them: jobs, with unread messages, a scheduled one, a dead letter and one that
+// a consumer holds; paused, which takes nothing; and full, which takes one message for each partition. It gives the id of the scheduled message.
+func (g *target) workshop() (scheduledID string) {
+	g.t.Helper()
+	admin, queues, ctx := g.Admin(g.Token), g.Queues(g.Token), g.t.Context()
+	must := func(err error) {
+		g.t.Helper()
+		if err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	for _, topic := range []*parleyv1.Topic{
+		{Name: "jobs", Partitions: 2, Retention: &parleyv1.Retention{MaxAge: durationpb.New(24 * time.Hour)}}, // what is done with stays to be compared
+		{Name: "paused", Partitions: 1}, {Name: "full", Partitions: 1, MaxMessagesPerPartition: 1},
+	} {
+		must(callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: topic})))
+		must(callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic.GetName(), Group: "g"})))
+	}
+	must(callErr(admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "paused"})))
+	must(callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "full", Messages: []*parleyv1.QueueMessage{{}}})))
+	items := make([]*parleyv1.QueueMessage, 4)
+	for i := range items {
+		items[i] = &parleyv1.QueueMessage{Key: "k"}
+	}
+	must(callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: items})))
+	due, err := queues.Schedule(ctx, &parleyv1.ScheduleRequest{Topic: "jobs", Messages: []*parleyv1.ScheduledMessage{later(time.Hour)}})
+	must(err)
+	c := g.consumes(g.Token, nil, &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 2, AckTimeout: durationpb.New(12 * time.Hour)})
+	held := c.await(2)
+	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, Items: []*parleyv1.Nacked{{Token: held[0].GetToken(), DeadLetter: true}}})
+	if must(err); res.GetResults()[0].GetError() != nil {
+		g.t.Fatal(res)
+	}
+	g.queues = g.queueState
+	return due.GetResults()[0].GetScheduled().GetMessageId()
+}
+
+// queueState tells what the server holds of queues, but for how old it is.
+func (g *target) queueState() string {
+	g.t.Helper()
+	admin, ctx := g.Admin(g.Token), g.t.Context()
+	topics, err := admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{PageSize: 1000})
+	if err != nil {
+		g.t.Fatalf("list topics: %v", err)
+	}
+	var out strings.Builder
+	for _, t := range topics.GetTopics() {
+		fmt.Fprintln(&out, t)
+		stats, err := admin.GetTopicStats(ctx, &parleyv1.GetTopicStatsRequest{Topic: t.GetName()})
+		if err != nil {
+			g.t.Fatalf("stats of %s: %v", t.GetName(), err)
+		}
+		for _, p := range append(stats.GetPartitions(), stats.GetTotal()) {
+			for _, group := range p.GetGroups() {
+				group.OldestAge = nil
+			}
+			fmt.Fprintln(&out, "-", p)
+		}
+	}
+	return out.String()
+}
+
+// consumerStream is a stream of deliveries that the test reads.
+type consumerStream struct {
+	t         *testing.T
+	stream    *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
+	sessionID string
+	got       []*parleyv1.Delivery
+}
+
+// consumes opens a stream and reads its first frame. The test's end closes it.
+func (g *target) consumes(token string, opts []connect.ClientOption, r *parleyv1.ConsumeRequest) *consumerStream {
+	g.t.Helper()
+	stream, err := g.Queues(token, opts...).Consume(g.t.Context(), r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = stream.Close() })
+	if !stream.Receive() {
+		g.t.Fatal(stream.Err())
+	}
+	return &consumerStream{t: g.t, stream: stream, sessionID: stream.Msg().GetSession().GetSessionId()}
+}
+
+// await reads until there are n deliveries.
+func (c *consumerStream) await(n int) []*parleyv1.Delivery {
+	c.t.Helper()
+	for len(c.got) < n {
+		if !c.stream.Receive() {
+			c.t.Fatalf("after %d deliveries: %v", len(c.got), c.stream.Err())
+		}
+		c.got = append(c.got, c.stream.Msg().GetDeliveries().GetDeliveries()...)
+	}
+	return c.got
+}
+
+func TestHostileQueueNames(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g := attack(t, nil)
+	g.workshop()
+	g.run(nameLines())
+}
