@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -43,7 +42,7 @@ type Call struct {
 // Do settles or extends deliveries of a session of this node, grants it credits or has it leave. It gives one error per item, nil where
 // it is done; the error beside them is of the call as a whole.
 //
-// An item fails with DELIVERY_TOKEN_INVALID if its token was not given to this session for this topic and group, LEASE_LOST if the
+// A fault's field is the item's own: where it stands in a request, the caller knows. An item fails with DELIVERY_TOKEN_INVALID if its token was not given to this session for this topic and group, LEASE_LOST if the
 // session or its lease is gone, ALREADY_SETTLED if it was settled otherwise, and OUTCOME_UNKNOWN or STORE_UNAVAILABLE if the store
 // did not answer in time: then the same call may be repeated. What was settled the same way before is done. A call without items fails
 // as a whole with LEASE_LOST where there is no such session.
@@ -66,11 +65,11 @@ func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
 		t, ok := seal.open(c.Items[i].Token)
 		switch {
 		case !ok:
-			errs[i] = falseToken(c.Kind, i)
+			errs[i] = falseToken()
 		case s == nil:
 			errs[i] = leaseLost()
 		default:
-			errs[i] = c.Items[i].check(i)
+			errs[i] = c.Items[i].check()
 		}
 		tokens[i] = t
 	}
@@ -103,13 +102,12 @@ func (h *Hub) session(c *Call) *Session {
 }
 
 // check holds a nack's parts against each other and their limits.
-func (it *CallItem) check(item int) error {
-	field := "items[" + strconv.Itoa(item) + "]"
+func (it *CallItem) check() error {
 	switch {
 	case it.Release && (it.DeadLetter || it.Delay != nil || it.Reason != "" || it.Code != ""):
-		return fault.Invalid(field+".release", 0, "%s.release goes with nothing else", field)
+		return fault.Invalid("release", 0, "release: goes with nothing else")
 	case it.Delay != nil && (*it.Delay < 0 || *it.Delay > MaxDelay):
-		return fault.Invalid(field+".delay", int64(MaxDelay/time.Second), "%s.delay must be 0 to %d s", field, MaxDelay/time.Second)
+		return fault.Invalid("delay", int64(MaxDelay/time.Second), "delay: must be 0 to %d s", MaxDelay/time.Second)
 	default:
 		return nil
 	}

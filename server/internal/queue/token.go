@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash"
-	"strconv"
 	"strings"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -100,12 +99,8 @@ func (s seal) open(text string) (t tokenBody, ok bool) {
 }
 
 // falseToken is the fault of an item whose token is none of the session's.
-func falseToken(kind CallKind, item int) *fault.Error {
+func falseToken() *fault.Error {
 	e := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "the token was not given for a delivery of this session")
-	if kind == NackCall {
-		e.Field = "items[" + strconv.Itoa(item) + "].token"
-	} else {
-		e.Field = "tokens[" + strconv.Itoa(item) + "]"
-	}
+	e.Field = "token"
 	return e
 }
