@@ -1,0 +1,326 @@
+package server_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// The Q lines about deliveries: tokens that are false (Q16, Q17), sessions that are over (Q46), verdicts that contradict
+// each other (Q47), and too many streams (Q50).
+
+// consumerOf gives a token that may produce and consume.
+func (g *target) consumerOf(subject string, patterns ...string) string {
+	g.t.Helper()
+	p := &ident.Principal{Subject: subject}
+	for _, pattern := range patterns {
+		p.Queues = append(p.Queues, ident.Capability{Pattern: pattern, Actions: []ident.Action{ident.Produce, ident.Consume}})
+	}
+	return g.MintAs(p, time.Hour)
+}
+
+// stock makes a topic of one partition with the group g and messages.
+func (g *target) stock(topic string, n int) {
+	g.t.Helper()
+	ctx, admin := g.t.Context(), g.Admin(g.Token)
+	if err := callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic, Group: "g"})); err != nil {
+		g.t.Fatal(err)
+	}
+	items := make([]*parleyv1.QueueMessage, n)
+	for i := range items {
+		items[i] = &parleyv1.QueueMessage{Key: "k"}
+	}
+	if err := callErr(g.Queues(g.Token).Produce(ctx, &parleyv1.ProduceRequest{Topic: topic, Messages: items})); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// work gives what the group g has to do in a topic.
+func (g *target) work(topic string) *parleyv1.GroupStats {
+	g.t.Helper()
+	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	all := stats.GetTotal().GetGroups()[0]
+	all.OldestAge = nil
+	return all
+}
+
+// falseTokens are tokens that look well and are none.
+func falseTokens(t *testing.T, token string) map[string]string {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	return map[string]string{
+		"Q16 the first bit flipped": encode(flip(raw, 0)), "Q16 the last bit flipped": encode(flip(raw, -1)), "Q16 a bit in the middle flipped": encode(flip(raw, len(raw)/2)),
+		"cut": encode(raw[:len(raw)-1]), "a letter": "A", "the sum alone": encode(raw[len(raw)-16:]), "longer": token + "AAAA", "zeros": strings.Repeat("A", len(token)),
+		"512 letters": strings.Repeat("a", 512),
+	}
+}
+
+// settled makes Ack, Nack and Extend of one token, in a dialect, and gives what each was told.
+func (g *target) settled(d *dialect, bearer, topic, sessionID, token string) map[string]string {
+	g.t.Helper()
+	out := make(map[string]string)
+	for procedure, l := range map[string]line{
+		ack:    {message: &parleyv1.AckRequest{Topic: topic, Group: "g", SessionId: sessionID, Tokens: []string{token}}},
+		nack:   {message: &parleyv1.NackRequest{Topic: topic, Group: "g", SessionId: sessionID, Items: []*parleyv1.Nacked{{Token: token, DeadLetter: true}}}},
+		extend: {message: &parleyv1.ExtendRequest{Topic: topic, Group: "g", SessionId: sessionID, Tokens: []string{token}}},
+	} {
+		l.procedure = procedure
+		out[procedure] = itemTold(g.itemErrors(&l, d, bearer)[0])
+	}
+	return out
+}
+
+// tokenField is where each of the calls has its first token.
+var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "tokens[0]"}
+
+// Q16, Q17: a token is good for its delivery, its session and its subject. Any other is refused, and settles nothing.
+func TestHostileDeliveryTokens(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	g.stock("jobs", 3)
+	g.stock("other", 1)
+	ada, mallory := g.consumerOf("ada", "jobs", "other"), g.consumerOf("mallory", "jobs", "other")
+	r := consuming("jobs")
+	r.AckTimeout = durationpb.New(12 * time.Hour)
+	c := g.consumes(ada, nil, r)
+	held := c.await(3)
+	other := consuming("other")
+	other.AckTimeout = r.GetAckTimeout()
+	elsewhere := g.consumes(ada, nil, other)
+	foreign := elsewhere.await(1)[0].GetToken()
+	before, beforeOther := g.work("jobs").String(), g.work("other").String()
+	token := held[0].GetToken()
+	wants := func(what string, got map[string]string, format string) {
+		t.Helper()
+		for procedure, told := range got {
+			if want := strings.ReplaceAll(format, "$", tokenField[procedure]); told != want {
+				t.Errorf("%s: %s is told %s, want %s", what, procedure, told, want)
+			}
+		}
+	}
+	const untrue, lost = `invalid_argument DELIVERY_TOKEN_INVALID "$" 0`, `failed_precondition LEASE_LOST "" 0`
+	for i := range dialects {
+		d := &dialects[i]
+		for name, bad := range falseTokens(t, token) {
+			wants(d.name+", "+name, g.settled(d, ada, "jobs", c.sessionID, bad), untrue)
+		}
+		for name, bad := range map[string]string{"nothing": "", "513 letters": strings.Repeat("a", 513), "a dot": "a.b", "NUL": "a\x00", "a newline": token + "\n"} {
+			for procedure, told := range g.settled(d, ada, "jobs", c.sessionID, bad) {
+				if !strings.HasPrefix(told, fmt.Sprintf("invalid_argument INVALID_FIELD %q", tokenField[procedure])) {
+					t.Errorf("%s, %s: %s is told %s", d.name, name, procedure, told)
+				}
+			}
+		}
+		wants(d.name+", Q17 the token of another queue", g.settled(d, ada, "jobs", c.sessionID, foreign), untrue)
+		wants(d.name+", Q17 with its own session", g.settled(d, ada, "jobs", elsewhere.sessionID, foreign), untrue)
+		wants(d.name+", Q17 the other way", g.settled(d, ada, "other", c.sessionID, token), untrue)
+		// Another's session is as good as one that is over.
+		wants(d.name+", another's session", g.settled(d, mallory, "jobs", c.sessionID, token), lost)
+		// Of a session that never was nobody can say what its tokens would be.
+		never := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: strings.Repeat("A", len(c.sessionID)), Tokens: []string{token}}
+		g.judge(d.name+", a session that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
+		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
+		g.judge(d.name+", credits of another's session", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
+		a = g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: math.MaxInt64, TotalBytes: 9}}, d, ada)
+		if a.code != "invalid_argument" || a.detail.GetField() != "total_messages" || a.detail.GetLimit() == 0 {
+			t.Errorf("%s: 2^63-1 credits are answered %s %v", d.name, a.code, a.detail)
+		}
+	}
+	if now := g.work("jobs").String(); now != before {
+		t.Errorf("of jobs there is %s, it was %s", now, before)
+	}
+	if now := g.work("other").String(); now != beforeOther {
+		t.Errorf("of other there is %s, it was %s", now, beforeOther)
+	}
+	if got := g.settled(&dialects[1], ada, "jobs", c.sessionID, token); got[ack] != "ok" && got[nack] != "ok" {
+		t.Errorf("the token itself is answered %q", got)
+	}
+}
+
+// Q46, Q47: what is settled stays as it is, and who has lost its session changes nothing, and is told so.
+func TestHostileSettlements(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	for i := range dialects[:4] {
+		d := &dialects[i]
+		opts, topic := options[d.name], "settle-"+d.name
+		g.stock(topic, 4)
+		r := consuming(topic)
+		r.AckTimeout = durationpb.New(12 * time.Hour)
+		c := g.consumes(g.Token, opts, r)
+		held := c.await(4)
+		items := func(procedure string, n int, item *parleyv1.Nacked) string {
+			t.Helper()
+			l := line{procedure: procedure, message: &parleyv1.AckRequest{Topic: topic, Group: "g", SessionId: c.sessionID, Tokens: []string{held[n].GetToken()}}}
+			if item != nil {
+				item.Token = held[n].GetToken()
+				l.message = &parleyv1.NackRequest{Topic: topic, Group: "g", SessionId: c.sessionID, Items: []*parleyv1.Nacked{item}}
+			}
+			return itemTold(g.itemErrors(&l, d, g.Token)[0])
+		}
+		const already = `failed_precondition ALREADY_SETTLED "" 0`
+		retry := func() *parleyv1.Nacked { return &parleyv1.Nacked{Delay: durationpb.New(time.Hour)} }
+		for step, got := range []string{
+			items(ack, 0, nil), items(ack, 0, nil), items(nack, 0, retry()),
+			items(nack, 1, retry()), items(nack, 1, retry()), items(ack, 1, nil), items(nack, 1, &parleyv1.Nacked{Release: true}),
+		} {
+			if want := []string{"ok", "ok", already, "ok", "ok", already, already}[step]; got != want {
+				t.Errorf("%s: step %d is told %s, want %s", d.name, step, got, want)
+			}
+		}
+		for name, item := range map[string]*parleyv1.Nacked{
+			"items[0].release": {Release: true, Reason: "x"}, "items[0].delay": {Delay: durationpb.New(-1)}, "items[0].reason": {Reason: strings.Repeat("r", 1025)},
+			"items[0].code": {Code: "a b"},
+		} {
+			if got := items(nack, 2, item); !strings.HasPrefix(got, fmt.Sprintf("invalid_argument INVALID_FIELD %q", name)) {
+				t.Errorf("%s: a nack with a bad %s is told %s", d.name, name, got)
+			}
+		}
+		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
+			t.Errorf("%s: %v", d.name, w)
+		}
+		// The stream ends, and another takes what it held.
+		_ = c.stream.Close()
+		next := g.consumes(g.Token, opts, r)
+		again := next.await(2)
+		for procedure, told := range g.settled(d, g.Token, topic, c.sessionID, held[2].GetToken()) {
+			if told != `failed_precondition LEASE_LOST "" 0` {
+				t.Errorf("%s: after its session %s is told %s", d.name, procedure, told)
+			}
+		}
+		for procedure, told := range g.settled(d, g.Token, topic, next.sessionID, held[2].GetToken()) {
+			if told != fmt.Sprintf("invalid_argument DELIVERY_TOKEN_INVALID %q 0", tokenField[procedure]) {
+				t.Errorf("%s: in the next session %s is told %s", d.name, procedure, told)
+			}
+		}
+		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 2 {
+			t.Errorf("%s: after the next took over: %v", d.name, w)
+		}
+		_ = next.stream.Close()
+	}
+}
+
+// Q50: who has as many streams as it may gets no more until one ends. Others do.
+func TestHostileConsumers(t *testing.T) {
+	t.Parallel()
+	g := attack(t, func(c *config.Config) { c.Queues.ConsumersPerSubject = 2 })
+	g.stock("jobs", 1)
+	for i := range dialects[:4] {
+		d := &dialects[i]
+		token, opts := g.consumerOf("busy-"+d.name, "jobs"), options[d.name]
+		first := g.consumes(token, opts, consuming("jobs"))
+		second := g.consumes(token, opts, consuming("jobs"))
+		a := g.call(&line{procedure: consume, message: consuming("jobs")}, d, token)
+		g.judge(d.name, a, want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", limit: 2})
+		calm := g.consumes(g.consumerOf("calm-"+d.name, "jobs"), opts, consuming("jobs"))
+		_ = first.stream.Close()
+		testkit.Eventually(t, 20*time.Second, func() error {
+			return consumeErr(t.Context(), g.Queues(token, opts...))
+		})
+		_, _ = second.stream.Close(), calm.stream.Close()
+	}
+}
+
+// On a stream in both directions a bad request is answered, and the stream lives; a second start, too.
+func TestHostileBothWays(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	for name, opts := range options {
+		topic := "both-" + name
+		g.stock(topic, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := g.Queues(g.Token, opts...).StreamingConsume(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		say := func(r *parleyv1.StreamingConsumeRequest) {
+			t.Helper()
+			if err := s.Send(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var token string
+		hear := func(until func(*parleyv1.StreamingConsumeResponse) bool) *parleyv1.StreamingConsumeResponse {
+			t.Helper()
+			for {
+				m, err := s.Receive()
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				for _, d := range m.GetConsume().GetDeliveries().GetDeliveries() {
+					token = d.GetToken()
+				}
+				if until(m) {
+					return m
+				}
+			}
+		}
+		start := &parleyv1.StreamingConsumeRequest_Start{Start: consuming(topic)}
+		say(&parleyv1.StreamingConsumeRequest{Request: start})
+		hear(func(*parleyv1.StreamingConsumeResponse) bool { return token != "" })
+		type request = parleyv1.StreamingConsumeRequest
+		many := make([]string, 1001)
+		for n, bad := range []struct {
+			want string
+			r    *request
+		}{
+			{`invalid_argument INVALID_FIELD "start" 0`, &request{Request: start}},
+			{`invalid_argument INVALID_FIELD "request" 0`, &request{}},
+			{`invalid_argument INVALID_FIELD "ack.tokens" 1000`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: many}}}},
+			{`invalid_argument INVALID_FIELD "ack.tokens" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{}}}},
+			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(0)}}}},
+			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 43200`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(13 * time.Hour)}}}},
+			{`invalid_argument INVALID_FIELD "credits.total_messages" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalBytes: 1}}}},
+			{`invalid_argument DELIVERY_TOKEN_INVALID "tokens[0]" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{swapped(token, 3)}}}}},
+			{"ok", &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{token}}}}},
+		} {
+			bad.r.RequestId = int64(n + 1)
+			say(bad.r)
+			answer := hear(func(m *parleyv1.StreamingConsumeResponse) bool { return m.GetAnswer() != nil }).GetAnswer()
+			told := itemTold(answer.GetError())
+			for _, r := range answer.GetResults() {
+				told = itemTold(r.GetError())
+			}
+			if answer.GetRequestId() != int64(n+1) || told != bad.want {
+				t.Errorf("%s: request %d is told %s, want %s", name, n+1, told, bad.want)
+			}
+		}
+		if err := s.CloseRequest(); err != nil {
+			t.Error(err)
+		}
+		for err == nil {
+			_, err = s.Receive()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the stream ends with %v, %v", name, err, connect.CodeOf(err))
+		}
+		cancel()
+		if w := g.work(topic); w.GetAcked() != 1 || w.GetPending() != 0 {
+			t.Errorf("%s: %v", name, w)
+		}
+	}
+}
