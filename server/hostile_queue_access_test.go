@@ -1,0 +1,170 @@
+package server_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// allQueueCalls are the calls of both services that name a topic.
+func allQueueCalls() map[string]func(topic, group string) proto.Message {
+	all := maps.Clone(queueCalls)
+	maps.Copy(all, adminCalls)
+	return all
+}
+
+// A call that is in no table would go without a test.
+func TestHostileQueueCallsAreAll(t *testing.T) {
+	t.Parallel()
+	all := allQueueCalls()
+	for name, m := range methods() {
+		service := m.Parent().Name()
+		if all[name] == nil && service != "MessageService" && name != listTopics {
+			t.Errorf("%s of %s is sent nowhere", name, service)
+		}
+	}
+}
+
+// A01, C62: who lacks the capability is refused, whatever else the token may do, and before anything of the request is judged.
+func capabilityLines(g *target) []line {
+	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
+	mint := func(p ident.Principal) string {
+		p.Subject = "mallory"
+		p.Channels = []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage}}}
+		return g.MintAs(&p, time.Hour)
+	}
+	queues := func(pattern string, actions ...ident.Action) []ident.Capability {
+		return []ident.Capability{{Pattern: pattern, Actions: actions}}
+	}
+	producer, consumer := mint(ident.Principal{Queues: queues("*", ident.Produce)}), mint(ident.Principal{Queues: queues("*", ident.Consume)})
+	operator := mint(ident.Principal{Admin: true})
+	worker := mint(ident.Principal{Queues: queues("*", ident.Produce, ident.Consume)})
+	near := mint(ident.Principal{Queues: append(queues("job", ident.Produce, ident.Consume), queues("jobs-*", ident.Produce, ident.Consume)...)})
+	var lines []line
+	add := func(who, procedure, token string, m proto.Message) {
+		lines = append(lines, line{name: "C62 " + procedure + " by " + who, procedure: procedure, message: m, token: token, want: missing})
+	}
+	produces := map[string]bool{produce: true, schedule: true, cancelScheduled: true, reschedule: true}
+	for procedure, request := range queueCalls {
+		if produces[procedure] {
+			add("who may only consume", procedure, consumer, request("jobs", "g"))
+		} else {
+			add("who may only produce", procedure, producer, request("jobs", "g"))
+		}
+		add("an operator", procedure, operator, request("jobs", "g"))
+		add("who may use topics of like names", procedure, near, request("jobs", "g"))
+		add("who may do nothing, with a name that is none", procedure, operator, request("{x}", ""))
+	}
+	for procedure, request := range adminCalls {
+		add("who is no operator", procedure, worker, request("jobs", "g"))
+		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
+	}
+	add("who is no operator", listTopics, worker, &parleyv1.ListTopicsRequest{})
+	return lines
+}
+
+func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+	g := attack(t, nil)
+	g.workshop()
+	g.run(capabilityLines(g))
+}
+
+// C43 to C59 for both services: a token that does not hold opens no call.
+func TestHostileQueueTokens(t *testing.T) {
+	t.Parallel()
+	g, is := attackIssuer(t, nil)
+	good := is.hs(nil)
+	bad := map[string]http.Header{
+		"C43": {}, "C44": header("Authorization", "Bearer "), "C46": {"Authorization": {"Bearer " + good, "Bearer " + good}},
+		"C47": header("Authorization", "Bearer "+is.swapHead(`{"alg":"none","typ":"JWT"}`, false)),
+		"C50": header("Authorization", "Bearer "+flipped(good, 9)), "C53": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": nil})),
+		"expired":             header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": 1})),
+		"C55":                 header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"aud": "other"})),
+		"C59":                 header("Authorization", "Bearer "+is.head("typ", "refresh+jwt")),
+		"an operator's, Mr. ": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"sub": "a b", "admin": true})),
+	}
+	for procedure, request := range allQueueCalls() {
+		for name, h := range bad {
+			l := line{procedure: procedure, header: h, message: request("jobs", "g")}
+			for _, d := range l.dialects() {
+				g.judge(name+" to "+procedure+", "+d.name, g.call(&l, d, ""), unauthenticated)
+			}
+		}
+	}
+}
+
+// Q44: of a topic that the capabilities do not cover the answer is the same, byte for byte, before it exists and after.
+func TestHostileQueueAccess(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	mallory := g.consumerOf("mallory", "mine-*")
+	for i := range dialects[:4] {
+		d, topic := &dialects[i], "theirs-"+dialects[i].name
+		answers := func() map[string]string {
+			out := make(map[string]string)
+			for procedure, request := range allQueueCalls() {
+				if procedure == streamingConsume && !d.h2 {
+					continue
+				}
+				l := line{procedure: procedure, message: request(topic, "g"), header: header("X-Request-Id", "same-"+d.name+procedure)}
+				a := g.call(&l, d, mallory)
+				if a.code != "permission_denied" || a.detail.GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING {
+					t.Errorf("%s: %s is answered %s, %v", d.name, procedure, a.code, a.detail)
+				}
+				out[procedure] = a.raw
+			}
+			return out
+		}
+		before := answers()
+		g.stock(topic, 2)
+		after := answers()
+		for procedure := range before {
+			if before[procedure] != after[procedure] {
+				t.Errorf("%s, %s: before the topic existed\n%s, afterwards\n%s", d.name, procedure, before[procedure], after[procedure])
+			}
+		}
+		if w := g.work(topic); w.GetUnread() != 2 {
+			t.Errorf("%s: %v", d.name, w)
+		}
+	}
+}
+
+// C64: a batch costs what it holds; over the limit a call is refused before it is looked at, and others are not.
+func TestHostileQueueRate(t *testing.T) {
+	t.Parallel()
+	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1, 20 })
+	g.stock("jobs", 1)
+	for i := range dialects[:4] {
+		d := &dialects[i]
+		greedy := g.consumerOf("greedy-"+d.name, "jobs")
+		batch := &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 300)}
+		for n := range batch.GetMessages() {
+			batch.Messages[n] = &parleyv1.QueueMessage{}
+		}
+		if a := g.call(&line{procedure: produce, message: batch}, d, greedy); a.code != "ok" {
+			t.Fatalf("%s: the batch is answered %s, %s", d.name, a.code, a.message)
+		}
+		for procedure, request := range queueCalls {
+			if procedure == streamingConsume && !d.h2 {
+				continue
+			}
+			a := g.call(&line{procedure: procedure, message: request("{x}", "")}, d, greedy)
+			g.judge(fmt.Sprintf("%s, %s", d.name, procedure), a, want{code: "resource_exhausted", reason: "RATE_LIMITED"})
+			if wait := a.retry.GetRetryDelay().AsDuration(); wait <= 0 || a.detail.GetRetryAfter().AsDuration() != wait {
+				t.Errorf("%s: %s is told to wait %v, %v", d.name, procedure, wait, a.detail)
+			}
+		}
+		if a := g.call(&line{procedure: produce, message: queueCalls[produce]("jobs", "")}, d, g.consumerOf("modest-"+d.name, "jobs")); a.code != "ok" {
+			t.Errorf("%s: another is answered %s, %s", d.name, a.code, a.message)
+		}
+	}
+}
