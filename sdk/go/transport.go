@@ -79,6 +79,9 @@ func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 			SendPingTimeout:  5 * time.Second,
 			PingTimeout:      3 * time.Second,
 			WriteByteTimeout: 10 * time.Second,
+			// A queue's frames and a history's pages are much larger than HTTP/2's default of 16 KiB: each piece costs the server
+			// two switches between goroutines and a write.
+			MaxReadFrameSize: 256 << 10,
 		},
 	}}
 }
