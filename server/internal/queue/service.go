@@ -319,7 +319,9 @@ func traced(ctx context.Context, drafts []Draft) []Draft {
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	with := make([]Draft, len(drafts))
 	for i, d := range drafts {
-		if _, ok := d.Headers["traceparent"]; !ok {
+		if len(d.Headers) == 0 {
+			d.Headers = carrier // of all such drafts: nobody changes a draft's headers
+		} else if _, ok := d.Headers["traceparent"]; !ok {
 			headers := make(map[string]string, len(d.Headers)+len(carrier))
 			maps.Copy(headers, d.Headers)
 			maps.Copy(headers, carrier)
