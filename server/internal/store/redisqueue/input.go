@@ -30,8 +30,9 @@ func (s *Store) Produce(ctx context.Context, t *queue.Topic, partition int, draf
 	taken, err := s.take(ctx, t, partition, drafts, func(t *queue.Topic, orphans bool) (any, error) {
 		ref := t.Ref(partition)
 		keys := []string{s.keys.main(ref), s.keys.meta(ref), s.keys.delayed(ref)}
-		args := append(make([]any, 0, 9+len(t.Groups)+3*len(drafts)), s.bound(t, partition, orphans)...)
-		keys, args = s.groupArgs(ref, t, keys, args)
+		plain := !t.StrictOrder && !slices.ContainsFunc(drafts, func(d queue.Draft) bool { return d.IdempotencyKey != "" })
+		args := append(make([]any, 0, 10+len(t.Groups)+3*len(drafts)), s.bound(t, partition, orphans)...)
+		keys, args = s.groupArgs(ref, t, keys, args, flag(plain))
 		for i := range drafts {
 			d := &drafts[i]
 			record, err := encodeRecord(&d.Message)
@@ -42,7 +43,10 @@ func (s *Store) Produce(ctx context.Context, t *queue.Topic, partition int, draf
 			if d.IdempotencyKey != "" {
 				keys, digest = append(keys, s.keys.idempotency(ref, d.IdempotencyKey)), digestOf(&d.Message)
 			}
-			args = append(args, digest, orderKey(t, d), record)
+			if !plain {
+				args = append(args, digest, orderKey(t, d))
+			}
+			args = append(args, record)
 		}
 		return s.write(ctx, inputProduce, keys, args...)
 	})
@@ -114,9 +118,10 @@ func (s *Store) bound(t *queue.Topic, partition int, orphans bool) []any {
 	}
 }
 
-// groupArgs adds the topic's groups to a call: their number and names, and the keys that change when they lose messages.
-func (s *Store) groupArgs(ref queue.Ref, t *queue.Topic, keys []string, args []any) ([]string, []any) {
-	args = append(args, len(t.Groups))
+// groupArgs adds the topic's groups to a call: their number and names, with between between the two, and the keys that change when
+// they lose messages.
+func (s *Store) groupArgs(ref queue.Ref, t *queue.Topic, keys []string, args []any, between ...any) ([]string, []any) {
+	args = append(append(args, len(t.Groups)), between...)
 	for _, g := range t.Groups {
 		keys = append(keys, s.keys.retry(ref, g.Name), s.keys.unsettled(ref, g.Name), s.keys.parked(ref, g.Name),
 			s.keys.parkedData(ref, g.Name), s.keys.stats(ref, g.Name))

@@ -15,14 +15,15 @@
 -- ARGV[7] messages   the most of them; 0 is without limit
 -- ARGV[8] orphans    1 if a group that is not named may be there, and is of no account
 -- ARGV[9] groups     how many
--- ARGV[10...] their names; then for each message: digest, or empty without an idempotency key; key, or empty without strict
---            order; record
+-- ARGV[10] plain     1 if no message has a digest or a key
+-- ARGV[11...] their names; then for each message, unless it is plain: digest, or empty without an idempotency key; key, or empty
+--            without strict order; and of each the record
 -- RETURNS for each message the id of its entry if it is new, which costs less than a list, or {message id, 1} if it is a duplicate, or
 --         {FULL} or {KEYREUSED}.
 --         Errors: NOTOPIC, PAUSED; GROUPS if the oldest had to go and a group is there that is not named.
 --
 -- Safe to repeat: messages with an idempotency key. Others are appended again.
-local main, meta, delayed, keys, uid, partition, window, max, drop, age, messages, orphans, groups, args = KEYS[1], KEYS[2], KEYS[3], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1', tonumber(ARGV[9]), ARGV
+local main, meta, delayed, keys, uid, partition, window, max, drop, age, messages, orphans, groups, plain, args = KEYS[1], KEYS[2], KEYS[3], KEYS, ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1', tonumber(ARGV[9]), ARGV[10] == '1', ARGV
 
 local state = redis.call('HMGET', meta, 'uid', 'produce_paused')
 if state[1] ~= uid then
@@ -31,8 +32,8 @@ end
 if state[2] then
   return redis.error_reply('PAUSED')
 end
-local names, first = list(args, 10, groups), 10 + groups
-local free = (#args - first + 1) / 3
+local names, first, width = list(args, 11, groups), 11 + groups, plain and 1 or 3
+local free = (#args - first + 1) / width
 if max > 0 then
   local bound = {max = max, drop = drop, age = age, messages = messages, names = names}
   local overflow
@@ -43,8 +44,11 @@ if max > 0 then
 end
 
 local results, produced, idempotency = {}, 0, 4 + 5 * groups
-for at = first, #args, 3 do
-  local digest, key, result = args[at], args[at + 1], nil
+for at = first, #args, width do
+  local digest, key, record, result = '', '', args[at], nil
+  if not plain then
+    digest, key, record = args[at], args[at + 1], args[at + 2]
+  end
   if digest ~= '' then
     result = known(keys[idempotency], digest)
   end
@@ -53,9 +57,9 @@ for at = first, #args, 3 do
   end
   if not result then
     if key == '' then
-      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2])
+      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', record)
     else
-      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', args[at + 2], 'k', key)
+      result = redis.call('XADD', main, 'NOMKSTREAM', '*', 'd', record, 'k', key)
     end
     if digest ~= '' then
       redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)
