@@ -84,8 +84,8 @@ var Queues = []Mutant{
 		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
 		Edits: []Edit{{
 			File: scriptDir + "group_settle.lua",
-			Old:  "function verdicts.retry(stream, own, id, message, key, delay)\n  local deliveries = mine(stream, id)\n",
-			New:  "function verdicts.retry(stream, own, id, message, key, delay)\n  local deliveries = mine(stream, id) or 1\n",
+			Old:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id)\n",
+			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
 		}},
 		Steps: []chaos.Step{calm(20 * time.Second)},
 	},
@@ -119,7 +119,7 @@ var Queues = []Mutant{
 		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
 		Edits: []Edit{{
 			File: scriptDir + "input_produce.lua",
-			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. result[1] .. ' 0', 'PX', window)\n", New: "",
+			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
 	},
