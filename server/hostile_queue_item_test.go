@@ -234,7 +234,7 @@ func TestHostileQueuesAccepted(t *testing.T) {
 			t.Fatalf("%s: %s is answered %s, %s", d.name, procedure, a.code, a.message)
 		}
 	}
-	for i := range dialects[:4] {
+	for _, i := range []int{0, 2} { // a text and a binary one
 		d := &dialects[i]
 		topic := longest[:60] + fmt.Sprintf("%04d", i)
 		ok(d, createTopic, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})

@@ -176,6 +176,9 @@ func nameLines() []line {
 					continue
 				}
 				add(procedure, name, prefix+topic, request(bad, "g"))
+				if !shown[procedure] && name != "Q02 65 characters" && name != "Q05 star" && bad != "" {
+					continue
+				}
 				if groupCalls[procedure] && name != "Q07 reserved" && (bad != "" || !anyGroup[procedure]) {
 					add(procedure, name, prefix+"group", request("jobs", bad))
 				}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,7 @@ func TestDevWithoutRedisServer(t *testing.T) {
 	cfg.DataDir, cfg.Listen, cfg.OpsListen = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0", "127.0.0.1:0"
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	srv, err := server.New(ctx, cfg, server.WithDev())
+	srv, err := server.New(ctx, cfg, server.WithDev(), server.WithLogOutput(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func (jsonCodec) Unmarshal(data []byte, m any) error {
 	if len(data) == 0 {
 		return errors.New("zero-length payload is not a valid JSON object")
 	}
-	if err := checkJSONElements(data, elementsFor(m)); err != nil {
+	if err := checkJSONElements(data); err != nil {
 		return err
 	}
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, p)
