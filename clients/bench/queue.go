@@ -74,7 +74,9 @@ func (s *queueServer) takeRun(ctx context.Context, load queueLoad, into *[]queue
 }
 
 // floorOf runs a floor of queues once, which tells one T and ends.
-func floorOf[T any](ctx context.Context, e *Env, kind string, keep persistence, duration time.Duration, more ...string) (result T, err error) {
+func floorOf[T any](
+	ctx context.Context, e *Env, kind string, keep persistence, duration time.Duration, more ...string,
+) (result T, err error) {
 	args := append([]string{e.Dir, string(keep), strconv.Itoa(e.QueuePayload), duration.String()}, more...)
 	floor, err := e.StartFloor(kind, args...)
 	if err != nil {

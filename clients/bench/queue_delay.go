@@ -140,8 +140,8 @@ func floorQueueDelayed(ctx context.Context, args []string, out *json.Encoder) er
 
 // move waits for the first message that is due, and moves what is.
 func (q *rawQueue) move(ctx context.Context) (int, error) {
-	due, err := q.client.ZRangeByScore(ctx, "due", &redis.ZRangeBy{
-		Min: "0", Max: strconv.FormatInt(time.Now().UnixMilli(), 10), Count: queueBatch,
+	due, err := q.client.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: "due", ByScore: true, Start: 0, Stop: time.Now().UnixMilli(), Count: queueBatch,
 	}).Result()
 	if err != nil {
 		return 0, err

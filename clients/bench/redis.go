@@ -71,7 +71,7 @@ func redisAt(socket string) *redis.Client {
 func redisCPU(ctx context.Context, client *redis.Client) (time.Duration, error) {
 	info, err := client.Info(ctx, "cpu").Result()
 	if err != nil {
-		return 0, fmt.Errorf("Redis: %w", err)
+		return 0, fmt.Errorf("redis-server: %w", err)
 	}
 	var used float64
 	found := 0
@@ -82,12 +82,12 @@ func redisCPU(ctx context.Context, client *redis.Client) (time.Duration, error) 
 		}
 		seconds, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return 0, fmt.Errorf("Redis tells %s:%s", name, value)
+			return 0, fmt.Errorf("redis-server tells %s:%s", name, value)
 		}
 		used, found = used+seconds, found+1
 	}
 	if found != 2 {
-		return 0, errors.New("Redis does not tell its CPU time")
+		return 0, errors.New("redis-server does not tell its CPU time")
 	}
 	return time.Duration(used * float64(time.Second)), nil
 }

@@ -43,7 +43,7 @@ func (c *benchOptions) measure(s *session, names []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if c.Rounds <= 0 || c.Seconds <= 0 || min(c.Subscribers, c.Streams, c.Channels, c.Payload, c.QueuePayload, c.Delayed) <= 0 || c.Senders < 0 {
+	if min(c.Rounds, c.Subscribers, c.Streams, c.Channels, c.Payload, c.QueuePayload, c.Delayed) <= 0 || c.Seconds <= 0 || c.Senders < 0 {
 		return usagef("a number of bench must be positive")
 	}
 	options := bench.Options{

@@ -118,7 +118,7 @@ func (s *Store) bound(t *queue.Topic, partition int, orphans bool) []any {
 	}
 }
 
-// groupArgs adds the topic's groups to a call: their number and names, with between between the two, and the keys that change when
+// groupArgs adds the topic's groups to a call: their number and names, with what goes between the two, and the keys that change when
 // they lose messages.
 func (s *Store) groupArgs(ref queue.Ref, t *queue.Topic, keys []string, args []any, between ...any) ([]string, []any) {
 	args = append(append(args, len(t.Groups)), between...)
