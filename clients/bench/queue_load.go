@@ -65,6 +65,7 @@ type queueRun struct {
 
 func (r queueRun) speed() float64 { return r.Rate }
 func (r queueRun) cost() float64  { return r.Server + r.Redis }
+func (r queueRun) total() float64 { return r.Server + r.Redis + r.Load }
 
 // parts tells where the CPU time of several runs went.
 func parts(runs []queueRun) string {
