@@ -153,7 +153,8 @@ func (a *Admin) Pending(
 	}
 	var mu sync.Mutex // guards entries and total
 	order := func(x, y PendingEntry) int {
-		byIdle, attempts := cmp.Compare(y.Idle, x.Idle), cmp.Compare(y.Attempt, x.Attempt)
+		// Not by how long ago that is: the partitions are asked one after another.
+		byIdle, attempts := x.Delivered.Compare(y.Delivered), cmp.Compare(y.Attempt, x.Attempt)
 		rest := cmp.Or(cmp.Compare(x.Partition, y.Partition), compareMessageIDs(x.MessageID, y.MessageID))
 		if byAttempts {
 			return cmp.Or(attempts, byIdle, rest)

@@ -258,7 +258,9 @@ type PendingEntry struct {
 	// Consumer is the session's, as far as it is known; Admin adds it, a Store leaves it empty.
 	Consumer string
 	Attempt  int
-	Idle     time.Duration
+	// Delivered is when that was, by Redis' clock, and Idle how long ago.
+	Delivered time.Time
+	Idle      time.Duration
 }
 
 // Cut says what Trim by hand keeps: the newest Messages, or if that is negative what is younger than Age.

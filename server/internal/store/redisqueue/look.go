@@ -74,6 +74,7 @@ func (s *Store) Pending(ctx context.Context, ref queue.Ref, group string, n int)
 		consumer = consumerOf(epoch)
 	}
 	var entries []queue.PendingEntry
+	now := time.UnixMilli(r.number())
 	for r.more() {
 		p := reader{fields: r.list()}
 		e := queue.PendingEntry{MessageID: p.text(), Partition: ref.Partition}
@@ -81,6 +82,7 @@ func (s *Store) Pending(ctx context.Context, ref queue.Ref, group string, n int)
 			e.SessionID = holder
 		}
 		e.Idle, e.Attempt = time.Duration(p.number())*time.Millisecond, int(p.number())
+		e.Delivered = now.Add(-e.Idle)
 		if r.err == nil {
 			r.err = p.err
 		}

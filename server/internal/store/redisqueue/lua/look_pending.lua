@@ -8,8 +8,8 @@
 -- ARGV[2] group
 -- ARGV[3] partition
 -- ARGV[4] n          the most entries
--- RETURNS {what the lease is or "", and {message id, consumer, idle ms, attempt} of each}; NOTOPIC if the topic is not there,
--- NOGROUP if the group is not.
+-- RETURNS {what the lease is or "", now in ms, and {message id, consumer, idle ms, attempt} of each}; NOTOPIC if the topic is not
+-- there, NOGROUP if the group is not.
 local meta, main, retry, lease, uid, group, partition, n = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if redis.call('HGET', meta, 'uid') ~= uid then
@@ -19,9 +19,9 @@ if redis.pcall('XPENDING', main, group).err or redis.pcall('XPENDING', retry, gr
   return redis.error_reply('NOGROUP no such consumer group')
 end
 
-local answer = {redis.call('GET', lease) or ''}
+local answer = {redis.call('GET', lease) or '', now_ms()}
 for _, stream in ipairs({main, retry}) do
-  local left = n - #answer + 1
+  local left = n - #answer + 2
   local pending = left > 0 and redis.call('XPENDING', stream, group, '-', '+', left) or {}
   for _, p in ipairs(pending) do
     local fields = entry_at(stream, p[1]) or {}
