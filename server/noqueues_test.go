@@ -109,8 +109,8 @@ func bothWaysErr(ctx context.Context, c parleyv1connect.QueueServiceClient) erro
 	if err != nil {
 		return err
 	}
-	defer s.CloseResponse()
+	defer func() { _ = s.CloseResponse() }()
 	_ = s.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: consuming("jobs")}}) // Receive tells
-	defer s.CloseRequest()
+	defer func() { _ = s.CloseRequest() }()
 	return callErr(s.Receive())
 }

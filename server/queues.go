@@ -54,13 +54,12 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 		return nil, err
 	}
 	s.done.push("calls about consumers", func(context.Context) error { q.calls.Stop(); return nil })
-	if q.none != nil {
-		return q, nil
+	if q.none == nil {
+		scheduler := queue.NewScheduler(queue.SchedulerConfig{
+			Store: store, Catalog: catalog, Owner: s.roster, Hints: hints, Metrics: metrics, Logger: s.log,
+		})
+		scheduler.Start(ctx)
+		s.done.push("scheduler of queues", func(context.Context) error { scheduler.Stop(); return nil })
 	}
-	scheduler := queue.NewScheduler(queue.SchedulerConfig{
-		Store: store, Catalog: catalog, Owner: s.roster, Hints: hints, Metrics: metrics, Logger: s.log,
-	})
-	scheduler.Start(ctx)
-	s.done.push("scheduler of queues", func(context.Context) error { scheduler.Stop(); return nil })
 	return q, nil
 }

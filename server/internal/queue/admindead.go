@@ -82,7 +82,8 @@ func (r *letterRun) place() (place letterPlace, ok bool) {
 
 // DeadLetters lists dead letters, the newest first, of the group or of all if that is empty: n at most, and fewer at the end,
 // once they take 1 MiB, or after a long stretch of other groups' letters. next is the cursor to go on with; only an empty one
-// means the end. A dead letter's id is a cursor too, of what comes behind it. A list neither repeats nor leaves out what is there all the while.
+// means the end. A dead letter's id is a cursor too, of what comes behind it. A list neither repeats nor leaves out what is
+// there all the while.
 func (a *Admin) DeadLetters(
 	ctx context.Context, topic, group, cursor string, n int,
 ) (letters []DeadLetter, next string, err error) {

@@ -42,10 +42,11 @@ type Call struct {
 // Do settles or extends deliveries of a session of this node, grants it credits or has it leave. It gives one error per item, nil where
 // it is done; the error beside them is of the call as a whole.
 //
-// A fault's field is the item's own: where it stands in a request, the caller knows. An item fails with DELIVERY_TOKEN_INVALID if its token was not given to this session for this topic and group, LEASE_LOST if the
+// An item fails with DELIVERY_TOKEN_INVALID if its token was not given to this session for this topic and group, LEASE_LOST if the
 // session or its lease is gone, ALREADY_SETTLED if it was settled otherwise, and OUTCOME_UNKNOWN or STORE_UNAVAILABLE if the store
 // did not answer in time: then the same call may be repeated. What was settled the same way before is done. A call without items fails
-// as a whole with LEASE_LOST where there is no such session.
+// as a whole with LEASE_LOST where there is no such session. The field of an item's fault is the item's own: where that stands in
+// a request, the caller knows.
 func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
 	s := h.session(&c)
 	if c.Kind == CreditsCall || c.Kind == LeaveCall {

@@ -259,7 +259,9 @@ func TestAdminChanges(t *testing.T) {
 			t.Errorf("resume: %v, %v", r, err)
 		}
 		for _, start := range []*parleyv1.GroupStart{
-			nil, {Start: &parleyv1.GroupStart_Beginning{Beginning: true}}, {Start: &parleyv1.GroupStart_End{End: true}},
+			nil,
+			{Start: &parleyv1.GroupStart_Beginning{Beginning: true}},
+			{Start: &parleyv1.GroupStart_End{End: true}},
 			{Start: &parleyv1.GroupStart_Time{Time: timestamppb.New(at)}},
 		} {
 			_, err := c.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "t", Group: "g", Start: start})

@@ -18,8 +18,15 @@ const garbled = 2
 
 // damaged are the fields of entries that hold no message.
 var damaged = []map[string]string{
-	{"d": "\xff\xff"}, {"x": "y"}, {"d": "", "a": "many"}, {"d": "", "a": strings.Repeat("9", 400)}, {"d": "", "t": "soon"},
-	{"d": "", "i": "no id"}, {"d": "", "i": ""}, {"d": "\x0a\x01\xff"}, {"d": "", "i": "0-99999999999999999999-1"},
+	{"d": "\xff\xff"},
+	{"x": "y"},
+	{"d": "", "a": "many"},
+	{"d": "", "a": strings.Repeat("9", 400)},
+	{"d": "", "t": "soon"},
+	{"d": "", "i": "no id"},
+	{"d": "", "i": ""},
+	{"d": "\x0a\x01\xff"},
+	{"d": "", "i": "0-99999999999999999999-1"},
 }
 
 // foul appends damaged entries to one of the streams of partition 0, as if they had been produced, and gives how many.
