@@ -87,9 +87,9 @@ func TestHostileQueueTokens(t *testing.T) {
 		"C43": {}, "C44": header("Authorization", "Bearer "), "C46": {"Authorization": {"Bearer " + good, "Bearer " + good}},
 		"C47": header("Authorization", "Bearer "+is.swapHead(`{"alg":"none","typ":"JWT"}`, false)),
 		"C50": header("Authorization", "Bearer "+flipped(good, 9)), "C53": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": nil})),
-		"expired":             header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": 1})),
-		"C55":                 header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"aud": "other"})),
-		"C59":                 header("Authorization", "Bearer "+is.head("typ", "refresh+jwt")),
+		"expired":                header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": 1})),
+		"C55":                    header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"aud": "other"})),
+		"C59":                    header("Authorization", "Bearer "+is.head("typ", "refresh+jwt")),
 		"a subject with a space": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"sub": "a b", "admin": true})),
 	}
 	for procedure, request := range allQueueCalls() {
