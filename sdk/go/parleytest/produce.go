@@ -1,0 +1,157 @@
+package parleytest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// itemError is an error as that of an item.
+func itemError(err error) *parleyv1.ItemError {
+	var ce *connect.Error
+	if err == nil || !asConnect(err, &ce) {
+		return nil
+	}
+	item := &parleyv1.ItemError{Code: ce.Code().String(), Message: ce.Message()}
+	for _, d := range ce.Details() {
+		if v, err := d.Value(); err == nil {
+			item.Detail, _ = v.(*parleyv1.ErrorDetail)
+		}
+	}
+	return item
+}
+
+// storable gives the topic to produce into.
+func (s *shared) storable(name string) (*topic, error) {
+	t, err := s.topicLocked(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.settings.GetProducePaused() {
+		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
+	}
+	return t, nil
+}
+
+// storeLocked stores an item of a batch with the fault that the test asks for; the method is that of the batch, a slash, and the payload.
+func (s *Server) storeLocked(
+	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
+) (i *item, duplicate bool, err error) {
+	var fault *Fault
+	if s.fault != nil {
+		fault = s.fault(method+"/"+string(msg.GetPayload()), msg)
+	}
+	if fault == nil || fault.Applied {
+		i, duplicate, err = t.store(msg, due)
+	}
+	if fault != nil {
+		return nil, false, fault.Err
+	}
+	return i, duplicate, err
+}
+
+// Produce implements the service.
+func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest) (*parleyv1.ProduceResponse, error) {
+	return do(ctx, h.s, "Produce", req, func() (*parleyv1.ProduceResponse, error) {
+		t, err := h.s.storable(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ProduceResponse{}
+		for _, m := range req.GetMessages() {
+			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
+			if err != nil {
+				res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{Error: itemError(err)}})
+				continue
+			}
+			res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Produced{
+				Produced: &parleyv1.ProducedMessage{MessageId: i.id, Partition: i.partition, Duplicate: duplicate},
+			}})
+		}
+		h.s.wakeLocked()
+		return res, nil
+	})
+}
+
+// Schedule implements the service.
+func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleRequest) (*parleyv1.ScheduleResponse, error) {
+	return do(ctx, h.s, "Schedule", req, func() (*parleyv1.ScheduleResponse, error) {
+		t, err := h.s.storable(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ScheduleResponse{}
+		for _, m := range req.GetMessages() {
+			due := m.GetDeliverAt().AsTime()
+			if m.GetDelay() != nil {
+				due = time.Now().Add(m.GetDelay().AsDuration())
+			}
+			i, duplicate, err := h.s.storeLocked(t, "Schedule", m.GetMessage(), due)
+			if err != nil {
+				res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{Error: itemError(err)}})
+				continue
+			}
+			res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{
+				Scheduled: &parleyv1.ScheduledReceipt{
+					MessageId: i.id, Partition: i.partition, DeliverAt: timestamppb.New(i.due), Duplicate: duplicate,
+				},
+			}})
+		}
+		h.s.wakeLocked()
+		return res, nil
+	})
+}
+
+// scheduled finds what has not appeared yet.
+func (t *topic) scheduled(id string) (int, error) {
+	t.advance(time.Now())
+	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })
+	if at < 0 {
+		return 0, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
+	}
+	return at, nil
+}
+
+// CancelScheduled implements the service.
+func (h queueHandler) CancelScheduled(
+	ctx context.Context, req *parleyv1.CancelScheduledRequest,
+) (*parleyv1.CancelScheduledResponse, error) {
+	return do(ctx, h.s, "CancelScheduled", req, func() (*parleyv1.CancelScheduledResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		at, err := t.scheduled(req.GetMessageId())
+		if err != nil {
+			return nil, err
+		}
+		t.later = slices.Delete(t.later, at, at+1)
+		return &parleyv1.CancelScheduledResponse{}, nil
+	})
+}
+
+// Reschedule implements the service.
+func (h queueHandler) Reschedule(ctx context.Context, req *parleyv1.RescheduleRequest) (*parleyv1.RescheduleResponse, error) {
+	return do(ctx, h.s, "Reschedule", req, func() (*parleyv1.RescheduleResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		at, err := t.scheduled(req.GetMessageId())
+		if err != nil {
+			return nil, err
+		}
+		due := req.GetDeliverAt().AsTime()
+		if req.GetDelay() != nil {
+			due = time.Now().Add(req.GetDelay().AsDuration())
+		}
+		t.later[at].due = due
+		h.s.wakeLocked()
+		return &parleyv1.RescheduleResponse{DeliverAt: timestamppb.New(due)}, nil
+	})
+}
