@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
