@@ -211,7 +211,7 @@ func stateLines() []line {
 		for procedure, request := range calls {
 			switch procedure {
 			case createTopic, ack, nack: // the latter answer for each item
-			case extend, grantCredits:
+			case extend, grantCredits, leave:
 				add(procedure, "Q46 a session that is not there", ended, request("jobs", "g"))
 			default:
 				add(procedure, "a topic that is not there", noTopic, request("nothing", "g"))

@@ -145,6 +145,8 @@ func TestHostileDeliveryTokens(t *testing.T) {
 		g.judge(d.name+", a session that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
 		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
 		g.judge(d.name+", credits of another's session", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
+		a = g.call(&line{procedure: leave, message: &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID}}, d, mallory)
+		g.judge(d.name+", leaving for another", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
 		a = g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: math.MaxInt64, TotalBytes: 9}}, d, ada)
 		if a.code != "invalid_argument" || a.detail.GetField() != "total_messages" || a.detail.GetLimit() == 0 {
 			t.Errorf("%s: 2^63-1 credits are answered %s %v", d.name, a.code, a.detail)

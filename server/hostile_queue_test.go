@@ -31,6 +31,7 @@ const (
 	nack             = "Nack"
 	extend           = "Extend"
 	grantCredits     = "GrantCredits"
+	leave            = "Leave"
 
 	createTopic   = "CreateTopic"
 	updateTopic   = "UpdateTopic"
@@ -100,6 +101,9 @@ var queueCalls = map[string]func(topic, group string) proto.Message{
 	grantCredits: func(t, g string) proto.Message {
 		return &parleyv1.GrantCreditsRequest{Topic: t, Group: g, SessionId: "s", TotalMessages: 1, TotalBytes: 1}
 	},
+	leave: func(t, g string) proto.Message {
+		return &parleyv1.LeaveRequest{Topic: t, Group: g, SessionId: "s"}
+	},
 }
 
 // adminCalls are queueCalls of AdminService.
@@ -132,7 +136,7 @@ var adminCalls = map[string]func(topic, group string) proto.Message{
 
 // groupCalls are those of both that have a group; in the others it is not looked at.
 var groupCalls = map[string]bool{
-	consume: true, streamingConsume: true, ack: true, nack: true, extend: true, grantCredits: true, createGroup: true, "DeleteGroup": true,
+	consume: true, streamingConsume: true, ack: true, nack: true, extend: true, grantCredits: true, leave: true, createGroup: true, "DeleteGroup": true,
 	seekGroup: true, "ListPartitions": true, listPending: true, listLetters: true, replayLetters: true, purgeLetters: true,
 }
 
@@ -195,6 +199,7 @@ func nameLines() []line {
 		add(nack, name, "session_id", &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: bad, Items: []*parleyv1.Nacked{{Token: "t"}}})
 		add(extend, name, "session_id", &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: bad})
 		add(grantCredits, name, "session_id", &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: bad, TotalMessages: 1, TotalBytes: 1})
+		add(leave, name, "session_id", &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: bad})
 	}
 	return lines
 }
