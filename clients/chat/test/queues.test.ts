@@ -289,6 +289,21 @@ describe("dead letters", () => {
     expect(letters.error.value).toBe("Not all replayed: gone away");
   });
 
+  test("as many come as were replayed, before the topic was counted again", async () => {
+    const { queues, clock, board, letters } = await withLetters(2);
+    letters.counted(2);
+    await letters.replay(null);
+    expect(letters.list.value).toHaveLength(0);
+    letters.counted(2); // from before the replay
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(0);
+    queues.bury("jobs", 2, () => "a");
+    letters.counted(2);
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(2);
+    board.close();
+  });
+
   test("new ones load by themselves, but not under a reader's hands", async () => {
     const { queues, clock, board, letters } = await withLetters(2);
     letters.counted(2);

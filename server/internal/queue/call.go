@@ -48,6 +48,9 @@ type Call struct {
 // as a whole with LEASE_LOST where there is no such session. The field of an item's fault is the item's own: where that stands in
 // a request, the caller knows.
 func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
+	if c.Kind < AckCall || c.Kind > LeaveCall {
+		return nil, fault.New(fault.InvalidArgument, fault.MalformedRequest, "this node does not know such a call") // it is an older one
+	}
 	s := h.session(&c)
 	if c.Kind == CreditsCall || c.Kind == LeaveCall {
 		if s == nil {

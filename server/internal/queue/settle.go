@@ -204,7 +204,8 @@ func (w *worker) settled(err error) bool {
 			op.tellBy = w.until
 		}
 		if over || !now.Before(op.tellBy) {
-			op.end(notTold(op.unsure, err))
+			// Unless all is over, it goes on, and will be done.
+			op.end(notTold(op.unsure || !over, err))
 		}
 	}
 	if over {

@@ -14,6 +14,10 @@ const (
 	pollUnhinted, pollUnhintedMax = 100 * time.Millisecond, time.Second
 )
 
+// lateAfter is after what time no request that was given up comes to Redis any more: the kernel sends a closed connection's data again
+// for a while.
+const lateAfter = 15 * time.Second
+
 // worker serves one partition that a session leases: one goroutine, run, reads; the session's Next takes what was read; and
 // flush settles. All that it says is said under one epoch. It ends when the lease is handed back or lost, and is not used again.
 //
@@ -43,6 +47,9 @@ type worker struct {
 	want   bool
 	pollAt time.Time
 	polls  int
+	// lateAt is when all is claimed once more after a call that read and whose outcome was not known: it may have come to Redis long
+	// after it was given up, and after the claim that followed. Zero while there was none.
+	lateAt time.Time
 	// retryAt is when the store is asked again after failures in a row.
 	retryAt  time.Time
 	failures int
@@ -174,6 +181,10 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 	case now.Before(w.retryAt):
 		return stepWait, w.retryAt.Sub(now)
 	}
+	if !w.lateAt.IsZero() && !now.Before(w.lateAt) {
+		w.lateAt = time.Time{}
+		w.rescan()
+	}
 	if !w.scanning && !w.want && now.Before(w.pollAt) {
 		return stepWait, w.pollAt.Sub(now)
 	}
@@ -216,6 +227,7 @@ func (w *worker) fetch() {
 	if w.failed(err, "fetch") {
 		if !certain(err) {
 			w.rescan()
+			w.lateAt = time.Now().Add(lateAfter)
 		}
 		w.want = true
 		w.s.endTurn(w, nil)

@@ -32,21 +32,23 @@ func refusedAs(t *testing.T, err error) string {
 
 // fullTopic has every setting, as a caller gives it and as the domain has it.
 func fullTopic() (*parleyv1.Topic, queue.Topic) {
-	return &parleyv1.Topic{
-			Name: "jobs", Partitions: 16, Partitioner: parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH, StrictOrder: true,
-			Retry: &parleyv1.RetryPolicy{
-				MaxAttempts: proto.Int32(7), MinBackoff: durationpb.New(time.Second), MaxBackoff: durationpb.New(time.Minute), NonRetryableCodes: []string{"E1"},
-			},
-			Retention: &parleyv1.Retention{
-				MaxAge: durationpb.New(time.Hour), MaxMessages: 9, DeadLetterMaxAge: durationpb.New(2 * time.Hour),
-			},
-			MaxMessagesPerPartition: 99, DropOldest: true, IdempotencyWindow: durationpb.New(time.Minute),
-		}, queue.Topic{
-			Name: "jobs", Partitions: 16, Partitioner: queue.ConsistentHash, StrictOrder: true,
-			Retry:       queue.RetryPolicy{MaxAttempts: 7, MinBackoff: time.Second, MaxBackoff: time.Minute, NonRetryable: []string{"E1"}},
-			Retention:   queue.Retention{MaxAge: time.Hour, MaxMessages: 9, DeadLetterAge: 2 * time.Hour},
-			MaxMessages: 99, DropOldest: true, IdempotencyWindow: time.Minute,
-		}
+	wire := &parleyv1.Topic{
+		Name: "jobs", Partitions: 16, Partitioner: parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH, StrictOrder: true,
+		Retry: &parleyv1.RetryPolicy{
+			MaxAttempts: proto.Int32(7), MinBackoff: durationpb.New(time.Second), MaxBackoff: durationpb.New(time.Minute), NonRetryableCodes: []string{"E1"},
+		},
+		Retention: &parleyv1.Retention{
+			MaxAge: durationpb.New(time.Hour), MaxMessages: 9, DeadLetterMaxAge: durationpb.New(2 * time.Hour),
+		},
+		MaxMessagesPerPartition: 99, DropOldest: true, IdempotencyWindow: durationpb.New(time.Minute),
+	}
+	domain := queue.Topic{
+		Name: "jobs", Partitions: 16, Partitioner: queue.ConsistentHash, StrictOrder: true,
+		Retry:       queue.RetryPolicy{MaxAttempts: 7, MinBackoff: time.Second, MaxBackoff: time.Minute, NonRetryable: []string{"E1"}},
+		Retention:   queue.Retention{MaxAge: time.Hour, MaxMessages: 9, DeadLetterAge: 2 * time.Hour},
+		MaxMessages: 99, DropOldest: true, IdempotencyWindow: time.Minute,
+	}
+	return wire, domain
 }
 
 func TestCreateTopic(t *testing.T) {

@@ -266,7 +266,7 @@ func (s *queueService) both(
 		cancel(served)
 	}()
 	err := c.out.run(ctx, c.session, first)
-	if err == nil {
+	if ctx.Err() == nil {
 		// The settlement after which the session could end is answered before the stream ends.
 		c.serving.Lock()
 		c.serving.Unlock() //nolint:staticcheck // it was waited for

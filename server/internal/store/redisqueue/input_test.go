@@ -374,7 +374,7 @@ func TestStrictOrderTellsTheKey(t *testing.T) {
 	}
 }
 
-var scheduledID = regexp.MustCompile(`^0-[0-9]{13}-[0-9]{1,10}d$`)
+var scheduledID = regexp.MustCompile(`^0-[0-9]{13}-[0-9]{12}d$`)
 
 func TestScheduleTellsTheTime(t *testing.T) {
 	t.Parallel()

@@ -13,12 +13,14 @@ import (
 type Script struct {
 	name    string
 	numKeys int
-	lua     *redis.Script
+	source  string
+	hash    string
 }
 
 // New makes a script that takes numKeys keys; -1 if their number differs from call to call. parts are joined by newlines.
 func New(name string, numKeys int, parts ...string) *Script {
-	return &Script{name: name, numKeys: numKeys, lua: redis.NewScript(strings.Join(parts, "\n"))}
+	source := strings.Join(parts, "\n")
+	return &Script{name: name, numKeys: numKeys, source: source, hash: redis.NewScript(source).Hash()}
 }
 
 // Name is the script's, which is its file's.
@@ -40,8 +42,13 @@ type once struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-func (s *Script) command(ctx context.Context, c Call) *redis.Cmd {
-	args := append(make([]any, 0, 3+len(c.Keys)+len(c.Args)), "evalsha", s.lua.Hash(), len(c.Keys))
+// command calls the script by its hash, or by its source, which the server then knows.
+func (s *Script) command(ctx context.Context, c Call, bySource bool) *redis.Cmd {
+	name, script := "evalsha", s.hash
+	if bySource {
+		name, script = "eval", s.source
+	}
+	args := append(make([]any, 0, 3+len(c.Keys)+len(c.Args)), name, script, len(c.Keys))
 	for _, k := range c.Keys {
 		args = append(args, k)
 	}
@@ -53,8 +60,8 @@ func (s *Script) command(ctx context.Context, c Call) *redis.Cmd {
 }
 
 // Run calls the script once for each of calls, in one round trip, and returns what became of each, in order. Of a call whose
-// answer did not come it is not known whether it ran. EVALSHA in a pipeline can't fall back to the source, so a server that
-// does not know the script, being new or restarted or flushed, is given it, and the calls that it refused are repeated.
+// answer did not come it is not known whether it ran. What a server refuses that does not know the script, being new or restarted or
+// flushed, is called again by its source: of a cluster that goes to the one master only.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, calls []Call) []*redis.Cmd {
 	results := make([]*redis.Cmd, len(calls))
 	pending := make([]int, len(calls))
@@ -64,7 +71,7 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, calls []
 	for attempt := 0; ; attempt++ {
 		_, pipeErr := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, i := range pending {
-				results[i] = s.command(ctx, calls[i])
+				results[i] = s.command(ctx, calls[i], attempt > 0)
 				if err := p.Process(ctx, once{results[i]}); err != nil {
 					return err
 				}
@@ -75,7 +82,7 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, calls []
 		for _, i := range pending {
 			err := results[i].Err()
 			switch {
-			case redis.HasErrorPrefix(err, "NOSCRIPT") && attempt < 2:
+			case redis.HasErrorPrefix(err, "NOSCRIPT") && attempt == 0:
 				refused = append(refused, i)
 			case err != nil:
 				results[i].SetErr(fmt.Errorf("script %s: %w", s.name, err))
@@ -84,12 +91,6 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, calls []
 			}
 		}
 		if len(refused) == 0 {
-			return results
-		}
-		if err := s.lua.Load(ctx, client).Err(); err != nil {
-			for _, i := range refused {
-				results[i].SetErr(fmt.Errorf("load script %s: %w", s.name, err))
-			}
 			return results
 		}
 		pending = refused

@@ -56,7 +56,7 @@ export class Letters {
   async load(): Promise<void> {
     this.#count = this.#told;
     await this.#page("");
-    if (!this.#ended && this.#told !== undefined) this.counted(this.#told);
+    if (!this.#ended && this.#told !== undefined && this.#told !== this.#count) this.counted(this.#told);
   }
 
   /** Loads the next older ones. */
@@ -65,16 +65,17 @@ export class Letters {
   }
 
   /**
-   * Hears how many dead letters the topic has now. If that changed, the list is loaded again, or is stale where somebody is
-   * reading or choosing.
+   * Hears, each time that it is counted, how many dead letters the topic has now. If these are not those of the list, it is
+   * loaded again, or is stale where somebody is reading or choosing.
    */
   counted(deadLetters: number): void {
     this.#told = deadLetters;
-    if (this.#count === deadLetters || this.loading.value || this.work.value) return;
-    const first = this.#count === undefined;
+    if (this.loading.value || this.work.value) return;
+    const before = this.#count;
     this.#count = deadLetters;
-    const whole = this.group === "" && !this.more.value && this.list.value.length === deadLetters;
-    if (first || whole) return;
+    // A whole list is held against the count itself: some may have gone and as many come between two counts.
+    const whole = this.group === "" && !this.more.value;
+    if (whole ? this.list.value.length === deadLetters : before === undefined || before === deadLetters) return;
     const busy = this.selected.value.size > 0 || this.open.value.size > 0 || this.#pages > 1;
     if (busy) this.stale.value = true;
     else void this.load();

@@ -18,10 +18,10 @@ export function LettersPart({ board, view }: { board: Board; view: TopicView }) 
     void letters.load();
     return () => letters.close();
   }, [letters]);
-  const dead = view.stats?.total.deadLetters;
+  const { stats } = view;
   useEffect(() => {
-    if (dead !== undefined) letters.counted(dead);
-  }, [letters, dead]);
+    if (stats) letters.counted(stats.total.deadLetters);
+  }, [letters, stats]);
   return (
     <section class="part" aria-label="Dead letters">
       <div class="part-head">

@@ -1,8 +1,8 @@
 -- Moves messages whose time has come to the stream that they are fetched from, in the order of their times.
 --
 -- KEYS[1] stream:topic:{<topic>:<p>}:meta  HASH
--- KEYS[2] :delayed or :g:<group>:retrying  ZSET message -> due ms
--- KEYS[3] :delayed:data or :g:<group>:retrying:data  HASH message -> item
+-- KEYS[2] :delayed or :g:<group>:retrying  ZSET message -> due ms; of a message that is there twice "<message>/<entry>"
+-- KEYS[3] :delayed:data or :g:<group>:retrying:data  HASH the same -> item
 -- KEYS[4] the partition's stream or :g:<group>:retry  STREAM
 -- ARGV[1] uid
 -- ARGV[2] n  how many at most
@@ -25,7 +25,7 @@ for at = 1, #due, 2 do
       local a, i, _, k, d = unpack_item(item)
       item = a and pack_item(a, i, text(tonumber(due[at + 1])), k, d) or item
     end
-    if not append_item(stream, item, member) then
+    if not append_item(stream, item, string.match(member, '^[^/]+')) then
       return redis.error_reply('NOGROUP')
     end
     moved = moved + 1

@@ -40,10 +40,17 @@ for at = 9 + mains, 8 + mains + retries do
   done.acked = done.acked + ack(retry, group, true, args[at])
 end
 
--- mine gives how often the entry was delivered; nil if it is not pending, or not the consumer's.
+-- mine gives how often the entry was delivered, and whether it is released; nil if it is not pending, or another consumer's. Under
+-- our lease only we release: what is released and settled all the same was released by a call of ours that came late, after its
+-- repeat and the delivery that followed.
 local function mine(stream, id)
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
-  return p and p[2] == consumer and p[4] or nil
+  if p and p[2] == consumer then
+    return p[4], false
+  elseif p and p[2] == 'released' then
+    return p[4] + 1, true
+  end
+  return nil
 end
 
 -- attempts_of counts the deliveries of a message: those of its earlier entries, which the entry tells, and the entry's own.
@@ -80,8 +87,13 @@ function verdicts.retry(stream, own, id, message, key, delay, reason, code)
     return verdicts.dead(stream, own, id, message, key, delay, reason, code)
   end
   message = message_of(partition, id, fields)
-  redis.call('HSET', retrying_data, message, item_of(attempts_of(fields, deliveries), message, fields))
-  redis.call('ZADD', retrying, text(math.ceil(now) + delay), message)
+  local member = message
+  if redis.call('ZSCORE', retrying, member) then
+    -- The group has the message twice, as after a seek and a replay.
+    member = message .. '/' .. (own and 'r' or 'm') .. id
+  end
+  redis.call('HSET', retrying_data, member, item_of(attempts_of(fields, deliveries), message, fields))
+  redis.call('ZADD', retrying, text(math.ceil(now) + delay), member)
   ack(stream, group, own, id)
   done.retried = done.retried + 1
 end
@@ -113,8 +125,8 @@ end
 
 -- A release takes back the delivery, so that the claim that follows counts the same one.
 function verdicts.release(stream, _, id, message, key)
-  local deliveries = mine(stream, id)
-  if not deliveries then
+  local deliveries, already = mine(stream, id)
+  if not deliveries or already then
     return
   end
   if #redis.call('XCLAIM', stream, group, 'released', 0, id, 'RETRYCOUNT', deliveries - 1, 'JUSTID') == 0 then

@@ -75,6 +75,7 @@ if produced > 0 then
   redis.call('HINCRBY', meta, 'produced', produced)
 end
 if max > 0 and drop then
-  drop_oldest(main, partition, names, keys, 4, redis.call('XLEN', main) + redis.call('ZCARD', delayed) - max)
+  local over = redis.call('XLEN', main) + redis.call('ZCARD', delayed) - max
+  drop_oldest(main, partition, names, keys, 4, math.min(over, most_dropped + produced))
 end
 return results

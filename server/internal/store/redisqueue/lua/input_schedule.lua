@@ -59,7 +59,8 @@ for at = first, #args, 5 do
     result = {'FULL'}
   end
   if not result then
-    local id = partition .. '-' .. text(now) .. '-' .. redis.call('HINCRBY', meta, 'taken', 1) .. 'd'
+    -- Of one width: what is due at the same time is in the order of these texts.
+    local id = partition .. '-' .. text(now) .. '-' .. string.format('%012.0f', redis.call('HINCRBY', meta, 'taken', 1)) .. 'd'
     redis.call('HSET', data, id, pack_item('0', id, '0', args[at + 3], args[at + 4]))
     redis.call('ZADD', delayed, text(due), id)
     result = {id, 0, text(due)}
@@ -76,7 +77,8 @@ end
 if produced > 0 then
   redis.call('HINCRBY', meta, 'produced', produced)
   if max > 0 and drop then
-    drop_oldest(main, partition, names, keys, 5, redis.call('XLEN', main) + redis.call('ZCARD', delayed) - max)
+    local over = redis.call('XLEN', main) + redis.call('ZCARD', delayed) - max
+    drop_oldest(main, partition, names, keys, 5, math.min(over, most_dropped + produced))
   end
   wake(delayed, old, now, channel, wakes)
 end

@@ -83,6 +83,9 @@ local function lose(main, partition, group, g, entries, keys, k)
   end
 end
 
+-- most_dropped bounds what one call removes, beside as many as it adds: after a lower bound was set there may be millions too many.
+local most_dropped = 1000
+
 -- drop_oldest removes the n oldest entries, settled or not, and counts them as trimmed for each group that had not settled
 -- them. The keys of names[i] begin at first + 5 (i - 1).
 local function drop_oldest(main, partition, names, keys, first, n)

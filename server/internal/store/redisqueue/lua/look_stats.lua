@@ -37,7 +37,8 @@ local first, last = redis.call('XRANGE', main, '-', '+', 'COUNT', 1)[1], redis.c
 local added = named(redis.call('XINFO', 'STREAM', main))['entries-added']
 
 -- unread counts the entries that a group has not read: of all that there ever were those that it has not passed. At the ends it is known
--- without counting; so what others than Parley have trimmed is noticed, and made good.
+-- without counting; so what others than Parley have trimmed, or what came before the time at which a group is to begin, is noticed,
+-- and counted as skipped.
 local function unread(at, stats, read)
   local n = added - read
   local known = n
@@ -48,6 +49,7 @@ local function unread(at, stats, read)
   end
   if known ~= n then
     redis.call('HSET', stats, 'read', added - known)
+    redis.call('HINCRBY', stats, 'skipped', n - known)
   end
   return known
 end
@@ -89,10 +91,11 @@ local function count(group, lease, retry, retrying, parked, stats)
     return {0}
   end
   local pending = redis.call('XPENDING', main, group)
-  local c = redis.call('HMGET', stats, 'acked', 'dead', 'retried', 'replayed', 'trimmed', 'skipped', 'read')
+  local left = unread(info['last-delivered-id'], stats, tonumber(redis.call('HGET', stats, 'read') or 0))
+  local c = redis.call('HMGET', stats, 'acked', 'dead', 'retried', 'replayed', 'trimmed', 'skipped')
   local waiting = redis.call('ZCARD', retrying) + redis.call('XLEN', retry) - of_retry.pending
   return {
-    1, unread(info['last-delivered-id'], stats, tonumber(c[7] or 0)), pending[1] + of_retry.pending, waiting, redis.call('ZCARD', parked),
+    1, left, pending[1] + of_retry.pending, waiting, redis.call('ZCARD', parked),
     c[1] or '0', c[2] or '0', c[3] or '0', c[4] or '0', c[5] or '0', c[6] or '0',
     age_of(info, pending, retry, retrying), redis.call('EXISTS', lease),
   }
