@@ -193,6 +193,31 @@ func TestClaimOvertakenByAck(t *testing.T) {
 	r.same(texts(c.wait(4)), "0/1 1/1 1/1 2/1")
 }
 
+// A fetch that is executed long after it was given up gives messages to nobody. They are found, though they may be overtaken.
+func TestLateFetch(t *testing.T) {
+	t.Parallel()
+	r := newHubRig(t, 1, nil)
+	f := &faults{takeLate: true}
+	c := r.open(r.hub(f))
+	var lease *queue.Lease
+	testkit.Eventually(t, soon, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if lease = f.late; lease == nil {
+			return errors.New("nothing is fetched")
+		}
+		return nil
+	})
+	f.stop() // so that nobody else fetches them
+	r.produce(0, "k", 0, 3)
+	entries, _, err := r.store.Fetch(t.Context(), r.topic, *lease, 10)
+	f.cont()
+	if r.must(err); len(entries) != 3 {
+		t.Fatalf("%d were fetched", len(entries))
+	}
+	r.same(texts(c.wait(3)), numbered(0, 3, 1))
+}
+
 // While Redis is away streams stay open; once it is back the leases are got anew, and all goes on.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()

@@ -312,7 +312,10 @@ type faults struct {
 	// lose has the answers of the next n calls of a method lost; calls counts them all.
 	lose  map[string]int
 	calls map[string]int
+	// takeLate has the next Fetch not go out, but be taken as one whose outcome is not known; late is its lease then.
 	// held is a method whose answers wait until release is closed; answered counts those that wait.
+	late     *queue.Lease
+	takeLate bool
 	held     string
 	release  chan struct{}
 	answered int
@@ -449,6 +452,13 @@ func (f *faults) Free(ctx context.Context, lease queue.Lease) error {
 
 func (f *faults) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, n int) ([]queue.Entry, int, error) {
 	f.before("Fetch")
+	f.mu.Lock()
+	if f.takeLate {
+		f.takeLate, f.late = false, &lease
+		f.mu.Unlock()
+		return nil, 0, fault.Wrap(queue.ErrUnknownOutcome, fault.Unavailable, fault.OutcomeUnknown, "late")
+	}
+	f.mu.Unlock()
 	entries, looked, err := f.GroupStore.Fetch(detach(ctx), t, lease, n)
 	if err = f.after("Fetch", err); err != nil {
 		return nil, 0, err

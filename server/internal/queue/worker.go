@@ -14,9 +14,9 @@ const (
 	pollUnhinted, pollUnhintedMax = 100 * time.Millisecond, time.Second
 )
 
-// lateAfter is after what time no request that was given up comes to Redis any more: the kernel sends a closed connection's data again
-// for a while.
-const lateAfter = 15 * time.Second
+// lateAfter is how long after it was given up a request is reckoned with: the kernel sends a closed connection's data again for a while.
+// What was fetched so late is not lost, but what is younger may have gone out before it.
+const lateAfter = 10 * time.Second
 
 // worker serves one partition that a session leases: one goroutine, run, reads; the session's Next takes what was read; and
 // flush settles. All that it says is said under one epoch. It ends when the lease is handed back or lost, and is not used again.
