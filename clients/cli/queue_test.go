@@ -127,9 +127,10 @@ func TestQueueTopics(t *testing.T) {
 		t.Errorf("create says (-want +got):\n%s", diff)
 	}
 	q.fails(1, []string{"create", "jobs"}, "TOPIC_EXISTS")
-	want["groups"], want["max_attempts"], want["drop_oldest"], want["partitions"] = []any{"audit", "work"}, 5.0, false, 4.0
+	want["groups"], want["max_attempts"], want["drop_oldest"] = []any{"audit", "work"}, 5.0, false
 	want["non_retryable"] = []any{}
-	changed := q.object("update", "jobs", "--max-attempts", "5", "--no-drop-oldest", "--non-retryable", "", "--partitions", "4")
+	changed := q.object("update", "jobs", "--max-attempts", "5", "--no-drop-oldest", "--non-retryable", "")
+	q.fails(1, []string{"update", "jobs", "--partitions", "4"}, "strict order")
 	if diff := cmp.Diff(want, changed); diff != "" {
 		t.Errorf("update says (-want +got):\n%s", diff)
 	}
@@ -146,7 +147,7 @@ func TestQueueTopics(t *testing.T) {
 		t.Errorf("create says %q", got)
 	}
 	q.ok("pause", "plain", "--produce")
-	list := "jobs  4 partitions, groups audit, work, strict order\nplain  8 partitions, no groups, paused: producing\n"
+	list := "jobs  2 partitions, groups audit, work, strict order\nplain  8 partitions, no groups, paused: producing\n"
 	if got := q.ok("list").stdout; got != list {
 		t.Errorf("list says %q", got)
 	}

@@ -129,7 +129,11 @@ func (c *dlqPurgeCommand) Run(s *session) error {
 	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
 		done := purgedJSON{Event: "purged", Topic: c.Topic}
 		for ids := range c.parts() {
-			n, err := admin.PurgeDeadLetters(ctx, c.Topic, c.Group, c.Confirm, ids...)
+			purge := func() (int64, error) { return admin.PurgeDeadLetters(ctx, c.Topic, c.Group, c.Confirm, ids...) }
+			if c.All {
+				purge = func() (int64, error) { return admin.PurgeAllDeadLetters(ctx, c.Topic, c.Group, c.Confirm) }
+			}
+			n, err := purge()
 			if err != nil {
 				return explainQueue("dlq purge", err)
 			}

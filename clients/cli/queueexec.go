@@ -90,6 +90,8 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	switch {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // what it left behind is none of ours
 		return "exit-0", nil
+	case errors.Is(err, syscall.E2BIG): // headers too long for an environment; no other attempt would help
+		return "exec-too-large", err
 	case !exited:
 		return "", err
 	}

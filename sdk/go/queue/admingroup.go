@@ -102,9 +102,21 @@ func (a *Admin) ReplayDeadLetters(ctx context.Context, topic string, r Replay) (
 	return res.GetReplayed(), res.GetMore(), err
 }
 
-// PurgeDeadLetters removes dead letters for good: of a group, unless that is empty; those of ids, or all. confirm must be the topic's
-// name. It tells how many; after a lost answer it tells of the rest only.
+// PurgeDeadLetters removes the dead letters of ids for good: of a group, unless that is empty; without ids it does nothing. confirm must
+// be the topic's name. It tells how many; after a lost answer it tells of the rest only.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, topic, group, confirm string, ids ...string) (int64, error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	return a.purge(ctx, topic, group, confirm, ids)
+}
+
+// PurgeAllDeadLetters removes all dead letters for good, else as PurgeDeadLetters.
+func (a *Admin) PurgeAllDeadLetters(ctx context.Context, topic, group, confirm string) (int64, error) {
+	return a.purge(ctx, topic, group, confirm, nil)
+}
+
+func (a *Admin) purge(ctx context.Context, topic, group, confirm string, ids []string) (int64, error) {
 	res, err := adminCall(ctx, a, "PurgeDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PurgeDeadLettersRequest) (*parleyv1.PurgeDeadLettersResponse, error) {
 			return s.Admin.PurgeDeadLetters(ctx, r)

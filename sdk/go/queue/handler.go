@@ -87,14 +87,17 @@ type panicError struct {
 // Error gives what it panicked with.
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// call runs the handler; a panic is an error.
+// call runs the handler. A panic is an error, and so is an error whose text can't be told, such as a nil pointer with a type.
 func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{value: v, stack: debug.Stack()}
 		}
 	}()
-	return h(ctx, d)
+	if err = h(ctx, d); err != nil {
+		_ = nackOf("", err) // all that is asked of it later
+	}
+	return err
 }
 
 // nackOf says what is to become of a delivery whose handler failed. What the server would refuse is left out.

@@ -161,7 +161,13 @@ func (j *joiner) close(ctx context.Context) error {
 	j.mu.Lock()
 	j.closed = true
 	j.goLocked()
+	idle := j.underWay == 0 && j.gathering == nil
 	j.mu.Unlock()
+	if idle {
+		j.work.Wait()
+		j.end()
+		return nil
+	}
 	stop := context.AfterFunc(ctx, j.end)
 	j.work.Wait()
 	if !stop() {

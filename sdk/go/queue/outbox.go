@@ -25,15 +25,13 @@ type settlement struct {
 // credits counts what the server may send. It sends running totals, so that one that is lost or late does no harm.
 type credits struct {
 	window, windowBytes int64
-	// used counts messages that have come in.
-	used int64
-	// freed is what was settled since the session began; told is how much of that the server knows.
+	// freed is what was settled or lost since the session began; told is how much of that the server knows.
 	freed, freedBytes, told, toldBytes int64
 }
 
 func newCredits(messages, bytes int64) credits { return credits{window: messages, windowBytes: bytes} }
 
-// free notes that a message is settled.
+// free notes that a message is settled or lost.
 func (c *credits) free(size int64) {
 	c.freed++
 	c.freedBytes += size
@@ -148,20 +146,17 @@ func (o *outbox) flush(ctx context.Context) {
 // settleAll sends settlements until each is answered for good, and the credits that they free.
 func (s *session) settleAll(batch []settlement) {
 	var acks, nacks []settlement
-	s.mu.Lock()
-	for _, one := range batch {
-		s.credits.free(one.t.size)
+	tasks := make([]*task, len(batch))
+	for i, one := range batch {
+		tasks[i] = one.t
 		if one.nack == nil {
 			acks = append(acks, one)
 		} else {
 			nacks = append(nacks, one)
 		}
 	}
-	// While it stops, a worker asks for nothing more.
-	var more *parleyv1.StreamingCredits
-	if !s.r.isStopping() {
-		more = s.credits.grant()
-	}
+	s.mu.Lock()
+	more := s.freeLocked(tasks...)
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	if more != nil {

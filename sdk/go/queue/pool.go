@@ -48,20 +48,22 @@ func (p *pool) submit(t *task) {
 		p.idle = make(chan struct{})
 	}
 	p.running++
-	go p.work()
+	go p.work(nil)
 }
 
-// work runs tasks until none is ready.
-func (p *pool) work() {
-	var done *task
-	for {
-		t := p.next(done)
-		if t == nil {
-			return
+// work runs tasks, after the one done, until none is ready.
+func (p *pool) work(done *task) {
+	t, over := p.next(done), false
+	defer func() {
+		if !over {
+			go p.work(t) // the handler has ended this goroutine, as t.FailNow does
 		}
+	}()
+	for t != nil {
 		p.run(t)
-		done = t
+		t = p.next(t)
 	}
+	over = true
 }
 
 // next gives the next task, after the one done; nil if there is none.

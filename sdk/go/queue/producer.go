@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"time"
 	"unicode/utf8"
 
@@ -144,6 +146,8 @@ func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleReque
 // with up to 99 others or after 5 ms. It returns once the message is stored or refused, and retries as Produce does. Where ctx
 // ends first the outcome is unknown. While too many batches are under way it blocks.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
+	// Its batch may live on when the caller has given up.
+	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
 	req := p.message(ctx, &m)
 	if err := checkMessage(req); err != nil {
 		return Receipt{}, err
@@ -172,8 +176,20 @@ func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessa
 	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: traced(ctx, m.Headers), IdempotencyKey: key}
 }
 
-// checkMessage refuses what protobuf can't carry: it would refuse the whole batch.
+// The server's bound of a payload, and one that no message passes that it would take.
+const (
+	maxPayload = 256 << 10
+	maxMessage = 2 * maxPayload
+)
+
+// checkMessage refuses what would have the whole batch refused: what protobuf can't carry, and what is larger than a message may be.
 func checkMessage(m *parleyv1.QueueMessage) error {
+	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
+		return &parley.Error{
+			Code: connect.CodeInvalidArgument, Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
+			Field: "messages", Limit: maxPayload, Message: "messages: a payload has more than 262,144 bytes, or key and headers are as large",
+		}
+	}
 	ok := utf8.ValidString(m.GetKey()) && utf8.ValidString(m.GetIdempotencyKey())
 	for k, v := range m.GetHeaders() {
 		ok = ok && utf8.ValidString(k) && utf8.ValidString(v)

@@ -20,7 +20,10 @@ const (
 	maxItems = 1000
 )
 
-var errHandlerTimeout = errors.New("the handler took longer than its timeout")
+var (
+	errHandlerTimeout = errors.New("the handler took longer than its timeout")
+	errGoexit         = errors.New("the handler ended its goroutine")
+)
 
 // lost is why a delivery is no longer the worker's.
 func lost(message string) *parley.Error {
@@ -178,7 +181,6 @@ func (s *session) accept(deliveries []*parleyv1.Delivery) {
 		s.r.w.counts.delivered.Add(1)
 		s.mu.Lock()
 		s.tasks[t.token] = t
-		s.credits.used++
 		s.mu.Unlock()
 		s.r.pool.submit(t)
 	}
@@ -260,8 +262,24 @@ func (s *session) lose(token string, err error) {
 		s.mu.Unlock()
 		return
 	}
+	t.stage = settling // nobody else frees its credits
+	more := s.freeLocked(t)
 	s.mu.Unlock()
 	s.remove(t, err)
+	if more != nil {
+		s.wire.grant(s.ctx, more)
+	}
+}
+
+// freeLocked frees the credits of deliveries that are settled or lost, and gives what is to be told of that; nil for nothing.
+func (s *session) freeLocked(tasks ...*task) *parleyv1.StreamingCredits {
+	for _, t := range tasks {
+		s.credits.free(t.size)
+	}
+	if s.r.isStopping() {
+		return nil // while it stops, a worker asks for nothing more
+	}
+	return s.credits.grant()
 }
 
 // remove takes a task from what is in flight: settled where err is nil, else lost.

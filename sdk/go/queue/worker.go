@@ -200,10 +200,11 @@ func (r *run) handle(t *task) {
 		})
 		defer timeout.Stop()
 	}
-	err := r.w.handler.call(tracing(ctx, t.d), t.d)
+	err := errGoexit
+	defer func() { t.settle(err) }()
+	err = r.w.handler.call(tracing(ctx, t.d), t.d)
 	if p, ok := errors.AsType[*panicError](err); ok {
 		r.w.counts.panicked.Add(1)
 		r.w.link.Log().ErrorContext(ctx, "a handler panicked", "message_id", t.d.MessageID, "panic", p.value, "stack", string(p.stack))
 	}
-	t.settle(err)
 }

@@ -250,7 +250,8 @@ func TestLeaseIsLost(t *testing.T) {
 				t.Errorf("its context ended with %v", context.Cause(ctx))
 			}
 			return nil
-		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
+			// What is lost frees its credits: of a window of two nothing else would come.
+		}, append(opts, queue.WithWindow(2, 0), queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
 			if d.Attempt != 1 || !errors.Is(err, parley.ErrLeaseLost) {
 				t.Errorf("lost %+v: %v", d, err)
 			}

@@ -200,6 +200,9 @@ func TestUpdateTopic(t *testing.T) {
 	}
 	_, err := r.UpdateTopic(ctx, "jump", func(t *queue.Topic) error { t.Partitions = 1; return nil })
 	r.want(err, fault.InvalidField)
+	r.create(queue.Topic{Name: "steps", Partitions: 2, Partitioner: queue.ConsistentHash, StrictOrder: true}, "g")
+	_, err = r.UpdateTopic(ctx, "steps", func(t *queue.Topic) error { t.Partitions = 3; return nil })
+	r.want(err, fault.InvalidField)
 	// Many at once: no change is lost.
 	var all sync.WaitGroup
 	for i := range 6 {

@@ -98,6 +98,9 @@ func (t *Topic) checkChange(was *Topic) error {
 		return fault.Invalid("topic.strict_order", 0, "topic.strict_order: can't be changed")
 	case t.Partitions < was.Partitions:
 		return fault.Invalid("topic.partitions", int64(was.Partitions), "topic.partitions: can't become fewer than the %d that there are", was.Partitions)
+	case t.Partitions > was.Partitions && t.StrictOrder:
+		return fault.Invalid("topic.partitions", int64(was.Partitions),
+			"topic.partitions: can't grow in strict order, for keys would move past messages that are not settled")
 	case t.Partitions > was.Partitions && t.Partitioner == Hash:
 		return fault.Invalid("topic.partitions", int64(was.Partitions),
 			"topic.partitions: can't grow with this partitioner, which would tear keys apart")

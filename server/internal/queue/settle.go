@@ -299,7 +299,7 @@ func (h *Hub) setAside(ref Ref, e *Entry) {
 }
 
 func lostReason(attempts int) string {
-	return fmt.Sprintf("the consumer was lost %d times", attempts)
+	return fmt.Sprintf("the consumer was lost, and no attempt of %d is left", attempts)
 }
 
 func leaseLost() *fault.Error {

@@ -113,10 +113,13 @@ func (s *queueService) Schedule(
 			fail(scheduledPath(i), i, out.Err)
 			continue
 		}
-		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{Scheduled: &parleyv1.ScheduledReceipt{
-			MessageId: out.MessageID, Partition: int32(out.Partition), //nolint:gosec // below 256
-			DeliverAt: timestamppb.New(out.Due), Duplicate: out.Duplicate,
-		}}}
+		receipt := &parleyv1.ScheduledReceipt{
+			MessageId: out.MessageID, Partition: int32(out.Partition), Duplicate: out.Duplicate, //nolint:gosec // below 256
+		}
+		if !out.Due.IsZero() { // as it is of what Produce took under the same idempotency key
+			receipt.DeliverAt = timestamppb.New(out.Due)
+		}
+		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{Scheduled: receipt}}
 	}
 	return &parleyv1.ScheduleResponse{Results: results}, nil
 }

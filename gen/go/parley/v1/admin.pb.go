@@ -140,7 +140,8 @@ type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 1 to 256; 8 if 0. It can only grow, and not with the partitioner HASH.
+	// 1 to 256; 8 if 0. It can only grow, and not with the partitioner HASH, nor where order is strict. Growing moves some keys: their
+	// messages before and after are not in order, and are not known by each other's idempotency keys.
 	Partitions int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	// It can't be changed.
 	Partitioner Partitioner `protobuf:"varint,3,opt,name=partitioner,proto3,enum=parley.v1.Partitioner" json:"partitioner,omitempty"`
@@ -150,8 +151,8 @@ type Topic struct {
 	// The server's defaults if unset.
 	Retry     *RetryPolicy `protobuf:"bytes,5,opt,name=retry,proto3" json:"retry,omitempty"`
 	Retention *Retention   `protobuf:"bytes,6,opt,name=retention,proto3" json:"retention,omitempty"`
-	// The most messages that a partition holds, settled or not, scheduled ones included; 0 is without limit. Beyond, Produce is
-	// `resource_exhausted`, unless `drop_oldest` is set.
+	// The most messages that a partition's log holds, settled or not, scheduled ones included; 0 is without limit. Beyond, Produce is
+	// `resource_exhausted`, unless `drop_oldest` is set. What has left the log for a retry, or waits behind one, does not count.
 	MaxMessagesPerPartition int64 `protobuf:"varint,7,opt,name=max_messages_per_partition,json=maxMessagesPerPartition,proto3" json:"max_messages_per_partition,omitempty"`
 	// Make room by removing the oldest messages, read or not. They are counted as trimmed.
 	DropOldest bool `protobuf:"varint,8,opt,name=drop_oldest,json=dropOldest,proto3" json:"drop_oldest,omitempty"`
@@ -1570,7 +1571,7 @@ type GroupStart_End struct {
 }
 
 type GroupStart_Time struct {
-	// The first message at or after this time, by Redis' clock. From the year 2000 on.
+	// The first message at or after this time, by Redis' clock. From the year 2000 on; a time to come is the end.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3,oneof"`
 }
 

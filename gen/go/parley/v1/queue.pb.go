@@ -33,10 +33,10 @@ type QueueMessage struct {
 	// Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	// Up to 32 short strings; names of A-Z a-z 0-9 _ . - up to 64, values up to 1,024 bytes. Names that begin with `webhook-` or
-	// `parley-` are reserved. `traceparent` is set from the call's trace where the producer gives none.
+	// `parley-` are reserved. `traceparent` is set from the call's trace, if that is sampled, where the producer gives none.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Makes the produce idempotent within the topic's window, unique within the topic. Up to 128 printable ASCII characters
-	// without spaces.
+	// Makes the produce idempotent within the topic's window, among the messages of its partition: a repeat must have the same `key`. Up
+	// to 128 printable ASCII characters without spaces.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -374,7 +374,7 @@ func TestStrictOrderTellsTheKey(t *testing.T) {
 	}
 }
 
-var scheduledID = regexp.MustCompile(`^0-[0-9]{13}-[0-9]{12}d$`)
+var scheduledID = regexp.MustCompile(`^0-[0-9]{13}-[0-9]{10}d$`)
 
 func TestScheduleTellsTheTime(t *testing.T) {
 	t.Parallel()

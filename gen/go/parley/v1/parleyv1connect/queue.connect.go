@@ -72,7 +72,8 @@ type QueueServiceClient interface {
 	// Schedule takes up to 1,000 messages that appear in the topic later: never before they are due by Redis' clock. Until
 	// then they can be cancelled and rescheduled by their message id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`.
+	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
+	// key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
 	// Reschedule gives a scheduled message another time. One that has appeared in the topic, or was cancelled, is
 	// `not_found`.
@@ -97,7 +98,8 @@ type QueueServiceClient interface {
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
 	// Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
 	// settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm.
+	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
+	// answers `LEASE_LOST`.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -299,7 +301,8 @@ type QueueServiceHandler interface {
 	// Schedule takes up to 1,000 messages that appear in the topic later: never before they are due by Redis' clock. Until
 	// then they can be cancelled and rescheduled by their message id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`.
+	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
+	// key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
 	// Reschedule gives a scheduled message another time. One that has appeared in the topic, or was cancelled, is
 	// `not_found`.
@@ -324,7 +327,8 @@ type QueueServiceHandler interface {
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
 	// Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
 	// settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm.
+	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
+	// answers `LEASE_LOST`.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 

@@ -25,7 +25,8 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   name: string;
 
   /**
-   * 1 to 256; 8 if 0. It can only grow, and not with the partitioner HASH.
+   * 1 to 256; 8 if 0. It can only grow, and not with the partitioner HASH, nor where order is strict. Growing moves some keys: their
+   * messages before and after are not in order, and are not known by each other's idempotency keys.
    *
    * @generated from field: int32 partitions = 2;
    */
@@ -59,8 +60,8 @@ export declare type Topic = Message<"parley.v1.Topic"> & {
   retention?: Retention | undefined;
 
   /**
-   * The most messages that a partition holds, settled or not, scheduled ones included; 0 is without limit. Beyond, Produce is
-   * `resource_exhausted`, unless `drop_oldest` is set.
+   * The most messages that a partition's log holds, settled or not, scheduled ones included; 0 is without limit. Beyond, Produce is
+   * `resource_exhausted`, unless `drop_oldest` is set. What has left the log for a retry, or waits behind one, does not count.
    *
    * @generated from field: int64 max_messages_per_partition = 7;
    */
@@ -723,7 +724,7 @@ export declare type GroupStart = Message<"parley.v1.GroupStart"> & {
     case: "end";
   } | {
     /**
-     * The first message at or after this time, by Redis' clock. From the year 2000 on.
+     * The first message at or after this time, by Redis' clock. From the year 2000 on; a time to come is the end.
      *
      * @generated from field: google.protobuf.Timestamp time = 3;
      */

@@ -35,15 +35,15 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
 
   /**
    * Up to 32 short strings; names of A-Z a-z 0-9 _ . - up to 64, values up to 1,024 bytes. Names that begin with `webhook-` or
-   * `parley-` are reserved. `traceparent` is set from the call's trace where the producer gives none.
+   * `parley-` are reserved. `traceparent` is set from the call's trace, if that is sampled, where the producer gives none.
    *
    * @generated from field: map<string, string> headers = 3;
    */
   headers: { [key: string]: string };
 
   /**
-   * Makes the produce idempotent within the topic's window, unique within the topic. Up to 128 printable ASCII characters
-   * without spaces.
+   * Makes the produce idempotent within the topic's window, among the messages of its partition: a repeat must have the same `key`. Up
+   * to 128 printable ASCII characters without spaces.
    *
    * @generated from field: string idempotency_key = 4;
    */
@@ -1277,7 +1277,8 @@ export declare const QueueService: GenService<{
     output: typeof ScheduleResponseSchema;
   },
   /**
-   * CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`.
+   * CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
+   * key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
    *
    * @generated from rpc parley.v1.QueueService.CancelScheduled
    */
@@ -1366,7 +1367,8 @@ export declare const QueueService: GenService<{
   /**
    * Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
    * settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-   * Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm.
+   * Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
+   * answers `LEASE_LOST`.
    *
    * @generated from rpc parley.v1.QueueService.Leave
    */

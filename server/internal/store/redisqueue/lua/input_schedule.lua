@@ -51,6 +51,10 @@ for at = first, #args, 5 do
   if digest ~= '' then
     result = known(keys[idempotency], digest)
   end
+  if result and result[2] == 1 then
+    -- It may have been rescheduled meanwhile.
+    result[3] = redis.call('ZSCORE', delayed, result[1]) or result[3]
+  end
   local due = due_at(now, args[at + 1], args[at + 2])
   if not result and due > now + furthest then
     result = {'TOOFAR'}
@@ -60,7 +64,7 @@ for at = first, #args, 5 do
   end
   if not result then
     -- Of one width: what is due at the same time is in the order of these texts.
-    local id = partition .. '-' .. text(now) .. '-' .. string.format('%012.0f', redis.call('HINCRBY', meta, 'taken', 1)) .. 'd'
+    local id = partition .. '-' .. text(now) .. '-' .. string.format('%010.0f', redis.call('HINCRBY', meta, 'taken', 1)) .. 'd'
     redis.call('HSET', data, id, pack_item('0', id, '0', args[at + 3], args[at + 4]))
     redis.call('ZADD', delayed, text(due), id)
     result = {id, 0, text(due)}

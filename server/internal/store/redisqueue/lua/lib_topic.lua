@@ -37,6 +37,10 @@ local function make_group(main, meta, delayed, retry, stats, group, start)
   if groups_of(main)[group] then
     return false
   end
+  -- Never beyond the stream's last id: what comes then would count as read, and be trimmed.
+  if start ~= '$' and start ~= '0' and before(named(redis.call('XINFO', 'STREAM', main))['last-generated-id'], start) then
+    start = '$'
+  end
   redis.call('DEL', retry, stats)
   redis.call('XGROUP', 'CREATE', retry, group, '0', 'MKSTREAM')
   local taken = redis.call('HMGET', meta, 'produced', 'cancelled')

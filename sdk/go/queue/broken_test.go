@@ -1,0 +1,81 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// typedNil is an error that panics when it is asked for its text, as a nil pointer does that was returned as an error.
+type typedNil struct{ text string }
+
+func (e *typedNil) Error() string { return e.text }
+
+// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine: both are failures of that one delivery.
+func TestBrokenHandlers(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		for _, text := range []string{"nil", "exit", "fine"} {
+			produce(t, c, "jobs", queue.Message{Key: "k", Payload: []byte(text)})
+		}
+		w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+			switch {
+			case d.Attempt > 1:
+			case string(d.Payload) == "nil":
+				var e *typedNil
+				return e
+			case string(d.Payload) == "exit":
+				runtime.Goexit()
+			}
+			return nil
+		}, append(opts, queue.WithConcurrency(1))...)
+		settledAll(t, s, "jobs", "g", 3)
+		if err := w.finish(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if got := w.Stats(); got.Nacked != 2 || got.Acked != 3 || got.Lost != 0 {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+// TestTooLargeAmongOthers sends a message that no server takes beside good ones: only that one is refused.
+func TestTooLargeAmongOthers(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	p := queue.NewProducer(newClient(t, s.Addr()), "jobs")
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			if _, err := p.Send(testContext(t), queue.Message{Payload: fmt.Append(nil, i)}); err != nil {
+				t.Errorf("send: %v", err)
+			}
+		})
+	}
+	for name, m := range map[string]queue.Message{
+		"payload": {Payload: make([]byte, 256<<10+1)}, "headers": {Headers: map[string]string{"a": strings.Repeat("x", 1<<20)}},
+	} {
+		_, err := p.Send(testContext(t), m)
+		if e, ok := errors.AsType[*parley.Error](err); !ok || e.Field != "messages" || e.Limit == 0 || e.Retryable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	all.Wait()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Close(ended); err != nil {
+		t.Errorf("close, with nothing under way: %v", err)
+	}
+}
