@@ -14,10 +14,10 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// typedNil is an error that panics when it is asked for its text, as a nil pointer does that was returned as an error.
-type typedNil struct{ text string }
+// nilError is an error that panics when it is asked for its text, as a nil pointer does that was returned as an error.
+type nilError struct{ text string }
 
-func (e *typedNil) Error() string { return e.text }
+func (e *nilError) Error() string { return e.text }
 
 // TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine: both are failures of that one delivery.
 func TestBrokenHandlers(t *testing.T) {
@@ -33,7 +33,7 @@ func TestBrokenHandlers(t *testing.T) {
 			switch {
 			case d.Attempt > 1:
 			case string(d.Payload) == "nil":
-				var e *typedNil
+				var e *nilError
 				return e
 			case string(d.Payload) == "exit":
 				runtime.Goexit()
