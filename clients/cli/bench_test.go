@@ -17,6 +17,9 @@ func TestBenchUsage(t *testing.T) {
 		{"bench", "--rounds", "0"},
 		{"bench", "--seconds", "-1"},
 		{"bench", "--subscribers", "0"},
+		{"bench", "--queue-payload", "0"},
+		{"bench", "--delayed", "-1"},
+		{"bench", "--rivals", "/no/such/directory"},
 		{"bench", "--ops", "127.0.0.1:8081"}, // of which server?
 		{"bench", "--mongo-uri", "mongodb://127.0.0.1:1"},
 		{"bench", "--parleyd", "/no/such/file"},
@@ -27,7 +30,7 @@ func TestBenchUsage(t *testing.T) {
 		}
 	}
 	got := runWith(t, nil, "", "bench", "--help").wantOK(t)
-	for _, area := range []string{"fanout", "idle", "telemetry", "reconnect"} {
+	for _, area := range []string{"fanout", "idle", "telemetry", "reconnect", "queue", "queue-delay"} {
 		if !strings.Contains(got.stdout, area) {
 			t.Errorf("--help does not name %s", area)
 		}
