@@ -250,8 +250,7 @@ func TestLeaseIsLost(t *testing.T) {
 				t.Errorf("its context ended with %v", context.Cause(ctx))
 			}
 			return nil
-			// What is lost frees its credits: of a window of two nothing else would come.
-		}, append(opts, queue.WithWindow(2, 0), queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
+		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithOnLost(func(d *queue.Delivery, err error) {
 			if d.Attempt != 1 || !errors.Is(err, parley.ErrLeaseLost) {
 				t.Errorf("lost %+v: %v", d, err)
 			}
@@ -271,6 +270,32 @@ func TestLeaseIsLost(t *testing.T) {
 			t.Errorf("run: %v", err)
 		}
 		if got := w.Stats(); got.Lost != 2 || got.Acked != 2 || got.Sessions != 1 {
+			t.Errorf("stats %+v", got)
+		}
+	})
+}
+
+// TestLostFreesCredits loses all that a worker's window holds while its stream lives: more comes all the same.
+func TestLostFreesCredits(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 1, "g")
+		c := newClient(t, s.Addr())
+		produce(t, c, "jobs", keyed("", 0, 2)...)
+		var started sync.WaitGroup
+		started.Add(2)
+		w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
+			if d.Attempt == 1 {
+				started.Done()
+				<-ctx.Done()
+			}
+			return nil
+		}, append(opts, queue.WithWindow(2, 0), queue.WithAckTimeout(time.Second))...)
+		started.Wait()
+		s.LoseLeases("jobs", "g")
+		settledAll(t, s, "jobs", "g", 2)
+		if got := w.Stats(); got.Lost != 2 || got.Sessions != 1 {
 			t.Errorf("stats %+v", got)
 		}
 	})
