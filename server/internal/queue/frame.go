@@ -144,7 +144,7 @@ func (w *worker) sent(n int) {
 		return
 	}
 	w.s.hub.metrics.Delivered(w.lease.Topic, w.lease.Partition, w.lease.Group, n)
-	w.s.hub.metrics.InFlight(n)
+	w.s.hub.metrics.InFlight(w.lease.Topic, w.lease.Partition, w.lease.Group, n)
 	clear(w.buffer[:n])
 	if w.buffer = w.buffer[n:]; len(w.buffer) == 0 {
 		w.buffer = nil

@@ -75,7 +75,7 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		handled:  seconds("handle.duration", "Time from a delivery to its settlement."),
 		ackTook:  seconds("ack.duration", "Time that the store took for a batch of settlements."),
 		inFlight: updown("in_flight", "Deliveries that consumers of this node have not settled."),
-		owned:    updown("partitions_owned", "Partitions that consumers of this node hold, summed over their groups."),
+		owned:    updown("partitions_owned", "Partitions that consumers of this node hold."),
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("queue metrics: %w", err)
@@ -119,24 +119,24 @@ func (m *Metrics) Settled(topic string, partition int, group string, v Verdict, 
 	m.handled.Record(noTrace, handle.Seconds(), m.sets.get(series{topic: topic, partition: -1, group: group, result: result}))
 }
 
-// AckTook records how long the store took to settle a batch.
-func (m *Metrics) AckTook(d time.Duration) {
+// AckTook records how long the store took to settle a batch of the group.
+func (m *Metrics) AckTook(topic, group string, d time.Duration) {
 	if m != nil {
-		m.ackTook.Record(noTrace, d.Seconds())
+		m.ackTook.Record(noTrace, d.Seconds(), m.sets.get(series{topic: topic, partition: -1, group: group}))
 	}
 }
 
-// InFlight adds to the deliveries that are not settled; by is negative when some are.
-func (m *Metrics) InFlight(by int) {
+// InFlight adds to the deliveries that the group has not settled; by is negative when some are.
+func (m *Metrics) InFlight(topic string, partition int, group string, by int) {
 	if m != nil && by != 0 {
-		m.inFlight.Add(noTrace, int64(by))
+		m.inFlight.Add(noTrace, int64(by), m.sets.get(series{topic: topic, partition: partition, group: group}))
 	}
 }
 
-// Owned adds to the partitions that consumers hold; by is negative when some are given up.
-func (m *Metrics) Owned(by int) {
+// Owned adds to the partitions that consumers of the group hold; by is negative when some are given up.
+func (m *Metrics) Owned(topic, group string, by int) {
 	if m != nil && by != 0 {
-		m.owned.Add(noTrace, int64(by))
+		m.owned.Add(noTrace, int64(by), m.sets.get(series{topic: topic, partition: -1, group: group}))
 	}
 }
 

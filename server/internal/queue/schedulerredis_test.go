@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -152,11 +154,11 @@ func TestMetricsTellWhatThePartitionsHold(t *testing.T) {
 	}
 	all.Wait()
 	metrics.Delivered("t", 1, "g", 4)
-	metrics.AckTook(time.Millisecond)
-	metrics.InFlight(5)
-	metrics.InFlight(-2)
-	metrics.Owned(2)
-	(*queue.Metrics)(nil).Owned(1)
+	metrics.AckTook("t", "g", time.Millisecond)
+	metrics.InFlight("t", 1, "g", 5)
+	metrics.InFlight("t", 1, "g", -2)
+	metrics.Owned("t", "g", 2)
+	(*queue.Metrics)(nil).Owned("t", "g", 1)
 
 	s := queue.NewScheduler(queue.SchedulerConfig{Store: r.store, Catalog: r.catalog, Metrics: metrics})
 	s.Start(t.Context())
@@ -175,6 +177,9 @@ func TestMetricsTellWhatThePartitionsHold(t *testing.T) {
 		got := map[string]int64{}
 		add := func(name string, points []metricdata.DataPoint[int64]) {
 			for _, p := range points {
+				if topic, ok := p.Attributes.Value("topic"); !ok || topic.AsString() != "t" {
+					got[name+" of no topic"]++
+				}
 				result, _ := p.Attributes.Value(attribute.Key("result"))
 				got[name+"/"+result.AsString()] += p.Value
 			}
@@ -185,6 +190,11 @@ func TestMetricsTellWhatThePartitionsHold(t *testing.T) {
 				add(m.Name, d.DataPoints)
 			case metricdata.Gauge[int64]:
 				add(m.Name, d.DataPoints)
+			}
+		}
+		for name := range got {
+			if strings.HasSuffix(name, " of no topic") {
+				return errors.New(name)
 			}
 		}
 		for name, n := range want {

@@ -139,7 +139,7 @@ func (s *Session) start(lease Lease, sent time.Time) bool {
 	w := newWorker(s, lease, s.hub.until(sent))
 	s.workers[lease.Partition] = w
 	s.group.serves(w)
-	s.hub.metrics.Owned(1)
+	s.hub.metrics.Owned(lease.Topic, lease.Group, 1)
 	s.assigned = true
 	s.poke()
 	s.serving.Go(w.run)

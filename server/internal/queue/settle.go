@@ -157,7 +157,7 @@ func (w *worker) flush() {
 		began := time.Now()
 		err := s.hub.cfg.Store.Settle(ctx, s.group.topic.Load(), w.lease, batch)
 		cancel()
-		s.hub.metrics.AckTook(time.Since(began))
+		s.hub.metrics.AckTook(w.lease.Topic, w.lease.Group, time.Since(began))
 		if w.settled(err) {
 			failures = 0
 			continue
@@ -238,7 +238,7 @@ func (w *worker) finish() {
 		back = back || op.Verdict == Release
 		op.end(nil)
 	}
-	s.hub.metrics.InFlight(-ended)
+	s.hub.metrics.InFlight(w.lease.Topic, w.lease.Partition, w.lease.Group, -ended)
 	w.count(now)
 	w.running = nil
 	if w.lost {

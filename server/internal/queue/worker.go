@@ -435,7 +435,7 @@ func (w *worker) drop() {
 	}
 	clear(w.inFlight)
 	s.inFlight -= gone
-	s.hub.metrics.InFlight(-gone)
+	s.hub.metrics.InFlight(w.lease.Topic, w.lease.Partition, w.lease.Group, -gone)
 	s.unread(entries)
 	ops := w.ops
 	w.ops = nil
@@ -444,7 +444,7 @@ func (w *worker) drop() {
 	}
 	if s.workers[w.lease.Partition] == w {
 		delete(s.workers, w.lease.Partition)
-		s.hub.metrics.Owned(-1)
+		s.hub.metrics.Owned(w.lease.Topic, w.lease.Group, -1)
 		s.assigned = true
 		s.drained()
 		s.poke()
