@@ -95,10 +95,12 @@ var Queues = []Mutant{
 		Steps: healthy,
 	},
 	{
-		Name: "moved-and-kept", Heading: "delays", Breaks: "what is due is moved, and stays",
+		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and stays for another two seconds",
 		Edits: []Edit{{
 			File: scriptDir + "delay_due.lua",
-			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n", New: "",
+			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
+			New: "  if moved % 50 == 1 then\n    redis.call('ZADD', line, text(now + 2000), member)\n" +
+				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
 		}},
 		Steps: healthy,
 	},

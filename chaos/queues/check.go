@@ -47,6 +47,8 @@ const (
 	Liveness chaos.Name = "liveness"
 	// Crash: a node ended by itself.
 	Crash chaos.Name = "crash"
+	// Blind: nothing was seen of what other checks go by, so that they would find nothing whatever there was.
+	Blind chaos.Name = "blind"
 )
 
 // Settings are how strictly a history is judged.
@@ -82,6 +84,7 @@ func Check(h *History, t *Truth, s Settings) []chaos.Violation {
 		c.checkFates(msg)
 		c.checkEarly(msg)
 	}
+	c.checkSeen()
 	c.checkStored()
 	c.checkOrder()
 	c.checkLeases()
@@ -96,6 +99,15 @@ func Check(h *History, t *Truth, s Settings) []chaos.Violation {
 	}
 	slices.SortStableFunc(c.found, func(a, b chaos.Violation) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return c.found
+}
+
+// checkSeen holds that the leases and the counters were looked at: those who look pass over calls that fail.
+func (c *checker) checkSeen() {
+	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
+		if n == 0 {
+			c.reportf(Blind, "", 0, "no %s was seen", name)
+		}
+	}
 }
 
 func (c *checker) reportf(name chaos.Name, topic string, at int64, format string, args ...any) {

@@ -114,6 +114,8 @@ var wrongLeases = []wrong{
 }
 
 var wrongCounts = []wrong{
+	{Blind, "no lease was seen", func(s *story) { s.h.Leases = nil }},
+	{Blind, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
 	{Conservation, "a message lies in two places", func(s *story) {
 		s.group(jobs).Pending = []string{"1000000000003-0"}
 		s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[2]}
