@@ -6,9 +6,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -58,18 +60,23 @@ func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRe
 }
 
 func (u *unary) grant(ctx context.Context, messages, bytes int64) {
-	s, c := u.s, u.client()
-	ctx, cancel := c.call(ctx)
-	defer cancel()
-	// One that is lost is made good by the next, or the stream dries up and the consumer with it: so it is tried twice.
-	for range 2 {
-		_, err := c.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
-			Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, TotalMessages: messages, TotalBytes: bytes,
-		})
-		if err == nil {
+	// Of a window's last one there is no next that would make it good: the stream would dry up, and the consumer with it.
+	for {
+		err := u.grantOnce(ctx, messages, bytes)
+		if err == nil || connect.CodeOf(err) == connect.CodeFailedPrecondition || !chaos.Sleep(ctx, 100*time.Millisecond) {
 			return
 		}
 	}
+}
+
+func (u *unary) grantOnce(ctx context.Context, messages, bytes int64) error {
+	s, c := u.s, u.client()
+	ctx, cancel := c.call(ctx)
+	defer cancel()
+	_, err := c.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
+		Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, TotalMessages: messages, TotalBytes: bytes,
+	})
+	return err
 }
 
 func tokens(tasks []*task) []string {
