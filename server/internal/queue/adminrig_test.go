@@ -145,7 +145,9 @@ func (r *adminRig) settle(topic, group string, partition int, v queue.Verdict) i
 	r.must(err)
 	lease, err := r.store.Acquire(r.t.Context(), t.Ref(partition), group, "someone", time.Minute)
 	r.must(err)
-	entries, _, err := r.store.Fetch(r.t.Context(), t, lease, 1000)
+	page, err := r.store.Claim(r.t.Context(), lease, queue.Main, queue.EntryID{MS: 1 << 60}, 1)
+	r.must(err)
+	entries, _, err := r.store.Fetch(r.t.Context(), t, lease, page.Mark, 1000)
 	r.must(err)
 	var all []queue.Settlement
 	for _, e := range entries {

@@ -312,9 +312,9 @@ type faults struct {
 	// lose has the answers of the next n calls of a method lost; calls counts them all.
 	lose  map[string]int
 	calls map[string]int
-	// takeLate has the next Fetch not go out, but be taken as one whose outcome is not known; late is its lease then.
+	// takeLate has the next Fetch not go out, but be taken as one whose outcome is not known; late sends it.
 	// held is a method whose answers wait until release is closed; answered counts those that wait.
-	late     *queue.Lease
+	late     func(context.Context) ([]queue.Entry, int, error)
 	takeLate bool
 	held     string
 	release  chan struct{}
@@ -450,16 +450,19 @@ func (f *faults) Free(ctx context.Context, lease queue.Lease) error {
 	return f.after("Free", f.GroupStore.Free(detach(ctx), lease))
 }
 
-func (f *faults) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, n int) ([]queue.Entry, int, error) {
+func (f *faults) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, mark int64, n int) ([]queue.Entry, int, error) {
 	f.before("Fetch")
 	f.mu.Lock()
 	if f.takeLate {
-		f.takeLate, f.late = false, &lease
+		f.takeLate = false
+		f.late = func(ctx context.Context) ([]queue.Entry, int, error) {
+			return f.GroupStore.Fetch(ctx, t, lease, mark, n)
+		}
 		f.mu.Unlock()
 		return nil, 0, fault.Wrap(queue.ErrUnknownOutcome, fault.Unavailable, fault.OutcomeUnknown, "late")
 	}
 	f.mu.Unlock()
-	entries, looked, err := f.GroupStore.Fetch(detach(ctx), t, lease, n)
+	entries, looked, err := f.GroupStore.Fetch(detach(ctx), t, lease, mark, n)
 	if err = f.after("Fetch", err); err != nil {
 		return nil, 0, err
 	}
@@ -468,13 +471,13 @@ func (f *faults) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, n
 
 func (f *faults) Claim(
 	ctx context.Context, lease queue.Lease, place queue.Place, after queue.EntryID, n int,
-) ([]queue.Entry, queue.EntryID, bool, error) {
+) (queue.Claimed, error) {
 	f.before("Claim")
-	entries, next, more, err := f.GroupStore.Claim(detach(ctx), lease, place, after, n)
+	page, err := f.GroupStore.Claim(detach(ctx), lease, place, after, n)
 	if err = f.after("Claim", err); err != nil {
-		return nil, queue.EntryID{}, false, err
+		return queue.Claimed{}, err
 	}
-	return entries, next, more, nil
+	return page, nil
 }
 
 func (f *faults) Settle(ctx context.Context, t *queue.Topic, lease queue.Lease, settlements []queue.Settlement) error {

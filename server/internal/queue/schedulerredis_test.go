@@ -85,7 +85,7 @@ func TestSchedulersOverRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries, _, err := store.Fetch(ctx, topic, lease, 2000)
+		entries, _, err := store.Fetch(ctx, topic, lease, 0, 2000)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,9 @@ var (
 	ErrConflict = errors.New("the topic was changed meanwhile")
 	// ErrFenced: the lease is not the holder's any more; nothing was changed.
 	ErrFenced = errors.New("the lease was lost")
+	// ErrBehind: entries were delivered to the lease that its holder may not have been given, by a call whose answer was lost or that
+	// came late; nothing was changed. Claim gives them.
+	ErrBehind = errors.New("entries were fetched that the holder may not have")
 	// ErrHeld: another holds the lease.
 	ErrHeld = errors.New("another holds the lease")
 	// ErrInUse: the group has leases that are held.
@@ -151,6 +154,16 @@ type Settlement struct {
 	Reason, Code string
 }
 
+// Claimed is a page of what is pending.
+type Claimed struct {
+	Entries []Entry
+	// More tells whether there may be more, after the last one's id, Next.
+	More bool
+	Next EntryID
+	// Mark counts what was ever fetched for the group in the partition, when the page was read.
+	Mark int64
+}
+
 // GroupStore is what consumers work with.
 type GroupStore interface {
 	// Beat says that mine live for another ttl, by Redis' clock, and gives all members of the group, in order of Joined and SessionID.
@@ -171,17 +184,17 @@ type GroupStore interface {
 	Free(ctx context.Context, lease Lease) error
 
 	// Fetch delivers up to n new entries to the lease, those of Retries first. In a topic of strict order it parks entries whose
-	// key has an unsettled one, so that it may
-	// give fewer, and looked tells how many it looked at: 0 means that there is nothing. After an unknown outcome entries may be
-	// pending that were not given: see Claim.
-	// ErrFenced, ErrNoTopic, ErrNoGroup.
-	Fetch(ctx context.Context, t *Topic, lease Lease, n int) (entries []Entry, looked int, err error)
+	// key has an unsettled one, so that it may give fewer, and looked tells how many it looked at: 0 means that there is nothing.
+	//
+	// mark is the Mark of a Claim plus what the fetches after it looked at. After an unknown outcome entries may be pending that
+	// were not given, and a call that was given up may come to the store much later: then no fetch gives anything younger, but fails
+	// with ErrBehind, until the holder has a new mark, from a Claim that begins at the start, and so all that is pending.
+	// ErrFenced, ErrBehind, ErrNoTopic, ErrNoGroup.
+	Fetch(ctx context.Context, t *Topic, lease Lease, mark int64, n int) (entries []Entry, looked int, err error)
 	// Claim gives up to n of the entries that are pending in the group at place, in order, from after `after` on, and makes those
-	// of other leases the lease's: for them that is
-	// another attempt. It may be repeated: what is the lease's already is given again, as the same attempt. more tells whether
-	// there may be more, after the last one's id, next.
-	// Entries that were trimmed away meanwhile are dropped and counted.
-	Claim(ctx context.Context, lease Lease, place Place, after EntryID, n int) (entries []Entry, next EntryID, more bool, err error)
+	// of other leases the lease's: for them that is another attempt. It may be repeated: what is the lease's already is given again,
+	// as the same attempt. Entries that were trimmed away meanwhile are dropped and counted. ErrFenced.
+	Claim(ctx context.Context, lease Lease, place Place, after EntryID, n int) (Claimed, error)
 	// Settle ends deliveries of the lease. All or nothing but for an unknown outcome, after which it may be repeated: what is
 	// settled stays as it is. ErrFenced.
 	Settle(ctx context.Context, t *Topic, lease Lease, settlements []Settlement) error

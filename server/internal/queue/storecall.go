@@ -22,7 +22,7 @@ func backoff(failures int) time.Duration {
 
 // certain reports whether a failed call certainly changed nothing.
 func certain(err error) bool {
-	return errors.Is(err, ErrFenced) || errors.Is(err, ErrNoTopic) || errors.Is(err, ErrNoGroup) || isAway(err)
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrBehind) || errors.Is(err, ErrNoTopic) || errors.Is(err, ErrNoGroup) || isAway(err)
 }
 
 // call bounds one call of the store.

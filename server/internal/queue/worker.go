@@ -14,15 +14,12 @@ const (
 	pollUnhinted, pollUnhintedMax = 100 * time.Millisecond, time.Second
 )
 
-// lateAfter is how long after it was given up a request is reckoned with: the kernel sends a closed connection's data again for a while.
-// What was fetched so late is not lost, but what is younger may have gone out before it.
-const lateAfter = 10 * time.Second
-
 // worker serves one partition that a session leases: one goroutine, run, reads; the session's Next takes what was read; and
 // flush settles. All that it says is said under one epoch. It ends when the lease is handed back or lost, and is not used again.
 //
 // It first claims what is pending in the group, in order, and then fetches. Whenever it does not know what the store did it claims
-// from the start again, passing over what it has: so nothing is stranded, and nothing comes out of order.
+// from the start again, passing over what it has: so nothing is stranded, and nothing comes out of order. A fetch that the store
+// does long after it was given up is seen by the mark: see GroupStore.Fetch.
 type worker struct {
 	s     *Session
 	lease Lease
@@ -43,13 +40,12 @@ type worker struct {
 	scan     int
 	place    Place
 	after    EntryID
+	// mark counts what was ever fetched, as far as we know. It is run's alone.
+	mark int64
 	// want says that there may be something to fetch; else it is looked for at pollAt. polls counts the vain ones.
 	want   bool
 	pollAt time.Time
 	polls  int
-	// lateAt is when all is claimed once more after a call that read and whose outcome was not known: it may have come to Redis long
-	// after it was given up, and after the claim that followed. Zero while there was none.
-	lateAt time.Time
 	// retryAt is when the store is asked again after failures in a row.
 	retryAt  time.Time
 	failures int
@@ -181,10 +177,6 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 	case now.Before(w.retryAt):
 		return stepWait, w.retryAt.Sub(now)
 	}
-	if !w.lateAt.IsZero() && !now.Before(w.lateAt) {
-		w.lateAt = time.Time{}
-		w.rescan()
-	}
 	if !w.scanning && !w.want && now.Before(w.pollAt) {
 		return stepWait, w.pollAt.Sub(now)
 	}
@@ -220,19 +212,19 @@ func (w *worker) fetch() {
 	w.s.mu.Lock()
 	n, scan := w.turn, w.scan
 	w.s.mu.Unlock()
-	entries, looked, err := w.s.hub.cfg.Store.Fetch(ctx, w.s.group.topic.Load(), w.lease, n)
+	entries, looked, err := w.s.hub.cfg.Store.Fetch(ctx, w.s.group.topic.Load(), w.lease, w.mark, n)
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	w.reading = false
 	if w.failed(err, "fetch") {
-		if !certain(err) {
+		if errors.Is(err, ErrBehind) || !certain(err) {
 			w.rescan()
-			w.lateAt = time.Now().Add(lateAfter)
 		}
 		w.want = true
 		w.s.endTurn(w, nil)
 		return
 	}
+	w.mark += int64(looked)
 	if looked > 0 {
 		w.polls = 0
 	}
@@ -255,7 +247,7 @@ func (w *worker) claim() {
 	w.s.mu.Unlock()
 	ctx, cancel := w.s.hub.call(w.s.ctx)
 	defer cancel()
-	entries, next, more, err := w.s.hub.cfg.Store.Claim(ctx, w.lease, place, after, n)
+	claimed, err := w.s.hub.cfg.Store.Claim(ctx, w.lease, place, after, n)
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
 	w.reading = false
@@ -265,14 +257,18 @@ func (w *worker) claim() {
 		w.s.endTurn(w, nil)
 		return
 	}
+	if place == Main && after.IsZero() {
+		w.mark = claimed.Mark
+	}
+	entries := claimed.Entries
 	switch {
 	case w.scan != scan:
 		// What was read now is read again.
 		if !w.stopping && w.s.failure == nil {
 			entries = nil
 		}
-	case more:
-		w.after = next
+	case claimed.More:
+		w.after = claimed.Next
 	case place == Main:
 		w.place, w.after = Retries, EntryID{}
 	default:

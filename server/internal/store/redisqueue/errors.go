@@ -22,6 +22,7 @@ var refusals = map[string]error{
 	"NOGROUP":     queue.ErrNoGroup,
 	"GROUPEXISTS": queue.ErrGroupExists,
 	"FENCED":      queue.ErrFenced,
+	"BEHIND":      queue.ErrBehind,
 	"HELD":        queue.ErrHeld,
 	"INUSE":       queue.ErrInUse,
 	"PAUSED":      queue.ErrPaused,

@@ -14,11 +14,11 @@ var (
 )
 
 // Fetch implements queue.GroupStore.
-func (s *Store) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, n int) ([]queue.Entry, int, error) {
+func (s *Store) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, mark int64, n int) ([]queue.Entry, int, error) {
 	ref, g := lease.Ref, lease.Group
 	script := groupFetch
 	keys := []string{s.keys.meta(ref), s.keys.lease(ref, g), s.keys.retry(ref, g), s.keys.main(ref)}
-	args := []any{ref.UID, fence(&lease), g, consumerOf(lease.Epoch), n}
+	args := []any{ref.UID, fence(&lease), g, consumerOf(lease.Epoch), n, mark}
 	if !t.StrictOrder {
 		keys = append(keys, s.keys.stats(ref, g))
 	} else {
@@ -55,7 +55,7 @@ func (s *Store) Fetch(ctx context.Context, t *queue.Topic, lease queue.Lease, n 
 // Claim implements queue.GroupStore.
 func (s *Store) Claim(
 	ctx context.Context, lease queue.Lease, place queue.Place, after queue.EntryID, n int,
-) (entries []queue.Entry, next queue.EntryID, more bool, err error) {
+) (queue.Claimed, error) {
 	ref, g := lease.Ref, lease.Group
 	stream := s.keys.main(ref)
 	if place == queue.Retries {
@@ -67,10 +67,11 @@ func (s *Store) Claim(
 	}
 	reply, err := s.write(ctx, groupClaim, keys, fence(&lease), g, consumerOf(lease.Epoch), from(after), n)
 	if err != nil {
-		return nil, queue.EntryID{}, false, fmt.Errorf("claim in partition %d of %s for %s: %w", ref.Partition, ref.Topic, g, err)
+		return queue.Claimed{}, fmt.Errorf("claim in partition %d of %s for %s: %w", ref.Partition, ref.Topic, g, err)
 	}
 	r := readReply(reply)
-	looked, last := r.number(), r.id()
+	looked, claimed := r.number(), queue.Claimed{Next: r.id(), Mark: r.number()}
+	claimed.More = looked == int64(n)
 	for r.more() {
 		entry := reader{fields: r.list()}
 		raw := []any{entry.next(), entry.next()}
@@ -85,12 +86,12 @@ func (s *Store) Claim(
 			break
 		}
 		e.Attempt += int(deliveries) - 1
-		entries = append(entries, e)
+		claimed.Entries = append(claimed.Entries, e)
 	}
 	if r.err != nil {
-		return nil, queue.EntryID{}, false, fmt.Errorf("claim in partition %d of %s for %s: %w", ref.Partition, ref.Topic, g, r.err)
+		return queue.Claimed{}, fmt.Errorf("claim in partition %d of %s for %s: %w", ref.Partition, ref.Topic, g, r.err)
 	}
-	return entries, last, looked == int64(n), nil
+	return claimed, nil
 }
 
 // from is where a range begins that goes on after an id: at the stream's beginning if that is zero.

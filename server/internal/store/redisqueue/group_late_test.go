@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -36,6 +37,42 @@ func TestLateRelease(t *testing.T) {
 					b.due(1)
 					want(t, told(b.fetch(1)), "a#2")
 				}
+			})
+		})
+	}
+}
+
+// TestLateFetch has a fetch come to Redis after it was given up: from then on nothing younger is fetched until what it read was claimed,
+// be it a new message or a retry.
+func TestLateFetch(t *testing.T) {
+	t.Parallel()
+	for name, strict := range map[string]bool{"plain": false, "strict order": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachRedis(t, func(t *testing.T, client redis.UniversalClient) {
+				b := newWorkbench(t, client, func(topic *queue.Topic) { topic.StrictOrder = strict })
+				b.produce("a")
+				b.settle(verdict(queue.Retry, b.fetch(1)...)...)
+				b.due(1)
+				for _, pending := range []string{"a#2", "b#1"} {
+					mark := markOf(t, b.Store, b.lease)
+					// This is the late one. Its answer goes to nobody.
+					if late, looked, err := b.Fetch(t.Context(), b.topic, b.lease, mark, 1); told(late) != pending || looked != 1 || err != nil {
+						t.Fatal(told(late), looked, err)
+					}
+					b.produce("b")
+					before := b.dump()
+					if _, _, err := b.Fetch(t.Context(), b.topic, b.lease, mark, 10); !errors.Is(err, queue.ErrBehind) {
+						t.Fatalf("%v, want ErrBehind", err)
+					}
+					if after := b.dump(); after != before {
+						t.Fatalf("it changed\n%s\nto\n%s", before, after)
+					}
+					all := b.claim()
+					want(t, told(all), pending)
+					b.settle(verdict(queue.Ack, all...)...)
+				}
+				want(t, told(b.fetch(10)), "b#1")
 			})
 		})
 	}

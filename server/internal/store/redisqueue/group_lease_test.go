@@ -127,10 +127,10 @@ func TestFence(t *testing.T) {
 				for _, v := range []queue.Verdict{queue.Ack, queue.Retry, queue.Dead, queue.Release} {
 					check("settle", b.Settle(ctx, b.topic, old, verdict(v, entries...)))
 				}
-				_, _, err := b.Fetch(ctx, b.topic, old, 10)
+				_, _, err := b.Fetch(ctx, b.topic, old, markOf(t, b.Store, b.lease), 10)
 				check("fetch", err)
 				for _, place := range []queue.Place{queue.Main, queue.Retries} {
-					_, _, _, err = b.Claim(ctx, old, place, queue.EntryID{}, 10)
+					_, err = b.Claim(ctx, old, place, queue.EntryID{}, 10)
 					check("claim", err)
 				}
 				check("renew", b.Renew(ctx, []queue.Lease{old}, ttl)[0])

@@ -23,6 +23,8 @@ type model struct {
 	random *rand.Rand
 	// made counts messages: each one's payload is its number.
 	made int
+	// mark is the holder's.
+	mark int64
 	// keyOf is each message's key; order has each key's messages that were never delivered, in order.
 	keyOf map[string]string
 	order map[string][]string
@@ -116,7 +118,8 @@ func (m *model) deliver(entries []queue.Entry) {
 
 func (m *model) fetchSome() {
 	m.t.Helper()
-	entries, looked, err := m.Fetch(m.t.Context(), m.topic, m.lease, 1+m.random.IntN(8))
+	entries, looked, err := m.Fetch(m.t.Context(), m.topic, m.lease, m.mark, 1+m.random.IntN(8))
+	m.mark += int64(looked)
 	switch {
 	case errors.Is(err, queue.ErrUnknownOutcome):
 		m.claimAll()
@@ -134,15 +137,16 @@ func (m *model) claimAll() {
 	for _, place := range []queue.Place{queue.Main, queue.Retries} {
 		for after, more := (queue.EntryID{}), true; more; {
 			m.sure(func() error {
-				entries, next, rest, err := m.Claim(m.t.Context(), m.lease, place, after, 3)
+				page, err := m.Claim(m.t.Context(), m.lease, place, after, 3)
 				if err != nil {
 					return err
 				}
-				if !slices.IsSortedFunc(entries, func(a, b queue.Entry) int { return a.ID.Compare(b.ID) }) {
-					m.t.Fatalf("claimed out of order: %+v", entries)
+				m.mark = page.Mark
+				if !slices.IsSortedFunc(page.Entries, func(a, b queue.Entry) int { return a.ID.Compare(b.ID) }) {
+					m.t.Fatalf("claimed out of order: %+v", page.Entries)
 				}
-				m.deliver(entries)
-				after, more = next, rest
+				m.deliver(page.Entries)
+				after, more = page.Next, page.More
 				return nil
 			})
 		}

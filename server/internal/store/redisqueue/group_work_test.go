@@ -93,7 +93,7 @@ func (b *workbench) produce(messages ...string) []string {
 
 func (b *workbench) fetch(n int) []queue.Entry {
 	b.t.Helper()
-	entries, _, err := b.Fetch(b.t.Context(), b.topic, b.lease, n)
+	entries, _, err := b.Fetch(b.t.Context(), b.topic, b.lease, markOf(b.t, b.Store, b.lease), n)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -106,12 +106,12 @@ func (b *workbench) claim() []queue.Entry {
 	var all []queue.Entry
 	for _, place := range []queue.Place{queue.Main, queue.Retries} {
 		for after, more := (queue.EntryID{}), true; more; {
-			var entries []queue.Entry
-			var err error
-			if entries, after, more, err = b.Claim(b.t.Context(), b.lease, place, after, 2); err != nil {
+			page, err := b.Claim(b.t.Context(), b.lease, place, after, 2)
+			if err != nil {
 				b.t.Fatal(err)
 			}
-			all = append(all, entries...)
+			all = append(all, page.Entries...)
+			after, more = page.Next, page.More
 		}
 	}
 	return all

@@ -334,7 +334,7 @@ func TestDropOldestFreesTheKey(t *testing.T) {
 		}
 		fetch := func(want ...string) {
 			t.Helper()
-			got, _, err := s.Fetch(t.Context(), topic, lease, 10)
+			got, _, err := s.Fetch(t.Context(), topic, lease, markOf(t, s, lease), 10)
 			if err != nil {
 				t.Fatal(err)
 			}

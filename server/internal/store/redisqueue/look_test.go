@@ -135,7 +135,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, _, err := b.Fetch(t.Context(), b.topic, h, 1200)
+		all, _, err := b.Fetch(t.Context(), b.topic, h, 0, 1200)
 		if err != nil || len(all) != 1200 {
 			t.Fatalf("%d entries, %v", len(all), err)
 		}
@@ -281,7 +281,7 @@ func TestCountsSurviveARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, _, err := s.Fetch(t.Context(), topic, lease, 250)
+	entries, _, err := s.Fetch(t.Context(), topic, lease, 0, 250)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestCountsSurviveARestart(t *testing.T) {
 	}
 	server.Kill()
 	server.Start()
-	if entries, _, err = s.Fetch(t.Context(), topic, lease, 50); err != nil || len(entries) != 50 {
+	if entries, _, err = s.Fetch(t.Context(), topic, lease, 250, 50); err != nil || len(entries) != 50 {
 		t.Fatalf("%d entries: %v", len(entries), err)
 	}
 	if a, b := lag(t, s, topic, "a"), lag(t, s, topic, "b"); a != 300 || b != 600 {

@@ -27,7 +27,8 @@
 //	:keys     HASH   key -> "<id of its one unsettled message> <m, in the partition's stream, or r, in retry><its entry there>"; strict order only
 //	:parked   ZSET   "<length of key>:<key><20 digits ms><20 digits seq><0, or 1 if it came from retry>" all of score 0: the messages that wait for their key;
 //	                 :parked:data HASH the same -> its item
-//	:stats    HASH   counters: acked, dead, retried, replayed, trimmed, skipped; read: entries of the stream that it has passed
+//	:stats    HASH   counters: acked, dead, retried, replayed, trimmed, skipped; read: entries of the stream that it has passed;
+//	                 fetched: entries of both streams that fetches gave
 //
 // An entry of a stream has the fields d (parley.cluster.v1.QueueRecord), and where they say something k (key; strict order
 // only), i (message id for good, where it is not the partition and the entry's own id), a (attempts so far) and t (ms when it

@@ -181,6 +181,16 @@ func readGroup(t *testing.T, s *Store, topic *queue.Topic, group string, n int) 
 	return ids
 }
 
+// markOf gives the mark that a fetch needs: of a holder who was given all that was fetched.
+func markOf(t *testing.T, s *Store, lease queue.Lease) int64 {
+	t.Helper()
+	page, err := s.Claim(t.Context(), lease, queue.Main, queue.EntryID{MS: 1 << 60}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.Mark
+}
+
 // ack settles entries of partition 0 for a group.
 func ack(t *testing.T, s *Store, topic *queue.Topic, group string, ids ...string) {
 	t.Helper()

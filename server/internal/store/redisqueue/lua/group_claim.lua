@@ -13,7 +13,7 @@
 -- ARGV[3] consumer   the epoch's
 -- ARGV[4] start      where to begin: an id, "(" and an id, or "-"
 -- ARGV[5] n          the most entries
--- RETURNS {entries looked at, the last one's id or "", and {id, fields, deliveries} of each that there still is};
+-- RETURNS {entries looked at, the last one's id or "", the stats' fetched, and {id, fields, deliveries} of each that there still is};
 -- FENCED if the lease is another's.
 --
 -- Safe to repeat: XCLAIM counts a delivery, so it is done only to what is not the consumer's yet. XAUTOCLAIM would count one
@@ -49,7 +49,7 @@ local function drop(id)
 end
 
 local pending = redis.call('XPENDING', stream, group, start, '+', n)
-local last, answer = '', {#pending, ''}
+local last, answer = '', {#pending, '', redis.call('HGET', stats, 'fetched') or '0'}
 for _, p in ipairs(pending) do
   local id, owner, deliveries = p[1], p[2], p[4]
   local entry = redis.call('XRANGE', stream, id, id)[1]
