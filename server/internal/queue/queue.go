@@ -132,6 +132,8 @@ type Message struct {
 	Key     string
 	Payload []byte
 	Headers map[string]string
+	// Traceparent is the header of that name for a message without headers, or empty. A store gives it back as a header.
+	Traceparent string
 }
 
 // Size is what counts against credits in bytes.

@@ -310,7 +310,7 @@ func resultOf(err error) string {
 }
 
 // traced gives drafts that carry the trace of ctx, as W3C's headers say, where the producer gave none. One that is not sampled is
-// recorded nowhere: there is nothing to join, and a header for each message is a tenth of what the message costs.
+// recorded nowhere, so there is nothing to join.
 func traced(ctx context.Context, drafts []Draft) []Draft {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return drafts
@@ -319,8 +319,8 @@ func traced(ctx context.Context, drafts []Draft) []Draft {
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	with := make([]Draft, len(drafts))
 	for i, d := range drafts {
-		if len(d.Headers) == 0 {
-			d.Headers = carrier // of all such drafts: nobody changes a draft's headers
+		if len(d.Headers) == 0 && carrier["tracestate"] == "" {
+			d.Traceparent = carrier["traceparent"]
 		} else if _, ok := d.Headers["traceparent"]; !ok {
 			headers := make(map[string]string, len(d.Headers)+len(carrier))
 			maps.Copy(headers, d.Headers)

@@ -328,9 +328,19 @@ func TestProduceCarriesTheTrace(t *testing.T) {
 	if _, err := r.Produce(ctx, "t", drafts); err != nil {
 		t.Fatal(err)
 	}
+	state, err := trace.ParseTraceState("a=b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Produce(trace.ContextWithSpanContext(ctx, id.WithTraceState(state)), "t", drafts[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if with := r.input.calls[1].drafts[0].Headers; with["tracestate"] != "a=b" || with["traceparent"] == "" {
+		t.Errorf("headers %v", with)
+	}
 	got := r.input.calls[0].drafts
 	want := "00-" + id.TraceID().String() + "-" + id.SpanID().String() + "-01"
-	if got[0].Headers["traceparent"] != want || got[1].Headers["traceparent"] != "own" ||
+	if got[0].Traceparent != want || got[1].Headers["traceparent"] != "own" ||
 		got[2].Headers["traceparent"] != want || got[2].Headers["a"] != "b" {
 		t.Errorf("headers %v", got)
 	}

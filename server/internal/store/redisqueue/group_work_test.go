@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -258,4 +259,19 @@ func TestWork(t *testing.T) {
 			t.Errorf("stats %+v", s)
 		}
 	})
+}
+
+// TestTraceparent has the trace of the call that produced a message come with it, as a header.
+func TestTraceparent(t *testing.T) {
+	t.Parallel()
+	b := newWorkbench(t, oneClient(t), nil)
+	drafts := []queue.Draft{{Message: queue.Message{Traceparent: "00-x"}}, {Message: queue.Message{Headers: map[string]string{"a": "b"}}}, {}}
+	if _, err := b.Produce(t.Context(), b.topic, 0, drafts); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range b.fetch(3) {
+		if want := []map[string]string{{"traceparent": "00-x"}, {"a": "b"}, nil}[i]; !maps.Equal(e.Headers, want) {
+			t.Errorf("headers %v, want %v", e.Headers, want)
+		}
+	}
 }

@@ -19,7 +19,7 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 
 // encodeRecord gives what field d holds.
 func encodeRecord(m *queue.Message) ([]byte, error) {
-	record := &clusterv1.QueueRecord{Key: m.Key, Payload: m.Payload, Headers: m.Headers}
+	record := &clusterv1.QueueRecord{Key: m.Key, Payload: m.Payload, Headers: m.Headers, Traceparent: m.Traceparent}
 	b, err := deterministic.Marshal(record)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
@@ -34,6 +34,9 @@ func decodeRecord(d string) (queue.Message, error) {
 		return queue.Message{}, fmt.Errorf("decode a message: %w", err)
 	}
 	m := queue.Message{Key: record.GetKey(), Payload: record.GetPayload(), Headers: record.GetHeaders()}
+	if parent := record.GetTraceparent(); parent != "" && m.Headers == nil {
+		m.Headers = map[string]string{"traceparent": parent}
+	}
 	return m, nil
 }
 

@@ -27,8 +27,8 @@ type QueueRecord struct {
 	Key     string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Payload []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers map[string]string      `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// When Redis took it or it was due, in milliseconds since 1970; 0 where the id says so.
-	ProducedAtMs  int64 `protobuf:"varint,4,opt,name=produced_at_ms,json=producedAtMs,proto3" json:"produced_at_ms,omitempty"`
+	// The header of that name, where the server set it: as an entry of headers it costs several times as much.
+	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -84,11 +84,11 @@ func (x *QueueRecord) GetHeaders() map[string]string {
 	return nil
 }
 
-func (x *QueueRecord) GetProducedAtMs() int64 {
+func (x *QueueRecord) GetTraceparent() string {
 	if x != nil {
-		return x.ProducedAtMs
+		return x.Traceparent
 	}
-	return 0
+	return ""
 }
 
 // QueueTopic is a topic's settings as Redis keeps them.
@@ -614,12 +614,12 @@ var File_parley_cluster_v1_queue_proto protoreflect.FileDescriptor
 
 const file_parley_cluster_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x1dparley/cluster/v1/queue.proto\x12\x11parley.cluster.v1\x1a parley/cluster/v1/envelope.proto\"\xe2\x01\n" +
+	"\x1dparley/cluster/v1/queue.proto\x12\x11parley.cluster.v1\x1a parley/cluster/v1/envelope.proto\"\xde\x01\n" +
 	"\vQueueRecord\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12E\n" +
-	"\aheaders\x18\x03 \x03(\v2+.parley.cluster.v1.QueueRecord.HeadersEntryR\aheaders\x12$\n" +
-	"\x0eproduced_at_ms\x18\x04 \x01(\x03R\fproducedAtMs\x1a:\n" +
+	"\aheaders\x18\x03 \x03(\v2+.parley.cluster.v1.QueueRecord.HeadersEntryR\aheaders\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x06\n" +
