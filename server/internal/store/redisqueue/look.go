@@ -12,7 +12,7 @@ var _ queue.LookStore = (*Store)(nil)
 
 var (
 	lookStats   = newScript("look_stats", -1, "lib_group")
-	lookPending = newScript("look_pending", 4, "lib_group")
+	lookPending = newScript("look_pending", 3, "lib_group")
 	lookCut     = newScript("look_cut", -1, "lib_group")
 )
 
@@ -56,25 +56,47 @@ func (s *Store) Stats(ctx context.Context, t *queue.Topic, partition int) (queue
 	return stats, nil
 }
 
-// Pending implements queue.LookStore: what is pending in the partition's stream first, then in the group's retries. ErrNoTopic,
-// ErrNoGroup.
+// pendingStep is how many deliveries one call of the script looks at: it reads their messages, and Redis does nothing else meanwhile.
+const pendingStep = 500
+
+// Pending implements queue.LookStore: what is pending in the partition's stream first, then in the group's retries. It goes in steps, so
+// that what is delivered or settled meanwhile may be among them or not. ErrNoTopic, ErrNoGroup.
 func (s *Store) Pending(ctx context.Context, ref queue.Ref, group string, n int) ([]queue.PendingEntry, error) {
-	keys := []string{s.keys.meta(ref), s.keys.main(ref), s.keys.retry(ref, group), s.keys.lease(ref, group)}
-	reply, err := s.read(ctx, lookPending, keys, ref.UID, group, ref.Partition, n)
+	var all []queue.PendingEntry
+	for _, stream := range []string{s.keys.main(ref), s.keys.retry(ref, group)} {
+		for after, more := (queue.EntryID{}), true; more && len(all) < n; {
+			step := min(n-len(all), pendingStep)
+			some, last, err := s.pendingIn(ctx, ref, group, stream, after, step)
+			if err != nil {
+				return nil, fmt.Errorf("pending of %s in partition %d of %s: %w", group, ref.Partition, ref.Topic, err)
+			}
+			all = append(all, some...)
+			after, more = last, len(some) == step
+		}
+	}
+	return all, nil
+}
+
+// pendingIn gives up to n deliveries of one stream, after an id, and the last one's id.
+func (s *Store) pendingIn(
+	ctx context.Context, ref queue.Ref, group, stream string, after queue.EntryID, n int,
+) (entries []queue.PendingEntry, last queue.EntryID, err error) {
+	keys := []string{s.keys.meta(ref), stream, s.keys.lease(ref, group)}
+	reply, err := s.read(ctx, lookPending, keys, ref.UID, group, ref.Partition, from(after), n)
 	if err != nil {
-		return nil, fmt.Errorf("pending of %s in partition %d of %s: %w", group, ref.Partition, ref.Topic, err)
+		return nil, last, err
 	}
 	r := readReply(reply)
 	holder, consumer := "", ""
 	if value := r.text(); value != "" {
 		var epoch int64
 		if holder, epoch, err = parseFence(value); err != nil {
-			return nil, fmt.Errorf("pending of %s in partition %d of %s: %w", group, ref.Partition, ref.Topic, err)
+			return nil, last, err
 		}
 		consumer = consumerOf(epoch)
 	}
-	var entries []queue.PendingEntry
 	now := time.UnixMilli(r.number())
+	last = r.id()
 	for r.more() {
 		p := reader{fields: r.list()}
 		e := queue.PendingEntry{MessageID: p.text(), Partition: ref.Partition}
@@ -88,10 +110,7 @@ func (s *Store) Pending(ctx context.Context, ref queue.Ref, group string, n int)
 		}
 		entries = append(entries, e)
 	}
-	if r.err != nil {
-		return nil, fmt.Errorf("pending of %s in partition %d of %s: %w", group, ref.Partition, ref.Topic, r.err)
-	}
-	return entries, nil
+	return entries, last, r.err
 }
 
 // cutStep is how many messages one call of the script looks at: it reads them, and Redis does nothing else meanwhile.

@@ -265,6 +265,36 @@ func TestPending(t *testing.T) {
 	})
 }
 
+// TestPendingInSteps has more pending than one call of the script looks at, in both streams.
+func TestPendingInSteps(t *testing.T) {
+	t.Parallel()
+	b := newWorkbench(t, oneClient(t), nil)
+	if _, err := b.Produce(t.Context(), b.topic, 0, make([]queue.Draft, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	entries := b.fetch(1000)
+	b.settle(verdict(queue.Retry, entries[:400]...)...)
+	b.due(400)
+	b.fetch(400)
+	seen := map[string]bool{}
+	for _, n := range []int{1, 500, 600, 601, 1000, 1200} {
+		clear(seen)
+		pending, err := b.Pending(t.Context(), b.topic.Ref(0), "g", n)
+		if err != nil || len(pending) != min(n, 1000) {
+			t.Fatalf("%d of %d: %v", len(pending), n, err)
+		}
+		for i, p := range pending {
+			seen[p.MessageID] = true
+			if want := 1 + i/600; p.Attempt != want {
+				t.Fatalf("entry %d is attempt %d, want %d", i, p.Attempt, want)
+			}
+		}
+		if len(seen) != len(pending) {
+			t.Fatalf("%d messages among %d", len(seen), len(pending))
+		}
+	}
+}
+
 // TestCountsSurviveARestart restarts a server from its append-only file: what Redis itself counts of a group's reading is wrong then.
 func TestCountsSurviveARestart(t *testing.T) {
 	t.Parallel()
