@@ -50,7 +50,7 @@ func (c *credits) grant() *parleyv1.StreamingCredits {
 // Safe for concurrent use.
 type outbox struct {
 	s *session
-	// work are the session's goroutines.
+	// work are the session's goroutines. Each is added under mu while it is not closed.
 	work sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -118,6 +118,15 @@ func (o *outbox) goLocked() {
 			close(o.idle)
 		}
 	})
+}
+
+// run has the session do something beside, unless it is over.
+func (o *outbox) run(what func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.work.Go(what)
+	}
 }
 
 // close waits until nothing of the session runs. What is pending is not sent.

@@ -163,7 +163,7 @@ func (s *session) take() error {
 			s.r.w.counts.sessions.Add(1)
 			close(s.live)
 			s.r.w.cfg.onState(parley.StateChange{State: parley.StateLive, Addr: s.stream.Addr()})
-			s.out.work.Go(func() { s.keepExtending(first.GetAckTimeout().AsDuration()) })
+			s.out.run(func() { s.keepExtending(first.GetAckTimeout().AsDuration()) })
 		}
 		s.accept(frame.GetDeliveries().GetDeliveries())
 		if a := frame.GetAssignment(); a != nil {
@@ -200,7 +200,7 @@ func (s *session) assigned(a *parleyv1.PartitionAssignment) {
 	}
 	gone := s.held(func(t *task) bool { return !has[t.d.Partition] })
 	if len(gone) > 0 {
-		s.out.work.Go(func() { s.extend(gone) })
+		s.out.run(func() { s.extend(gone) })
 	}
 }
 
@@ -325,7 +325,7 @@ func (s *session) leave() {
 	case <-s.ctx.Done():
 		return
 	}
-	s.out.work.Go(func() {
+	s.out.run(func() {
 		_, err := s.wire.do(s.ctx, &parleyv1.StreamingConsumeRequest{
 			Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}},
 		})

@@ -232,7 +232,7 @@ func TestLostConsumersUseUpAttempts(t *testing.T) {
 	r.same(texts(c.wait(1)), "1/1")
 	testkit.Eventually(t, soon, func() error { // it is settled beside what is delivered
 		letters, _, _, err := r.store.DeadLetters(t.Context(), r.topic.Ref(0), group, queue.EntryID{}, 10)
-		if err == nil && (len(letters) != 1 || letters[0].Reason != "the consumer was lost, and no attempt of 2 is left") {
+		if err == nil && (len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Reason != "the consumer was lost, and no attempt of 2 is left") {
 			err = fmt.Errorf("%+v", letters)
 		}
 		return err

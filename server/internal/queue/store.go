@@ -150,6 +150,8 @@ type Settlement struct {
 	Verdict Verdict
 	// Delay is Retry's: 0 or more, in milliseconds.
 	Delay time.Duration
+	// Unsent is Dead's: no consumer was sent the entry, so that this attempt does not count.
+	Unsent bool
 	// Reason and Code are told by the dead letter.
 	Reason, Code string
 }

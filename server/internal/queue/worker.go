@@ -323,11 +323,11 @@ func (w *worker) take(entries []Entry) {
 		}
 		if e.Unreadable != nil {
 			w.s.hub.setAside(w.lease.Ref, &e)
-			w.settleUnsent(e, Settlement{Verdict: Dead, Reason: unreadableReason})
+			w.settleUnsent(e, Settlement{Verdict: Dead, Unsent: true, Reason: unreadableReason})
 			continue
 		}
 		if most := topic.Retry.MaxAttempts; most > 0 && e.Attempt > most {
-			w.settleUnsent(e, Settlement{Verdict: Dead, Reason: lostReason(most)})
+			w.settleUnsent(e, Settlement{Verdict: Dead, Unsent: true, Reason: lostReason(most)})
 			continue
 		}
 		fresh = append(fresh, e)

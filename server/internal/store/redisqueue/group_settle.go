@@ -42,8 +42,11 @@ func (s *Store) Settle(ctx context.Context, t *queue.Topic, lease queue.Lease, s
 			if own {
 				place = "retry"
 			}
-			others = append(others, verdict, place, id, entry.MessageID, key, max(settlement.Delay.Milliseconds(), 0), settlement.Reason,
-				settlement.Code)
+			number := max(settlement.Delay.Milliseconds(), 0)
+			if settlement.Verdict == queue.Dead {
+				number = int64(flag(settlement.Unsent))
+			}
+			others = append(others, verdict, place, id, entry.MessageID, key, number, settlement.Reason, settlement.Code)
 		}
 	}
 	keys := []string{

@@ -19,7 +19,8 @@
 -- ARGV[7] mains      how many entries of main are acked without freeing a key
 -- ARGV[8] retries    the same of retry
 -- ARGV[9...]         their ids; then, for each other settlement: ack, retry, dead or release; main or retry; the entry's id; the
---                    message's id; its key if order is strict, or ""; the delay in ms; the reason; the code
+--                    message's id; its key if order is strict, or ""; of retry the delay in ms, of dead how many deliveries
+--                    do not count; the reason; the code
 -- RETURNS 0; FENCED if the lease is another's.
 --
 -- Safe to repeat: what is not pending any more stays as it is.
@@ -84,7 +85,7 @@ function verdicts.retry(stream, own, id, message, key, delay, reason, code)
     return drop(stream, id, key, message)
   end
   if fields.broken then
-    return verdicts.dead(stream, own, id, message, key, delay, reason, code)
+    return verdicts.dead(stream, own, id, message, key, 0, reason, code)
   end
   message = message_of(partition, id, fields)
   local member = message
@@ -98,7 +99,7 @@ function verdicts.retry(stream, own, id, message, key, delay, reason, code)
   done.retried = done.retried + 1
 end
 
-function verdicts.dead(stream, own, id, message, key, _, reason, code)
+function verdicts.dead(stream, own, id, message, key, unsent, reason, code)
   local deliveries = mine(stream, id)
   if not deliveries then
     return
@@ -109,7 +110,7 @@ function verdicts.dead(stream, own, id, message, key, _, reason, code)
   end
   message = message_of(partition, id, fields)
   local letter = {
-    'XADD', dlq, '*', 'i', message, 'a', attempts_of(fields, deliveries), 'g', group, 'r', reason, 'c', code,
+    'XADD', dlq, '*', 'i', message, 'a', attempts_of(fields, deliveries - unsent), 'g', group, 'r', reason, 'c', code,
   }
   for _, name in ipairs({'d', 'k', 't', 'x'}) do
     if fields[name] then
