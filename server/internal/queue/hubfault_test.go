@@ -193,6 +193,25 @@ func TestClaimOvertakenByAck(t *testing.T) {
 	r.same(texts(c.wait(4)), "0/1 1/1 1/1 2/1")
 }
 
+// What is given back is read again with what lies behind it, and not with all that is in flight.
+func TestReleaseReadsLittle(t *testing.T) {
+	t.Parallel()
+	r := newHubRig(t, 1, nil)
+	r.produce(0, "k", 0, 300)
+	f := &faults{}
+	c := r.open(r.hub(f))
+	d := c.wait(300)
+	c.release(d[297])
+	r.same(texts(c.wait(301)[300:]), "297/1")
+	c.release(d[299])
+	r.same(texts(c.wait(302)[301:]), "299/1")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.claimed > 4 {
+		t.Errorf("%d entries were claimed for the 3 of the first and the 1 of the second", f.claimed)
+	}
+}
+
 // A fetch that is executed long after it was given up gives messages to nobody. They are found before anything younger is sent.
 func TestLateFetch(t *testing.T) {
 	t.Parallel()

@@ -312,6 +312,8 @@ type faults struct {
 	// lose has the answers of the next n calls of a method lost; calls counts them all.
 	lose  map[string]int
 	calls map[string]int
+	// claimed counts the entries that claims gave.
+	claimed int
 	// takeLate has the next Fetch not go out, but be taken as one whose outcome is not known; late sends it.
 	// held is a method whose answers wait until release is closed; answered counts those that wait.
 	late     func(context.Context) ([]queue.Entry, int, error)
@@ -474,6 +476,9 @@ func (f *faults) Claim(
 ) (queue.Claimed, error) {
 	f.before("Claim")
 	page, err := f.GroupStore.Claim(detach(ctx), lease, place, after, n)
+	f.mu.Lock()
+	f.claimed += len(page.Entries)
+	f.mu.Unlock()
 	if err = f.after("Claim", err); err != nil {
 		return queue.Claimed{}, err
 	}

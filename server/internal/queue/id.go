@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,17 @@ func (id EntryID) Compare(other EntryID) int {
 
 // IsZero reports whether it is before every entry.
 func (id EntryID) IsZero() bool { return id == EntryID{} }
+
+// prev is the highest id below; of the zero id that itself.
+func (id EntryID) prev() EntryID {
+	switch {
+	case id.Seq > 0:
+		return EntryID{id.MS, id.Seq - 1}
+	case id.MS > 0:
+		return EntryID{id.MS - 1, math.MaxUint64}
+	}
+	return id
+}
 
 // String gives the id as Redis writes it.
 func (id EntryID) String() string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -219,7 +220,7 @@ func (w *worker) finish() {
 	var (
 		s     = w.s
 		now   = time.Now()
-		back  bool
+		back  []entryKey
 		ended int
 	)
 	for _, op := range w.running {
@@ -235,7 +236,9 @@ func (w *worker) finish() {
 				w.given.add(d.serial, op.Verdict.class())
 			}
 		}
-		back = back || op.Verdict == Release
+		if op.Verdict == Release {
+			back = append(back, d.entry.key())
+		}
 		op.end(nil)
 	}
 	s.hub.metrics.InFlight(w.lease.Topic, w.lease.Partition, w.lease.Group, -ended)
@@ -244,8 +247,8 @@ func (w *worker) finish() {
 	if w.lost {
 		return
 	}
-	if back && !w.stopping && s.failure == nil {
-		w.again()
+	if len(back) > 0 && !w.stopping && s.failure == nil {
+		w.again(back)
 	}
 	// In strict order the end of one message lets the next of its key out.
 	if s.group.topic.Load().StrictOrder {
@@ -256,12 +259,29 @@ func (w *worker) finish() {
 	s.poke()
 }
 
-// again has what was released claimed anew, in its place: what waits in the buffer, and would overtake it, is read again too.
-func (w *worker) again() {
+// again has what was released claimed anew, in its place: what waits in the buffer, and would overtake it, is read again too. Of all
+// else that is pending only what lies behind is read, to be passed over.
+func (w *worker) again(released []entryKey) {
 	entries := w.buffer
 	w.buffer = nil
 	w.s.unread(entries)
-	w.rescan()
+	if w.reading && !w.scanning {
+		// What this fetch gives is not taken, wherever it lies.
+		w.rescan()
+		return
+	}
+	low := slices.MinFunc(released, entryKey.compare)
+	for i := range entries {
+		if key := entries[i].key(); key.compare(low) < 0 {
+			low = key
+		}
+	}
+	if before := (entryKey{low.place, low.id.prev()}); !w.scanning || before.compare(entryKey{w.place, w.after}) < 0 {
+		w.place, w.after = before.place, before.id
+	}
+	w.scan++
+	w.scanning = true
+	w.poke()
 }
 
 // abandon gives up what is running. The session's mu is held.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -75,6 +76,11 @@ type worker struct {
 type entryKey struct {
 	place Place
 	id    EntryID
+}
+
+// compare orders entries as claims give them.
+func (k entryKey) compare(other entryKey) int {
+	return cmp.Or(cmp.Compare(k.place, other.place), k.id.Compare(other.id))
 }
 
 // delivery is an entry that left the buffer.

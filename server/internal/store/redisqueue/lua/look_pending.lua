@@ -17,12 +17,21 @@ local meta, stream, lease, uid, group, partition, start, n = KEYS[1], KEYS[2], K
 if redis.call('HGET', meta, 'uid') ~= uid then
   return redis.error_reply('NOTOPIC no such topic')
 end
-local pending = redis.pcall('XPENDING', stream, group, start, '+', n)
+-- XPENDING tells how long ago a delivery was, by a clock that it reads itself. Only where that has not moved on meanwhile is the time of
+-- the delivery the same in every call.
+local now, pending
+for _ = 1, 5 do
+  now = now_ms()
+  pending = redis.pcall('XPENDING', stream, group, start, '+', n)
+  if now_ms() == now then
+    break
+  end
+end
 if pending.err then
   return redis.error_reply('NOGROUP no such consumer group')
 end
 
-local answer = {redis.call('GET', lease) or '', now_ms(), #pending > 0 and pending[#pending][1] or ''}
+local answer = {redis.call('GET', lease) or '', now, #pending > 0 and pending[#pending][1] or ''}
 for _, p in ipairs(pending) do
   local fields = entry_at(stream, p[1]) or {}
   answer[#answer + 1] = {message_of(partition, p[1], fields), p[2], p[3], tonumber(fields.a or '0') + p[4]}
