@@ -61,6 +61,8 @@ func queueBodyLines() []line {
 		{name: "C05 text that is no base64 for a payload", procedure: produce, json: `{"topic":"jobs","messages":[{"payload":"%%%"}]}`, want: broken},
 		{name: "C05 a word for max_messages", procedure: consume, json: `{"topic":"jobs","group":"g","consumer":"c","maxMessages":"all"}`, want: streamed},
 		{name: "C05 a list for a partitioner", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":[1]}}`, want: broken},
+		{name: "a partitioner that there is not", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":"HASH"}}`, want: broken},
+		{name: "an order that there is not", procedure: "ListPending", json: `{"topic":"jobs","group":"g","order":"OLDEST"}`, want: broken},
 		{name: "C08 truncated varint", procedure: produce, binary: "\x0a\xff", want: broken},
 		{name: "C08 length of 2^63", procedure: createTopic, binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: broken},
 		{name: "C10 lone surrogate", procedure: produce, json: `{"topic":"jobs","messages":[{"key":"\ud800"}]}`, binary: jobs + "\x12\x05\x0a\x03\xed\xa0\x80", want: broken},

@@ -133,7 +133,8 @@ func (c jsonCodec) MarshalStable(m any) ([]byte, error) {
 func (jsonCodec) IsBinary() bool { return false }
 
 // Unmarshal implements connect.Codec. Fields that this server does not know are passed over, so that newer clients can
-// call it. Its errors name no types of the server's, for they reach the client.
+// call it; an enum's value that it does not know is refused, as in binary. Its errors name no types of the server's, for they
+// reach the client.
 func (jsonCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
@@ -145,7 +146,13 @@ func (jsonCodec) Unmarshal(data []byte, m any) error {
 	if err := checkJSONElements(data); err != nil {
 		return err
 	}
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, p)
+	if protojson.Unmarshal(data, p) == nil {
+		return nil
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, p); err != nil {
+		return err
+	}
+	return checkEnumNames(data, p.ProtoReflect().Descriptor())
 }
 
 func errNoMessage(m any) error { return fmt.Errorf("%T is no message", m) }
