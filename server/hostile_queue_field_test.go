@@ -215,7 +215,7 @@ func stateLines() []line {
 				add(procedure, "Q46 a session that is not there", ended, request("jobs", "g"))
 			default:
 				add(procedure, "a topic that is not there", noTopic, request("nothing", "g"))
-				if groupCalls[procedure] && procedure != createGroup && procedure != replayLetters && procedure != purgeLetters && procedure != listLetters {
+				if groupCalls[procedure] && procedure != createGroup {
 					add(procedure, "a group that is not there", noGroup, request("jobs", "nothing"))
 				}
 			}

@@ -225,10 +225,11 @@ func (c *queueReplayCommand) replay(ctx context.Context, admin *queue.Admin, don
 	if c.Limit != nil {
 		left = min(left, *c.Limit)
 	}
-	for more := left > 0; more && left > 0; {
+	// One call at least, also for none: the server judges the group.
+	for more := true; more; more = more && left > 0 {
 		var n int64
 		n, more, err = admin.ReplayDeadLetters(ctx, c.Topic, queue.Replay{
-			Group: c.Group, Limit: int(min(left, maxReplayed)), Partition: c.To,
+			Group: c.Group, Limit: int(min(max(left, 1), maxReplayed)), Partition: c.To,
 		})
 		if err != nil {
 			return err

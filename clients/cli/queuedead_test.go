@@ -22,6 +22,14 @@ func TestQueueReplay(t *testing.T) {
 	if got := q.ok("dlq", "jobs").stdout; got != "" {
 		t.Errorf("dead letters of nothing: %q", got)
 	}
+	if got := q.ok("replay", "jobs", "--all", "--group", "work").stdout; got != "jobs: 0 dead letters given back\n" {
+		t.Errorf("a replay of nothing says %q", got)
+	}
+	for _, args := range [][]string{
+		{"dlq", "jobs"}, {"replay", "jobs", "--all"}, {"replay", "jobs", "0-1767225600000-0"}, {"dlq", "purge", "jobs", "--all", "--confirm", "jobs"},
+	} {
+		q.fails(1, append(args, "--group", "wrok"), "no such consumer group")
+	}
 	q.bury("jobs", "work", "a", "b", "c", "d", "e")
 	text := q.ok("dlq", "jobs", "--limit", "2").stdout
 	if strings.Count(text, "\n") != 2 || !strings.Contains(text, ` work after 1 attempt: poison\x1b[2J  `) {

@@ -62,8 +62,8 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, byAttempts boo
 	})
 }
 
-// DeadLetters iterates over a topic's dead letters, the newest first; of one group, unless that is empty. An error is the last thing
-// it yields.
+// DeadLetters iterates over a topic's dead letters, the newest first; of one group, unless that is empty. It is parley.ErrGroupNotFound
+// if there is no such group, and none of a deleted one. An error is the last thing it yields.
 func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[*DeadMessage, error] {
 	return pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
@@ -76,7 +76,7 @@ func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[
 
 // Replay says which dead letters ReplayDeadLetters gives back.
 type Replay struct {
-	// Group bounds it to one group's; empty is all.
+	// Group bounds it to one group's; empty is all. One that is not there is parley.ErrGroupNotFound.
 	Group string
 	// IDs are the dead letters', up to 1,000; none is all, up to Limit.
 	IDs []string
@@ -103,7 +103,8 @@ func (a *Admin) ReplayDeadLetters(ctx context.Context, topic string, r Replay) (
 }
 
 // PurgeDeadLetters removes the dead letters of ids for good: of a group, unless that is empty; without ids it does nothing. confirm must
-// be the topic's name. It tells how many; after a lost answer it tells of the rest only.
+// be the topic's name. It tells how many; after a lost answer it tells of the rest only. It is parley.ErrGroupNotFound if there is no
+// such group, and none of a deleted one.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, topic, group, confirm string, ids ...string) (int64, error) {
 	if len(ids) == 0 {
 		return 0, nil
@@ -120,6 +121,6 @@ func (a *Admin) purge(ctx context.Context, topic, group, confirm string, ids []s
 	res, err := adminCall(ctx, a, "PurgeDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PurgeDeadLettersRequest) (*parleyv1.PurgeDeadLettersResponse, error) {
 			return s.Admin.PurgeDeadLetters(ctx, r)
-		}, &parleyv1.PurgeDeadLettersRequest{Topic: topic, Group: group, DeadLetterIds: ids, Confirm: confirm}, nil)
+		}, &parleyv1.PurgeDeadLettersRequest{Topic: topic, Group: group, DeadLetterIds: ids, Confirm: confirm}, parley.ErrGroupNotFound)
 	return res.GetPurged(), err
 }

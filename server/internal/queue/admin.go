@@ -112,6 +112,14 @@ func (a *Admin) group(ctx context.Context, topic, group string) (*Topic, error) 
 	return t, nil
 }
 
+// known refuses the name of a group that the topic has not; an empty one stands for all groups.
+func (t *Topic) known(group string) error {
+	if group != "" && !t.hasGroup(group) {
+		return noGroup()
+	}
+	return nil
+}
+
 // alter changes a topic's settings: it reads them, has fn change a copy, and writes that if nobody has written meanwhile;
 // else it begins again. The topic is not written if fn tells that there is nothing to change.
 func (a *Admin) alter(ctx context.Context, name string, fn func(t *Topic) (changed bool, err error)) (*Topic, error) {

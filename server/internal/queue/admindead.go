@@ -83,7 +83,8 @@ func (r *letterRun) place() (place letterPlace, ok bool) {
 // DeadLetters lists dead letters, the newest first, of the group or of all if that is empty: n at most, and fewer at the end,
 // once they take 1 MiB, or after a long stretch of other groups' letters. next is the cursor to go on with; only an empty one
 // means the end. A dead letter's id is a cursor too, of what comes behind it. A list neither repeats nor leaves out what is
-// there all the while.
+// there all the while. A list from the start that has nothing is GROUP_NOT_FOUND if there is no such group: that of a deleted one
+// has the dead letters that it left.
 func (a *Admin) DeadLetters(
 	ctx context.Context, topic, group, cursor string, n int,
 ) (letters []DeadLetter, next string, err error) {
@@ -110,7 +111,10 @@ func (a *Admin) DeadLetters(
 		return nil, "", lookFault(err)
 	}
 	if last == nil {
-		return letters, "", nil
+		if cursor == "" && len(letters) == 0 {
+			err = t.known(group)
+		}
+		return letters, "", err
 	}
 	return letters, deadLetterID(last.partition, last.id), nil
 }
@@ -187,12 +191,16 @@ func (l *letterList) read(ctx context.Context) error {
 
 // Replay gives dead letters back to their groups, each once however often it is called: those of ids, or else up to limit
 // (DefaultReplay if 0) of the group's, or of all groups' if that is empty, the oldest of each partition first. They go to
-// partition *to, or to their own if that is nil. more tells that there may be more: call again.
+// partition *to, or to their own if that is nil. more tells that there may be more: call again. A group that is not there, or
+// not any more, is GROUP_NOT_FOUND: it can't be given anything.
 func (a *Admin) Replay(
 	ctx context.Context, topic, group string, ids []string, limit int, to *int,
 ) (replayed int64, more bool, err error) {
 	t, err := a.Topic(ctx, topic)
 	if err != nil {
+		return 0, false, err
+	}
+	if err := t.known(group); err != nil {
 		return 0, false, err
 	}
 	if to != nil && (*to < 0 || *to >= t.Partitions) {
@@ -258,7 +266,8 @@ func (a *Admin) replay(
 }
 
 // Purge removes dead letters for good and tells how many: those of ids, or else all of the group, or of all groups if that is
-// empty. confirm must be the topic's name; else it is CONFIRMATION_REQUIRED.
+// empty. confirm must be the topic's name; else it is CONFIRMATION_REQUIRED. Where there are none, nor the group, it is
+// GROUP_NOT_FOUND; a deleted group's can be purged.
 func (a *Admin) Purge(ctx context.Context, topic, group string, ids []string, confirm string) (int64, error) {
 	t, err := a.Topic(ctx, topic)
 	if err != nil {
@@ -281,6 +290,9 @@ func (a *Admin) Purge(ctx context.Context, topic, group string, ids []string, co
 			purged += n
 			more = again && n > 0 && len(ids) == 0
 		}
+	}
+	if purged == 0 {
+		return 0, t.known(group)
 	}
 	return purged, nil
 }

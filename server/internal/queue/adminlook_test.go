@@ -213,6 +213,63 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// A group whose name is mistyped has no dead letters, which must not look as if there were none; a deleted one has those that it
+// left, and nowhere to take them back.
+func TestDeadLettersOfAGroupThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newAdminRig(t)
+	ctx := t.Context()
+	r.create(queue.Topic{Name: "t", Partitions: 2}, "g", "gone", "idle")
+	r.produce("t", 20)
+	for p := range 2 {
+		r.settle("t", "g", p, queue.Dead)
+		r.settle("t", "gone", p, queue.Dead)
+	}
+	r.must(r.DeleteGroup(ctx, "t", "gone", "gone"))
+	letters, _, err := r.DeadLetters(ctx, "t", "gone", "", 100)
+	r.must(err)
+	if len(letters) != 20 {
+		t.Fatalf("the deleted group left %d", len(letters))
+	}
+	ids := []string{letters[0].ID}
+	for _, group := range []string{"gone", "typo"} {
+		for _, some := range [][]string{nil, ids} {
+			_, _, err = r.Replay(ctx, "t", group, some, 0, nil)
+			r.want(err, fault.GroupNotFound)
+		}
+	}
+	purge := func(group string, ids []string, want int64) {
+		t.Helper()
+		n, err := r.Purge(ctx, "t", group, ids, "t")
+		r.must(err)
+		if n != want {
+			t.Errorf("purged %d of %s", n, group)
+		}
+	}
+	purge("gone", ids, 1)
+	purge("gone", nil, 19)
+	purge("idle", nil, 0)
+	purge("", ids, 0)
+	for _, group := range []string{"gone", "typo"} {
+		_, _, err = r.DeadLetters(ctx, "t", group, "", 100)
+		r.want(err, fault.GroupNotFound)
+		for _, some := range [][]string{nil, ids} {
+			_, err = r.Purge(ctx, "t", group, some, "t")
+			r.want(err, fault.GroupNotFound)
+		}
+	}
+	for group, want := range map[string]int{"": 20, "g": 20, "idle": 0} {
+		letters, _, err = r.DeadLetters(ctx, "t", group, "", 100)
+		r.must(err)
+		if len(letters) != want {
+			t.Errorf("%q has %d", group, len(letters))
+		}
+	}
+	// The end of a list that had some is no error, whatever has become of its group.
+	_, _, err = r.DeadLetters(ctx, "t", "gone", ids[0], 100)
+	r.must(err)
+}
+
 func TestPagesOfDeadLettersAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t)

@@ -2588,7 +2588,7 @@ func (x *DeadLetter) GetDeadAt() *timestamppb.Timestamp {
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Empty returns those of all groups.
+	// Empty returns those of all groups. One that is not there, and has left none, is `not_found`.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// 1 to 1,000; 100 if 0.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2713,7 +2713,7 @@ func (x *ListDeadLettersResponse) GetNextPageToken() string {
 type ReplayDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Only those of this group; empty is of all.
+	// Only those of this group; empty is of all. One that is not there is `not_found`, also if it has left some.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// Which; up to 1,000. None is all, up to `limit`.
 	DeadLetterIds []string `protobuf:"bytes,3,rep,name=dead_letter_ids,json=deadLetterIds,proto3" json:"dead_letter_ids,omitempty"`
@@ -2849,7 +2849,7 @@ func (x *ReplayDeadLettersResponse) GetMore() bool {
 type PurgeDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Only those of this group; empty is of all.
+	// Only those of this group; empty is of all. One that is not there, and has left none, is `not_found`.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// Which; up to 1,000. None is all.
 	DeadLetterIds []string `protobuf:"bytes,3,rep,name=dead_letter_ids,json=deadLetterIds,proto3" json:"dead_letter_ids,omitempty"`

@@ -1242,7 +1242,7 @@ export declare type ListDeadLettersRequest = Message<"parley.v1.ListDeadLettersR
   topic: string;
 
   /**
-   * Empty returns those of all groups.
+   * Empty returns those of all groups. One that is not there, and has left none, is `not_found`.
    *
    * @generated from field: string group = 2;
    */
@@ -1304,7 +1304,7 @@ export declare type ReplayDeadLettersRequest = Message<"parley.v1.ReplayDeadLett
   topic: string;
 
   /**
-   * Only those of this group; empty is of all.
+   * Only those of this group; empty is of all. One that is not there is `not_found`, also if it has left some.
    *
    * @generated from field: string group = 2;
    */
@@ -1377,7 +1377,7 @@ export declare type PurgeDeadLettersRequest = Message<"parley.v1.PurgeDeadLetter
   topic: string;
 
   /**
-   * Only those of this group; empty is of all.
+   * Only those of this group; empty is of all. One that is not there, and has left none, is `not_found`.
    *
    * @generated from field: string group = 2;
    */
