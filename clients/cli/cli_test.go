@@ -357,6 +357,32 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// A token with a capability that no server knows would look as if it allowed something.
+func TestTokenCapabilities(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
+	const forms, onChannels, onQueues = "want channel:<pattern>=<action>,..., queue:<pattern>=<action>,... or admin",
+		"want some of send, history, subscribe, moderate, send_as, manage", "want some of produce, consume"
+	for capability, want := range map[string]string{
+		"send": forms, "admn": forms, "Admin": forms, "admin=all": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
+		"channel:*=sned": onChannels, "channel:*=send,": onChannels, "channel:*=": onChannels, "channel:*=Send": onChannels, "channel:*=produce": onChannels,
+		"queue:*=consum": onQueues, "queue:jobs=produce,send": onQueues, "queue:jobs=*": onQueues, "queue:jobs=admin": onQueues,
+		"channel:=send": "the pattern must be", "queue:a*b=consume": "the pattern must be", "queue:a:b=consume": "the pattern must be",
+		"queue:**=consume": "the pattern must be", "channel:" + strings.Repeat("a", 65) + "=send": "the pattern must be",
+	} {
+		got := runWith(t, env, "", "token", "--sub", "ann", "--cap", "queue:jobs=produce", "--cap", capability)
+		if got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, want) {
+			t.Errorf("%q: exit code %d, stderr %q, want %q", capability, got.code, got.stderr, want)
+		}
+	}
+	for _, capability := range []string{
+		"admin", "channel:*=send, history,subscribe,moderate,send_as,manage", "queue:a-b_C9=produce,consume", "queue:jobs-*=consume",
+		"channel:" + strings.Repeat("a", 64) + "*=send",
+	} {
+		runWith(t, env, "", "token", "--sub", "ann", "--cap", capability).wantOK(t)
+	}
+}
+
 func writeFile(t *testing.T, dir, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {

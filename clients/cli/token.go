@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +75,17 @@ func (s *session) secret() (string, error) {
 // adminCapability is the one that has no pattern and no actions.
 const adminCapability = "admin"
 
-// parseCapabilities takes `channel:*=send,history`, `queue:jobs=consume` and `admin`.
+// actionsOf are what capabilities may allow, by what stands before their pattern.
+var actionsOf = map[string][]string{
+	"channel": {"send", "history", "subscribe", "moderate", "send_as", "manage"},
+	"queue":   {"produce", "consume"},
+}
+
+// patternForm is a name, or how names begin: one `*` at the end stands for any rest.
+var patternForm = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64}|[A-Za-z0-9_-]{0,64}\*)$`)
+
+// parseCapabilities takes `channel:*=send,history`, `queue:jobs=consume` and `admin`. What a server would pass over is an error, for
+// a token with it looks as if it allowed something.
 func parseCapabilities(texts []string) (map[string][]string, error) {
 	capabilities := make(map[string][]string)
 	for _, text := range texts {
@@ -82,16 +93,20 @@ func parseCapabilities(texts []string) (map[string][]string, error) {
 			capabilities[text] = []string{"all"}
 			continue
 		}
-		// A pattern holds no equals sign.
-		pattern, actions, ok := strings.Cut(text, "=")
-		if !ok || !strings.Contains(pattern, ":") || actions == "" {
+		name, actions, ok := strings.Cut(text, "=")
+		kind, pattern, two := strings.Cut(name, ":")
+		valid := actionsOf[kind]
+		if !ok || !two || valid == nil {
 			return nil, usagef("--cap %q: want channel:<pattern>=<action>,..., queue:<pattern>=<action>,... or admin", text)
 		}
+		if !patternForm.MatchString(pattern) {
+			return nil, usagef("--cap %q: the pattern must be 1 to 64 of A-Z a-z 0-9 _ -, or begin so and end with a *", text)
+		}
 		for action := range strings.SplitSeq(actions, ",") {
-			if action = strings.TrimSpace(action); action == "" {
-				return nil, usagef("--cap %q: has an empty action", text)
+			if action = strings.TrimSpace(action); !slices.Contains(valid, action) {
+				return nil, usagef("--cap %q: %q is no action on a %s: want some of %s", text, action, kind, strings.Join(valid, ", "))
 			}
-			capabilities[pattern] = append(capabilities[pattern], action)
+			capabilities[name] = append(capabilities[name], action)
 		}
 	}
 	return capabilities, nil
