@@ -95,21 +95,25 @@ rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/riv
 	# Not `npm ci`, which wants the packages of every platform in the lock file, and not every registry has them.
 	npm install --prefix hack/rivals/bullmq --no-save --no-audit --no-fund
 
-# A directory of *.raw.txt logs, as those of the irc-disentanglement corpus.
-DATA ?= data/irc
+# A directory of *.raw.txt logs, as those of the irc-disentanglement corpus, which is no part of this repository.
+DATA ?=
+.PHONY: data
+data:
+	@[ -d '$(DATA)' ] || { echo "make: DATA='$(DATA)' is no directory: give one of *.raw.txt logs, as in: make wordindex DATA=/path/to/logs" >&2; exit 1; }
+
 .PHONY: irc
-irc: build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
+irc: data build test-deps ## Import IRC logs by three importers on three nodes while a node and the primary die (DATA=directory)
 	@$(GO) run ./hack/irc --binary bin/parleyd --cli bin/parley '$(DATA)'
 
 .PHONY: wordindex
-wordindex: build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)
+wordindex: $(if $(filter --help,$(ARGS)),,data) build test-deps ## Index IRC logs through a queue while workers are killed and stopped (DATA=directory ARGS='--rate 500', or --help)
 	@$(GO) build -o bin/wordindex ./examples/wordindex
 	@$(GO) run ./hack/wordindex --binary bin/parleyd --program bin/wordindex '$(DATA)' $(ARGS)
 
 DAY ?= 2013-05-19
 SPEED ?= 60
 .PHONY: day
-day: build test-deps ## Replay a day of IRC into the chat page in Chromium while the server is killed (DATA=directory DAY=date SPEED=times)
+day: data build test-deps ## Replay a day of IRC into the chat page in Chromium while the server is killed (DATA=directory DAY=date SPEED=times)
 	DATA='$(DATA)' DAY='$(DAY)' SPEED='$(SPEED)' npx playwright test -c hack/day
 
 .PHONY: fuzz

@@ -5,7 +5,7 @@ import { test } from "../../clients/chat/e2e/rig/test.ts";
 
 // The main job on real input, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory of IRC logs, DAY begins the name of
 // one of them.
-const { DATA = "data/irc", DAY = "2013-05-19", SPEED = "60" } = process.env;
+const { DATA = "", DAY = "2013-05-19", SPEED = "60" } = process.env;
 
 test.use({ faults: true });
 
