@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +193,85 @@ func TestSendJoins(t *testing.T) {
 	for _, r := range requests {
 		if len(r.GetMessages()) > 50 {
 			t.Errorf("a request of %d messages", len(r.GetMessages()))
+		}
+	}
+}
+
+// TestSendLingers has a batch under way that is not settled: what is sent meanwhile waits for company for as long as it was told, or
+// until its batch is full.
+func TestSendLingers(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	var full atomic.Bool
+	full.Store(true)
+	s.Fault(func(_ string, req proto.Message) *parleytest.Fault {
+		if r, ok := req.(*parleyv1.ProduceRequest); ok && full.Load() && string(r.GetMessages()[0].GetPayload()) == "first" {
+			return &parleytest.Fault{Err: parleytest.Error(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)}
+		}
+		return nil
+	})
+	// batches gives the payloads of each request but the first's.
+	batches := func() (all []string) {
+		for _, r := range requestsOf[*parleyv1.ProduceRequest](s) {
+			var one []string
+			for _, m := range r.GetMessages() {
+				one = append(one, string(m.GetPayload()))
+			}
+			if one[0] != "first" {
+				all = append(all, strings.Join(one, " "))
+			}
+		}
+		return all
+	}
+	c, ctx := newClient(t, s.Addr()), testContext(t)
+	var callers sync.WaitGroup
+	send := func(p *queue.Producer, payload string) {
+		callers.Go(func() {
+			if _, err := p.Send(ctx, queue.Message{Payload: []byte(payload)}); err != nil {
+				t.Errorf("send %s: %v", payload, err)
+			}
+		})
+	}
+	begin := func(opts ...queue.ProducerOption) *queue.Producer {
+		p, before := queue.NewProducer(c, "jobs", opts...), len(s.Requests())
+		send(p, "first")
+		eventually(t, func() error {
+			if len(s.Requests()) == before {
+				return errors.New("the first is not under way")
+			}
+			return nil
+		})
+		return p
+	}
+	patient := begin(queue.WithLinger(time.Hour), queue.WithJoined(3, 8))
+	soon, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
+	defer cancel()
+	// Its message stays in the batch when its caller has left.
+	if _, err := patient.Send(soon, queue.Message{Payload: []byte("x")}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a message alone: %v", err)
+	}
+	if got := batches(); len(got) != 0 {
+		t.Fatalf("went before it was time: %q", got)
+	}
+	send(patient, "x")
+	send(patient, "x")
+	hasty := begin(queue.WithLinger(0))
+	for n := range 3 {
+		want := append([]string{"x x x"}, slices.Repeat([]string{"y"}, n)...)
+		eventually(t, func() error {
+			if got := batches(); !slices.Equal(got, want) {
+				return fmt.Errorf("%q went, want %q", got, want)
+			}
+			return nil
+		})
+		send(hasty, "y")
+	}
+	full.Store(false)
+	callers.Wait()
+	for _, p := range []*queue.Producer{patient, hasty} {
+		if err := p.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
 		}
 	}
 }

@@ -523,28 +523,3 @@ func TestDeadStream(t *testing.T) {
 	produce(t, c, "jobs", queue.Message{})
 	settledAll(t, s, "jobs", "g", 1)
 }
-
-func TestMiddleware(t *testing.T) {
-	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 1, "g")
-	c := newClient(t, s.Addr())
-	produce(t, c, "jobs", queue.Message{})
-	var order []string
-	layer := func(name string) queue.Middleware {
-		return func(next queue.Handler) queue.Handler {
-			return func(ctx context.Context, d *queue.Delivery) error {
-				order = append(order, name)
-				return next(ctx, d)
-			}
-		}
-	}
-	w := work(t, c, "jobs", "g", (&record{}).handle, queue.WithMiddleware(layer("outer"), layer("inner")))
-	settledAll(t, s, "jobs", "g", 1)
-	if err := w.finish(); err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff([]string{"outer", "inner"}, order); diff != "" {
-		t.Error(diff)
-	}
-}
