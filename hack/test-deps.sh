@@ -2,9 +2,17 @@
 # Sets up what `make test` needs beside Go, Node and what hack/node-deps.sh sets up, which make runs first: a C compiler for
 # the race detector, redis-server, mongod and Chromium. What is there is left alone, so a second run needs no network. What
 # is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and says what to install.
-# CHROMIUM may name a browser that is elsewhere than on the PATH.
+# CHROMIUM may name a browser that is elsewhere than on the PATH. It fails, too, where the tests' databases would run out of disk,
+# which else shows only as the stack trace of a mongod.
 set -eu
 cd "$(dirname "$0")/.."
+
+tmp=${TMPDIR:-/tmp}
+free=$(df -Pk "$tmp" | awk 'NR == 2 { print int($4 / 1024) }')
+if [ "${free:=0}" -lt 4096 ]; then
+	echo "test-deps: the tests need 4096 MiB free in $tmp, where they write, and there are $free: make room, or set TMPDIR" >&2
+	exit 1
+fi
 
 missing=
 need() { # need COMMAND PACKAGE...: the packages, unless the command is there
