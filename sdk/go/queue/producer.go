@@ -56,7 +56,8 @@ func WithLinger(d time.Duration) ProducerOption {
 }
 
 // WithJoined sets how many messages Send joins into one batch, 100 by default and 1,000 at most, and how many batches may be
-// under way, 8 by default; beyond, Send blocks.
+// under way, 8 by default; beyond, Send blocks. A batch is under way until the last of its messages is settled: one that a full
+// partition holds up keeps the batch's place, which bounds what is sent to it again and again.
 func WithJoined(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
 		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
