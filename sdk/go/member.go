@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 // maxUsers is how many users one request may name.
@@ -109,7 +110,7 @@ func (c *Client) Members(ctx context.Context, channelID string) iter.Seq2[*Membe
 	if err := checkText("channel_id", channelID); err != nil {
 		return func(yield func(*Member, error) bool) { yield(nil, err) }
 	}
-	return pages(func(token string) ([]*Member, string, error) {
+	return link.Pages(func(token string) ([]*Member, string, error) {
 		var res *parleyv1.ListMembersResponse
 		err := c.retry(ctx, "ListMembers", func(ctx context.Context, n *endpoint) (err error) {
 			res, err = n.Message.ListMembers(ctx, &parleyv1.ListMembersRequest{ChannelId: channelID, PageToken: token})
@@ -117,29 +118,6 @@ func (c *Client) Members(ctx context.Context, channelID string) iter.Seq2[*Membe
 		})
 		return res.GetMembers(), res.GetNextPageToken(), err
 	})
-}
-
-// pages iterates over a list that comes in pages, of which load gives one and the token of the next.
-func pages[T any](load func(token string) (items []T, next string, err error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		for token := ""; ; {
-			items, next, err := load(token)
-			if err != nil {
-				yield(none, err)
-				return
-			}
-			for _, item := range items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if next == "" {
-				return
-			}
-			token = next
-		}
-	}
 }
 
 func checkUsers(channelID string, userIDs []string) error {

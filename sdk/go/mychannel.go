@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 // MyChannel is a channel as it is to the caller: head, read cursor, unread count, newest message. The proto file says
@@ -16,7 +17,7 @@ type MyChannel = parleyv1.MyChannel
 // are loaded as the loop needs them, and failures that may pass are tried again until ctx ends. An error is the last
 // thing it yields.
 func (c *Client) Channels(ctx context.Context) iter.Seq2[*MyChannel, error] {
-	return pages(func(token string) ([]*MyChannel, string, error) {
+	return link.Pages(func(token string) ([]*MyChannel, string, error) {
 		var res *parleyv1.ListChannelsResponse
 		err := c.retry(ctx, "ListChannels", func(ctx context.Context, n *endpoint) (err error) {
 			res, err = n.Message.ListChannels(ctx, &parleyv1.ListChannelsRequest{PageToken: token})

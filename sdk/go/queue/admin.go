@@ -121,7 +121,7 @@ func (a *Admin) Topic(ctx context.Context, topic string) (*Topic, error) {
 
 // Topics iterates over all topics by name. An error is the last thing it yields.
 func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
-	return pages(func(token string) ([]*Topic, string, error) {
+	return link.Pages(func(token string) ([]*Topic, string, error) {
 		res, err := adminCall(ctx, a, "ListTopics",
 			func(ctx context.Context, s *link.Services, r *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
 				return s.Admin.ListTopics(ctx, r)
@@ -172,27 +172,4 @@ func (a *Admin) Trim(
 			return s.Admin.TrimTopic(ctx, r)
 		}, req, nil)
 	return res.GetRemoved(), res.GetLost(), err
-}
-
-// pages iterates over a list that comes in pages, of which load gives one and the token of the next.
-func pages[T any](load func(token string) (items []T, next string, err error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		for token := ""; ; {
-			items, next, err := load(token)
-			if err != nil {
-				yield(none, err)
-				return
-			}
-			for _, item := range items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if next == "" {
-				return
-			}
-			token = next
-		}
-	}
 }

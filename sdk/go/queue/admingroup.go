@@ -53,7 +53,7 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, byAttempts boo
 	if byAttempts {
 		order = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
 	}
-	return pages(func(token string) ([]*PendingDelivery, string, error) {
+	return link.Pages(func(token string) ([]*PendingDelivery, string, error) {
 		res, err := adminCall(ctx, a, "ListPending",
 			func(ctx context.Context, s *link.Services, r *parleyv1.ListPendingRequest) (*parleyv1.ListPendingResponse, error) {
 				return s.Admin.ListPending(ctx, r)
@@ -65,7 +65,7 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, byAttempts boo
 // DeadLetters iterates over a topic's dead letters, the newest first; of one group, unless that is empty. It is parley.ErrGroupNotFound
 // if there is no such group, and none of a deleted one. An error is the last thing it yields.
 func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[*DeadMessage, error] {
-	return pages(func(token string) ([]*DeadMessage, string, error) {
+	return link.Pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
 			func(ctx context.Context, s *link.Services, r *parleyv1.ListDeadLettersRequest) (*parleyv1.ListDeadLettersResponse, error) {
 				return s.Admin.ListDeadLetters(ctx, r)
