@@ -92,10 +92,10 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 		return nil, shuttingDown()
 	}
 	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, overLimit(limit, "this server takes at most %d streams")
+		return nil, fault.OverLimit(int64(limit), "this server takes at most %d streams")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[subject] >= limit {
-		return nil, overLimit(limit, "a subject may have at most %d streams")
+		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d streams")
 	}
 	h.sessions[s.id] = s
 	h.subjects[subject]++
@@ -270,10 +270,4 @@ func shuttingDown() *fault.Error {
 
 func notFound() *fault.Error {
 	return fault.New(fault.NotFound, fault.SessionNotFound, "no such live stream")
-}
-
-func overLimit(limit int, format string) *fault.Error {
-	e := fault.New(fault.ResourceExhausted, fault.LimitExceeded, format, limit)
-	e.Limit = int64(limit)
-	return e
 }

@@ -138,7 +138,7 @@ func (s *Session) admit(added []*subscription, leaving map[string]struct{}) erro
 		}
 	}
 	if limit := s.hub.cfg.MaxChannelsPerSession; n > limit {
-		return overLimit(limit, "a stream may have at most %d channels")
+		return fault.OverLimit(int64(limit), "a stream may have at most %d channels")
 	}
 	return nil
 }

@@ -135,6 +135,13 @@ func Invalid(field string, limit int64, format string, args ...any) *Error {
 	return e
 }
 
+// OverLimit makes the fault of one more than there may be. The format has one verb, for the limit.
+func OverLimit(limit int64, format string) *Error {
+	e := New(ResourceExhausted, LimitExceeded, format, limit)
+	e.Limit = limit
+	return e
+}
+
 // Wrap makes a fault that hides cause from the client and keeps it for the log.
 func Wrap(cause error, kind Kind, reason Reason, format string, args ...any) *Error {
 	e := New(kind, reason, format, args...)

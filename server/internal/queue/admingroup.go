@@ -24,9 +24,7 @@ func (a *Admin) CreateGroup(ctx context.Context, topic string, g Group) error {
 			return false, nil
 		}
 		if len(t.Groups) >= MaxGroups {
-			f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "a topic has at most %d consumer groups", MaxGroups)
-			f.Limit = MaxGroups
-			return false, f
+			return false, fault.OverLimit(MaxGroups, "a topic has at most %d consumer groups")
 		}
 		t.Groups = append(t.Groups, g)
 		slices.SortFunc(t.Groups, func(x, y Group) int { return strings.Compare(x.Name, y.Name) })

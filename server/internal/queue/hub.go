@@ -140,10 +140,10 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 		return nil, shuttingDown()
 	}
 	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, overLimit(limit, "this server takes at most %d consumers")
+		return nil, fault.OverLimit(int64(limit), "this server takes at most %d consumers")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[r.Subject] >= limit {
-		return nil, overLimit(limit, "a subject may have at most %d consumers")
+		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d consumers")
 	}
 	s := newSession(h, r, rand.Text()+h.cfg.Node)
 	h.sessions[s.id] = s
@@ -241,9 +241,3 @@ func (h *Hub) retire(g *group) bool {
 
 // teardownTime is how long a session that has ended may take to give everything back. After it leases end by themselves.
 func (h *Hub) teardownTime() time.Duration { return min(h.cfg.LeaseTTL, maxCallTime) }
-
-func overLimit(limit int, format string) *fault.Error {
-	e := fault.New(fault.ResourceExhausted, fault.LimitExceeded, format, limit)
-	e.Limit = int64(limit)
-	return e
-}

@@ -79,9 +79,7 @@ func (h *Health) watch(
 ) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > maxWatchers {
-		f := fault.New(fault.ResourceExhausted, fault.LimitExceeded, "at most %d streams may watch", maxWatchers)
-		f.Limit = maxWatchers
-		return f
+		return fault.OverLimit(maxWatchers, "at most %d streams may watch")
 	}
 	known := knownService(req.GetService())
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: h.timeout}
