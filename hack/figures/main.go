@@ -8,14 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -32,32 +29,15 @@ type flags struct {
 	JSON     bool     `name:"json" help:"One object per figure."`
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func main() {
+	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "bench-floor" { // the bench runs this program again
-		return status(bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout))
+		os.Exit(command.Run("figures", nil, &struct{}{}, func(ctx context.Context) error {
+			return bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout)
+		}))
 	}
 	var f flags
-	parser, err := kong.New(&f, kong.Name("figures"))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		return 2
-	}
-	return status(measure(ctx, &f, os.Stdout))
-}
-
-func status(err error) int {
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(os.Stderr, "figures:", err)
-	return 1
+	os.Exit(command.Run("figures", args, &f, func(ctx context.Context) error { return measure(ctx, &f, os.Stdout) }))
 }
 
 func measure(ctx context.Context, f *flags, out io.Writer) (err error) {

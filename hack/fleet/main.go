@@ -8,15 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -34,28 +33,10 @@ type flags struct {
 	Verbose bool     `short:"v" help:"Nodes log what happens, at level debug."`
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-// run gives the exit code: 0 also for an interrupt, 1 for a failure, 2 for a usage error. A second interrupt ends the
-// program at once, and the processes with it.
-func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
+func main() {
 	var f flags
-	parser, err := kong.New(&f, kong.Name("fleet"), kong.Description("A whole Parley fleet on this machine."))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		return 2
-	}
-	if err := serve(ctx, f, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		return 1
-	}
-	return 0
+	os.Exit(command.Run("fleet", os.Args[1:], &f, func(ctx context.Context) error { return serve(ctx, f, os.Stdout) },
+		kong.Description("A whole Parley fleet on this machine.")))
 }
 
 // serve runs the fleet until ctx ends.

@@ -11,15 +11,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -34,27 +32,13 @@ type flags struct {
 	NoFault bool          `help:"Kill nothing."`
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func main() {
 	var f flags
-	parser, err := kong.New(&f, kong.Name("irc"))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "irc:", err)
-		return 2
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.Wait)
-	defer cancel()
-	if err := job(ctx, &f, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "irc:", err)
-		return 1
-	}
-	return 0
+	os.Exit(command.Run("irc", os.Args[1:], &f, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, f.Wait)
+		defer cancel()
+		return job(ctx, &f, os.Stdout)
+	}))
 }
 
 func job(ctx context.Context, f *flags, out io.Writer) (err error) {

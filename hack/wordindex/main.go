@@ -14,16 +14,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/parleyhq/parley/clients/cli/irclog"
+	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/queue"
@@ -49,28 +47,14 @@ type flags struct {
 	Wait    time.Duration `default:"30m" help:"How long all of it may take."`
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
-
-func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func main() {
 	var f flags
-	parser, err := kong.New(&f, kong.Name("wordindex"))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "wordindex:", err)
-		return 2
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.Wait)
-	defer cancel()
-	options := rig.Options{Nodes: 2, Binary: f.Binary}
-	if _, err := job(ctx, &f, options, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "wordindex:", err)
-		return 1
-	}
-	return 0
+	os.Exit(command.Run("wordindex", os.Args[1:], &f, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, f.Wait)
+		defer cancel()
+		_, err := job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)
+		return err
+	}))
 }
 
 // show is one run.
