@@ -21,8 +21,11 @@ type line struct {
 
 func readDays(dir string) ([]day, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.raw.txt"))
-	if err != nil || len(paths) == 0 {
-		return nil, fmt.Errorf("no logs in %s: %w", dir, err)
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("no logs in %s: none is called *.raw.txt", dir)
 	}
 	var days []day
 	for _, path := range paths {
