@@ -178,7 +178,7 @@ func (e *Env) Target(ctx context.Context) (*Target, error) {
 	return &e.shared.Target, nil
 }
 
-// Setup gives the conditions that every figure has, with more of them over those.
+// Setup gives the conditions that every figure has, with more of them over those; an empty one takes one away.
 func (e *Env) Setup(more map[string]string) map[string]string {
 	setup := map[string]string{
 		"cores":   strconv.Itoa(runtime.NumCPU()) + " (shared with the load)",

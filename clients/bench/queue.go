@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 )
@@ -115,18 +116,12 @@ func (t *throughput) figures(env *Env) []Figure {
 	return figures
 }
 
-// queueSetup gives the conditions that the figures on queues have in common.
+// queueSetup gives the conditions that the figures on queues have in common, with more of them over those, as Setup takes them.
 func (e *Env) queueSetup(more map[string]string) map[string]string {
-	setup := e.Setup(map[string]string{
+	setup := map[string]string{
 		"payload": strconv.Itoa(e.QueuePayload) + " bytes", "partitions": strconv.Itoa(queuePartitions) + " a topic",
 		"batches": strconv.Itoa(queueBatch), "duration": e.Duration.String(),
-	})
-	for k, v := range more {
-		if v == "" {
-			delete(setup, k)
-			continue
-		}
-		setup[k] = v
 	}
-	return setup
+	maps.Copy(setup, more)
+	return e.Setup(setup)
 }
