@@ -35,13 +35,9 @@ func (s *Store) Produce(ctx context.Context, t *queue.Topic, partition int, draf
 		keys, args = s.groupArgs(ref, t, keys, args, flag(plain))
 		for i := range drafts {
 			d := &drafts[i]
-			record, err := encodeRecord(&d.Message)
+			record, digest, err := s.encode(ref, d, &keys)
 			if err != nil {
 				return nil, err
-			}
-			digest := ""
-			if d.IdempotencyKey != "" {
-				keys, digest = append(keys, s.keys.idempotency(ref, d.IdempotencyKey)), digestOf(&d.Message)
 			}
 			if !plain {
 				args = append(args, digest, orderKey(t, d))
@@ -66,13 +62,9 @@ func (s *Store) Schedule(ctx context.Context, t *queue.Topic, partition int, dra
 		keys, args = s.groupArgs(ref, t, keys, args)
 		for i := range drafts {
 			d := &drafts[i]
-			record, err := encodeRecord(&d.Message)
+			record, digest, err := s.encode(ref, d, &keys)
 			if err != nil {
 				return nil, err
-			}
-			digest := ""
-			if d.IdempotencyKey != "" {
-				keys, digest = append(keys, s.keys.idempotency(ref, d.IdempotencyKey)), digestOf(&d.Message)
 			}
 			delay, at := when(d.Delay, d.At)
 			args = append(args, digest, delay, at, orderKey(t, d), record)
@@ -128,6 +120,17 @@ func (s *Store) groupArgs(ref queue.Ref, t *queue.Topic, keys []string, args []a
 		args = append(args, g.Name)
 	}
 	return keys, args
+}
+
+// encode gives what scripts take of a draft, and adds the key of its idempotency key; without one the digest is empty.
+func (s *Store) encode(ref queue.Ref, d *queue.Draft, keys *[]string) (record []byte, digest string, err error) {
+	if record, err = encodeRecord(&d.Message); err != nil {
+		return nil, "", err
+	}
+	if d.IdempotencyKey != "" {
+		*keys, digest = append(*keys, s.keys.idempotency(ref, d.IdempotencyKey)), digestOf(&d.Message)
+	}
+	return record, digest, nil
 }
 
 // wakes is what is published of a partition whose first message has become an earlier one.
