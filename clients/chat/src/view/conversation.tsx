@@ -3,6 +3,7 @@ import type { Conversation } from "../model/conversation";
 import { answerOffer, go, offered, signIn, signInAgain, tokenReason } from "../session";
 import { Composer } from "./composer";
 import { Icon } from "./icon";
+import { KeepToken } from "./keeptoken";
 import { MessageLog } from "./log";
 import { Offer } from "./offer";
 import { RecallQuestion } from "./recall";
@@ -84,23 +85,7 @@ function Banner({ chat }: { chat: Chat }) {
       </div>
     );
   }
-  if (tokenReason.value) {
-    return (
-      <div class="strip warn">
-        <TokenForm reason={tokenReason.value} enter={signIn} />
-        <button
-          type="button"
-          class="link"
-          data-testid="keep-token"
-          onClick={() => {
-            tokenReason.value = "";
-          }}
-        >
-          Go on as {chat.me}
-        </button>
-      </div>
-    );
-  }
+  if (tokenReason.value) return <KeepToken me={chat.me} reason={tokenReason} enter={signIn} />;
   if (state === "ended") {
     return (
       <div class="strip bad" role="alert">

@@ -1,4 +1,5 @@
 import { Icon } from "../../view/icon";
+import { KeepToken } from "../../view/keeptoken";
 import { Offer } from "../../view/offer";
 import { TokenForm } from "../../view/tokenform";
 import type { Board } from "../model/board";
@@ -79,23 +80,7 @@ function Banner({ board }: { board: Board }) {
       </div>
     );
   }
-  if (tokenReason.value) {
-    return (
-      <div class="strip warn">
-        <TokenForm reason={tokenReason.value} enter={signIn} />
-        <button
-          type="button"
-          class="link"
-          data-testid="keep-token"
-          onClick={() => {
-            tokenReason.value = "";
-          }}
-        >
-          Go on as {user.value}
-        </button>
-      </div>
-    );
-  }
+  if (tokenReason.value) return <KeepToken me={user.value} reason={tokenReason} enter={signIn} />;
   if (state === "waiting") {
     return (
       <div class="strip warn afloat" role="alert" data-testid="trouble">

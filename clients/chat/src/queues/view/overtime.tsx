@@ -3,6 +3,7 @@ import { count, duration, perSecond } from "../model/format";
 import { type GroupCounts, lag } from "../model/types";
 import { Chart, type Line } from "./chart";
 import { ask } from "./dialogs";
+import { TableHead } from "./tablehead";
 
 // More lines than this can't be told apart: those of the groups that are farthest behind.
 const linesMost = 8;
@@ -84,16 +85,7 @@ function Groups({ groups, partitions }: { groups: readonly GroupCounts[]; partit
   return (
     <div class="table-box">
       <table data-testid="groups">
-        <thead>
-          <tr>
-            <th scope="col">Group</th>
-            {columns.map(([name, title]) => (
-              <th key={name} scope="col" class="number" title={title}>
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <TableHead rows="Group" columns={columns} />
         <tbody>
           {groups.map((g) => (
             <tr key={g.group} data-testid={`group-${g.group}`}>

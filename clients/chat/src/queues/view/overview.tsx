@@ -5,6 +5,7 @@ import { type GroupCounts, lag, sum } from "../model/types";
 import { placeFragment } from "../place";
 import { ask } from "./dialogs";
 import { PausedMark } from "./paused";
+import { TableHead } from "./tablehead";
 
 /** All topics with their numbers. */
 export function Overview({ board }: { board: Board }) {
@@ -56,16 +57,7 @@ function Table({ topics }: { topics: readonly TopicView[] }) {
   return (
     <div class="table-box">
       <table data-testid="topics">
-        <thead>
-          <tr>
-            <th scope="col">Topic</th>
-            {head.map(([name, title]) => (
-              <th key={name} scope="col" class="number" title={title}>
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <TableHead rows="Topic" columns={head} />
         <tbody>
           {topics.map((view) => (
             <Row key={view.topic.name} view={view} />
