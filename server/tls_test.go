@@ -60,7 +60,7 @@ func TestTLSOneConnection(t *testing.T) {
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	client := parleyv1connect.NewMessageServiceClient(&http.Client{Transport: withBearer{transport, s.Token}}, s.URL)
+	client := parleyv1connect.NewMessageServiceClient(&http.Client{Transport: servertest.WithToken(transport, s.Token)}, s.URL)
 	send := func(content string) {
 		if _, err := client.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "room", Content: content}); err != nil {
 			t.Fatal(err)
@@ -101,17 +101,6 @@ func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], co
 		}
 	}
 	return fmt.Errorf("the stream ended: %w", stream.Err())
-}
-
-type withBearer struct {
-	next  http.RoundTripper
-	token string
-}
-
-func (b withBearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.next.RoundTrip(r)
 }
 
 // TestDevCertificate is made once, holds for the names that a browser may use, and signs nothing else.

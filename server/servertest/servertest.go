@@ -248,8 +248,11 @@ func HTTPClient(tb testing.TB, token string) *http.Client {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	tb.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: bearer{transport, token}}
+	return &http.Client{Transport: WithToken(transport, token)}
 }
+
+// WithToken has a transport send the token with every request; an empty one sends none.
+func WithToken(next http.RoundTripper, token string) http.RoundTripper { return bearer{next, token} }
 
 type bearer struct {
 	next  http.RoundTripper
