@@ -73,7 +73,7 @@ func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 		}
 	}
 	ids := make(map[string]string)
-	for _, req := range requestsOf[*parleyv1.SendMessagesRequest](s) {
+	for _, req := range parleytest.RequestsOf[*parleyv1.SendMessagesRequest](s) {
 		if n := len(req.GetMessages()); n > 500 {
 			t.Errorf("a request with %d items", n)
 		}
@@ -103,7 +103,7 @@ func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	if _, err := newClient(t, s.Addr()).SendBatch(testContext(t), messages); err != nil {
 		t.Fatalf("send batch: %v", err)
 	}
-	requests := requestsOf[*parleyv1.SendMessagesRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.SendMessagesRequest](s)
 	if len(requests) != 2 {
 		t.Fatalf("%d requests, want 2", len(requests))
 	}
@@ -150,7 +150,7 @@ func TestSendBatchSplitsBySize(t *testing.T) {
 	if _, err := newClient(t, s.Addr()).SendBatch(testContext(t), messages); err != nil {
 		t.Fatalf("send batch: %v", err)
 	}
-	requests := requestsOf[*parleyv1.SendMessagesRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.SendMessagesRequest](s)
 	for _, req := range requests {
 		if size := proto.Size(req); size > 2<<20 {
 			t.Errorf("a request of %d bytes", size)

@@ -274,7 +274,7 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 	}
 	post(holder, "b", 1)
 	wantEntries(t, sub, "b", 1, 1)
-	if n := len(requestsOf[*parleyv1.UpdateSubscriptionRequest](holder)); n != 0 {
+	if n := len(parleytest.RequestsOf[*parleyv1.UpdateSubscriptionRequest](holder)); n != 0 {
 		t.Errorf("the change went to the stream's node")
 	}
 	if streaming(t, fleet) != holder {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
@@ -125,17 +123,6 @@ func waitStreams(t *testing.T, s *parleytest.Server, n int) {
 		}
 		return nil
 	})
-}
-
-// requestsOf gives the requests of one type that a server has got.
-func requestsOf[T proto.Message](s *parleytest.Server) []T {
-	var all []T
-	for _, r := range s.Requests() {
-		if one, ok := r.(T); ok {
-			all = append(all, one)
-		}
-	}
-	return all
 }
 
 func asError(t *testing.T, err error) *parley.Error {

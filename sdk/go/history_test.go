@@ -69,7 +69,7 @@ func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	wantMinSeq := func(after string, want int64) {
 		t.Helper()
 		seqs(t, c, parley.Limit(1))
-		requests := requestsOf[*parleyv1.ListMessagesRequest](s)
+		requests := parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s)
 		if got := requests[len(requests)-1].GetMinSeq(); got != want {
 			t.Errorf("after %s min_seq is %d, want %d", after, got, want)
 		}
@@ -100,7 +100,7 @@ func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	s.Post("room", "bob", "unseen")
 	seqs(t, c)
 	wantMinSeq("a list", 7)
-	for _, req := range requestsOf[*parleyv1.ListMessagesRequest](s) {
+	for _, req := range parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s) {
 		if req.GetChannelId() != "room" {
 			t.Errorf("asked for %s", req.GetChannelId())
 		}
@@ -121,7 +121,7 @@ func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 			break
 		}
 	}
-	requests := requestsOf[*parleyv1.ListMessagesRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s)
 	if len(requests) < 3 {
 		t.Fatalf("%d pages, want some", len(requests))
 	}

@@ -35,7 +35,7 @@ func remove(t *testing.T, c *parley.Client, channel string, users ...string) {
 
 // lastChannels are the channels that the last stream of a server was asked for.
 func lastChannels(s *parleytest.Server) []string {
-	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	var ids []string
 	for _, p := range requests[len(requests)-1].GetChannels() {
 		ids = append(ids, p.GetChannelId())

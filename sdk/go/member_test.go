@@ -100,7 +100,7 @@ func TestManyMembersGoInParts(t *testing.T) {
 		t.Fatalf("add: %v", err)
 	}
 	var sizes []int
-	for _, r := range requestsOf[*parleyv1.AddMembersRequest](s) {
+	for _, r := range parleytest.RequestsOf[*parleyv1.AddMembersRequest](s) {
 		sizes = append(sizes, len(r.GetUserIds()))
 	}
 	if want := []int{500, 500, 500, 100}; !slices.Equal(sizes, want) {
@@ -115,7 +115,7 @@ func TestManyMembersGoInParts(t *testing.T) {
 	if got := memberIDs(t, c, "room"); !slices.Equal(got, []string{"tester"}) {
 		t.Errorf("members %v", got)
 	}
-	if _ = c.AddMembers(ctx, "room"); len(requestsOf[*parleyv1.AddMembersRequest](s)) != 5 {
+	if _ = c.AddMembers(ctx, "room"); len(parleytest.RequestsOf[*parleyv1.AddMembersRequest](s)) != 5 {
 		t.Errorf("an empty list was not put to the server")
 	}
 }
@@ -187,7 +187,7 @@ func TestChannelsAndCursors(t *testing.T) {
 	for range c.History(ctx, "mine-3") {
 		break
 	}
-	lists := requestsOf[*parleyv1.ListMessagesRequest](s)
+	lists := parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s)
 	if got := lists[len(lists)-1].GetMinSeq(); got != 5 {
 		t.Errorf("History asked for min_seq %d, want 5", got)
 	}

@@ -45,7 +45,7 @@ func TestSendRetriesWithTheSameID(t *testing.T) {
 				if got := s.Contents("room"); len(got) != 1 || r.Seq != 1 || r.Duplicate != fault.Applied {
 					t.Errorf("log is %q, receipt %+v; want one message", got, r)
 				}
-				requests := requestsOf[*parleyv1.SendMessageRequest](s)
+				requests := parleytest.RequestsOf[*parleyv1.SendMessageRequest](s)
 				if len(requests) != 4 {
 					t.Errorf("%d attempts, want 4", len(requests))
 				}

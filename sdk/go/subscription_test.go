@@ -89,7 +89,7 @@ func TestRepeatedFramesAreDropped(t *testing.T) {
 	post(s, "room", 3)
 	wantEntries(t, sub, "room", 11, 13)
 	wantQuiet(t, sub)
-	if n := len(requestsOf[*parleyv1.SubscribeRequest](s)); n != 1 {
+	if n := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); n != 1 {
 		t.Errorf("%d streams, want 1: a repeat is no hole", n)
 	}
 }

@@ -60,7 +60,7 @@ func TestAddAndRemove(t *testing.T) {
 	post(s, "a", 1)
 	wantEntries(t, sub, "a", 6, 6)
 	wantQuiet(t, sub)
-	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	var channels []string
 	for _, p := range requests[len(requests)-1].GetChannels() {
 		channels = append(channels, p.GetChannelId())
@@ -141,7 +141,7 @@ func TestRefusedAddLeavesTheSubscription(t *testing.T) {
 	s.EndStreams(nil)
 	post(s, "a", 1)
 	wantEntries(t, sub, "a", 1, 1)
-	requests := requestsOf[*parleyv1.SubscribeRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	if n := len(requests[len(requests)-1].GetChannels()); n != 1 {
 		t.Errorf("the next stream asked for %d channels, want 1", n)
 	}
@@ -183,7 +183,7 @@ func TestRefusedAddDuringAReconnect(t *testing.T) {
 	hooked := &hookClient{next: h2cClient(t), method: "UpdateSubscription", hook: func() {
 		s.EndStreams(nil)
 		eventually(t, func() error {
-			if n := len(requestsOf[*parleyv1.SubscribeRequest](s)); n < 2 {
+			if n := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); n < 2 {
 				return fmt.Errorf("%d streams", n)
 			}
 			return nil
@@ -230,7 +230,7 @@ func TestChangesBeforeTheFirstFrame(t *testing.T) {
 	}
 	post(s, "a", 1)
 	wantQuiet(t, sub)
-	updates := requestsOf[*parleyv1.UpdateSubscriptionRequest](s)
+	updates := parleytest.RequestsOf[*parleyv1.UpdateSubscriptionRequest](s)
 	if len(updates) != 1 || !slices.Equal(updates[0].GetRemove(), []string{"a"}) || len(updates[0].GetAdd()) != 2 {
 		t.Errorf("changes %v, want one that adds b and c and removes a", updates)
 	}
@@ -249,7 +249,7 @@ func TestRemovalBeforeTheFirstFrame(t *testing.T) {
 	}}
 	made <- subscribe(t, newClient(t, s.Addr(), parley.WithHTTPClient(hooked)), parley.Live("a"), parley.Live("b"))
 	eventually(t, func() error {
-		updates := requestsOf[*parleyv1.UpdateSubscriptionRequest](s)
+		updates := parleytest.RequestsOf[*parleyv1.UpdateSubscriptionRequest](s)
 		if len(updates) != 1 || !slices.Equal(updates[0].GetRemove(), []string{"a"}) {
 			return fmt.Errorf("changes %v", updates)
 		}

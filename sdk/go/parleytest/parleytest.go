@@ -308,6 +308,17 @@ func (s *Server) Requests() []proto.Message {
 	return append([]proto.Message(nil), s.requests...)
 }
 
+// RequestsOf gives those of the server's Requests that are of one type.
+func RequestsOf[T proto.Message](s *Server) []T {
+	var all []T
+	for _, r := range s.Requests() {
+		if one, ok := r.(T); ok {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // Tokens gives the token of each request, in the order of Requests.
 func (s *Server) Tokens() []string {
 	s.mu.Lock()

@@ -23,17 +23,6 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// requestsOf gives the requests of one type that a server has got.
-func requestsOf[T proto.Message](s *parleytest.Server) []T {
-	var all []T
-	for _, r := range s.Requests() {
-		if one, ok := r.(T); ok {
-			all = append(all, one)
-		}
-	}
-	return all
-}
-
 // TestProduceSurvivesLostAnswers has the answers to some batches lost after they were stored, and some lost on the way there: each
 // message is stored once, in order.
 func TestProduceSurvivesLostAnswers(t *testing.T) {
@@ -115,7 +104,7 @@ func TestProduceSendsAgainWhatFailed(t *testing.T) {
 	}
 	var sizes []int
 	keys := make(map[string]string)
-	for _, req := range requestsOf[*parleyv1.ProduceRequest](s) {
+	for _, req := range parleytest.RequestsOf[*parleyv1.ProduceRequest](s) {
 		sizes = append(sizes, len(req.GetMessages()))
 		for _, m := range req.GetMessages() {
 			if known := keys[string(m.GetPayload())]; known != "" && known != m.GetIdempotencyKey() {
@@ -186,7 +175,7 @@ func TestSendJoins(t *testing.T) {
 	if len(seen) != len(ids) || len(s.Produced("jobs")) != len(ids) {
 		t.Errorf("%d ids, %d stored; want %d", len(seen), len(s.Produced("jobs")), len(ids))
 	}
-	requests := requestsOf[*parleyv1.ProduceRequest](s)
+	requests := parleytest.RequestsOf[*parleyv1.ProduceRequest](s)
 	if len(requests) > 200 {
 		t.Errorf("%d requests for %d messages: nothing was joined", len(requests), len(ids))
 	}
@@ -213,7 +202,7 @@ func TestSendLingers(t *testing.T) {
 	})
 	// batches gives the payloads of each request but the first's.
 	batches := func() (all []string) {
-		for _, r := range requestsOf[*parleyv1.ProduceRequest](s) {
+		for _, r := range parleytest.RequestsOf[*parleyv1.ProduceRequest](s) {
 			var one []string
 			for _, m := range r.GetMessages() {
 				one = append(one, string(m.GetPayload()))

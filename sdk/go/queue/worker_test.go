@@ -98,7 +98,7 @@ func TestAcksAreJoined(t *testing.T) {
 	work(t, c, "jobs", "g", got.handle, queue.WithWindow(500, 0))
 	settledAll(t, s, "jobs", "g", 2000)
 	acks, top, inOrder := 0, int64(0), 0
-	for _, r := range requestsOf[*parleyv1.StreamingConsumeRequest](s) {
+	for _, r := range parleytest.RequestsOf[*parleyv1.StreamingConsumeRequest](s) {
 		if r.GetAck() != nil {
 			acks++
 		}
