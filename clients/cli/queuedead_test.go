@@ -28,7 +28,7 @@ func TestQueueReplay(t *testing.T) {
 	for _, args := range [][]string{
 		{"dlq", "jobs"}, {"replay", "jobs", "--all"}, {"replay", "jobs", "0-1767225600000-0"}, {"dlq", "purge", "jobs", "--all", "--confirm", "jobs"},
 	} {
-		q.fails(1, append(args, "--group", "wrok"), "no such consumer group")
+		q.fails(1, append(args, "--group", "typo"), "no such consumer group")
 	}
 	q.bury("jobs", "work", "a", "b", "c", "d", "e")
 	text := q.ok("dlq", "jobs", "--limit", "2").stdout

@@ -32,12 +32,12 @@ type flags struct {
 func main() {
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "bench-floor" { // the bench runs this program again
-		os.Exit(command.Run("figures", nil, &struct{}{}, func(ctx context.Context) error {
+		os.Exit(command.Run(context.Background(), "figures", nil, &struct{}{}, func(ctx context.Context) error {
 			return bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout)
 		}))
 	}
 	var f flags
-	os.Exit(command.Run("figures", args, &f, func(ctx context.Context) error { return measure(ctx, &f, os.Stdout) }))
+	os.Exit(command.Run(context.Background(), "figures", args, &f, func(ctx context.Context) error { return measure(ctx, &f, os.Stdout) }))
 }
 
 func measure(ctx context.Context, f *flags, out io.Writer) (err error) {

@@ -35,7 +35,7 @@ type flags struct {
 
 func main() {
 	var f flags
-	os.Exit(command.Run("fleet", os.Args[1:], &f, func(ctx context.Context) error { return serve(ctx, f, os.Stdout) },
+	os.Exit(command.Run(context.Background(), "fleet", os.Args[1:], &f, func(ctx context.Context) error { return serve(ctx, f, os.Stdout) },
 		kong.Description("A whole Parley fleet on this machine.")))
 }
 

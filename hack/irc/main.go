@@ -34,7 +34,7 @@ type flags struct {
 
 func main() {
 	var f flags
-	os.Exit(command.Run("irc", os.Args[1:], &f, func(ctx context.Context) error {
+	os.Exit(command.Run(context.Background(), "irc", os.Args[1:], &f, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
 		return job(ctx, &f, os.Stdout)

@@ -49,7 +49,7 @@ type flags struct {
 
 func main() {
 	var f flags
-	os.Exit(command.Run("wordindex", os.Args[1:], &f, func(ctx context.Context) error {
+	os.Exit(command.Run(context.Background(), "wordindex", os.Args[1:], &f, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, f.Wait)
 		defer cancel()
 		_, err := job(ctx, &f, rig.Options{Nodes: 2, Binary: f.Binary}, os.Stdout)

@@ -14,8 +14,10 @@ import (
 // Run reads a program's arguments into its flags, a pointer to a struct as kong takes it, and does its job. The job's context ends
 // with an interrupt; a second one ends the program at once, and the processes with it. Run gives the exit code: 0, 1 for an error of
 // the job's, 2 for arguments that are none.
-func Run(name string, args []string, flags any, job func(ctx context.Context) error, opts ...kong.Option) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+func Run(
+	ctx context.Context, name string, args []string, flags any, job func(ctx context.Context) error, opts ...kong.Option,
+) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	parser, err := kong.New(flags, append(opts, kong.Name(name))...)
