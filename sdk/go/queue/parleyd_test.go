@@ -156,6 +156,17 @@ func TestFailuresAtParleyd(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"poison": "no luck//3", "coded": "unreadable/bad/1"}, reasons); diff != "" {
 		t.Errorf("dead letters (-want +got):\n%s", diff)
 	}
+	for _, err := range r.DeadLetters(ctx, "jobs", "typo") {
+		if !errors.Is(err, parley.ErrGroupNotFound) {
+			t.Errorf("dead letters of a group that is not there: %v", err)
+		}
+		reasons["typo"] = "told"
+	}
+	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.Replay{Group: "typo"})
+	_, errPurge := r.PurgeAllDeadLetters(ctx, "jobs", "typo", "jobs")
+	if reasons["typo"] == "" || !errors.Is(errReplay, parley.ErrGroupNotFound) || !errors.Is(errPurge, parley.ErrGroupNotFound) {
+		t.Errorf("a group that is not there: replay %v, purge %v", errReplay, errPurge)
+	}
 	mu.Lock()
 	fixed = true
 	mu.Unlock()
