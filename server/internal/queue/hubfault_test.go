@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -249,6 +250,52 @@ func TestLateFetch(t *testing.T) {
 			r.same(texts(c.wait(fetchedBefore+6)), numbered(0, fetchedBefore+6, 1))
 		})
 	}
+}
+
+// A Redis that restarts without its last writes has settlements forgotten under a lease that is kept: the messages come again, also when
+// nothing else happens.
+func TestForgottenSettlement(t *testing.T) {
+	t.Parallel()
+	r := newHubRig(t, 1, nil)
+	r.produce(0, "k", 0, 3)
+	c := r.open(r.hub(nil))
+	d := c.wait(3)
+	c.ack(d...)
+	leases, err := r.store.Leases(t.Context(), r.topic, group)
+	r.must(err)
+	r.forget(d[1], "e"+strconv.FormatInt(leases[0].Epoch, 10), 1)
+	r.same(texts(c.wait(4)), "0/1 1/1 2/1 1/1")
+}
+
+// A claim that Redis has forgotten so does not make what the new owner asks for a no-op.
+func TestForgottenClaim(t *testing.T) {
+	t.Parallel()
+	r := newHubRig(t, 1, func(topic *queue.Topic) { topic.Retry.MinBackoff = time.Hour })
+	r.produce(0, "k", 0, 4)
+	h := r.hub(nil)
+	first := r.open(h)
+	first.wait(4)
+	first.s.Close()
+	c := r.open(h)
+	d := c.wait(4)
+	for _, one := range d {
+		r.forget(one, "e1", 1)
+	}
+	r.want("", c.call(queue.NackCall, nil, d[0]))
+	r.want("", c.call(queue.NackCall, func(i *queue.CallItem) { i.DeadLetter = true }, d[1]))
+	c.release(d[2])
+	r.same(texts(c.wait(5)[4:]), "2/2")
+	c.ack(d[3])
+	if s := r.groupStats(0); s.Retrying != 1 || s.Dead != 1 || s.Acked != 1 || s.Pending != 1 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// forget has an entry pending of a consumer, as it was before a write that Redis has lost.
+func (r *hubRig) forget(d queue.Delivery, consumer string, deliveries int) {
+	r.t.Helper()
+	r.must(r.server.Client(r.t).Do(r.t.Context(), "XCLAIM", "stream:topic:{jobs:0}", group, consumer, 0, d.ID.String(),
+		"RETRYCOUNT", deliveries, "FORCE", "JUSTID").Err())
 }
 
 // While Redis is away streams stay open; once it is back the leases are got anew, and all goes on.

@@ -438,13 +438,13 @@ func (f *faults) Acquire(ctx context.Context, ref queue.Ref, group, holder strin
 	return lease, f.after("Acquire", err)
 }
 
-func (f *faults) Renew(ctx context.Context, leases []queue.Lease, ttl time.Duration) []error {
+func (f *faults) Renew(ctx context.Context, leases []queue.Lease, ttl time.Duration) []queue.Renewal {
 	f.before("Renew")
-	errs := f.GroupStore.Renew(detach(ctx), leases, ttl)
-	for i := range errs {
-		errs[i] = f.after("Renew", errs[i])
+	all := f.GroupStore.Renew(detach(ctx), leases, ttl)
+	for i := range all {
+		all[i].Err = f.after("Renew", all[i].Err)
 	}
-	return errs
+	return all
 }
 
 func (f *faults) Free(ctx context.Context, lease queue.Lease) error {

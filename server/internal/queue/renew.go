@@ -70,24 +70,48 @@ func (h *Hub) leased() []*worker {
 
 // renew renews the leases of workers. Those that are lost end; it fails if it could not be told of one whether it holds.
 func (h *Hub) renew(ctx context.Context, workers []*worker) error {
-	leases := make([]Lease, len(workers))
+	leases, had := make([]Lease, len(workers)), make([]holding, len(workers))
 	for i, w := range workers {
-		leases[i] = w.lease
+		w.s.mu.Lock()
+		leases[i], had[i] = w.lease, w.holding()
+		w.s.mu.Unlock()
 	}
 	sent := time.Now()
 	var failure error
-	for i, err := range h.cfg.Store.Renew(ctx, leases, h.cfg.LeaseTTL) {
+	for i, r := range h.cfg.Store.Renew(ctx, leases, h.cfg.LeaseTTL) {
 		w := workers[i]
 		w.s.mu.Lock()
 		switch {
-		case err == nil:
+		case r.Err == nil:
 			w.renewed(sent)
-		case errors.Is(err, ErrFenced):
+			if had[i].quiet && w.holding().quiet && had[i].reads == w.reads && r.Pending > had[i].entries {
+				w.rescan()
+			}
+		case errors.Is(r.Err, ErrFenced):
 			w.lose()
 		default:
-			failure = err
+			failure = r.Err
 		}
 		w.s.mu.Unlock()
 	}
 	return failure
+}
+
+// holding is what a worker had of what is pending.
+type holding struct {
+	entries int
+	// quiet says that the worker is through with claiming and reads nothing now; reads counts the calls that read. Between two
+	// quiet moments with as many reads it got nothing, so that what is pending beyond its entries is nobody's.
+	quiet bool
+	reads int
+}
+
+// holding tells what the worker has. More may be pending where Redis, restarted, has forgotten settlements, or got a fetch late: that
+// must not wait for the next owner. The session's mu is held.
+func (w *worker) holding() holding {
+	return holding{
+		entries: len(w.inFlight) + len(w.buffer),
+		quiet:   !w.reading && !w.scanning && !w.stopping && !w.freeing && !w.lost,
+		reads:   w.reads,
+	}
 }

@@ -156,6 +156,14 @@ type Settlement struct {
 	Reason, Code string
 }
 
+// Renewal is what became of a lease that was to be renewed.
+type Renewal struct {
+	// Err is nil, ErrFenced, or says that it could not be told.
+	Err error
+	// Pending is how many entries the group has pending in the partition, in both places.
+	Pending int
+}
+
 // Claimed is a page of what is pending.
 type Claimed struct {
 	Entries []Entry
@@ -180,8 +188,8 @@ type GroupStore interface {
 	// Acquire takes the partition's lease for ttl, with a new epoch; the holder's own live lease is given with its epoch and
 	// renewed. ErrHeld, ErrNoTopic, ErrNoGroup.
 	Acquire(ctx context.Context, ref Ref, group, holder string, ttl time.Duration) (Lease, error)
-	// Renew renews leases for ttl, and gives an error for each: nil, ErrFenced, or one that says that it could not be told.
-	Renew(ctx context.Context, leases []Lease, ttl time.Duration) []error
+	// Renew renews leases for ttl, and tells what became of each.
+	Renew(ctx context.Context, leases []Lease, ttl time.Duration) []Renewal
 	// Free ends a lease if it is still the holder's. It may be repeated.
 	Free(ctx context.Context, lease Lease) error
 

@@ -41,6 +41,8 @@ type worker struct {
 	scan     int
 	place    Place
 	after    EntryID
+	// began is the scan when the call under way was decided on.
+	began int
 	// mark counts what was ever fetched, as far as we know. It is run's alone.
 	mark int64
 	// want says that there may be something to fetch; else it is looked for at pollAt. polls counts the vain ones.
@@ -56,9 +58,10 @@ type worker struct {
 	turn     int
 	expected int64
 	typical  int64
-	// reading is set during a call that reads, which uses turn. ended are the entries whose settlement came to its end during a claim:
-	// that may have read them before, and they are not to be given again. It is nil at other times.
+	// reading is set during a call that reads, which uses turn; reads counts them. ended are the entries whose settlement came to its
+	// end during a claim: that may have read them before, and they are not to be given again. It is nil at other times.
 	reading bool
+	reads   int
 	ended   map[entryKey]struct{}
 
 	// buffer is what waits to be sent, in order.
@@ -191,7 +194,8 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 			return stepWait, time.Hour
 		}
 	}
-	w.reading = true
+	w.reading, w.began = true, w.scan
+	w.reads++
 	if w.scanning {
 		return stepClaim, 0
 	}
@@ -216,7 +220,7 @@ func (w *worker) fetch() {
 	ctx, cancel := w.s.hub.call(w.s.ctx)
 	defer cancel()
 	w.s.mu.Lock()
-	n, scan := w.turn, w.scan
+	n, scan := w.turn, w.began
 	w.s.mu.Unlock()
 	entries, looked, err := w.s.hub.cfg.Store.Fetch(ctx, w.s.group.topic.Load(), w.lease, w.mark, n)
 	w.s.mu.Lock()

@@ -16,7 +16,7 @@ var _ queue.GroupStore = (*Store)(nil)
 
 var (
 	groupAcquire = newScript("group_acquire", 5)
-	groupRenew   = newScript("group_renew", 1)
+	groupRenew   = newScript("group_renew", 3)
 	groupFree    = newScript("group_free", 1)
 	groupLease   = newScript("group_lease", 2)
 )
@@ -87,26 +87,31 @@ func (s *Store) Acquire(ctx context.Context, ref queue.Ref, group, holder string
 }
 
 // Renew implements queue.GroupStore.
-func (s *Store) Renew(ctx context.Context, leases []queue.Lease, ttl time.Duration) []error {
+func (s *Store) Renew(ctx context.Context, leases []queue.Lease, ttl time.Duration) []queue.Renewal {
 	calls := make([]redisscript.Call, len(leases))
 	for i := range leases {
 		l := &leases[i]
-		calls[i] = redisscript.Call{Keys: []string{s.keys.lease(l.Ref, l.Group)}, Args: []any{fence(l), ttl.Milliseconds()}}
+		calls[i] = redisscript.Call{
+			Keys: []string{s.keys.lease(l.Ref, l.Group), s.keys.main(l.Ref), s.keys.retry(l.Ref, l.Group)},
+			Args: []any{fence(l), ttl.Milliseconds(), l.Group},
+		}
 	}
-	errs := make([]error, len(leases))
+	renewals := make([]queue.Renewal, len(leases))
 	if len(leases) == 0 {
-		return errs
+		return renewals
 	}
 	for i, result := range groupRenew.Run(ctx, s.client, calls) {
 		l := &leases[i] //nolint:gosec // a result for each
 		switch n, err := result.Int(); {
 		case err != nil:
-			errs[i] = fmt.Errorf("renew the lease of partition %d of %s: %w", l.Partition, l.Topic, writeError(err))
-		case n == 0:
-			errs[i] = queue.ErrFenced
+			renewals[i].Err = fmt.Errorf("renew the lease of partition %d of %s: %w", l.Partition, l.Topic, writeError(err))
+		case n < 0:
+			renewals[i].Err = queue.ErrFenced
+		default:
+			renewals[i].Pending = n
 		}
 	}
-	return errs
+	return renewals
 }
 
 // Free implements queue.GroupStore.

@@ -33,8 +33,8 @@ func TestLease(t *testing.T) {
 			leases[1].Holder != "" || leases[1].Epoch != 0 || leases[2].Partition != 2 {
 			t.Errorf("leases %+v, %v", leases, err)
 		}
-		if errs := b.Renew(ctx, []queue.Lease{b.lease}, time.Hour); errs[0] != nil {
-			t.Error(errs[0])
+		if r := b.Renew(ctx, []queue.Lease{b.lease}, time.Hour); r[0].Err != nil {
+			t.Error(r[0])
 		}
 		if left := client.PTTL(ctx, b.keys.lease(ref, "g")).Val(); left <= ttl {
 			t.Errorf("%s are left", left)
@@ -90,15 +90,15 @@ func TestLeaseEndsByItself(t *testing.T) {
 	t.Parallel()
 	b := newWorkbench(t, oneClient(t), nil)
 	ctx := t.Context()
-	if errs := b.Renew(ctx, []queue.Lease{b.lease}, 20*time.Millisecond); errs[0] != nil {
-		t.Fatal(errs[0])
+	if r := b.Renew(ctx, []queue.Lease{b.lease}, 20*time.Millisecond); r[0].Err != nil {
+		t.Fatal(r[0])
 	}
 	testkit.Eventually(t, 10*time.Second, func() error {
 		_, err := b.Acquire(ctx, b.topic.Ref(0), "g", "two", ttl)
 		return err
 	})
-	if errs := b.Renew(ctx, []queue.Lease{b.lease}, ttl); !errors.Is(errs[0], queue.ErrFenced) {
-		t.Errorf("renewed: %v", errs[0])
+	if r := b.Renew(ctx, []queue.Lease{b.lease}, ttl); !errors.Is(r[0].Err, queue.ErrFenced) {
+		t.Errorf("renewed: %v", r[0])
 	}
 }
 
@@ -133,7 +133,7 @@ func TestFence(t *testing.T) {
 					_, err = b.Claim(ctx, old, place, queue.EntryID{}, 10)
 					check("claim", err)
 				}
-				check("renew", b.Renew(ctx, []queue.Lease{old}, ttl)[0])
+				check("renew", b.Renew(ctx, []queue.Lease{old}, ttl)[0].Err)
 				check("free", errors.Join(b.Free(ctx, old), queue.ErrFenced))
 				// The same holder, who was given the lease anew, is another.
 				b.supersede("one")

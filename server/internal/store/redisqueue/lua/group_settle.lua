@@ -41,17 +41,18 @@ for at = 9 + mains, 8 + mains + retries do
   done.acked = done.acked + ack(retry, group, true, args[at])
 end
 
--- mine gives how often the entry was delivered, and whether it is released; nil if it is not pending, or another consumer's. Under
--- our lease only we release: what is released and settled all the same was released by a call of ours that came late, after its
--- repeat and the delivery that followed.
+-- mine gives how often the entry was delivered, and whether it is released; nil if it is not pending. Under our lease it is ours, and
+-- only we release: what is released and settled all the same was released by a call of ours that came late, after its repeat and the
+-- delivery that followed. Where an earlier owner has it, Redis has lost our claim in a restart.
 local function mine(stream, id)
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
-  if p and p[2] == consumer then
-    return p[4], false
-  elseif p and p[2] == 'released' then
-    return p[4] + 1, true
+  if not p then
+    return nil
   end
-  return nil
+  if p[2] == consumer then
+    return p[4], false
+  end
+  return p[4] + 1, p[2] == 'released'
 end
 
 -- attempts_of counts the deliveries of a message: those of its earlier entries, which the entry tells, and the entry's own.
