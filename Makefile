@@ -126,7 +126,7 @@ chaos: test-deps ## Break a fleet for twenty minutes and judge what its users sa
 	@exec bin/chaos -v $(ARGS)
 
 .PHONY: mutants
-mutants: test-deps ## Run servers with one thing made wrong; chaos must catch each (ARGS='-mutants name,name' for less)
+mutants: test-deps ## Run servers with one thing made wrong, and controls; chaos must catch each by what it breaks (ARGS='-mutants name,name' for less)
 	@$(GO) build -o bin/chaos ./chaos/cmd/chaos
 	@exec bin/chaos -mutants all $(ARGS)
 

@@ -18,6 +18,7 @@ var writing = []Mutant{
 			Old:  "SetOrdered(true)", New: "SetOrdered(false)",
 		}},
 		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeStop, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Prefix, chaos.Count},
 	},
 	{
 		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored whatever the store says",
@@ -26,6 +27,7 @@ var writing = []Mutant{
 			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",
 		}},
 		Steps: []chaos.Step{step(chaos.MongoStop, 0, 3*time.Second), step(chaos.MongoKill, 0, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Loss},
 	},
 	{
 		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
@@ -37,6 +39,7 @@ var writing = []Mutant{
 		Steps: []chaos.Step{
 			step(chaos.MongoLost, 0, 6*time.Second), step(chaos.CutMongo, 0, 8*time.Second), step(chaos.MongoLost, 0, 6*time.Second),
 		},
+		Shows: []chaos.Name{chaos.Density, chaos.Loss},
 	},
 	{
 		Name: "one-member-acks", Heading: "writing", Breaks: "the primary's word alone counts as durable",
@@ -45,6 +48,7 @@ var writing = []Mutant{
 			Old:  "WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}", New: "WriteConcern{W: 1, Journal: &journaled}",
 		}},
 		Steps: []chaos.Step{step(chaos.MongoLost, 0, 3*time.Second), step(chaos.MongoLost, 0, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Loss},
 	},
 	{
 		Name: "older-change-wins", Heading: "writing", Breaks: "an edit is applied over a later change",
@@ -53,6 +57,7 @@ var writing = []Mutant{
 			Old:  "{Key: \"changed_seq\", Value: bson.D{{Key: \"$lt\", Value: change.Seq}}},", New: "",
 		}},
 		Steps: []chaos.Step{calm(4 * time.Second), step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 0, 6*time.Second)},
+		Shows: []chaos.Name{chaos.Changed},
 	},
 	{
 		Name: "recall-leaves-edits", Heading: "writing", Breaks: "a recall leaves the text in the edits of its message",
@@ -61,6 +66,7 @@ var writing = []Mutant{
 			Old:  "return s.emptyEdits(ctx, change)", New: "return nil",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
+		Shows: []chaos.Name{chaos.Recalled},
 	},
 	{
 		Name: "edits-the-recalled", Heading: "writing", Breaks: "a message that was recalled can be edited",
@@ -69,6 +75,7 @@ var writing = []Mutant{
 			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
 		}},
 		Steps: []chaos.Step{calm(10 * time.Second)},
+		Shows: []chaos.Name{chaos.Changed},
 	},
 }
 
@@ -81,6 +88,7 @@ var nodes = []Mutant{
 			New:  "f.drafts[i].ClientMsgID += \"~\"\n\t\t\tat, drafts = append(at, i), append(drafts, f.drafts[i])",
 		}},
 		Steps: []chaos.Step{step(chaos.NodeStop, 0, 3*time.Second), step(chaos.NodeStop, 1, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Duplicate, chaos.Unsent},
 	},
 	{
 		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets",
@@ -89,6 +97,7 @@ var nodes = []Mutant{
 			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
 		}},
 		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+		Shows: []chaos.Name{chaos.Behind, chaos.Unpublished},
 	},
 }
 
@@ -105,6 +114,7 @@ var feeding = []Mutant{
 			andKill(andKill(step(chaos.NATSAway, 0, 5*time.Second), 0, 2*time.Second), 1, 3*time.Second),
 			andKill(andKill(step(chaos.NATSAway, 0, 5*time.Second), 1, 2*time.Second), 2, 3*time.Second),
 		},
+		Shows: []chaos.Name{chaos.Unpublished},
 	},
 	{
 		Name: "publish-old-text", Heading: "feeding", Breaks: "what waited long is published as it was, not as it is",
@@ -113,6 +123,7 @@ var feeding = []Mutant{
 			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok && now.Sub(k.asOf) <= time.Hour",
 		}},
 		Steps: []chaos.Step{step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 1, 6*time.Second)},
+		Shows: []chaos.Name{chaos.Recalled, chaos.StaleEdit},
 	},
 }
 
@@ -126,6 +137,7 @@ var caching = []Mutant{
 		Steps: []chaos.Step{
 			calm(13 * time.Second), calm(4 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), calm(3 * time.Second),
 		},
+		Shows: []chaos.Name{chaos.Hole, chaos.Cache},
 	},
 	{
 		Name: "cache-keeps-text", Heading: "caching", Breaks: "edits and recalls don't change the cached message",
@@ -134,6 +146,7 @@ var caching = []Mutant{
 			Old:  "      replace_target(entries[at + 3], entries[at + 4])", New: "      added = true",
 		}},
 		Steps: []chaos.Step{calm(10 * time.Second)},
+		Shows: []chaos.Name{chaos.Recalled, chaos.Cache},
 	},
 	{
 		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read an hour ago",
@@ -142,6 +155,7 @@ var caching = []Mutant{
 			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() && !k.began.Before(called.Add(-time.Hour)) {",
 		}},
 		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 0, 4*time.Second), step(chaos.CutNATS, 1, 4*time.Second)},
+		Shows: []chaos.Name{chaos.StaleRead},
 	},
 }
 
@@ -153,6 +167,7 @@ var subscribing = []Mutant{
 			Old:  "		t.seen = max(t.seen, e.Seq)\n		t.park(e)\n		t.fill()\n", New: "		t.deliver(&e)\n",
 		}},
 		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Hole},
 	},
 	{
 		Name: "resume-one-late", Heading: "subscribing", Breaks: "a stream that resumes skips the entry after its position",
@@ -162,6 +177,7 @@ var subscribing = []Mutant{
 			New:  "			from = min(*u.want.After+1, max(st.Head, *u.want.After))\n",
 		}},
 		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second)},
+		Shows: []chaos.Name{chaos.Hole},
 	},
 	{
 		Name: "deaf-after-reconnect", Heading: "subscribing", Breaks: "nobody looks what was missed while NATS was away",
@@ -170,6 +186,7 @@ var subscribing = []Mutant{
 			Old:  "	bus.OnReconnect(h.reconnected)\n", New: "	bus.OnReconnect(func() {})\n",
 		}},
 		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Behind},
 	},
 	{
 		Name: "live-too-soon", Heading: "subscribing", Breaks: "a subscriber goes live before its replay has met the live events",
@@ -178,6 +195,7 @@ var subscribing = []Mutant{
 			Old:  "return u.after >= max(u.topic.tail, u.goal) }", New: "return u.after >= u.goal }",
 		}},
 		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+		Shows: []chaos.Name{chaos.Hole},
 	},
 	{
 		Name: "replay-repeated", Heading: "subscribing", Breaks: "a live event comes although the replay had it",
@@ -186,6 +204,7 @@ var subscribing = []Mutant{
 			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{chaos.Repeat},
 	},
 }
 
@@ -197,6 +216,7 @@ var channels = []Mutant{
 			Old:  "	if len(lost) > 0 {\n		return notMember(channelID)\n", New: "	if len(lost) > 1 {\n		return notMember(channelID)\n",
 		}},
 		Steps: []chaos.Step{calm(8 * time.Second)},
+		Shows: []chaos.Name{chaos.Membership},
 	},
 	{
 		Name: "removed-keeps-stream", Heading: "channels", Breaks: "the streams of a removed member keep the channel",
@@ -205,6 +225,7 @@ var channels = []Mutant{
 			Old:  "func (h *Hub) Expel(channelID, subject string) {\n", New: "func (h *Hub) Expel(channelID, subject string) {\n	channelID += \"~\"\n",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{chaos.Membership},
 	},
 	{
 		Name: "own-unread", Heading: "channels", Breaks: "a send does not move the sender's read cursor",
@@ -213,6 +234,7 @@ var channels = []Mutant{
 			Old:  "		if e.Seq > m.Senders[e.Message.FromID].Seq {\n", New: "		if e.Seq < m.Senders[e.Message.FromID].Seq {\n",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{chaos.Mine},
 	},
 	{
 		Name: "unread-by-seq", Heading: "channels", Breaks: "edits and recalls count as unread",
@@ -221,6 +243,7 @@ var channels = []Mutant{
 			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{chaos.Mine},
 	},
 }
 
@@ -232,5 +255,6 @@ var sizes = []Mutant{
 			Old:  "					res.more = true\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{chaos.Hole},
 	},
 }

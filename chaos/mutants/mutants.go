@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,14 +20,31 @@ import (
 type Mutant struct {
 	// Name is short, in lower case with hyphens.
 	Name string
-	// Heading is the part of the mechanics that it breaks: writing, feeding, caching, subscribing, channels, sizes, nodes.
+	// Heading is the part of the mechanics that it breaks: writing, feeding, caching, subscribing, channels, sizes, nodes; of queues
+	// leases, takeover, retries, delays, produce, retention.
 	Heading string
 	// Breaks says what is made wrong.
 	Breaks string
 	Edits  []Edit
 	// Steps are the faults that should show it. None are needed where a healthy fleet shows it.
 	Steps []chaos.Step
+	// Shows are the violations by which it shows: one of these must be found. What else is found does not catch it.
+	Shows []chaos.Name
 }
+
+// Control is the server as it is, built as the mutant is, for the mutant's steps. Nothing may be found in its run: what is would catch
+// any mutant.
+func (m *Mutant) Control() Mutant {
+	return Mutant{Name: "control-" + m.Name, Heading: m.Heading, Breaks: "nothing", Steps: m.Steps}
+}
+
+// Caught reports whether the mutant shows in what was found.
+func (m *Mutant) Caught(found []chaos.Violation) bool {
+	return slices.ContainsFunc(found, func(v chaos.Violation) bool { return slices.Contains(m.Shows, v.Name) })
+}
+
+// Schedule names the mutant's steps: two mutants of one schedule have the same.
+func (m *Mutant) Schedule() string { return fmt.Sprint(m.Steps) }
 
 // Edit replaces a piece of one file, which must be there exactly once. File is relative to the source's root.
 type Edit struct{ File, Old, New string }

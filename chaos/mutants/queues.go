@@ -25,6 +25,7 @@ var Queues = []Mutant{
 			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
 		},
 		Steps: zombies,
+		Shows: []chaos.Name{queues.Fence},
 	},
 	{
 		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session reads what is another's to read",
@@ -36,6 +37,7 @@ var Queues = []Mutant{
 			{File: queueDir + "worker.go", Old: "case !now.Before(w.until) || s.group.paused()", New: "case s.group.paused()"},
 		},
 		Steps: zombies,
+		Shows: []chaos.Name{queues.Both},
 	},
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
@@ -44,11 +46,13 @@ var Queues = []Mutant{
 			Old:  "text(math.max(now_us(), tonumber(redis.call('GET', epoch) or '0') + 1))", New: "text(now_ms() % 1000 + 1)",
 		}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Epoch},
 	},
 	{
 		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads on, and leaves what was pending",
 		Edits: []Edit{{File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Stuck, queues.Order},
 	},
 	{
 		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
@@ -56,6 +60,7 @@ var Queues = []Mutant{
 			File: queueDir + "worker.go", Old: "	if w.scanning {\n		return stepClaim, 0", New: "	if w.scanning && !w.want {\n		return stepClaim, 0",
 		}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Order, queues.Strict},
 	},
 	{
 		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count",
@@ -63,6 +68,7 @@ var Queues = []Mutant{
 			File: scriptDir + "group_claim.lua", Old: "      deliveries = deliveries + 1\n", New: "",
 		}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Attempts},
 	},
 	{
 		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a refused message is taken off, and its dead letter not always written",
@@ -71,6 +77,7 @@ var Queues = []Mutant{
 			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
 		}},
 		Steps: healthy,
+		Shows: []chaos.Name{queues.Dead},
 	},
 	{
 		Name: "retry-unacked", Heading: "retries", Breaks: "a retry stays pending as well",
@@ -79,6 +86,7 @@ var Queues = []Mutant{
 			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
 		}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Again, queues.Conservation},
 	},
 	{
 		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
@@ -88,26 +96,32 @@ var Queues = []Mutant{
 			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
 		}},
 		Steps: []chaos.Step{calm(20 * time.Second)},
+		Shows: []chaos.Name{queues.Again, queues.Conservation},
 	},
 	{
 		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for a key's earlier message",
 		Edits: []Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
 		Steps: healthy,
+		Shows: []chaos.Name{queues.Strict},
 	},
 	{
-		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and stays for another two seconds",
+		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and moved again two seconds later",
 		Edits: []Edit{{
 			File: scriptDir + "delay_due.lua",
 			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
-			New: "  if moved % 50 == 1 then\n    redis.call('ZADD', line, text(now + 2000), member)\n" +
+			// Whose time has a fraction was kept already: or it would never end.
+			New: "  if scheduled and moved % 10 == 1 and not string.find(due[at + 1], '.', 1, true) then\n" +
+				"    redis.call('ZADD', line, text(now + 2000) .. '.5', member)\n" +
 				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
 		}},
 		Steps: healthy,
+		Shows: []chaos.Name{queues.Twice},
 	},
 	{
 		Name: "moved-early", Heading: "delays", Breaks: "what is due within 50 ms is moved",
 		Edits: []Edit{{File: scriptDir + "delay_due.lua", Old: "'-inf', text(now)", New: "'-inf', text(now + 50)"}},
 		Steps: healthy,
+		Shows: []chaos.Name{queues.Early},
 	},
 	{
 		Name: "cancel-kept", Heading: "delays", Breaks: "a cancelled message still appears",
@@ -116,6 +130,7 @@ var Queues = []Mutant{
 			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
 		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
 		Steps: []chaos.Step{calm(12 * time.Second)},
+		Shows: []chaos.Name{queues.Denied},
 	},
 	{
 		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
@@ -124,11 +139,13 @@ var Queues = []Mutant{
 			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{queues.Twice},
 	},
 	{
 		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",
 		Edits: []Edit{{File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)"}},
 		Steps: takeovers,
+		Shows: []chaos.Name{queues.Loss},
 	},
 }
 

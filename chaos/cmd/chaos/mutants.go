@@ -12,10 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/chaos/mutants"
 )
 
-// hunt runs mutants, one after another, and says which ones the checker saw. One that it did not see is an error.
+// hunt runs mutants, one after another, and says which ones the checker saw. One that it did not see by what it must show by is an
+// error. Before the first mutant of a schedule comes a run of that schedule without one, in which nothing may be found.
 func hunt(ctx context.Context, o *options, room *room, out io.Writer) error {
 	chosen := room.mutants
 	if o.mutants != "all" {
@@ -28,33 +30,97 @@ func hunt(ctx context.Context, o *options, room *room, out io.Writer) error {
 			chosen = append(chosen, room.mutants[at])
 		}
 	}
-	var survived []string
+	return judge(ctx, chosen, out, func(ctx context.Context, m *mutants.Mutant) ([]chaos.Violation, error) {
+		return one(ctx, o, room, m)
+	})
+}
+
+// runner runs one mutant and gives what was found.
+type runner func(ctx context.Context, m *mutants.Mutant) ([]chaos.Violation, error)
+
+// judge runs mutants, and a control before the first of each schedule, and writes a line of each.
+func judge(ctx context.Context, chosen []mutants.Mutant, out io.Writer, run runner) error {
+	controls := make(map[string]bool) // whether it was clean, by schedule
+	var failed []string
+	try := func(m *mutants.Mutant, verdict func(found []chaos.Violation) string) (bool, error) {
+		began := time.Now()
+		found, err := run(ctx, m)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		wrong := verdict(found)
+		if err != nil {
+			wrong = "NOT RUN: " + err.Error()
+		}
+		_, _ = fmt.Fprintf(out, "%-28s %-12s %5s  %s\n", m.Name, m.Heading, time.Since(began).Round(time.Second),
+			strings.TrimSpace(wrong+" "+tally(found)))
+		return wrong == "", nil
+	}
 	for i := range chosen {
 		m := &chosen[i]
-		began := time.Now()
-		names, err := one(ctx, o, room, m)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		clean, known := controls[m.Schedule()]
+		if !known {
+			control := m.Control()
+			var err error
+			if clean, err = try(&control, dirty); err != nil {
+				return err
+			}
+			controls[m.Schedule()] = clean
 		}
-		verdict := strings.Join(names, " ")
-		switch {
-		case err != nil && len(names) == 0:
-			verdict = "NOT RUN: " + err.Error()
-			survived = append(survived, m.Name)
-		case len(names) == 0:
-			verdict = "SURVIVED"
-			survived = append(survived, m.Name)
+		if !clean {
+			_, _ = fmt.Fprintf(out, "%-28s %-12s NOT JUDGED: the control run of its schedule was not clean\n", m.Name, m.Heading)
+			failed = append(failed, m.Name)
+			continue
 		}
-		_, _ = fmt.Fprintf(out, "%-22s %-12s %5s  %s\n", m.Name, m.Heading, time.Since(began).Round(time.Second), verdict)
+		caught, err := try(m, func(found []chaos.Violation) string { return missed(m, found) })
+		if err != nil {
+			return err
+		}
+		if !caught {
+			failed = append(failed, m.Name)
+		}
 	}
-	if len(survived) > 0 {
-		return fmt.Errorf("not caught: %s", strings.Join(survived, ", "))
+	if len(failed) > 0 {
+		return fmt.Errorf("not caught: %s", strings.Join(failed, ", "))
 	}
 	return nil
 }
 
-// one runs one mutant and gives the names of the violations that it showed.
-func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]string, error) {
+// dirty says what is wrong with a control's run; empty if nothing was found in it.
+func dirty(found []chaos.Violation) string {
+	if len(found) > 0 {
+		return fmt.Sprintf("NOT CLEAN: %s:", found[0])
+	}
+	return ""
+}
+
+// missed says why a mutant is not caught; empty if it is.
+func missed(m *mutants.Mutant, found []chaos.Violation) string {
+	switch {
+	case m.Caught(found):
+		return ""
+	case len(found) == 0:
+		return "SURVIVED"
+	default:
+		return fmt.Sprintf("SURVIVED: it must show by one of %v, and what was found is", m.Shows)
+	}
+}
+
+// tally counts violations by name.
+func tally(found []chaos.Violation) string {
+	counts := make(map[string]int)
+	for _, v := range found {
+		counts[string(v.Name)]++
+	}
+	names := make([]string, 0, len(counts))
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		names = append(names, fmt.Sprintf("%s×%d", name, counts[name]))
+	}
+	return strings.Join(names, " ")
+}
+
+// one is the runner: it builds the mutant and breaks a fleet of it by its steps.
+func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]chaos.Violation, error) {
 	binary, err := m.Build(ctx)
 	if err != nil {
 		return nil, err
@@ -77,16 +143,8 @@ func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]stri
 	if o.verbose {
 		res.summary(os.Stderr)
 	}
-	counts := make(map[string]int)
-	for _, v := range res.violations {
-		counts[string(v.Name)]++
-	}
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		names = append(names, fmt.Sprintf("%s×%d", name, counts[name]))
-	}
-	if len(names) == 0 && res.calls == 0 {
+	if len(res.violations) == 0 && res.calls == 0 {
 		return nil, errors.New("nothing happened")
 	}
-	return names, nil
+	return res.violations, nil
 }
