@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
 )
 
 // NewHTTPClient makes a client for the generated code: HTTP/2 without TLS, which notices a node that is gone within
@@ -37,6 +39,19 @@ func OutcomeOf(err error) (o Outcome, reason parleyv1.ErrorReason, text string) 
 	}
 	o, code, text := rawOutcome(err)
 	return o, detailOf(err).GetReason(), code + ": " + text
+}
+
+// OutcomeOfSDK judges a call by the SDK, which may have made several attempts: nil is OK, and only a refusal for good says that none
+// of them did anything.
+func OutcomeOfSDK(err error) (o Outcome, reason parleyv1.ErrorReason, text string) {
+	if err == nil {
+		return OK, 0, ""
+	}
+	if e, ok := errors.AsType[*parley.Error](err); ok {
+		reason = e.Reason
+	}
+	o, code, text := outcomeOf(err)
+	return o, reason, code + ": " + text
 }
 
 // Sleep waits. It is false if ctx ended before.

@@ -48,7 +48,7 @@ type Step struct {
 // Planned is a fault of a schedule.
 type Planned struct {
 	Name FaultName
-	// Node is the target, for faults that hit a node. Faults of MongoDB hit who is primary then.
+	// Node is the target, for faults that hit a node or a client. Faults of MongoDB hit who is primary then.
 	Node int
 	// Delay is from the step's beginning, Hold from there to the mending.
 	Delay, Hold time.Duration
@@ -60,6 +60,8 @@ type Plan struct {
 	Counts map[FaultName]int
 	// Nodes is the number of nodes.
 	Nodes int
+	// Clients is the number of the room's own clients that faults hit; 0 if it has none.
+	Clients int
 	// Scale stretches every wait and hold: 1 for minutes, less for a short run.
 	Scale float64
 }
@@ -144,7 +146,11 @@ func Schedule(seed uint64, p Plan) []Step {
 
 func (p *Plan) fault(rng *rand.Rand, name FaultName) Planned {
 	from, to := name.hold()
-	f := Planned{Name: name, Node: rng.IntN(max(1, p.Nodes)), Hold: p.between(rng, from, to)}
+	targets := p.Nodes
+	if name.engine() == "consumer" { // a room's own client
+		targets = p.Clients
+	}
+	f := Planned{Name: name, Node: rng.IntN(max(1, targets)), Hold: p.between(rng, from, to)}
 	if p.Scale < 1 && from > 0 {
 		// Less than this is over before anybody has noticed.
 		f.Hold = max(f.Hold, 2*time.Second)

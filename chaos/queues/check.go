@@ -43,6 +43,8 @@ const (
 	Conservation chaos.Name = "conservation"
 	// Told: AdminService tells other than Redis has.
 	Told chaos.Name = "told"
+	// Handling: the SDK's worker asked for other than its handler said, handled two messages of a key at a time, or gave up.
+	Handling chaos.Name = "handling"
 	// Liveness: a call did not end by its deadline.
 	Liveness chaos.Name = "liveness"
 	// Crash: a node ended by itself.
@@ -91,6 +93,7 @@ func Check(h *History, t *Truth, s Settings) []chaos.Violation {
 	c.checkFences()
 	c.checkCounts()
 	c.checkTold()
+	c.checkHandlers()
 	c.checkLiveness()
 	for name, n := range c.counts {
 		if n > s.Limit {
@@ -99,15 +102,6 @@ func Check(h *History, t *Truth, s Settings) []chaos.Violation {
 	}
 	slices.SortStableFunc(c.found, func(a, b chaos.Violation) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return c.found
-}
-
-// checkSeen holds that the leases and the counters were looked at: those who look pass over calls that fail.
-func (c *checker) checkSeen() {
-	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
-		if n == 0 {
-			c.reportf(Blind, "", 0, "no %s was seen", name)
-		}
-	}
 }
 
 func (c *checker) reportf(name chaos.Name, topic string, at int64, format string, args ...any) {

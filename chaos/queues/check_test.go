@@ -18,7 +18,7 @@ const began = 1_000_000 * sec
 //
 // In topic jobs (one partition, group a) m1 and m2 of key k are delivered to s1 and acknowledged; m3 of key k is delivered
 // to s1, which loses the partition, and to s2 as its second attempt; m4 fails twice and is acknowledged, m5 is buried. late
-// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows.
+// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows; s3 is a session of the SDK's worker w.
 type story struct {
 	h *History
 	t *Truth
@@ -32,10 +32,11 @@ func newStory() *story {
 		}},
 		t: &Truth{},
 	}
+	s.h.Workers = []string{"w"}
 	s.h.Sessions = []Session{
 		{ID: "s1", Client: "c1", Addr: "n1", Topic: jobs, Group: "a"},
 		{ID: "s2", Client: "c2", Addr: "n2", Topic: jobs, Group: "a"},
-		{ID: "s3", Client: "c3", Addr: "n1", Topic: steps, Group: "a"},
+		{ID: "s3", Client: "w-1", Addr: "n1", Topic: steps, Group: "a"},
 	}
 	lease := func(topic, holder string, epoch, from, to int64) {
 		s.h.Leases = append(s.h.Leases, Lease{Topic: topic, Group: "a", Holder: holder, Epoch: epoch, From: at(from), To: at(to)})
@@ -123,11 +124,19 @@ func (s *story) deliver(second int64, topic, session, mark string, attempt int) 
 }
 
 func (s *story) settle(second int64, kind Kind, session, mark string, attempt int) *Op {
-	topic := s.asked(mark).Topic
+	asked := *s.asked(mark)
+	client, topic := session, asked.Topic
+	if session == "s3" {
+		client = "w-1"
+		s.h.Handled = append(s.h.Handled, Handled{
+			Begin: at(second) + 50, End: at(second) + 90, Client: client, Topic: topic, Group: "a", MessageID: asked.MessageID, Key: asked.Key,
+			Mark: mark, Attempt: attempt, Kind: kind, DelayMS: none,
+		})
+	}
 	s.h.Ops = append(s.h.Ops, Op{
-		ID: fmt.Sprintf("%s/%s/%d", kind, mark, attempt), Client: session, Kind: kind, Begin: at(second) + 100, End: at(second) + 200,
+		ID: fmt.Sprintf("%s/%s/%d", kind, mark, attempt), Client: client, Kind: kind, Begin: at(second) + 100, End: at(second) + 200,
 		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Session: session, Token: fmt.Sprintf("%s/%s/%d", session, mark, attempt),
-		Attempt: attempt, DelayMS: none,
+		MessageID: asked.MessageID, Attempt: attempt, DelayMS: none,
 	})
 	return &s.h.Ops[len(s.h.Ops)-1]
 }
@@ -214,7 +223,7 @@ func TestCheckFindsNothingInARightHistory(t *testing.T) {
 
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	for _, w := range slices.Concat(wrongTaken, wrongGroups, wrongLeases, wrongCounts) {
+	for _, w := range slices.Concat(wrongTaken, wrongGroups, wrongLeases, wrongCounts, wrongHandlers, wrongLooks) {
 		t.Run(string(w.want)+"/"+w.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStory()

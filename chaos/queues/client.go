@@ -52,7 +52,7 @@ func (op *Op) end(err error) {
 	var reason parleyv1.ErrorReason
 	op.Outcome, reason, op.Err = chaos.OutcomeOf(err)
 	if err != nil {
-		op.Reason = strings.TrimPrefix(reason.String(), "ERROR_REASON_")
+		op.Reason = reasonText(reason)
 	}
 	op.End = now()
 }
@@ -65,7 +65,11 @@ func (op *Op) endItem(e *parleyv1.ItemError) {
 	}
 	reason := e.GetDetail().GetReason()
 	op.Outcome, op.Err = chaos.OutcomeOfReason(reason), e.GetCode()+": "+e.GetMessage()
-	op.Reason = strings.TrimPrefix(reason.String(), "ERROR_REASON_")
+	op.Reason = reasonText(reason)
+}
+
+func reasonText(reason parleyv1.ErrorReason) string {
+	return strings.TrimPrefix(reason.String(), "ERROR_REASON_")
 }
 
 // The kinds of messages: what consumers do with one is said by the mark's beginning, so that every consumer does the same.
@@ -78,6 +82,41 @@ const (
 	hand   = "hand"   // it is released half of the time
 	long   = "long"   // it takes longer than the ack timeout, and is extended
 )
+
+// reasonTold is the reason of every nack.
+const reasonTold = "as told"
+
+// verdict is what is done with a delivery.
+type verdict struct {
+	kind Kind // Ack, Nack or Release
+	// delayMS is none where the consumer asks for no delay.
+	delayMS int64
+	code    string
+	bury    bool
+}
+
+// dead reports whether the message is to be a dead letter, by the flag or by its code.
+func (v verdict) dead() bool { return v.bury || v.code == rejectCode }
+
+// decide says what is done with an attempt of a message.
+func decide(rng *rand.Rand, mark string, attempt int) verdict {
+	v := verdict{kind: Nack, delayMS: none}
+	switch kind := kindOf(mark); {
+	case kind == poison, kind == twice && attempt <= 2:
+		if rng.IntN(4) == 0 {
+			v.delayMS = int64(rng.IntN(300))
+		}
+	case kind == reject:
+		v.code = rejectCode
+	case kind == bury:
+		v.bury = true
+	case kind == hand && rng.IntN(2) == 0:
+		v.kind = Release
+	default:
+		v.kind = Ack
+	}
+	return v
+}
 
 // rejectCode is a code of the topics' non_retryable_codes.
 const rejectCode = "rejected"

@@ -26,6 +26,8 @@ type Consumer struct {
 	Group string   `json:"group,omitempty"`
 	// Bidi settles on the stream; else by calls to any node.
 	Bidi bool `json:"bidi,omitempty"`
+	// SDK consumes by the SDK's Worker.
+	SDK bool `json:"sdk,omitempty"`
 	// Credits is how many messages it has at a time; 100 if 0.
 	Credits int64 `json:"credits,omitempty"`
 	// AckTimeout is the session's: 2 s if 0.
@@ -50,13 +52,17 @@ type consumer struct {
 // workers is how many goroutines of a consumer do what it is given.
 const workers = 3
 
-func newConsumer(c Consumer, out sink) *consumer {
+func (c *Consumer) setDefaults() {
 	if c.Credits == 0 {
 		c.Credits = 100
 	}
 	if c.AckTimeout == 0 {
 		c.AckTimeout = 2 * time.Second
 	}
+}
+
+func newConsumer(c Consumer, out sink) *consumer {
+	c.setDefaults()
 	w := &consumer{Consumer: c, out: out}
 	for _, addr := range c.Addrs {
 		w.clients = append(w.clients, newClient(addr, c.Token))
@@ -147,11 +153,7 @@ func (s *session) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 		s.out.write(line{Session: &info})
 	}
 	for _, d := range f.GetDeliveries().GetDeliveries() {
-		s.out.write(line{Delivery: &Delivery{
-			At: at, Client: s.Name, Topic: s.Topic, Group: s.Group, Session: s.info.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
-			Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()), Attempt: int(d.GetAttempt()),
-			MadeMS: d.GetProducedAt().AsTime().UnixMilli(),
-		}})
+		s.out.write(line{Delivery: newDelivery(&s.info, d, at)})
 		select {
 		case s.todo <- d:
 		case <-ctx.Done():
@@ -160,6 +162,15 @@ func (s *session) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	if s.Pause > 0 && len(f.GetDeliveries().GetDeliveries()) > 0 && rand.IntN(20) == 0 {
 		chaos.Sleep(ctx, s.Pause)
 		s.heard.Store(now())
+	}
+}
+
+// newDelivery notes what a session was given.
+func newDelivery(s *Session, d *parleyv1.Delivery, at int64) *Delivery {
+	return &Delivery{
+		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Session: s.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
+		Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()), Attempt: int(d.GetAttempt()),
+		MadeMS: d.GetProducedAt().AsTime().UnixMilli(),
 	}
 }
 
@@ -225,30 +236,23 @@ type task struct {
 // task decides what is done with a delivery.
 func (s *session) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
 	mark := markOf(d.GetPayload())
+	v := verdict{kind: Ack, delayMS: none}
+	if !s.Mended {
+		v = decide(rng, mark, int(d.GetAttempt()))
+	}
 	t := &task{
 		op: &Op{
-			Client: s.Name, Addr: s.info.Addr, Kind: Nack, Topic: s.Topic, Mark: mark, MessageID: d.GetMessageId(), Group: s.Group,
-			Session: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: none, Partition: int(d.GetPartition()),
+			Client: s.Name, Addr: s.info.Addr, Kind: v.kind, Topic: s.Topic, Mark: mark, MessageID: d.GetMessageId(), Group: s.Group,
+			Session: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: v.delayMS, Partition: int(d.GetPartition()),
+			Dead: v.dead(),
 		},
-		nack: &parleyv1.Nacked{Token: d.GetToken(), Reason: "as told"},
+		nack: &parleyv1.Nacked{Token: d.GetToken(), Reason: reasonTold, Code: v.code, DeadLetter: v.bury},
 	}
-	kind := kindOf(mark)
-	switch {
-	case s.Mended:
-		t.op.Kind = Ack
-	case kind == poison, kind == twice && d.GetAttempt() <= 2:
-		if rng.IntN(4) == 0 {
-			t.op.DelayMS = int64(rng.IntN(300))
-			t.nack.Delay = durationpb.New(time.Duration(t.op.DelayMS) * time.Millisecond)
-		}
-	case kind == reject:
-		t.op.Dead, t.nack.Code = true, rejectCode
-	case kind == bury:
-		t.op.Dead, t.nack.DeadLetter = true, true
-	case kind == hand && rng.IntN(2) == 0:
-		t.op.Kind, t.nack = Release, &parleyv1.Nacked{Token: d.GetToken(), Release: true}
-	default:
-		t.op.Kind = Ack
+	if v.kind == Release {
+		t.nack = &parleyv1.Nacked{Token: d.GetToken(), Release: true}
+	}
+	if v.delayMS != none {
+		t.nack.Delay = durationpb.New(time.Duration(v.delayMS) * time.Millisecond)
 	}
 	return t
 }

@@ -91,6 +91,24 @@ type Delivery struct {
 	MadeMS int64 `json:"made_ms"`
 }
 
+// Handled is a delivery that a handler of the SDK's Worker has done, and what it said of it.
+type Handled struct {
+	Begin     int64  `json:"begin"`
+	End       int64  `json:"end"`
+	Client    string `json:"client"`
+	Topic     string `json:"topic"`
+	Group     string `json:"group"`
+	MessageID string `json:"message_id"`
+	Partition int    `json:"partition"`
+	Key       string `json:"key,omitempty"`
+	Mark      string `json:"mark"`
+	Attempt   int    `json:"attempt"`
+	// Kind is Ack, Nack or Release; DelayMS and Dead are as an Op's.
+	Kind    Kind  `json:"kind"`
+	DelayMS int64 `json:"delay_ms"`
+	Dead    bool  `json:"dead,omitempty"`
+}
+
 // Session is a consumer's stream.
 type Session struct {
 	ID     string `json:"id"`
@@ -160,6 +178,23 @@ type Topic struct {
 	MaxAttempts int  `json:"max_attempts"`
 }
 
+// The parts of the harness that may fail, other than by a call that the history has.
+const (
+	Observing = "observer"
+	Auditing  = "auditor"
+	Working   = "worker"
+)
+
+// Failure is what a part of the harness could not do.
+type Failure struct {
+	Who string `json:"who"`
+	// Addr is whom it asked: "redis", a node, or who of several it was.
+	Addr  string `json:"addr"`
+	Begin int64  `json:"begin"`
+	End   int64  `json:"end"`
+	Err   string `json:"err"`
+}
+
 // Window is a time, from and up to.
 type Window struct {
 	From int64 `json:"from"`
@@ -174,8 +209,12 @@ type History struct {
 	Sessions   []Session
 	Leases     []Lease
 	Counts     []Count
-	Faults     []chaos.Fault
-	Exits      []chaos.Exit
+	// Workers are the processes that consume by the SDK; a client of one is called by its name and a number.
+	Workers  []string
+	Handled  []Handled
+	Failures []Failure
+	Faults   []chaos.Fault
+	Exits    []chaos.Exit
 	// Past are times of which Redis has forgotten everything, as after a promotion.
 	Past []Window
 	// Began and Healed are when the run began and the last fault was mended.

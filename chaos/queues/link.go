@@ -188,11 +188,7 @@ func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRes
 			sent = nil
 		case a := <-ch:
 			if e := a.GetError(); e != nil {
-				results := make([]*parleyv1.SettleResult, len(tasks))
-				for i := range results {
-					results[i] = &parleyv1.SettleResult{Error: e}
-				}
-				return results, nil
+				return refused(e, len(tasks)), nil
 			}
 			return a.GetResults(), nil
 		case <-b.gone:
@@ -201,6 +197,15 @@ func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRes
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// refused gives the results of a request that was refused as a whole.
+func refused(e *parleyv1.ItemError, n int) []*parleyv1.SettleResult {
+	results := make([]*parleyv1.SettleResult, n)
+	for i := range results {
+		results[i] = &parleyv1.SettleResult{Error: e}
+	}
+	return results
 }
 
 func (b *bidi) grant(_ context.Context, messages, bytes int64) {

@@ -49,11 +49,14 @@ func (o *observer) run(ctx context.Context) {
 
 // look asks for all at one moment, which lies between two that are known.
 func (o *observer) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	callCtx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	before := now()
-	values, err := o.client.MGet(ctx, o.keys...).Result()
+	values, err := o.client.MGet(callCtx, o.keys...).Result()
 	if err != nil {
+		if ctx.Err() == nil {
+			o.out.write(line{Failure: &Failure{Who: Observing, Addr: "redis", Begin: before, End: now(), Err: err.Error()}})
+		}
 		return
 	}
 	after := now()
@@ -92,8 +95,10 @@ type auditor struct {
 func (a *auditor) run(ctx context.Context) {
 	for n := 0; chaos.Sleep(ctx, 700*time.Millisecond); n++ {
 		for _, t := range a.topics {
-			counts, err := a.counts(context.WithoutCancel(ctx), a.clients[n%len(a.clients)], &t)
+			c, begin := a.clients[n%len(a.clients)], now()
+			counts, err := a.counts(context.WithoutCancel(ctx), c, &t)
 			if err != nil {
+				a.out.write(line{Failure: &Failure{Who: Auditing, Addr: c.addr, Begin: begin, End: now(), Err: err.Error()}})
 				continue
 			}
 			for i := range counts {

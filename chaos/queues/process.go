@@ -36,6 +36,9 @@ func Consume(ctx context.Context, in io.Reader, out io.Writer) error {
 		_, _ = lines.ReadByte() // until its end
 		cancel()
 	}()
+	if c.SDK {
+		return handle(ctx, c, &pipe{out: out})
+	}
 	newConsumer(c, &pipe{out: out}).run(ctx)
 	return nil
 }

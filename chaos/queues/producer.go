@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // producer gives a topic messages, alone and in batches, at once and for later.
@@ -19,10 +21,12 @@ type producer struct {
 	name    string
 	topic   string
 	clients []*client
-	rng     *rand.Rand
-	every   time.Duration
-	began   time.Time
-	n       int
+	// sdk makes the calls that produce and schedule, unless nil.
+	sdk   *queue.Producer
+	rng   *rand.Rand
+	every time.Duration
+	began time.Time
+	n     int
 	// again are calls of unknown outcome whose messages have idempotency keys, to be repeated.
 	again []call
 	// later are scheduled messages that may be cancelled.
@@ -126,14 +130,21 @@ func (p *producer) kind() string {
 // make calls, and records each item.
 func (p *producer) make(ctx context.Context, c call) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
+	addr := cl.addr
+	if p.sdk != nil {
+		addr = ""
+	}
 	for _, op := range c.ops {
-		p.start(op, cl)
+		p.start(op, addr)
 	}
 	ctx, cancel := cl.call(ctx)
 	defer cancel()
-	if c.ops[0].Kind == Schedule {
+	switch {
+	case p.sdk != nil:
+		p.bySDK(ctx, c)
+	case c.ops[0].Kind == Schedule:
 		p.schedule(ctx, cl, c)
-	} else {
+	default:
 		p.produce(ctx, cl, c)
 	}
 	p.finish(c)
@@ -175,9 +186,57 @@ func (p *producer) produce(ctx context.Context, cl *client, c call) {
 	}
 }
 
-func (p *producer) start(op *Op, cl *client) {
+// bySDK has the SDK make the call: what it tells of each message after all its attempts is what counts.
+func (p *producer) bySDK(ctx context.Context, c call) {
+	messages := make([]queue.Message, len(c.messages))
+	for i, m := range c.messages {
+		messages[i] = queue.Message{Key: m.GetKey(), Payload: m.GetPayload(), IdempotencyKey: m.GetIdempotencyKey()}
+	}
+	if c.ops[0].Kind == Produce {
+		results, err := p.sdk.Produce(ctx, messages...)
+		for i, op := range c.ops {
+			op.endSDK(results, i, err)
+		}
+		return
+	}
+	for i, op := range c.ops {
+		var results []queue.Result
+		var err error
+		if op.DelayMS == none {
+			results, err = p.sdk.ScheduleAt(ctx, time.UnixMilli(op.AtMS), messages[i])
+		} else {
+			results, err = p.sdk.Schedule(ctx, time.Duration(op.DelayMS)*time.Millisecond, messages[i])
+		}
+		op.endSDK(results, 0, err)
+	}
+}
+
+// endSDK takes what came of one item of a call by the SDK.
+func (op *Op) endSDK(results []queue.Result, i int, err error) {
+	var r *queue.Receipt
+	if i < len(results) {
+		r, err = results[i].Receipt, cmp.Or(results[i].Err, err)
+	}
+	if r == nil {
+		err = orMissing(err)
+	} else {
+		err = nil // which is what ended the call for others
+		op.MessageID, op.Partition, op.Duplicate = r.MessageID, r.Partition, r.Duplicate
+		if op.Kind == Schedule {
+			op.DueMS = r.DeliverAt.UnixMilli()
+		}
+	}
+	var reason parleyv1.ErrorReason
+	op.Outcome, reason, op.Err = chaos.OutcomeOfSDK(err)
+	if err != nil {
+		op.Reason = reasonText(reason)
+	}
+	op.End = now()
+}
+
+func (p *producer) start(op *Op, addr string) {
 	p.n++
-	op.ID, op.Addr, op.Begin = fmt.Sprintf("%s/%d", p.name, p.n), cl.addr, now()
+	op.ID, op.Addr, op.Begin = fmt.Sprintf("%s/%d", p.name, p.n), addr, now()
 	p.out.write(line{Op: op})
 }
 
@@ -219,7 +278,7 @@ func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
 	if p.rng.IntN(2) == 0 {
 		op.Kind, op.DelayMS = Reschedule, int64(p.rng.IntN(3000))
 	}
-	p.start(op, cl)
+	p.start(op, cl.addr)
 	ctx, cancel := cl.call(ctx)
 	defer cancel()
 	if op.Kind == Cancel {

@@ -7,8 +7,9 @@
 // once it could be, in order, never early, never after its ack; nobody settled or was given what was another's; the dead
 // letters are those that should be, and everything adds up.
 //
-// Nothing here uses the server's packages or the SDK, so nothing of it is judged by its own code. That the checker sees
-// what it should is tested by histories with one fault each, and by mutants (package mutants).
+// Nothing here uses the server's packages, so nothing of it is judged by its own code. Some consumers and a producer use the SDK:
+// what that says on the wire is recorded there (tap) and judged as what others say, and what it tells its program is judged by
+// itself. That the checker sees what it should is tested by histories with one fault each, and by mutants (package mutants).
 package queues
 
 import (
@@ -29,6 +30,8 @@ import (
 	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/internal/rig"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
 // Config says what Run does.
@@ -56,14 +59,14 @@ type Config struct {
 
 // ShortPlan is for a run of less than a minute.
 func ShortPlan() chaos.Plan {
-	return chaos.Plan{Nodes: 2, Scale: 0.2, Counts: map[chaos.FaultName]int{
+	return chaos.Plan{Nodes: 2, Clients: processes, Scale: 0.2, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,
 	}}
 }
 
 // LongPlan is what `make chaos` does: every fault, the worst of them many times.
 func LongPlan() chaos.Plan {
-	return chaos.Plan{Nodes: 3, Scale: 0.6, Counts: map[chaos.FaultName]int{
+	return chaos.Plan{Nodes: 3, Clients: processes, Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
 		chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
 	}}
@@ -96,8 +99,8 @@ const (
 // topics are what a run makes.
 func topics() []Topic {
 	return []Topic{
-		{Name: jobs, Partitions: 4, Groups: []string{"a", "b"}, Keeps: true, MaxAttempts: 6},
-		{Name: steps, Partitions: 3, Groups: []string{"a"}, Strict: true, MaxAttempts: 8},
+		{Name: jobs, Partitions: 6, Groups: []string{"a", "b"}, Keeps: true, MaxAttempts: 6},
+		{Name: steps, Partitions: 4, Groups: []string{"a"}, Strict: true, MaxAttempts: 8},
 		{Name: ring, Partitions: 1, Groups: []string{"a"}, Drops: true, MaxAttempts: 6},
 		{Name: due, Partitions: 4, Groups: []string{"a"}, Keeps: true, MaxAttempts: 6},
 	}
@@ -171,7 +174,7 @@ func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
 	for _, addr := range fleet.Addresses() {
 		r.clients = append(r.clients, newClient(addr, r.token))
 	}
-	for _, consumer := range r.processes() {
+	for _, consumer := range r.killable() {
 		r.workers = append(r.workers, &worker{consumer: consumer, out: rec})
 	}
 	r.nemesis = chaos.NewNemesis(chaos.NemesisConfig{
@@ -278,14 +281,26 @@ func (r *run) addrs(i int) []string {
 	return append(append([]string(nil), all[i:]...), all[:i]...)
 }
 
-// processes are the consumers that are killed and stopped.
-func (r *run) processes() []Consumer {
-	base := Consumer{Token: r.token, Seed: r.c.Seed, Group: "a", Work: 20 * time.Millisecond}
-	var all []Consumer
-	for i, topic := range []string{jobs, jobs, steps, steps} {
-		c := base
-		c.Name, c.Topic, c.Addrs, c.Bidi = fmt.Sprintf("proc-%d", i), topic, r.addrs(i), i%2 == 0
-		all = append(all, c)
+// processes is how many consumers are processes of their own.
+const processes = 6
+
+// killable are the consumers that are killed and stopped: each a process of its own.
+func (r *run) killable() []Consumer {
+	all := make([]Consumer, processes)
+	for i := range all {
+		c := Consumer{
+			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.c.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
+			Addrs: r.addrs(i), Bidi: i < 3,
+		}
+		switch i {
+		case 1:
+			c.Name, c.SDK = "sdk-jobs", true
+		case 2, 5:
+			c.Topic = steps
+		case 3:
+			c.Name, c.Topic, c.SDK = "sdk-steps", steps, true
+		}
+		all[i] = c
 	}
 	return all
 }
@@ -316,6 +331,9 @@ func (r *run) start(produceCtx, consumeCtx, lookCtx context.Context) error {
 	r.looking.Go(func() { defer redis.Close(); o.run(lookCtx) })
 	r.looking.Go(func() { r.auditor.run(lookCtx) })
 	for _, w := range r.workers {
+		if w.consumer.SDK {
+			r.rec.write(line{Worker: w.consumer.Name})
+		}
 		if err := w.start(); err != nil {
 			return fmt.Errorf("start a consumer: %w", err)
 		}
@@ -329,13 +347,26 @@ func (r *run) start(produceCtx, consumeCtx, lookCtx context.Context) error {
 		r.produce(produceCtx, steps, i, 120*time.Millisecond)
 	}
 	r.produce(produceCtx, ring, 0, 80*time.Millisecond)
+	client, err := parley.New(strings.Join(r.addrs(0), ","), parley.WithToken(r.token), parley.WithAttemptTimeout(sdkPatience))
+	if err != nil {
+		return err
+	}
+	r.undo = append(r.undo, client.Close)
+	for _, topic := range []string{jobs, steps} {
+		p := r.producer("sdk-"+topic, topic, 150*time.Millisecond)
+		p.sdk = queue.NewProducer(client, topic)
+		r.producing.Go(func() { p.run(produceCtx) })
+	}
 	return nil
 }
 
 func (r *run) produce(ctx context.Context, topic string, i int, every time.Duration) {
-	name := fmt.Sprintf("%s%d", topic, i)
-	p := &producer{out: r.rec, name: name, topic: topic, clients: r.clients, rng: source(r.c.Seed, name), every: every}
+	p := r.producer(fmt.Sprintf("%s%d", topic, i), topic, every)
 	r.producing.Go(func() { p.run(ctx) })
+}
+
+func (r *run) producer(name, topic string, every time.Duration) *producer {
+	return &producer{out: r.rec, name: name, topic: topic, clients: r.clients, rng: source(r.c.Seed, name), every: every}
 }
 
 // breakThings does the schedule.

@@ -23,6 +23,9 @@ type line struct {
 	Session   *Session         `json:"session,omitempty"`
 	Lease     *Lease           `json:"lease,omitempty"`
 	Count     *Count           `json:"count,omitempty"`
+	Worker    string           `json:"worker,omitempty"`
+	Handled   *Handled         `json:"handled,omitempty"`
+	Failure   *Failure         `json:"failure,omitempty"`
 	Fault     *chaos.Fault     `json:"fault,omitempty"`
 	Exit      *chaos.Exit      `json:"exit,omitempty"`
 	Marks     map[string]int64 `json:"marks,omitempty"`
@@ -136,6 +139,12 @@ func (b *builder) add(l *line) {
 		b.leases = put(b.leases, &h.Leases, key, *l.Lease)
 	case l.Count != nil:
 		h.Counts = append(h.Counts, *l.Count)
+	case l.Worker != "":
+		h.Workers = append(h.Workers, l.Worker)
+	case l.Handled != nil:
+		h.Handled = append(h.Handled, *l.Handled)
+	case l.Failure != nil:
+		h.Failures = append(h.Failures, *l.Failure)
 	case l.Fault != nil:
 		h.Faults = append(h.Faults, *l.Fault)
 	case l.Exit != nil:

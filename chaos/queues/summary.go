@@ -57,6 +57,7 @@ func (r *Result) Summary(w io.Writer) {
 		}
 		_, _ = fmt.Fprintf(w, "  %-14s ×%-2d %7s in all, met %d calls under way\n", name, len(faults[name]), broken.Round(10*time.Millisecond), met)
 	}
+	h.writeHandled(w)
 	for _, topic := range []string{jobs, steps, due} {
 		if l := lateness(h, topic); len(l) > 0 {
 			_, _ = fmt.Fprintf(w, "  %d scheduled messages of %s came late by %s (median), %s (99 %%), %s (worst)\n", len(l), topic,
@@ -66,6 +67,22 @@ func (r *Result) Summary(w io.Writer) {
 	for _, v := range r.Violations {
 		_, _ = fmt.Fprintf(w, "VIOLATION %s\n", v)
 	}
+}
+
+// writeHandled tells what the SDK's workers did, and how often the harness could not look.
+func (h *History) writeHandled(w io.Writer) {
+	handled, failures := make(map[string]int), make(map[string]int)
+	for i := range h.Handled {
+		handled[h.Handled[i].Client]++
+	}
+	_, _ = fmt.Fprintf(w, "  handled by the SDK's workers, by life: %v\n", handled)
+	var longest time.Duration
+	for i := range h.Failures {
+		f := &h.Failures[i]
+		failures[f.Who+" of "+f.Addr]++
+		longest = max(longest, time.Duration(f.End-f.Begin))
+	}
+	_, _ = fmt.Fprintf(w, "  looks that failed: %v, the longest took %s\n", failures, longest.Round(time.Millisecond))
 }
 
 // lateness gives how long after their time scheduled messages first came, ascending. Those that were rescheduled are left out.

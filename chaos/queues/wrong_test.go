@@ -139,6 +139,46 @@ var wrongCounts = []wrong{
 	{Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
 
+// What the SDK's worker did with n1, n1 again and n2.
+var wrongHandlers = []wrong{
+	{Handling, "a message was acknowledged though its handler had failed", func(s *story) { s.h.Handled[1].Kind = Nack }},
+	{Handling, "a message was acknowledged before its handler had ended", func(s *story) { s.h.Handled[2].End = s.ended("n2", 1).Begin + 1 }},
+	{Handling, "a message was acknowledged that was not handled", func(s *story) { s.h.Handled = s.h.Handled[:2] }},
+	{Handling, "a message was given back with another delay", func(s *story) { s.h.Handled[0].DelayMS = 20 }},
+	{Handling, "a message was given back and should be a dead letter", func(s *story) { s.h.Handled[0].Dead = true }},
+	{Handling, "a message was released that had been handled", func(s *story) { s.ended("n1", 1).Kind = Release }},
+	{Handling, "two messages of a key were handled at a time", func(s *story) { s.h.Handled[2].Begin = s.h.Handled[1].End - 1 }},
+	{Handling, "messages of a key were handled in another order", func(s *story) { s.given("n1", 2).At = at(6) + sec/2 }},
+	{Handling, "a message was handled that was not given", func(s *story) {
+		r := s.h.Handled[2]
+		r.Begin, r.End, r.MessageID = at(30), at(31), id(30)
+		s.h.Handled = append(s.h.Handled, r)
+	}},
+	{Handling, "a worker gave up", func(s *story) {
+		s.h.Failures = []Failure{{Who: Working, Addr: "w-1", Begin: at(5), End: at(5), Err: "final"}}
+	}},
+	{Blind, "a worker handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "v") }},
+	{Blind, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
+}
+
+// unseen is a story in which somebody could not look, and something was broken or not.
+func unseen(who, addr, fault, target string, after int64) func(s *story) {
+	return func(s *story) {
+		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: fault, Target: target, Begin: at(5), End: at(7)})
+		s.h.Failures = append(s.h.Failures, Failure{Who: who, Addr: addr, Begin: at(7) + after, End: at(7) + after + sec/2, Err: "refused"})
+	}
+}
+
+var wrongLooks = []wrong{
+	{Blind, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
+	{Blind, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
+	{Blind, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
+	{Blind, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
+	{Blind, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
+	{Blind, "the auditor fails though nothing is broken", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
+	{Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
+}
+
 // right are changes of the story that break nothing.
 var right = []struct {
 	name   string
@@ -175,6 +215,22 @@ var right = []struct {
 		s.part(jobs).Dead = append(s.part(jobs).Dead, dead)
 		s.t.Letters = append(s.t.Letters, dead)
 		s.group(jobs).Stats["dead"]++
+		s.recount()
+	}},
+	{"the observer fails as Redis is away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -sec)},
+	{"the observer fails right after Redis was away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery)},
+	{"the auditor fails as its node is away", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", -sec)},
+	{"the auditor fails as Redis is away", unseen(Auditing, "n1", string(chaos.RedisKill), "redis", -sec)},
+	{"the auditor fails as nodes are restarted", unseen(Auditing, "n1", string(chaos.Roll), "all", -sec)},
+	{"a worker that stops gives back what it has not begun", func(s *story) {
+		s.produce(steps, "n3", "other", 3)
+		s.deliver(8, steps, "s3", "n3", 1)
+		s.settle(8, Release, "s3", "n3", 1)
+		s.h.Handled = s.h.Handled[:3]
+		s.deliver(9, steps, "s3", "n3", 1).Token = "again"
+		s.settle(10, Ack, "s3", "n3", 1).Token = "again"
+		s.part(steps).Produced++
+		s.group(steps).Stats["acked"]++
 		s.recount()
 	}},
 	{"what was scheduled may have been cancelled", func(s *story) {

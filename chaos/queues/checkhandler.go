@@ -1,0 +1,99 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// attempt is one of a message, as one client had it.
+type attempt struct {
+	client, topic, messageID string
+	n                        int
+}
+
+// checkHandlers holds the SDK's workers to what their handlers said.
+func (c *checker) checkHandlers() {
+	handled := make(map[attempt][]*Handled)
+	lanes := make(map[lane][]*Handled)
+	for i := range c.h.Handled {
+		r := &c.h.Handled[i]
+		at := attempt{r.Client, r.Topic, r.MessageID, r.Attempt}
+		handled[at] = append(handled[at], r)
+		if r.Key != "" {
+			l := lane{r.Topic, r.Client, r.Key, r.Partition} // a client is of one group
+			lanes[l] = append(lanes[l], r)
+		}
+	}
+	given := make(map[attempt][]*Delivery)
+	for i := range c.h.Deliveries {
+		d := &c.h.Deliveries[i]
+		at := attempt{d.Client, d.Topic, d.MessageID, d.Attempt}
+		given[at] = append(given[at], d)
+	}
+	for _, w := range c.h.Workers {
+		if !slices.ContainsFunc(c.h.Handled, func(r Handled) bool { return isLife(r.Client, w) }) {
+			c.reportf(Blind, "", 0, "the SDK's worker %s handled nothing", w)
+		}
+	}
+	for i := range c.h.Ops {
+		if op := &c.h.Ops[i]; op.Kind.ends() && slices.ContainsFunc(c.h.Workers, func(w string) bool { return isLife(op.Client, w) }) {
+			at := attempt{op.Client, op.Topic, op.MessageID, op.Attempt}
+			c.checkSaid(op, handled[at], given[at])
+		}
+	}
+	for _, list := range lanes {
+		c.checkLane(list, given)
+	}
+}
+
+// isLife reports whether a client is a life of a process.
+func isLife(client, process string) bool {
+	rest, ok := strings.CutPrefix(client, process+"-")
+	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
+}
+
+// checkSaid holds a settlement by the SDK to what the handler had said by then.
+func (c *checker) checkSaid(op *Op, handled []*Handled, given []*Delivery) {
+	said := slices.ContainsFunc(handled, func(r *Handled) bool {
+		return r.End <= op.Begin && r.Kind == op.Kind && r.Dead == op.Dead && r.DelayMS == op.DelayMS
+	})
+	// A worker that stops gives back what it has not begun; what came to it twice it may have begun once.
+	unbegun := op.Kind == Release && len(handled) < max(1, len(given))
+	if !said && !unbegun {
+		text := "did not say anything"
+		if len(handled) > 0 {
+			r := handled[len(handled)-1]
+			text = "said " + string(r.Kind) + " at " + c.since(r.End)
+		}
+		c.reportf(Handling, op.Topic, op.Begin, "the SDK's worker asked for %s (delay %d ms, dead %v), and its handler %s", c.op(op), op.DelayMS,
+			op.Dead, text)
+	}
+}
+
+// checkLane holds that a worker handled the messages of a key one at a time, in the order in which it was given them.
+func (c *checker) checkLane(list []*Handled, given map[attempt][]*Delivery) {
+	slices.SortFunc(list, func(a, b *Handled) int { return cmp.Compare(a.Begin, b.Begin) })
+	var last *Handled
+	var lastGiven int64
+	for _, r := range list {
+		if last != nil && r.Begin < last.End {
+			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s while it handled %s, for another %s", r.Client, r.Attempt,
+				r.Mark, r.Key, last.Mark, time.Duration(last.End-r.Begin))
+		}
+		last = r
+		deliveries := given[attempt{r.Client, r.Topic, r.MessageID, r.Attempt}]
+		if len(deliveries) == 0 {
+			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s, which it was not given", r.Client, r.Attempt, r.Mark)
+		}
+		if len(deliveries) != 1 {
+			continue // which of them it was is not known
+		}
+		if deliveries[0].At < lastGiven {
+			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s, which it was given at %s, after one that it was given at %s",
+				r.Client, r.Attempt, r.Mark, r.Key, c.since(deliveries[0].At), c.since(lastGiven))
+		}
+		lastGiven = max(lastGiven, deliveries[0].At)
+	}
+}

@@ -1,0 +1,38 @@
+package queues
+
+import (
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// checkSeen holds that the leases and the counters were looked at, and whenever nothing was broken.
+func (c *checker) checkSeen() {
+	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
+		if n == 0 {
+			c.reportf(Blind, "", 0, "no %s was seen", name)
+		}
+	}
+	for i := range c.h.Failures {
+		f := &c.h.Failures[i]
+		took := time.Duration(f.End - f.Begin).Round(time.Millisecond)
+		switch {
+		case f.Who == Working:
+			c.reportf(Handling, "", f.Begin, "the SDK's worker %s gave up: %s", f.Addr, f.Err)
+		case !c.explained(f):
+			c.reportf(Blind, "", f.Begin, "the %s could not ask %s (%s), though nothing was broken: %s", f.Who, f.Addr, took, f.Err)
+		}
+	}
+}
+
+// recovery is how long after a fault was mended it may still be felt: connections are made anew, after a wait.
+const recovery = int64(3 * time.Second)
+
+// explained reports whether a failure met a fault of whom it asked, or of Redis, from which all answers come.
+func (c *checker) explained(f *Failure) bool {
+	return slices.ContainsFunc(c.h.Faults, func(fault chaos.Fault) bool {
+		hit := fault.Target == "redis" || f.Who == Auditing && (fault.Target == f.Addr || fault.Name == string(chaos.Roll))
+		return hit && fault.Begin <= f.End && f.Begin <= fault.End+recovery
+	})
+}

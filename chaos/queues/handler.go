@@ -1,0 +1,97 @@
+package queues
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// sdkPatience is how long the SDK waits for an answer at first: a request on a stream four times that.
+const sdkPatience = 1500 * time.Millisecond
+
+// handle consumes by the SDK's Worker until ctx ends. What that says on the wire is recorded by a tap, and what its handler did
+// beside it.
+func handle(ctx context.Context, c Consumer, out sink) error {
+	c.setDefaults()
+	client, err := parley.New(strings.Join(c.Addrs, ","), parley.WithToken(c.Token), parley.WithAttemptTimeout(sdkPatience),
+		parley.WithInterceptors(newTap(c, out)))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	h := &handler{consumer: c, out: out, rng: source(c.Seed, c.Name)}
+	opts := []queue.WorkerOption{
+		queue.WithConsumerName(c.Name), queue.WithWindow(int(c.Credits), maxBytes), queue.WithAckTimeout(c.AckTimeout),
+		queue.WithConcurrency(sdkConcurrency), queue.WithStopTimeout(callLimit),
+	}
+	if !c.Bidi {
+		opts = append(opts, queue.WithUnaryCalls())
+	}
+	if err := queue.NewWorker(client, c.Topic, c.Group, h.handle, opts...).Run(ctx); err != nil {
+		out.write(line{Failure: &Failure{Who: Working, Addr: c.Name, Begin: now(), End: now(), Err: err.Error()}})
+	}
+	return nil
+}
+
+// sdkConcurrency is more than a partition's keys need, so that only what must wait for one another does.
+const sdkConcurrency = 24
+
+// handler does what messages say, and records it.
+type handler struct {
+	consumer Consumer
+	out      sink
+
+	mu  sync.Mutex // guards rng
+	rng *rand.Rand
+}
+
+// handle is the SDK's Handler.
+func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
+	c, begin, mark := &h.consumer, now(), markOf(d.Payload)
+	h.mu.Lock()
+	v := decide(h.rng, mark, d.Attempt)
+	work := time.Duration(h.rng.Int64N(int64(c.Work) + 1))
+	panics := v.kind == Nack && v.delayMS == none && !v.dead() && h.rng.IntN(4) == 0
+	h.mu.Unlock()
+	if kindOf(mark) == long {
+		work = c.AckTimeout * 4 / 3
+	}
+	chaos.Sleep(ctx, work)
+	h.out.write(line{Handled: &Handled{
+		Begin: begin, End: now(), Client: c.Name, Topic: d.Topic, Group: d.Group, MessageID: d.MessageID, Partition: d.Partition, Key: d.Key,
+		Mark: mark, Attempt: d.Attempt, Kind: v.kind, DelayMS: v.delayMS, Dead: v.dead(),
+	}})
+	if panics {
+		panic(reasonTold)
+	}
+	return v.err()
+}
+
+// err is what a handler returns for a verdict.
+func (v verdict) err() error {
+	if v.kind == Ack {
+		return nil
+	}
+	if v.kind == Release {
+		return fmt.Errorf("%s: %w", reasonTold, queue.ErrRelease)
+	}
+	err := errors.New(reasonTold)
+	switch {
+	case v.bury:
+		return queue.DeadLetter(err)
+	case v.code != "":
+		return queue.Code(err, v.code)
+	case v.delayMS != none:
+		return queue.RetryAfter(err, time.Duration(v.delayMS)*time.Millisecond)
+	default:
+		return err
+	}
+}
