@@ -29,10 +29,12 @@ func (c *checker) checkSeen() {
 // recovery is how long after a fault was mended it may still be felt: connections are made anew, after a wait.
 const recovery = int64(3 * time.Second)
 
-// explained reports whether a failure met a fault of whom it asked, or of Redis, from which all answers come.
+// explained reports whether a failure met a fault of whom it asked, or of Redis, from which all answers come. Replies that are lost to
+// nodes explain one that a repeat made good.
 func (c *checker) explained(f *Failure) bool {
 	return slices.ContainsFunc(c.h.Faults, func(fault chaos.Fault) bool {
-		hit := fault.Target == "redis" || f.Who == Auditing && (fault.Target == f.Addr || fault.Name == string(chaos.Roll))
+		hit := fault.Target == "redis" || f.Who == Auditing && (fault.Target == f.Addr || fault.Name == string(chaos.Roll) ||
+			fault.Name == string(chaos.LostReplies) && f.Try < auditTries)
 		return hit && fault.Begin <= f.End && f.Begin <= fault.End+recovery
 	})
 }

@@ -192,7 +192,9 @@ type Failure struct {
 	Addr  string `json:"addr"`
 	Begin int64  `json:"begin"`
 	End   int64  `json:"end"`
-	Err   string `json:"err"`
+	// Try is 1, or more for a repeat that came right after a failure.
+	Try int    `json:"try,omitempty"`
+	Err string `json:"err"`
 }
 
 // Window is a time, from and up to.

@@ -95,16 +95,27 @@ type auditor struct {
 func (a *auditor) run(ctx context.Context) {
 	for n := 0; chaos.Sleep(ctx, 700*time.Millisecond); n++ {
 		for _, t := range a.topics {
-			c, begin := a.clients[n%len(a.clients)], now()
-			counts, err := a.counts(context.WithoutCancel(ctx), c, &t)
-			if err != nil {
-				a.out.write(line{Failure: &Failure{Who: Auditing, Addr: c.addr, Begin: begin, End: now(), Err: err.Error()}})
-				continue
-			}
+			a.audit(context.WithoutCancel(ctx), a.clients[n%len(a.clients)], &t)
+		}
+	}
+}
+
+// auditTries is how often the auditor asks for one thing: so often in a row no replies are lost by chance.
+const auditTries = 5
+
+// audit records what a topic holds, as a node says.
+func (a *auditor) audit(ctx context.Context, c *client, t *Topic) {
+	for try := 1; try <= auditTries; try++ {
+		begin := now()
+		counts, err := a.counts(ctx, c, t)
+		if err == nil {
 			for i := range counts {
 				a.out.write(line{Count: &counts[i]})
 			}
+			return
 		}
+		a.out.write(line{Failure: &Failure{Who: Auditing, Addr: c.addr, Begin: begin, End: now(), Try: try, Err: err.Error()}})
+		chaos.Sleep(ctx, 50*time.Millisecond)
 	}
 }
 

@@ -165,17 +165,20 @@ var wrongHandlers = []wrong{
 func unseen(who, addr, fault, target string, after int64) func(s *story) {
 	return func(s *story) {
 		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: fault, Target: target, Begin: at(5), End: at(7)})
-		s.h.Failures = append(s.h.Failures, Failure{Who: who, Addr: addr, Begin: at(7) + after, End: at(7) + after + sec/2, Err: "refused"})
+		s.h.Failures = append(s.h.Failures, Failure{
+			Who: who, Addr: addr, Begin: at(7) + after, End: at(7) + after + sec/2, Try: auditTries, Err: "refused",
+		})
 	}
 }
 
 var wrongLooks = []wrong{
 	{Blind, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
 	{Blind, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
+	{Blind, "the observer fails though only nodes are restarted", unseen(Observing, "redis", string(chaos.Roll), "all", -sec)},
 	{Blind, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
 	{Blind, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
 	{Blind, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
-	{Blind, "the auditor fails though nothing is broken", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
+	{Blind, "the auditor fails though no more than replies are lost", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
 	{Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
@@ -219,6 +222,10 @@ var right = []struct {
 	}},
 	{"the observer fails as Redis is away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -sec)},
 	{"the observer fails right after Redis was away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery)},
+	{"the auditor fails as a reply is lost", func(s *story) {
+		unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)(s)
+		s.h.Failures[0].Try--
+	}},
 	{"the auditor fails as its node is away", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", -sec)},
 	{"the auditor fails as Redis is away", unseen(Auditing, "n1", string(chaos.RedisKill), "redis", -sec)},
 	{"the auditor fails as nodes are restarted", unseen(Auditing, "n1", string(chaos.Roll), "all", -sec)},
