@@ -151,7 +151,7 @@ func (c *checker) checkTaken(msg *message) {
 			msg.mark, msg.asked[0].Idem, len(msg.ids), msg.ids)
 	}
 	seen := len(msg.ids) > 0
-	if seen && !slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome != chaos.Failed }) {
+	if seen && !msg.mayBeTaken() {
 		c.reportf(Denied, msg.topic, msg.asked[0].End, "%s was refused (%s), and is %v", msg.mark, msg.asked[0].Reason, msg.ids)
 	}
 	if did, _ := msg.cancelled(); did {

@@ -238,6 +238,11 @@ func (msg *message) taken() bool {
 	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome == chaos.OK })
 }
 
+// mayBeTaken reports whether the message was taken, or may have been.
+func (msg *message) mayBeTaken() bool {
+	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome != chaos.Failed })
+}
+
 // cancelled reports whether the message was cancelled, or may have been.
 func (msg *message) cancelled() (did, may bool) {
 	for _, op := range msg.changes {

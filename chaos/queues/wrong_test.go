@@ -128,6 +128,18 @@ var wrongCounts = []wrong{
 		s.part(steps).Produced++
 		s.group(steps).Stats["trimmed"]++
 	}},
+	{Conservation, "a message that was refused was counted as taken", func(s *story) {
+		op := s.produce(steps, "n9", "k", 9)
+		op.Outcome, op.MessageID = chaos.Failed, ""
+		s.part(steps).Produced++
+		s.group(steps).Stats["trimmed"]++
+	}},
+	{Conservation, "a message that may be in one topic was counted in another", func(s *story) {
+		op := s.produce(jobs, "m9", "k", 9)
+		op.Outcome, op.MessageID = chaos.Unknown, ""
+		s.part(steps).Produced++
+		s.group(steps).Stats["trimmed"]++
+	}},
 	{Conservation, "at some moment the counters did not add up", func(s *story) { s.h.Counts[0].Pending++ }},
 	{Told, "AdminService counts other than there is", func(s *story) { s.t.Counts[0].Retrying++; s.t.Counts[0].Pending-- }},
 	{Told, "a dead letter is not listed", func(s *story) { s.t.Letters = nil }},
@@ -195,6 +207,13 @@ var right = []struct {
 	{"a produce of unknown outcome is not there", func(s *story) {
 		op := s.produce(jobs, "m7", "k", 7)
 		op.Outcome, op.MessageID, op.End = chaos.Unknown, "", forever
+	}},
+	{"a produce of unknown outcome is counted, and was trimmed", func(s *story) {
+		op := s.produce(steps, "n9", "k", 9)
+		op.Outcome, op.MessageID, op.End = chaos.Unknown, "", forever
+		s.part(steps).Produced++
+		s.group(steps).Stats["trimmed"]++
+		s.recount()
 	}},
 	{"a frame is read late by a process that stood still", func(s *story) {
 		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
