@@ -68,3 +68,25 @@ func ReadJournal[T any](path string, add func(*T)) error {
 		add(v)
 	}
 }
+
+// WriteReport writes a part of a run's report, as JSON.
+func WriteReport(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// ReadReport reads what WriteReport wrote.
+func ReadReport[T any](path string) (*T, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	v := new(T)
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("report: %s: %w", path, err)
+	}
+	return v, nil
+}

@@ -66,3 +66,22 @@ func TestReadHistory(t *testing.T) {
 		t.Errorf("of a history that is cut off: %d ops, healed %d, %v", len(got.Ops), got.Healed, err)
 	}
 }
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "violations.json")
+	want := []Violation{{Name: Loss, Detail: "gone"}}
+	if err := WriteReport(path, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadReport[[]Violation](path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, *got); diff != "" {
+		t.Errorf("read (-wrote +read):\n%s", diff)
+	}
+	if _, err := ReadReport[Truth](path); err == nil {
+		t.Error("a list was read as a truth")
+	}
+}

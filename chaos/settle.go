@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -208,7 +206,7 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeJSON(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
+	if err := WriteReport(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
 		return nil, err
 	}
 	res := &Result{History: h, Truth: t, Lost: r.nemesis.Lost(), Violations: Check(h, t, r.c.Settings)}
@@ -218,26 +216,5 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	for _, err := range r.errs {
 		res.Violations = append(res.Violations, Violation{Name: Liveness, Detail: "a client ended: " + err.Error()})
 	}
-	return res, writeJSON(filepath.Join(r.c.Dir, "violations.json"), res.Violations)
-}
-
-func writeJSON(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o600)
-}
-
-// ReadTruth reads what Run left of the stores in its directory.
-func ReadTruth(path string) (*Truth, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("truth: %w", err)
-	}
-	t := new(Truth)
-	if err := json.Unmarshal(data, t); err != nil {
-		return nil, fmt.Errorf("truth: %w", err)
-	}
-	return t, nil
+	return res, WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations)
 }

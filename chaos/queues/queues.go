@@ -14,7 +14,6 @@ package queues
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -462,25 +461,9 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	for _, text := range r.nemesis.Panics() {
 		res.Violations = append(res.Violations, chaos.Violation{Name: Crash, Detail: text})
 	}
-	return res, errors.Join(keep(filepath.Join(r.c.Dir, "truth.json"), t), keep(filepath.Join(r.c.Dir, "violations.json"), res.Violations))
-}
-
-func keep(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o600)
-}
-
-// ReadTruth reads what a run has kept.
-func ReadTruth(path string) (*Truth, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	t := new(Truth)
-	return t, json.Unmarshal(data, t)
+	return res, errors.Join(
+		chaos.WriteReport(filepath.Join(r.c.Dir, "truth.json"), t), chaos.WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations),
+	)
 }
 
 // keepLogs copies what the nodes logged.

@@ -56,7 +56,7 @@ var rooms = []room{
 			if err != nil {
 				return nil, err
 			}
-			t, err := chaos.ReadTruth(filepath.Join(dir, "truth.json"))
+			t, err := chaos.ReadReport[chaos.Truth](filepath.Join(dir, "truth.json"))
 			if err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func againQueues(dir string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := queues.ReadTruth(filepath.Join(dir, "truth.json"))
+	t, err := chaos.ReadReport[queues.Truth](filepath.Join(dir, "truth.json"))
 	if err != nil {
 		return nil, err
 	}
