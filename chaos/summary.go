@@ -12,28 +12,12 @@ import (
 // Summary writes what a run showed, for people.
 func (r *Result) Summary(w io.Writer) {
 	h := r.History
-	type tally struct{ ok, failed, unknown int }
-	ops := make(map[Kind]*tally)
+	ops := make(Tally[Kind])
 	for i := range h.Ops {
-		t := ops[h.Ops[i].Kind]
-		if t == nil {
-			t = new(tally)
-			ops[h.Ops[i].Kind] = t
-		}
-		switch h.Ops[i].Outcome {
-		case OK:
-			t.ok++
-		case Failed:
-			t.failed++
-		case Unknown:
-			t.unknown++
-		}
+		ops.Add(h.Ops[i].Kind, h.Ops[i].Outcome)
 	}
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
-	p("%-10s %9s %9s %9s", "op", "ok", "failed", "unknown")
-	for _, kind := range slices.Sorted(maps.Keys(ops)) {
-		p("%-10s %9d %9d %9d", kind, ops[kind].ok, ops[kind].failed, ops[kind].unknown)
-	}
+	ops.Write(w)
 	p("%d deliveries in %d lives; %d entries in the logs; replies lost: %v", len(h.Deliveries), len(h.Lives),
 		len(r.Truth.Entries), r.Lost)
 	p("\n%-14s %-18s %8s %7s %6s %6s %9s", "fault", "target", "at", "took", "writes", "reads", "recovery")
@@ -65,6 +49,25 @@ func (r *Result) Summary(w io.Writer) {
 			text = text[:1200] + " ..."
 		}
 		p("  %s", text)
+	}
+}
+
+// Tally counts calls by kind and outcome.
+type Tally[K ~string] map[K]map[Outcome]int
+
+// Add counts a call.
+func (t Tally[K]) Add(kind K, o Outcome) {
+	if t[kind] == nil {
+		t[kind] = make(map[Outcome]int)
+	}
+	t[kind][o]++
+}
+
+// Write writes a line for each kind, in the order of their names.
+func (t Tally[K]) Write(w io.Writer) {
+	_, _ = fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "op", OK, Failed, Unknown)
+	for _, kind := range slices.Sorted(maps.Keys(t)) {
+		_, _ = fmt.Fprintf(w, "%-10s %9d %9d %9d\n", kind, t[kind][OK], t[kind][Failed], t[kind][Unknown])
 	}
 }
 

@@ -14,27 +14,11 @@ import (
 // Summary writes what a run showed, for people.
 func (r *Result) Summary(w io.Writer) {
 	h := r.History
-	type tally struct{ ok, failed, unknown int }
-	ops := make(map[Kind]*tally)
+	ops := make(chaos.Tally[Kind])
 	for i := range h.Ops {
-		op := &h.Ops[i]
-		t := ops[op.Kind]
-		if t == nil {
-			t = new(tally)
-			ops[op.Kind] = t
-		}
-		switch op.Outcome {
-		case chaos.OK:
-			t.ok++
-		case chaos.Failed:
-			t.failed++
-		case chaos.Unknown:
-			t.unknown++
-		}
+		ops.Add(h.Ops[i].Kind, h.Ops[i].Outcome)
 	}
-	for _, k := range slices.Sorted(maps.Keys(ops)) {
-		_, _ = fmt.Fprintf(w, "  %-12s %7d ok %6d failed %6d unknown\n", k, ops[k].ok, ops[k].failed, ops[k].unknown)
-	}
+	ops.Write(w)
 	again, letters := 0, 0
 	for i := range h.Deliveries {
 		if h.Deliveries[i].Attempt > 1 {
