@@ -1,13 +1,10 @@
 package chaos_test
 
 import (
-	"context"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/parleyhq/parley/internal/rig"
+	"github.com/parleyhq/parley/chaos/internal/chaostest"
 )
 
 // TestShort breaks a real fleet for a minute and a half, by a schedule of its own each time, and wants every promise kept.
@@ -18,21 +15,5 @@ func TestShort(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	// It runs in a program of its own, since it wants a network namespace of its own.
-	bin, err := rig.Build(t.Context(), "./chaos/cmd/chaos", "chaos")
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := rig.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-short", "-dir", filepath.Join(root, ".cache", "chaos"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Logf("%s", out)
+	chaostest.Run(t, "chaos", 8*time.Minute, "-short")
 }
