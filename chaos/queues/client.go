@@ -162,3 +162,32 @@ func orMissing(err error) error {
 	}
 	return err
 }
+
+// endAll takes what came of the items of one call: results for each, or the error of all. done, unless nil, takes what else an item was
+// answered.
+func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []R, err error, done func(op *Op, r R)) {
+	for i, op := range ops {
+		if err != nil || i >= len(results) {
+			op.end(orMissing(err))
+			continue
+		}
+		op.endItem(results[i].GetError())
+		if done != nil {
+			done(op, results[i])
+		}
+	}
+}
+
+// produced and scheduled take what was answered of a message that was taken.
+func (op *Op) produced(r *parleyv1.ProduceResult) {
+	if m := r.GetProduced(); m != nil {
+		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
+	}
+}
+
+func (op *Op) scheduled(r *parleyv1.ScheduleResult) {
+	if s := r.GetScheduled(); s != nil {
+		op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
+		op.DueMS = s.GetDeliverAt().AsTime().UnixMilli()
+	}
+}

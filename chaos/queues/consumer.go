@@ -281,13 +281,13 @@ func (s *session) make(ctx context.Context, tasks []*task) {
 			s.out.write(line{Op: t.op})
 		}
 		results, err := s.link.settle(context.WithoutCancel(ctx), tasks)
-		var open []*task
+		ops := make([]*Op, len(tasks))
 		for i, t := range tasks {
-			if err != nil || i >= len(results) {
-				t.op.end(orMissing(err))
-			} else {
-				t.op.endItem(results[i].GetError())
-			}
+			ops[i] = t.op
+		}
+		endAll(ops, results, err, nil)
+		var open []*task
+		for _, t := range tasks {
 			s.out.write(line{Op: t.op})
 			if t.op.Outcome == chaos.Unknown {
 				again := *t.op

@@ -75,14 +75,8 @@ func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.T
 	ctx, cancel := c.call(ctx)
 	defer cancel()
 	res, err := c.Schedule(ctx, req)
-	for i, op := range ops {
-		if err != nil || i >= len(res.GetResults()) {
-			op.end(orMissing(err))
-		} else {
-			op.endItem(res.GetResults()[i].GetError())
-			s := res.GetResults()[i].GetScheduled()
-			op.MessageID, op.Partition, op.DueMS = s.GetMessageId(), int(s.GetPartition()), s.GetDeliverAt().AsTime().UnixMilli()
-		}
+	endAll(ops, res.GetResults(), err, (*Op).scheduled)
+	for _, op := range ops {
 		r.rec.write(line{Op: op})
 	}
 }

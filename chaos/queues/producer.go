@@ -157,33 +157,12 @@ func (p *producer) schedule(ctx context.Context, cl *client, c call) {
 		req.Messages = append(req.Messages, scheduled(m, c.ops[i]))
 	}
 	res, err := cl.Schedule(ctx, req)
-	for i, op := range c.ops {
-		if err != nil || i >= len(res.GetResults()) {
-			op.end(orMissing(err))
-			continue
-		}
-		r := res.GetResults()[i]
-		op.endItem(r.GetError())
-		if s := r.GetScheduled(); s != nil {
-			op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
-			op.DueMS = s.GetDeliverAt().AsTime().UnixMilli()
-		}
-	}
+	endAll(c.ops, res.GetResults(), err, (*Op).scheduled)
 }
 
 func (p *producer) produce(ctx context.Context, cl *client, c call) {
 	res, err := cl.Produce(ctx, &parleyv1.ProduceRequest{Topic: p.topic, Messages: c.messages})
-	for i, op := range c.ops {
-		if err != nil || i >= len(res.GetResults()) {
-			op.end(orMissing(err))
-			continue
-		}
-		r := res.GetResults()[i]
-		op.endItem(r.GetError())
-		if m := r.GetProduced(); m != nil {
-			op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()
-		}
-	}
+	endAll(c.ops, res.GetResults(), err, (*Op).produced)
 }
 
 // bySDK has the SDK make the call: what it tells of each message after all its attempts is what counts.

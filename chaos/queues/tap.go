@@ -116,12 +116,8 @@ func (t *tap) begin(ops []*Op, addr string) {
 
 // end records what came of it: results for each, or the error of all.
 func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
-	for i, op := range ops {
-		if err != nil || i >= len(results) {
-			op.end(orMissing(err))
-		} else {
-			op.endItem(results[i].GetError())
-		}
+	endAll(ops, results, err, nil)
+	for _, op := range ops {
 		if op.Outcome == chaos.Unknown && op.Kind.ends() {
 			t.mu.Lock()
 			t.unsure[op.Token] = true
