@@ -37,7 +37,7 @@ var Queues = []Mutant{
 			{File: queueDir + "worker.go", Old: "case !now.Before(w.until) || s.group.paused()", New: "case s.group.paused()"},
 		},
 		Steps: zombies,
-		Shows: []chaos.Name{queues.Both},
+		Shows: []chaos.Name{queues.Both, queues.Order, queues.Strict},
 	},
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
@@ -149,6 +149,9 @@ var Queues = []Mutant{
 	},
 }
 
+// asleep is for how long an owner sleeps: its leases end after 2 s, and others have them soon after.
+const asleep = 3500 * time.Millisecond
+
 // healthy is a fleet that only loses replies; takeovers are for what happens when partitions change hands, zombies for
 // what happens when an owner wakes that has lost them.
 var (
@@ -158,7 +161,7 @@ var (
 		step(queues.ConsumerKill, 1, time.Second), step(queues.ConsumerKill, 3, time.Second),
 	}
 	zombies = []chaos.Step{
-		step(chaos.StallRedis, 0, 5*time.Second), step(chaos.NodeStop, 1, 5*time.Second), step(chaos.StallRedis, 1, 5*time.Second),
-		step(chaos.NodeStop, 0, 5*time.Second), step(chaos.StallRedis, 0, 5*time.Second),
+		step(chaos.StallRedis, 0, asleep), step(chaos.NodeStop, 1, asleep), step(chaos.StallRedis, 1, asleep), step(chaos.NodeStop, 0, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep), step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
 	}
 )
