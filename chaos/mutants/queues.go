@@ -161,7 +161,8 @@ var (
 		step(queues.ConsumerKill, 1, time.Second), step(queues.ConsumerKill, 3, time.Second),
 	}
 	zombies = []chaos.Step{
-		step(chaos.StallRedis, 0, asleep), step(chaos.NodeStop, 1, asleep), step(chaos.StallRedis, 1, asleep), step(chaos.NodeStop, 0, asleep),
-		step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep), step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.NodeStop, 1, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.NodeStop, 0, asleep), step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
 	}
 )

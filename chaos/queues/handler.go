@@ -70,7 +70,7 @@ func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 		Mark: mark, Attempt: d.Attempt, Kind: v.kind, DelayMS: v.delayMS, Dead: v.dead(),
 	}})
 	if panics {
-		panic(reasonTold)
+		panic(reasonTold) //nolint:forbidigo // as a program's handler may
 	}
 	return v.err()
 }

@@ -84,7 +84,7 @@ func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.Nacked) []*Op 
 		if item.GetRelease() {
 			op.Kind = Release
 		}
-		if item.Delay != nil {
+		if item.GetDelay() != nil {
 			op.DelayMS = item.GetDelay().AsDuration().Milliseconds()
 		}
 		ops = append(ops, op)

@@ -27,19 +27,26 @@ func TestJudgeMutants(t *testing.T) {
 		ran, missed []string
 	}{
 		{
-			"caught", []mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
+			"caught",
+			[]mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
 			map[string]string{"a": "stuck order", "b": "fence", "c": "fence"},
-			[]string{"control-a", "a", "b", "control-c", "c"}, nil,
+			[]string{"control-a", "a", "b", "control-c", "c"},
+			nil,
 		},
 		{
-			"by something else", []mutants.Mutant{mutant("a", 1), mutant("b", 1)}, map[string]string{"a": "stuck blind", "b": "fence"},
-			[]string{"control-a", "a", "b"}, []string{"a"},
+			"by something else",
+			[]mutants.Mutant{mutant("a", 1), mutant("b", 1)},
+			map[string]string{"a": "stuck blind", "b": "fence"},
+			[]string{"control-a", "a", "b"},
+			[]string{"a"},
 		},
 		{"by nothing", []mutants.Mutant{mutant("a", 1)}, nil, []string{"control-a", "a"}, []string{"a"}},
 		{
-			"the control is not clean", []mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
+			"the control is not clean",
+			[]mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
 			map[string]string{"control-a": "fence", "a": "fence", "b": "fence", "c": "fence"},
-			[]string{"control-a", "control-c", "c"}, []string{"a", "b"},
+			[]string{"control-a", "control-c", "c"},
+			[]string{"a", "b"},
 		},
 		{"not run", []mutants.Mutant{mutant("a", 1)}, map[string]string{"a": "error"}, []string{"control-a", "a"}, []string{"a"}},
 		{"the control is not run", []mutants.Mutant{mutant("a", 1)}, map[string]string{"control-a": "error"}, []string{"control-a"}, []string{"a"}},
