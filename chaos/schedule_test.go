@@ -76,3 +76,22 @@ func TestParseCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestScheduleHitsEveryClient has faults of a room's own clients, which may be more than there are nodes.
+func TestScheduleHitsEveryClient(t *testing.T) {
+	t.Parallel()
+	hit := make(map[int]bool)
+	for _, step := range Schedule(1, Plan{Nodes: 2, Clients: 6, Counts: map[FaultName]int{"consumer-kill": 100, NodeKill: 100}}) {
+		for _, f := range step.Faults {
+			if f.Name == NodeKill && f.Node > 1 {
+				t.Errorf("%s of node %d, of 2", f.Name, f.Node)
+			}
+			if f.Name != NodeKill {
+				hit[f.Node] = true
+			}
+		}
+	}
+	if len(hit) != 6 || !hit[0] || !hit[5] {
+		t.Errorf("clients %v were hit, want 0 to 5", hit)
+	}
+}
