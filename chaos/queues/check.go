@@ -122,22 +122,32 @@ func (c *checker) since(at int64) string {
 	return fmt.Sprintf("%.3fs", time.Duration(at-c.h.Began).Seconds())
 }
 
+// text is written only where somebody reads it: of the violations that a wrong server shows, most are only counted.
+type text func() string
+
+// String writes it.
+func (t text) String() string { return t() }
+
 // op describes a call in a few words.
-func (c *checker) op(op *Op) string {
-	return fmt.Sprintf("%s %s of %s by session %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Session, op.Attempt,
-		c.since(op.Begin), c.since(op.End), op.Outcome, op.Reason)
+func (c *checker) op(op *Op) fmt.Stringer {
+	return text(func() string {
+		return fmt.Sprintf("%s %s of %s by session %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Session, op.Attempt,
+			c.since(op.Begin), c.since(op.End), op.Outcome, op.Reason)
+	})
 }
 
 // story tells all that happened to a message in a group.
-func (c *checker) story(f *fate) string {
-	var b strings.Builder
-	for _, d := range f.deliveries {
-		fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Session, c.since(d.At))
-	}
-	for _, op := range f.settled {
-		fmt.Fprintf(&b, "; %s", c.op(op))
-	}
-	return b.String()
+func (c *checker) story(f *fate) fmt.Stringer {
+	return text(func() string {
+		var b strings.Builder
+		for _, d := range f.deliveries {
+			fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Session, c.since(d.At))
+		}
+		for _, op := range f.settled {
+			fmt.Fprintf(&b, "; %s", c.op(op))
+		}
+		return b.String()
+	})
 }
 
 // checkTaken judges what became of the produce itself.

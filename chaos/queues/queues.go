@@ -457,13 +457,14 @@ func (r *run) judge(ctx context.Context) (*Result, error) {
 	if err := r.checkPromoted(ctx, h, t); err != nil {
 		return nil, err
 	}
+	if err := chaos.WriteReport(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
+		return nil, err
+	}
 	res := &Result{History: h, Truth: t, Lost: r.nemesis.Lost(), Violations: append(Check(h, t, r.c.Settings), r.promoted...)}
 	for _, text := range r.nemesis.Panics() {
 		res.Violations = append(res.Violations, chaos.Violation{Name: Crash, Detail: text})
 	}
-	return res, errors.Join(
-		chaos.WriteReport(filepath.Join(r.c.Dir, "truth.json"), t), chaos.WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations),
-	)
+	return res, chaos.WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations)
 }
 
 // keepLogs copies what the nodes logged.
