@@ -25,7 +25,7 @@ var Queues = []Mutant{
 			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
 		},
 		Steps: zombies,
-		Shows: []chaos.Name{queues.Fence},
+		Shows: []chaos.Name{queues.Fence, queues.Again},
 	},
 	{
 		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session reads what is another's to read",
@@ -35,6 +35,10 @@ var Queues = []Mutant{
 				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
 			},
 			{File: queueDir + "worker.go", Old: "case !now.Before(w.until) || s.group.paused()", New: "case s.group.paused()"},
+			{
+				File: queueDir + "worker.go",
+				Old:  "return !w.lost && !w.stopping && now.Before(w.until)", New: "return !w.lost && !w.stopping",
+			},
 		},
 		Steps: zombies,
 		Shows: []chaos.Name{queues.Both, queues.Order, queues.Strict},

@@ -2,6 +2,7 @@ package queues
 
 import (
 	"slices"
+	"time"
 
 	"github.com/parleyhq/parley/chaos"
 )
@@ -48,12 +49,25 @@ func (c *checker) checkFences() {
 	}
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
-		from := d.At - int64(c.settings.Slack)
-		if l := c.other(d, from, d.At); l != nil && !c.held(d.Session, from, d.At) {
+		if l := c.anothers(d); l != nil {
 			c.reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
 				d.Client, d.Session, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
 		}
 	}
+}
+
+// anothers gives the lease of another session, or of nobody, under which a delivery was made; nil if there was none. What is read
+// late may have been on its way since before, but never since before the message was there.
+func (c *checker) anothers(d *Delivery) *Lease {
+	from := d.At - int64(c.settings.Slack)
+	if l := c.other(d, from, d.At); l != nil && !c.held(d.Session, from, d.At) {
+		return l
+	}
+	made := (d.MadeMS + 1) * int64(time.Millisecond)
+	if c.forgotten(made, d.At) {
+		return nil
+	}
+	return c.other(d, made, d.At)
 }
 
 // other gives the lease of another session, or of nobody, that lasted from one time to another; nil if there was none. All

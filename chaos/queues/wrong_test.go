@@ -111,6 +111,10 @@ var wrongLeases = []wrong{
 	}},
 	{Fence, "an extension was accepted from one that had lost the partition", func(s *story) { s.settle(14, Extend, "s1", "m3", 1) }},
 	{Both, "one that had lost the partition was given a message", func(s *story) { s.deliver(16, jobs, "s1", "m3", 1) }},
+	{Both, "one that had lost the partition and stood still was given a message that was not there before", func(s *story) {
+		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
+		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(12)/1e6
+	}},
 }
 
 var wrongCounts = []wrong{
@@ -217,7 +221,7 @@ var right = []struct {
 	}},
 	{"a frame is read late by a process that stood still", func(s *story) {
 		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
-		s.given("m3", 1).At = at(18)
+		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(4)/1e6
 	}},
 	{"what was released comes as the same attempt", func(s *story) {
 		s.produce(steps, "n3", "other", 3)
