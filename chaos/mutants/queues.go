@@ -28,20 +28,16 @@ var Queues = []Mutant{
 		Shows: []chaos.Name{queues.Fence, queues.Again},
 	},
 	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session reads what is another's to read",
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session that has lost its lease to another is told that it has it, and reads on",
 		Edits: []Edit{
 			{
 				File: scriptDir + "lib_fetch.lua",
 				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
 			},
-			{File: queueDir + "worker.go", Old: "case !now.Before(w.until) || s.group.paused()", New: "case s.group.paused()"},
-			{
-				File: queueDir + "worker.go",
-				Old:  "return !w.lost && !w.stopping && now.Before(w.until)", New: "return !w.lost && !w.stopping",
-			},
+			{File: scriptDir + "group_renew.lua", Old: "  return 0\n", New: "  return redis.call('EXISTS', lease)\n"},
 		},
 		Steps: zombies,
-		Shows: []chaos.Name{queues.Both, queues.Order, queues.Strict},
+		Shows: []chaos.Name{queues.Both},
 	},
 	{
 		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
