@@ -255,6 +255,6 @@ var sizes = []Mutant{
 			Old:  "					res.more = true\n", New: "",
 		}},
 		Steps: []chaos.Step{calm(3 * time.Second)},
-		Shows: []chaos.Name{chaos.Hole},
+		Shows: []chaos.Name{chaos.StaleRead},
 	},
 }
