@@ -13,6 +13,13 @@ const (
 	scriptDir = "server/internal/store/redisqueue/lua/"
 )
 
+// markUnchecked has a fetch give what is new whatever was fetched before. Without it a worker that does not know all that is pending is
+// sent to claim that, so that nothing else shows which is wrong with what it claims first.
+var markUnchecked = Edit{
+	File: scriptDir + "lib_fetch.lua",
+	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
+}
+
 // Queues are the mutants of package chaos/queues.
 var Queues = []Mutant{
 	{
@@ -28,13 +35,14 @@ var Queues = []Mutant{
 		Shows: []chaos.Name{queues.Fence, queues.Again},
 	},
 	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session that has lost its lease to another is told that it has it, and reads on",
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session that has lost its lease to another is told that it has it, and reads on, whoever has fetched since",
 		Edits: []Edit{
 			{
 				File: scriptDir + "lib_fetch.lua",
 				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
 			},
-			{File: scriptDir + "group_renew.lua", Old: "  return 0\n", New: "  return redis.call('EXISTS', lease)\n"},
+			markUnchecked,
+			{File: scriptDir + "group_renew.lua", Old: "  return -1\n", New: "  return redis.call('EXISTS', lease) - 1\n"},
 		},
 		Steps: zombies,
 		Shows: []chaos.Name{queues.Both},
@@ -50,13 +58,13 @@ var Queues = []Mutant{
 	},
 	{
 		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads on, and leaves what was pending",
-		Edits: []Edit{{File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
+		Edits: []Edit{markUnchecked, {File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
 		Steps: takeovers,
 		Shows: []chaos.Name{queues.Stuck, queues.Order},
 	},
 	{
 		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
-		Edits: []Edit{{
+		Edits: []Edit{markUnchecked, {
 			File: queueDir + "worker.go", Old: "	if w.scanning {\n		return stepClaim, 0", New: "	if w.scanning && !w.want {\n		return stepClaim, 0",
 		}},
 		Steps: takeovers,
