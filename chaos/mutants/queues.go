@@ -65,7 +65,8 @@ var Queues = []Mutant{
 	{
 		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
 		Edits: []Edit{markUnchecked, {
-			File: queueDir + "worker.go", Old: "	if w.scanning {\n		return stepClaim, 0", New: "	if w.scanning && !w.want {\n		return stepClaim, 0",
+			File: queueDir + "worker.go",
+			Old:  "	if w.scanning {\n		return w.read(stepClaim)", New: "	if w.scanning && !w.want {\n		return w.read(stepClaim)",
 		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{queues.Order, queues.Strict},

@@ -252,6 +252,31 @@ func TestLateFetch(t *testing.T) {
 	}
 }
 
+// What a fetch has read whose answer is lost while the session leaves was sent to nobody: it does not count as an attempt.
+func TestLeaveWithLostFetch(t *testing.T) {
+	t.Parallel()
+	r := newHubRig(t, 1, func(topic *queue.Topic) { topic.Retry.MaxAttempts = 1 })
+	r.produce(0, "k", 0, 3)
+	f := &faults{}
+	answers := f.hold("Fetch")
+	defer answers()
+	c := r.open(r.hub(f))
+	testkit.Eventually(t, soon, func() error {
+		if n := r.groupStats(0).Pending; n != 3 {
+			return fmt.Errorf("%d were fetched", n)
+		}
+		return nil
+	})
+	f.losing("Fetch", 1)
+	c.call(queue.LeaveCall, nil)
+	answers()
+	<-c.done
+	if got := c.got(); len(got) > 0 {
+		t.Fatalf("%s were sent", texts(got))
+	}
+	r.same(texts(r.open(r.hub(nil)).wait(3)), numbered(0, 3, 1))
+}
+
 // A Redis that restarts without its last writes has settlements forgotten under a lease that is kept: the messages come again, also when
 // nothing else happens.
 func TestForgottenSettlement(t *testing.T) {

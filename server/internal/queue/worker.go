@@ -43,6 +43,8 @@ type worker struct {
 	after    EntryID
 	// began is the scan when the call under way was decided on.
 	began int
+	// unsure is set from a fetch whose outcome is not known to the end of the scan that follows.
+	unsure bool
 	// mark counts what was ever fetched, as far as we know. It is run's alone.
 	mark int64
 	// want says that there may be something to fetch; else it is looked for at pollAt. polls counts the vain ones.
@@ -73,28 +75,6 @@ type worker struct {
 	flushing     bool
 	// given remembers what was given back, by serial; see remember.
 	given memory
-}
-
-// entryKey names an entry within a partition and a group.
-type entryKey struct {
-	place Place
-	id    EntryID
-}
-
-// compare orders entries as claims give them.
-func (k entryKey) compare(other entryKey) int {
-	return cmp.Or(cmp.Compare(k.place, other.place), k.id.Compare(other.id))
-}
-
-// delivery is an entry that left the buffer.
-type delivery struct {
-	// entry is without payload and headers.
-	entry Entry
-	// serial is 0 if it was not sent.
-	serial           uint64
-	sentAt, deadline time.Time
-	// op is the settlement under way.
-	op *settlement
 }
 
 func newWorker(s *Session, lease Lease, until time.Time) *worker {
@@ -175,8 +155,15 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 		w.freeing = true
 		return stepFree, 0
 	case w.stopping:
-		if len(w.inFlight) > 0 || w.flushing {
+		switch {
+		case len(w.inFlight) > 0 || w.flushing:
 			return stepWait, time.Hour
+		case w.unsure && now.Before(w.until):
+			// What that fetch may have read was sent to nobody, and is released before the next owner counts it as lost.
+			if now.Before(w.retryAt) {
+				return stepWait, w.retryAt.Sub(now)
+			}
+			return w.read(stepClaim), 0
 		}
 		w.freeing = true
 		return stepFree, 0
@@ -194,13 +181,18 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 			return stepWait, time.Hour
 		}
 	}
-	w.reading, w.began = true, w.scan
-	w.reads++
 	if w.scanning {
-		return stepClaim, 0
+		return w.read(stepClaim), 0
 	}
 	w.want = false
-	return stepFetch, 0
+	return w.read(stepFetch), 0
+}
+
+// read notes that a call that reads is decided on.
+func (w *worker) read(what step) step {
+	w.reading, w.began = true, w.scan
+	w.reads++
+	return what
 }
 
 // releasing reports whether something is being released: until then a claim would give what is on its way out.
@@ -228,6 +220,7 @@ func (w *worker) fetch() {
 	w.reading = false
 	if w.failed(err, "fetch") {
 		if errors.Is(err, ErrBehind) || !certain(err) {
+			w.unsure = true
 			w.rescan()
 		}
 		w.want = true
@@ -252,7 +245,7 @@ func (w *worker) fetch() {
 // claim reads on in what is pending.
 func (w *worker) claim() {
 	w.s.mu.Lock()
-	place, after, n, scan := w.place, w.after, w.turn, w.scan
+	place, after, n, scan := w.place, w.after, cmp.Or(w.turn, frameTurn), w.scan // a worker that stops needs no turn
 	w.ended = map[entryKey]struct{}{}
 	w.s.mu.Unlock()
 	ctx, cancel := w.s.hub.call(w.s.ctx)
@@ -282,7 +275,7 @@ func (w *worker) claim() {
 	case place == Main:
 		w.place, w.after = Retries, EntryID{}
 	default:
-		w.scanning = false
+		w.scanning, w.unsure = false, false
 	}
 	w.take(entries)
 }
@@ -485,5 +478,3 @@ func (w *worker) schedulePoll(now time.Time) {
 	w.polls++
 	w.pollAt = now.Add(wait*3/4 + rand.N(wait/2))
 }
-
-func (e *Entry) key() entryKey { return entryKey{e.Place, e.ID} }
