@@ -60,7 +60,7 @@ func (s *Store) Stats(ctx context.Context, t *queue.Topic, partition int) (queue
 const pendingStep = 500
 
 // Pending implements queue.LookStore: what is pending in the partition's stream first, then in the group's retries. It goes in steps, so
-// that what is delivered or settled meanwhile may be among them or not. ErrNoTopic, ErrNoGroup.
+// that what is delivered or settled meanwhile may be among them or not, and what is retried meanwhile twice. ErrNoTopic, ErrNoGroup.
 func (s *Store) Pending(ctx context.Context, ref queue.Ref, group string, n int) ([]queue.PendingEntry, error) {
 	var all []queue.PendingEntry
 	for _, stream := range []string{s.keys.main(ref), s.keys.retry(ref, group)} {
