@@ -206,7 +206,7 @@ func (s *story) group(topic string) *Group { return &s.part(topic).Groups[0] }
 // forget takes the acks of a message off, and what counts them.
 func (s *story) forget(mark string) {
 	s.h.Ops = slices.DeleteFunc(s.h.Ops, func(op Op) bool { return op.Mark == mark && op.Kind == Ack })
-	s.group(jobs).Stats["acked"]--
+	s.group(s.asked(mark).Topic).Stats["acked"]--
 }
 
 func (s *story) check() []chaos.Violation {

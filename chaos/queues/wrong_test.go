@@ -223,6 +223,11 @@ var right = []struct {
 		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
 		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(4)/1e6
 	}},
+	{"the first of a key is read after the next was out, by a process that stood still", func(s *story) {
+		d := s.deliver(8, steps, "s3", "n1", 3)
+		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: d.Client, Begin: at(3), End: at(8)}}
+		s.lose("n1")
+	}},
 	{"what was released comes as the same attempt", func(s *story) {
 		s.produce(steps, "n3", "other", 3)
 		s.deliver(8, steps, "s3", "n3", 1)
@@ -234,14 +239,8 @@ var right = []struct {
 		s.recount()
 	}},
 	{"a message was lost with its consumers as often as it may", func(s *story) {
-		s.forget("m3")
 		s.deliver(40, jobs, "s2", "m3", 3)
-		dead := s.part(jobs).Entries[2]
-		dead.Group, dead.Attempts, dead.Topic = "a", 3, jobs
-		s.part(jobs).Dead = append(s.part(jobs).Dead, dead)
-		s.t.Letters = append(s.t.Letters, dead)
-		s.group(jobs).Stats["dead"]++
-		s.recount()
+		s.lose("m3")
 	}},
 	{"the observer fails as Redis is away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -sec)},
 	{"the observer fails right after Redis was away", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery)},
@@ -273,6 +272,20 @@ var right = []struct {
 		})
 		s.recount()
 	}},
+}
+
+// lose makes a message a dead letter: its consumers were lost as often as they may.
+func (s *story) lose(mark string) {
+	op := *s.asked(mark)
+	topic := op.Topic
+	s.forget(mark)
+	dead := Stored{
+		ID: op.MessageID[2:15] + "-0", MessageID: op.MessageID, Mark: mark, Key: op.Key, Group: "a", Attempts: 3, Topic: topic,
+	}
+	s.part(topic).Dead = append(s.part(topic).Dead, dead)
+	s.t.Letters = append(s.t.Letters, dead)
+	s.group(topic).Stats["dead"]++
+	s.recount()
 }
 
 // recount has AdminService tell what there is.

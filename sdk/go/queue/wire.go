@@ -37,6 +37,12 @@ var errStreamOver = &parley.Error{
 	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
 }
 
+// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or its session has ended, and another
+// stream may do better.
+func creditsRefused(err error) error {
+	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: "credits were refused: " + err.Error()}
+}
+
 // bidi is a StreamingConsume stream.
 type bidi struct {
 	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
@@ -92,8 +98,8 @@ func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
 	case waiter != nil:
 		waiter <- a
 	case a.GetError() != nil:
-		// Only a grant of credits wants no answer: without it the stream would run dry.
-		b.watch.Leave(b.link.ItemError(a.GetError()))
+		// Only a grant of credits wants no answer.
+		b.watch.Leave(creditsRefused(b.link.ItemError(a.GetError())))
 	}
 }
 
@@ -238,7 +244,7 @@ func (u *unary) grant(ctx context.Context, credits *parleyv1.StreamingCredits) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		u.watch.Leave(&parley.Error{Code: connect.CodeAborted, Retryable: true, Message: "credits were refused: " + err.Error()})
+		u.watch.Leave(creditsRefused(err))
 	}
 }
 

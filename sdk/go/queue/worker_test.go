@@ -115,6 +115,34 @@ func TestAcksAreJoined(t *testing.T) {
 	}
 }
 
+// TestCreditsRefused has a grant come to a server that has just ended the session: the worker consumes again.
+func TestCreditsRefused(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]queue.WorkerOption{"stream": nil, "unary": {queue.WithUnaryCalls()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := parleytest.Start(t)
+			s.AddTopic("jobs", 4, "g")
+			c := newClient(t, s.Addr())
+			s.FaultTimes(1, "GrantCredits", parleytest.Fault{
+				Err: parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
+			})
+			produce(t, c, "jobs", keyed("", 0, 100)...)
+			var got record
+			w := work(t, c, "jobs", "g", got.handle, append(options, queue.WithWindow(10, 0))...)
+			eventually(t, func() error {
+				if acked := s.Acked("jobs", "g"); acked != 100 {
+					return fmt.Errorf("%d are acknowledged", acked)
+				}
+				return nil
+			})
+			if stats := w.Stats(); stats.Sessions < 2 {
+				t.Errorf("stats %+v", stats)
+			}
+		})
+	}
+}
+
 func TestFailuresBecomeNacks(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
