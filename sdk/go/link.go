@@ -40,6 +40,9 @@ func (l linked) Keep(ctx context.Context, k *link.Keep) error {
 	})
 }
 
+// Error implements link.Link.
+func (linked) Error(err error) error { return toError(err) }
+
 // ItemError implements link.Link.
 func (linked) ItemError(item *parleyv1.ItemError) error {
 	if item == nil {

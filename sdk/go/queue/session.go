@@ -138,6 +138,10 @@ func (r *run) follow(ctx context.Context, stream link.Stream) error {
 			cancel()
 		}
 	}
+	if errors.Is(r.w.link.Error(err), parley.ErrLeaseLost) {
+		// The server has ended this session. Another may live.
+		err = passing(err.Error())
+	}
 	stream.Leave(err)
 	s.end()
 	s.wire.close()

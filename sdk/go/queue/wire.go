@@ -37,11 +37,13 @@ var errStreamOver = &parley.Error{
 	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
 }
 
-// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or its session has ended, and another
-// stream may do better.
-func creditsRefused(err error) error {
-	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: "credits were refused: " + err.Error()}
+// passing is why a stream has ended, or is left, after which another may do better.
+func passing(message string) error {
+	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: message}
 }
+
+// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or its session has ended.
+func creditsRefused(err error) error { return passing("credits were refused: " + err.Error()) }
 
 // bidi is a StreamingConsume stream.
 type bidi struct {

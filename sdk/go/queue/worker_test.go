@@ -143,6 +143,32 @@ func TestCreditsRefused(t *testing.T) {
 	}
 }
 
+// TestEndsThatPass has the server end the stream with what a worker gets over.
+func TestEndsThatPass(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 4, "g")
+	c := newClient(t, s.Addr())
+	var got record
+	w := work(t, c, "jobs", "g", got.handle)
+	for n, end := range []error{
+		parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
+		parleytest.Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT),
+	} {
+		produce(t, c, "jobs", keyed("", 10*n, 10*n+10)...)
+		settledAll(t, s, "jobs", "g", 10*(n+1))
+		s.EndConsumers("jobs", "g", end)
+		eventually(t, func() error {
+			if sessions := w.Stats().Sessions; sessions != int64(n)+2 {
+				return fmt.Errorf("session %d", sessions)
+			}
+			return nil
+		})
+	}
+	produce(t, c, "jobs", keyed("", 20, 30)...)
+	settledAll(t, s, "jobs", "g", 30)
+}
+
 func TestFailuresBecomeNacks(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {

@@ -30,6 +30,8 @@ type Link interface {
 	Batch(ctx context.Context, b *Batch, items []int) error
 	// Keep makes one stream after another until ctx ends or a failure is final, and gives what ended it.
 	Keep(ctx context.Context, k *Keep) error
+	// Error makes an error of what a generated client gave; nil of nil.
+	Error(err error) error
 	// ItemError makes an error of an item's; nil of nil.
 	ItemError(item *parleyv1.ItemError) error
 	// WorthRetrying reports whether the same call may succeed later.
