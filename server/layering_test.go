@@ -180,7 +180,7 @@ var layers = []layer{
 // forTests are the beginnings of what no binary may hold. They don't bind one another.
 var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/store/storetest", module + "server/servertest",
-	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest",
+	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }
 
