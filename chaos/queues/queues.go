@@ -399,7 +399,7 @@ const drainLimit = 30 * time.Second
 
 // perDue is how much longer that is for each message that falls due in the end: on two cores, with the harness beside, some hundreds a
 // second go through the slowest group.
-const perDue = 4 * time.Millisecond
+const perDue = 8 * time.Millisecond
 
 // drain waits until no group has anything to do, and records it if that takes too long.
 func (r *run) drain(ctx context.Context) {
