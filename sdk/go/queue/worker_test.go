@@ -118,55 +118,49 @@ func TestAcksAreJoined(t *testing.T) {
 // TestCreditsRefused has a grant come to a server that has just ended the session: the worker consumes again.
 func TestCreditsRefused(t *testing.T) {
 	t.Parallel()
-	for name, options := range map[string][]queue.WorkerOption{"stream": nil, "unary": {queue.WithUnaryCalls()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := parleytest.Start(t)
-			s.AddTopic("jobs", 4, "g")
-			c := newClient(t, s.Addr())
-			s.FaultTimes(1, "GrantCredits", parleytest.Fault{
-				Err: parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
-			})
-			produce(t, c, "jobs", keyed("", 0, 100)...)
-			var got record
-			w := work(t, c, "jobs", "g", got.handle, append(options, queue.WithWindow(10, 0))...)
-			eventually(t, func() error {
-				if acked := s.Acked("jobs", "g"); acked != 100 {
-					return fmt.Errorf("%d are acknowledged", acked)
-				}
-				return nil
-			})
-			if stats := w.Stats(); stats.Sessions < 2 {
-				t.Errorf("stats %+v", stats)
-			}
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 4, "g")
+		c := newClient(t, s.Addr())
+		s.FaultTimes(1, "GrantCredits", parleytest.Fault{
+			Err: parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
 		})
-	}
+		produce(t, c, "jobs", keyed("", 0, 100)...)
+		var got record
+		w := work(t, c, "jobs", "g", got.handle, append(opts, queue.WithWindow(10, 0))...)
+		settledAll(t, s, "jobs", "g", 100)
+		if stats := w.Stats(); stats.Sessions < 2 {
+			t.Errorf("stats %+v", stats)
+		}
+	})
 }
 
 // TestEndsThatPass has the server end the stream with what a worker gets over.
 func TestEndsThatPass(t *testing.T) {
 	t.Parallel()
-	s := parleytest.Start(t)
-	s.AddTopic("jobs", 4, "g")
-	c := newClient(t, s.Addr())
-	var got record
-	w := work(t, c, "jobs", "g", got.handle)
-	for n, end := range []error{
-		parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
-		parleytest.Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT),
-	} {
-		produce(t, c, "jobs", keyed("", 10*n, 10*n+10)...)
-		settledAll(t, s, "jobs", "g", 10*(n+1))
-		s.EndConsumers("jobs", "g", end)
-		eventually(t, func() error {
-			if sessions := w.Stats().Sessions; sessions != int64(n)+2 {
-				return fmt.Errorf("session %d", sessions)
-			}
-			return nil
-		})
-	}
-	produce(t, c, "jobs", keyed("", 20, 30)...)
-	settledAll(t, s, "jobs", "g", 30)
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		s := parleytest.Start(t)
+		s.AddTopic("jobs", 4, "g")
+		c := newClient(t, s.Addr())
+		var got record
+		w := work(t, c, "jobs", "g", got.handle, opts...)
+		for n, end := range []error{
+			parleytest.Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST),
+			parleytest.Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT),
+		} {
+			produce(t, c, "jobs", keyed("", 10*n, 10*n+10)...)
+			settledAll(t, s, "jobs", "g", 10*(n+1))
+			s.EndConsumers("jobs", "g", end)
+			eventually(t, func() error {
+				if sessions := w.Stats().Sessions; sessions != int64(n)+2 {
+					return fmt.Errorf("session %d", sessions)
+				}
+				return nil
+			})
+		}
+		produce(t, c, "jobs", keyed("", 20, 30)...)
+		settledAll(t, s, "jobs", "g", 30)
+	})
 }
 
 func TestFailuresBecomeNacks(t *testing.T) {
