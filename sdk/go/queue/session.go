@@ -140,7 +140,7 @@ func (r *run) follow(ctx context.Context, stream link.Stream) error {
 	}
 	if errors.Is(r.w.link.Error(err), parley.ErrLeaseLost) {
 		// The server has ended this session. Another may live.
-		err = passing(err.Error())
+		err = retryable(err.Error())
 	}
 	stream.Leave(err)
 	s.end()

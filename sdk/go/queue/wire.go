@@ -37,13 +37,13 @@ var errStreamOver = &parley.Error{
 	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
 }
 
-// passing is why a stream has ended, or is left, after which another may do better.
-func passing(message string) error {
+// retryable is why a stream has ended, or is left, after which another may do better.
+func retryable(message string) error {
 	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: message}
 }
 
 // creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or its session has ended.
-func creditsRefused(err error) error { return passing("credits were refused: " + err.Error()) }
+func creditsRefused(err error) error { return retryable("credits were refused: " + err.Error()) }
 
 // bidi is a StreamingConsume stream.
 type bidi struct {
