@@ -397,8 +397,8 @@ func (r *run) breakThings(ctx context.Context) error {
 // retry is tried.
 const drainLimit = 30 * time.Second
 
-// perDue is how much longer that is for each message that falls due in the end: on two cores, with the harness beside, some hundreds a
-// second go through the slowest group.
+// perDue is how much longer that is for each message that falls due in the end. Beside them there is the backlog of the faults: that of
+// group b, one of whose consumers has a window of five, took ten minutes after a long run on two cores.
 const perDue = 8 * time.Millisecond
 
 // drain waits until no group has anything to do, and records it if that takes too long.

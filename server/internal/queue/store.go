@@ -297,7 +297,8 @@ type Cut struct {
 type LookStore interface {
 	// Stats counts a partition. Unread is counted, never computed from ids.
 	Stats(ctx context.Context, t *Topic, partition int) (PartitionStats, error)
-	// Pending gives up to n of what the group has pending in the partition, without reading messages.
+	// Pending gives up to n of what the group has pending in the partition. It is no look at one moment: what changes meanwhile may
+	// be missing, or there twice.
 	Pending(ctx context.Context, ref Ref, group string, n int) ([]PendingEntry, error)
 	// Cut trims by hand. lost counts removed messages once for each group that had not settled them.
 	Cut(ctx context.Context, t *Topic, partition int, c Cut) (removed, lost int64, err error)

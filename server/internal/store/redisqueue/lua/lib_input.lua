@@ -1,4 +1,4 @@
--- Shared by the scripts that take messages, and that remove what is done with. It needs lib_group and lib_reads in front.
+-- Shared by the scripts that take messages, and that remove what is done with. It needs lib_group in front.
 
 -- settled_below gives the id from which on some group may still need entries, or nil if nothing may be removed: there is no
 -- group, or one of `names` is not there yet.

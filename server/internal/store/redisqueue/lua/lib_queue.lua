@@ -1,6 +1,7 @@
 -- Shared by all scripts. Ids and times are doubles here, which are exact up to 2^53.
 
--- now_us gives this server's time. A script calls one of now_us, now_ms and now_up, once: two calls may differ.
+-- now_us gives this server's time. A script calls one of now_us, now_ms and now_up, and once: two calls may
+-- differ, which is what look_pending calls it twice for.
 local function now_us()
   local t = redis.call('TIME')
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
