@@ -200,12 +200,19 @@ func TestReleaseReadsLittle(t *testing.T) {
 	r := newHubRig(t, 1, nil)
 	r.produce(0, "k", 0, 300)
 	f := &faults{}
-	c := r.open(r.hub(f))
+	h := r.hub(f)
+	// Without credits nothing is fetched while something is released.
+	c := r.open(h, func(o *queue.OpenRequest) { o.MaxMessages = 300 })
 	d := c.wait(300)
-	c.release(d[297])
-	r.same(texts(c.wait(301)[300:]), "297/1")
-	c.release(d[299])
-	r.same(texts(c.wait(302)[301:]), "299/1")
+	for n, i := range []int{297, 299} {
+		c.release(d[i])
+		_, err := h.Do(t.Context(), queue.Call{
+			Kind: queue.CreditsCall, SessionID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
+			TotalMessages: int64(301 + n), TotalBytes: 1,
+		})
+		r.must(err)
+		r.same(texts(c.wait(301 + n)[300+n:]), numbered(i, 1, 1))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.claimed > 4 {
