@@ -1,5 +1,6 @@
-# Everything here needs Go and a POSIX shell, and what is about TypeScript needs Node 20. What else a target needs it
-# fetches through apt-get, pip, npm and the Go module proxy, as they are set up on the machine.
+# Everything here needs Go and a POSIX shell, what is about TypeScript needs Node 20, and what makes docs/api needs Python 3.11
+# with pip. What else a target needs it fetches through apt-get, pip, npm, Maven and the Go module proxy, as they are set up on
+# the machine.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -21,7 +22,7 @@ BENCH ?= .
 COUNT ?= 1
 FUZZ ?= .
 FUZZTIME ?= 60s
-# What `buf breaking` compares with; empty picks the main branch.
+# A revision that `make check-proto` compares the protos with, besides the baseline and the newest release.
 AGAINST ?=
 
 # buf's module cache, filled by hack/seed-buf-cache.sh instead of from the network.
@@ -58,7 +59,7 @@ page: node-deps ## Build the chat page into clients/chat/dist, which is committe
 test: test-go test-ts test-page ## Run every test, with a real Redis, NATS, MongoDB and Chromium
 
 .PHONY: test-go
-test-go: test-deps ## Run the tests in Go, with the race detector (PKG=./... TESTFLAGS=...)
+test-go: interop-deps ## Run the tests in Go, with the race detector (PKG=./... TESTFLAGS=...)
 	$(GO) test -race -shuffle=on -timeout=$(TEST_TIMEOUT) -p=$(TEST_PARALLEL) $(TESTFLAGS) $(PKG)
 
 .PHONY: test-ts
@@ -73,9 +74,17 @@ test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"
 test-deps: node-deps ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
 	@hack/test-deps.sh
 
+.PHONY: interop-deps
+interop-deps: node-deps ## Set up the same, and what the tests with other clients need: a JDK, Maven, packages in Python, Node and Java
+	@hack/test-deps.sh interop
+
 .PHONY: node-deps
 node-deps: # npm's packages, and the TypeScript SDK built
 	@hack/node-deps.sh
+
+.PHONY: node-packages
+node-packages:
+	@hack/node-deps.sh packages
 
 .PHONY: quick
 quick: node-deps ## Run the short tests, for use while working
@@ -131,12 +140,23 @@ mutants: test-deps ## Run servers with one thing made wrong, and controls; chaos
 	@exec bin/chaos -mutants all $(ARGS)
 
 .PHONY: generate
-generate: buf-cache node-deps ## Format the protos and generate gen/ from them
+generate: buf-cache node-packages ## Format the protos and generate gen/ and docs/api from them
 	$(BUF) format -w
 	$(BUF) generate
+	$(BUF) generate --template buf.gen.cluster.yaml
+	@hack/api-docs.sh docs/api $(BUF)
+
+.PHONY: protos
+protos: buf-cache ## Make bin/protos and bin/parley-protos.zip, the protos for plain protoc
+	@mkdir -p bin
+	$(BUF) generate --template buf.gen.protos.yaml
+
+.PHONY: baseline
+baseline: buf-cache ## On a release: make the protos what later ones must be compatible with
+	@hack/move-baseline.sh $(BUF)
 
 .PHONY: check
-check: check-tidy check-generate check-proto check-vet lint check-ts check-page ## Check all that needs no running server
+check: check-tidy check-generate check-proto check-vet lint check-tools check-ts check-page ## Check all that needs no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
@@ -153,6 +173,11 @@ check-vet: # go vet; also compiles every package and test
 	$(GO) vet $(PKG)
 	cd hack/rivals/asynq && $(GO) vet ./...
 
+.PHONY: check-tools
+check-tools: # the code of the module of the tools
+	cd tools && $(GO) vet ./...
+	cd tools && $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
+
 .PHONY: check-ts
 check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds
 	npm run --silent lint
@@ -168,11 +193,11 @@ check-tidy: # go.mod and go.sum say what the code imports
 	$(GO) mod tidy -diff
 
 .PHONY: check-generate
-check-generate: buf-cache node-deps # gen/ is what buf makes of proto/
+check-generate: buf-cache node-packages # gen/ and docs/api are what is generated from the protos
 	@hack/check-generate.sh $(BUF)
 
 .PHONY: check-proto
-check-proto: buf-cache # the protos are formatted, lint clean, and break no client of the main branch's
+check-proto: buf-cache # the protos are formatted, lint clean, and break no client of the baseline
 	$(BUF) format --diff --exit-code
 	$(BUF) lint
 	@hack/check-breaking.sh '$(AGAINST)' $(BUF)

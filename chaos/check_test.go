@@ -32,18 +32,28 @@ var epoch = "e1"
 
 func newStory(t *testing.T) *story {
 	t.Helper()
+	return newStoryOf(t, "a")
+}
+
+// newStoryOf returns the story with the edit at 3 of message a or b. The recall at 5 replaces an edit of b.
+func newStoryOf(t *testing.T, edited string) *story {
+	t.Helper()
 	s := &story{T: t, h: new(History), t: &Truth{
 		Epoch: epoch, Cache: make(map[string][]CachedValue), Marks: make(map[string][]string),
 	}}
 	s.write(Send, "a", "", 1)
 	s.write(Send, "b", "", 2)
-	s.write(Edit, "a2", "msg-a", 3)
+	s.write(Edit, "a2", "msg-"+edited, 3)
 	s.write(Send, "c", "", 4)
 	s.write(Recall, "b2", "msg-b", 5)
 	s.write(Send, "last", "", 6)
 	s.publish()
 	s.h.Healed, s.h.Touched, s.h.Ended = 12*sec, 13*sec, 14*sec
-	s.entry(1).Content, s.entry(1).Status, s.entry(1).ChangedSeq = text1("a2"), StatusEdited, 3
+	if edited == "a" {
+		s.entry(1).Content, s.entry(1).Status, s.entry(1).ChangedSeq = text1("a2"), StatusEdited, 3
+	} else {
+		s.entry(3).Content, s.entry(3).Digest = "", nil
+	}
 	b := s.entry(2)
 	b.Content, b.Metadata, b.Digest, b.Status, b.ChangedSeq = "", nil, nil, StatusRecalled, 5
 	s.cache()
@@ -155,7 +165,7 @@ func (s *story) life(client string, begin, after int64) *Life {
 		ID: int64(len(s.h.Lives)) + 1, Client: client, Addr: "n1", Channel: channel, Begin: begin, After: after,
 	})
 	l := &s.h.Lives[len(s.h.Lives)-1]
-	d := Delivery{Life: l.ID, At: begin, Event: EventState, Copy: unset, Seq: after, Recovered: true, Epoch: epoch}
+	d := Delivery{Life: l.ID, At: begin, Event: EventState, Copy: unset, Seq: after, Oldest: 1, Recovered: true, Epoch: epoch}
 	if begin > 12*sec {
 		d.Head, d.Count = 6, 4
 	}
@@ -166,7 +176,7 @@ func (s *story) life(client string, begin, after int64) *Life {
 // deliver adds an event as it would come live before 13 s, and in a replay from then on.
 func (s *story) deliver(life, at, seq int64) *Delivery {
 	e := s.entry(seq)
-	d := Delivery{Life: life, At: at, Seq: seq}
+	d := Delivery{Life: life, At: at, Seq: seq, From: seq}
 	about := seq
 	switch e.Kind {
 	case entrySend:
@@ -276,6 +286,10 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			op.ClientMsgID, op.Begin, op.End, op.Duplicate, op.TimeMS = "b3", 20*sec, 21*sec, true, 0
 			s.op(op)
 		},
+		"answers with messages": func(s *story) {
+			s.asked(3).Copies, s.asked(5).Copies = []int{s.now(1)}, []int{s.now(2)}
+		},
+		"an event that covers entries which came before": func(s *story) { s.delivery(1, 4).From = 2 },
 		"a read half a second after an edit that does not show it": func(s *story) {
 			op := s.page("r", s.asked(3).End+sec/2, unset, unset, false, 2, 1)
 			op.Head, op.Copies = 2, []int{s.first(2), s.first(1)}
@@ -302,6 +316,35 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			change(s)
 			for _, v := range Check(s.h, s.t, Settings{}) {
 				t.Errorf("reported %s", v)
+			}
+		})
+	}
+}
+
+// TestCheckOfReplacedEdit has a replay without an event for an edit that a later entry replaced: the next event must cover it.
+func TestCheckOfReplacedEdit(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		name string
+		from int64 // what the event of 4 covers
+		want []Name
+	}{
+		{"covered", 3, nil},
+		{"covered with entries that came before", 1, nil},
+		{"left out", 4, []Name{Hole}},
+		{"covered by no valid range", 5, []Name{Hole, Wrong}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStoryOf(t, "b")
+			s.delivery(2, 3).Life = 9
+			s.delivery(2, 4).From = one.from
+			var names []Name
+			for _, v := range Check(s.h, s.t, Settings{}) {
+				names = append(names, v.Name)
+			}
+			if !slices.Equal(names, one.want) {
+				t.Errorf("found %v, want %v", names, one.want)
 			}
 		})
 	}

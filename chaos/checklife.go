@@ -45,8 +45,8 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 				c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came before the channel's state", l.ID, l.Client, l.Addr, d.Seq)
 			case d.Seq <= at:
 				c.reportf(Repeat, l.Channel, d.At, "life %d of %s at %s: %d came again after %d", l.ID, l.Client, l.Addr, d.Seq, at)
-			case d.Seq > at+1:
-				c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came after %d", l.ID, l.Client, l.Addr, d.Seq, at)
+			default:
+				c.checkCovered(l, d, at)
 			}
 			at = max(at, d.Seq)
 			c.checkEvent(l, d)
@@ -55,12 +55,46 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 	return at
 }
 
+// checkCovered judges the entries that an event covers beside its own, and those that it leaves out, for a subscriber at a place. An
+// event covers d.From to d.Seq: all that follows the subscriber's place must be among them. Only an edit that a later entry replaced may
+// come without an event of its own.
+func (c *checker) checkCovered(l *Life, d *Delivery, at int64) {
+	if d.From < 1 || d.From > d.Seq {
+		c.reportf(Wrong, l.Channel, d.At, "life %d of %s at %s: %d says that it covers the entries from %d", l.ID, l.Client, l.Addr, d.Seq, d.From)
+	}
+	if d.Seq > at+1 && (d.From < 1 || d.From > at+1) {
+		c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d, which covers the entries from %d, came after %d", l.ID, l.Client, l.Addr,
+			d.Seq, d.From, at)
+		return
+	}
+	for seq := at + 1; seq < d.Seq; seq++ {
+		if !c.replaced(l.Channel, seq) {
+			c.reportf(Hole, l.Channel, d.At, "life %d of %s at %s: %d came after %d, and covers %d, which is no edit that a later entry replaced",
+				l.ID, l.Client, l.Addr, d.Seq, at, seq)
+		}
+	}
+}
+
+// replaced reports whether an entry is an edit of a message that a later entry changed again.
+func (c *checker) replaced(channel string, seq int64) bool {
+	log := c.logs[channel]
+	if seq < 1 || seq > int64(len(log)) || log[seq-1].Kind != entryEdit {
+		return false
+	}
+	s := c.messages[place{channel, log[seq-1].TargetSeq}]
+	return s != nil && s.final().seq > seq
+}
+
 func (c *checker) checkState(l *Life, d *Delivery) {
 	if d.Epoch != "" && c.t.Epoch != "" && d.Epoch != c.t.Epoch {
 		c.reportf(Answer, l.Channel, d.At, "life %d of %s was told the epoch %s, the store's is %s", l.ID, l.Client, d.Epoch, c.t.Epoch)
 	}
 	if l.After != unset && !d.Recovered {
 		c.reportf(Gap, l.Channel, d.At, "life %d of %s at %s, after %d: the state at %d is not recovered", l.ID, l.Client, l.Addr, l.After, d.Seq)
+	}
+	if d.Oldest != 1 || d.Expired != 0 {
+		c.reportf(Gap, l.Channel, d.At, "life %d of %s at %s was told that %d messages are gone, and that the oldest entry is %d; none is gone",
+			l.ID, l.Client, l.Addr, d.Expired, d.Oldest)
 	}
 	if owed := c.acks[l.Channel].by(l.Begin); d.Head < owed {
 		c.reportf(StaleRead, l.Channel, d.At, "life %d of %s at %s, begun at %.3fs: the state's head is %d, and %d was acknowledged before",

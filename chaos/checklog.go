@@ -137,12 +137,16 @@ func (c *checker) checkWrites() {
 
 // checkAnswer judges one answer; e is the entry of its client_msg_id, nil if the log has none.
 func (c *checker) checkAnswer(op *Op, e *Entry) {
-	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
-		c.reportf(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
-	}
+	c.checkEpoch(op)
+	c.checkChanged(op)
 	if op.Kind == Recall && op.Duplicate && e == nil {
-		if s := c.byID[op.MsgID]; s == nil || s.recalled != op.Seq {
+		s := c.byID[op.MsgID]
+		if s == nil || s.recalled != op.Seq {
 			c.reportf(Answer, op.Channel, op.End, "%s was told that %d is the recall; it is not", op.brief(), op.Seq)
+			return
+		}
+		if at := c.logs[op.Channel][op.Seq-1].Time.UnixMilli(); op.TimeMS != 0 && op.TimeMS != at {
+			c.reportf(Answer, op.Channel, op.End, "%s was told the time %d; the recall at %d has %d", op.brief(), op.TimeMS, op.Seq, at)
 		}
 		return
 	}
@@ -155,6 +159,28 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 		c.reportf(Answer, op.Channel, op.End, "%s was told count %d; the log has %s, %d", op.brief(), op.Count, e.MsgID, e.Count)
 	case op.TimeMS != 0 && op.TimeMS != e.Time.UnixMilli():
 		c.reportf(Answer, op.Channel, op.End, "%s was told the time %d; the log has %d", op.brief(), op.TimeMS, e.Time.UnixMilli())
+	}
+}
+
+// checkEpoch reports an answer that told another epoch than the store's. Answers of the SDK that tell none are passed over.
+func (c *checker) checkEpoch(op *Op) {
+	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
+		c.reportf(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
+	}
+}
+
+// checkChanged judges the message in the answer to an edit or a recall: it is the message that the call named, as new as the call's
+// entry.
+func (c *checker) checkChanged(op *Op) {
+	for _, i := range op.Copies {
+		cp := &c.h.Copies[i]
+		if cp.MsgID != op.MsgID || cp.Channel != op.Channel {
+			c.reportf(Wrong, op.Channel, op.End, "%s was answered with %s of %s", op.brief(), cp.MsgID, cp.Channel)
+		}
+		if cp.ChangedSeq < op.Seq {
+			c.reportf(Answer, op.Channel, op.End, "%s was answered with the message as %d made it, and %d is the change", op.brief(),
+				cp.ChangedSeq, op.Seq)
+		}
 	}
 }
 

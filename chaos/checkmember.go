@@ -239,7 +239,7 @@ func (c *checker) checkMine() {
 				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
 			}
 			listed[mc.Channel] = true
-			c.checkMyChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
+			c.checkUserChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
 			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
 				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
 			}
@@ -257,7 +257,7 @@ func (c *checker) checkMine() {
 	}
 }
 
-func (c *checker) checkMyChannel(m *mine, mc *MyChannel, at *cursor) {
+func (c *checker) checkUserChannel(m *mine, mc *UserChannel, at *cursor) {
 	head := int64(len(c.logs[mc.Channel]))
 	if at == nil {
 		at = new(cursor)

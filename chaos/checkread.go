@@ -8,6 +8,9 @@ import (
 func (c *checker) checkReads() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
+		if op.Kind == List || op.Kind == Get || op.Kind == MarkRead {
+			c.checkEpoch(op)
+		}
 		switch {
 		case op.Kind == List && op.Outcome == OK:
 			c.checkPage(op)

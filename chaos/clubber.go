@@ -39,7 +39,7 @@ func (w *world) newClubber(seed uint64, g, i int) *clubber {
 func (c *clubber) run(ctx context.Context) {
 	defer c.client.close()
 	for ctx.Err() == nil {
-		c.session = make(chan string, 1)
+		c.streams = make(chan string, 1)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -66,11 +66,11 @@ func (c *clubber) lost(channel string) {
 
 // ask asks for clubs as long as the stream lives.
 func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
-	var session string
+	var stream string
 	select {
 	case <-done:
 		return
-	case session = <-c.session:
+	case stream = <-c.streams:
 	}
 	for pause(ctx, c.rng, 300*time.Millisecond) {
 		select {
@@ -83,13 +83,13 @@ func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
 			continue
 		}
 		at := c.rng.IntN(len(c.all))
-		c.enter(context.WithoutCancel(ctx), c.all[at], c.addrs[at], session, channel)
+		c.enter(context.WithoutCancel(ctx), c.all[at], c.addrs[at], stream, channel)
 	}
 	<-done
 }
 
 // enter asks a node to add a channel to the stream, which may be at another.
-func (c *clubber) enter(ctx context.Context, client *raw, addr, session, channel string) {
+func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel string) {
 	op := Op{
 		Client: c.name, Addr: addr, Kind: Update, Channel: channel, From: c.user, Limit: int64(rawLimit), After: unset, Before: unset,
 	}
@@ -100,8 +100,8 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, session, channel
 	ctx, cancel := client.call(ctx, rawLimit)
 	defer cancel()
 	_, err := client.UpdateSubscription(ctx, &parleyv1.UpdateSubscriptionRequest{
-		SessionId: session,
-		Add:       []*parleyv1.ChannelPosition{{ChannelId: channel, AfterSeq: new(life.After)}},
+		StreamId: stream,
+		Add:      []*parleyv1.ChannelPosition{{ChannelId: channel, AfterSeq: new(life.After)}},
 	})
 	op.end(err)
 	c.rec.Done(&op)
@@ -123,14 +123,14 @@ func (c *clubber) behind(map[string]int64) *Late { return nil }
 
 // mine is what a user was told of his channels, by one node, in the end.
 type mine struct {
-	User     string      `json:"user"`
-	Addr     string      `json:"addr"`
-	Channels []MyChannel `json:"channels"`
-	Err      string      `json:"err,omitempty"`
+	User     string        `json:"user"`
+	Addr     string        `json:"addr"`
+	Channels []UserChannel `json:"channels"`
+	Err      string        `json:"err,omitempty"`
 }
 
-// MyChannel is one of a user's channels, as a list told of it.
-type MyChannel struct {
+// UserChannel is one of a user's channels, as a list told of it.
+type UserChannel struct {
 	Channel string `json:"channel"`
 	Head    int64  `json:"head"`
 	Count   int64  `json:"count"`
@@ -155,7 +155,7 @@ func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
 			return m
 		}
 		for _, c := range res.GetChannels() {
-			mc := MyChannel{
+			mc := UserChannel{
 				Channel: c.GetChannel().GetChannelId(), Head: c.GetChannel().GetHeadSeq(), Count: c.GetChannel().GetCount(),
 				ReadSeq: c.GetReadSeq(), Unread: c.GetUnread(), Last: unset,
 			}
@@ -165,7 +165,7 @@ func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
 			m.Channels = append(m.Channels, mc)
 		}
 		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
-			slices.SortFunc(m.Channels, func(a, b MyChannel) int {
+			slices.SortFunc(m.Channels, func(a, b UserChannel) int {
 				if a.Channel < b.Channel {
 					return -1
 				}

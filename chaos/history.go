@@ -150,10 +150,14 @@ type Delivery struct {
 	At    int64 `json:"at"`
 	Event Event `json:"event"`
 	Seq   int64 `json:"seq"`
+	// From is the first entry that the event covers; Seq is the last. 0 for what is no entry.
+	From int64 `json:"from,omitempty"`
 	// Copy indexes the history's copies, from 0; unset for what carries no message.
 	Copy int `json:"copy"`
-	// Head, Count, Recovered and Epoch are a state's.
+	// Head, Oldest, Count, Expired, Recovered and Epoch are a state's.
 	Head      int64  `json:"head,omitempty"`
+	Oldest    int64  `json:"oldest,omitempty"`
+	Expired   int64  `json:"expired,omitempty"`
 	Count     int64  `json:"count,omitempty"`
 	Recovered bool   `json:"recovered,omitempty"`
 	Epoch     string `json:"epoch,omitempty"`

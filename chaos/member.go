@@ -44,11 +44,13 @@ func (w *world) newBouncer(seed uint64) *bouncer {
 func (b *bouncer) open(ctx context.Context) (bool, error) {
 	for i := range clubs {
 		req := &parleyv1.CreateChannelRequest{ChannelId: club(i), MembersOnly: true}
+		users := []string{"bouncer"}
 		for g := i % 2; g < guests; g += 2 {
-			req.UserIds = append(req.UserIds, guest(g))
+			req.Members = append(req.Members, &parleyv1.ChannelMember{UserId: guest(g)})
+			users = append(users, guest(g))
 		}
 		op := Op{
-			Client: "bouncer", Kind: Create, Channel: club(i), Users: append([]string{"bouncer"}, req.GetUserIds()...), After: unset,
+			Client: "bouncer", Kind: Create, Channel: club(i), Users: users, After: unset,
 			Before: unset,
 		}
 		b.rec.Start(&op)
@@ -102,7 +104,9 @@ func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
 	defer cancel()
 	var err error
 	if add {
-		_, err = client.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: op.Channel, UserIds: op.Users})
+		_, err = client.AddMembers(ctx, &parleyv1.AddMembersRequest{
+			ChannelId: op.Channel, Members: []*parleyv1.ChannelMember{{UserId: guest(g)}},
+		})
 	} else {
 		_, err = client.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: op.Channel, UserIds: op.Users})
 	}
@@ -216,7 +220,7 @@ func (v *visitor) one(ctx context.Context) Outcome {
 		v.rec.Start(&op)
 		res, err := v.client.MarkRead(ctx, &parleyv1.MarkReadRequest{ChannelId: op.Channel, Seq: op.Seq})
 		op.end(err)
-		op.Seq, op.Count = res.GetReadSeq(), res.GetUnread()
+		op.Seq, op.Count, op.Epoch = res.GetReadSeq(), res.GetUnread(), res.GetEpoch()
 	}
 	v.rec.Done(&op)
 	return op.Outcome

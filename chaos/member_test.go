@@ -14,7 +14,7 @@ func withMembers(t *testing.T) *story {
 	s.op(Op{Client: "bouncer", Kind: Remove, Begin: 7 * sec, Channel: channel, Users: []string{"bob"}})
 	s.mark("ann", 13*sec, 4, 4, 1)
 	for _, addr := range []string{"n1", "n2"} {
-		s.h.Mines = append(s.h.Mines, mine{User: "ann", Addr: addr, Channels: []MyChannel{{
+		s.h.Mines = append(s.h.Mines, mine{User: "ann", Addr: addr, Channels: []UserChannel{{
 			Channel: channel, Head: 6, Count: 4, ReadSeq: 4, Unread: 1, Last: s.now(6),
 		}}})
 	}
@@ -44,7 +44,7 @@ func (s *story) watch(user string, at, seq int64) {
 	s.deliver(l.ID, at, seq)
 }
 
-func (s *story) listed() *MyChannel { return &s.h.Mines[0].Channels[0] }
+func (s *story) listed() *UserChannel { return &s.h.Mines[0].Channels[0] }
 
 func TestCheckMembers(t *testing.T) {
 	t.Parallel()

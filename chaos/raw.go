@@ -41,6 +41,11 @@ func OutcomeOf(err error) (o Outcome, reason parleyv1.ErrorReason, text string) 
 	return o, detailOf(err).GetReason(), code + ": " + text
 }
 
+// CodeText returns the name of an item's status code, as the codes of calls are written: `already_exists`.
+func CodeText(c parleyv1.StatusCode) string {
+	return connect.Code(c).String() //nolint:gosec // gRPC's numbers, as connect's
+}
+
 // OutcomeOfSDK judges a call by the SDK, which may have made several attempts: nil is OK, and only a refusal for good says that none
 // of them did anything.
 func OutcomeOfSDK(err error) (o Outcome, reason parleyv1.ErrorReason, text string) {

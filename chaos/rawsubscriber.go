@@ -17,9 +17,9 @@ type rawSubscriber struct {
 	client     *raw
 	follows    []string
 	from       map[string]int64 // where the next stream begins
-	// user and session are a guest's: whose stream it is, and where its session id goes.
+	// user is the guest whose stream it is. streams receives the id of each stream, unless it is nil.
 	user    string
-	session chan string
+	streams chan string
 }
 
 // deadAfter is how long a stream may be silent. Runs set the heartbeat to a second.
@@ -84,10 +84,10 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 	for stream.Receive() {
 		watch.Reset(deadAfter)
 		at := s.rec.Now()
-		if id := stream.Msg().GetSession().GetSessionId(); id != "" && s.session != nil {
-			s.session <- id
+		if id := stream.Msg().GetInfo().GetStreamId(); id != "" && s.streams != nil {
+			s.streams <- id
 		}
-		for _, e := range stream.Msg().GetEvents() {
+		for _, e := range stream.Msg().GetEvents().GetEvents() {
 			s.take(at, e)
 		}
 	}
@@ -95,8 +95,8 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 
 func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 	channel := e.GetChannelId()
-	d := Delivery{At: at, Seq: e.GetSeq(), Copy: unset}
-	var m *parleyv1.Message
+	d := Delivery{At: at, Seq: e.GetSeq(), From: e.GetFromSeq(), Copy: unset}
+	var m *parleyv1.ChannelMessage
 	switch kind := e.GetEvent().(type) {
 	case *parleyv1.ChannelEvent_Sent:
 		d.Event, m = EventSent, kind.Sent
@@ -106,7 +106,7 @@ func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
 		d.Event, m = EventRecalled, kind.Recalled
 	case *parleyv1.ChannelEvent_State:
 		d.Event, d.Head, d.Count, d.Epoch = EventState, kind.State.GetHeadSeq(), kind.State.GetCount(), kind.State.GetEpoch()
-		d.Recovered = kind.State.GetRecovered()
+		d.Recovered, d.Oldest, d.Expired = kind.State.GetRecovered(), kind.State.GetOldestSeq(), kind.State.GetExpiredCount()
 	case *parleyv1.ChannelEvent_Gap:
 		d.Event, d.Note = EventGap, kind.Gap.String()
 	case *parleyv1.ChannelEvent_Lost:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
@@ -121,15 +122,14 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 			ChannelId: op.Channel, MsgId: op.MsgID, Content: op.Content, ClientMsgId: op.ClientMsgID,
 		})
 		op.Seq, op.Duplicate, op.Epoch = res.GetSeq(), res.GetDuplicate(), res.GetEpoch()
-		if res.GetMsgTime() != nil {
-			op.TimeMS = res.GetMsgTime().AsTime().UnixMilli()
-		}
+		w.changed(op, res.GetMsgTime(), res.GetMessage())
 	case Recall:
 		var res *parleyv1.RecallMessageResponse
 		res, err = w.client.RecallMessage(ctx, &parleyv1.RecallMessageRequest{
 			ChannelId: op.Channel, MsgId: op.MsgID, ClientMsgId: op.ClientMsgID,
 		})
 		op.Seq, op.Duplicate, op.Epoch = res.GetSeq(), res.GetDuplicate(), res.GetEpoch()
+		w.changed(op, res.GetMsgTime(), res.GetMessage())
 	default:
 		var res *parleyv1.SendMessageResponse
 		res, err = w.client.SendMessage(ctx, op.sendRequest())
@@ -143,6 +143,18 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 		w.told.raise(op.Channel, op.Seq)
 	}
 	w.rec.Done(op)
+}
+
+// changed records the time and the message of the answer to an edit or a recall. An answer without them, and a failed call, have
+// neither.
+func (w *world) changed(op *Op, at *timestamppb.Timestamp, m *parleyv1.ChannelMessage) {
+	if at != nil {
+		op.TimeMS = at.AsTime().UnixMilli()
+	}
+	if m != nil {
+		op.End = w.rec.Now() // before the copies are compared
+		op.Copies = []int{w.note(m)}
+	}
 }
 
 func (op *Op) sendRequest() *parleyv1.SendMessageRequest {
@@ -193,7 +205,7 @@ func (w *rawWriter) batch(ctx context.Context, op Op) Outcome {
 			w.told.raise(op.Channel, op.Seq)
 		default:
 			item := res.GetResults()[i].GetError()
-			op.Code, op.Err = item.GetCode(), item.GetMessage()
+			op.Code, op.Err = CodeText(item.GetCode()), item.GetMessage()
 			op.Outcome = OutcomeOfReason(item.GetDetail().GetReason())
 		}
 		w.rec.Done(op)
@@ -210,7 +222,8 @@ func rawOutcome(err error) (o Outcome, code, text string) {
 	return OutcomeOfReason(detailOf(err).GetReason()), ce.Code().String(), ce.Message()
 }
 
-// OutcomeOfReason goes by what the proto says of each reason: besides the final ones, four say that nothing was stored.
+// OutcomeOfReason returns the outcome of a call that failed for a reason. The proto says of the final reasons and of the retryable
+// ones named here that nothing was stored.
 func OutcomeOfReason(r parleyv1.ErrorReason) Outcome {
 	switch {
 	case r == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
@@ -219,6 +232,8 @@ func OutcomeOfReason(r parleyv1.ErrorReason) Outcome {
 		r == parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED,
 		r == parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
 		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL,
+		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED,
+		r == parleyv1.ErrorReason_ERROR_REASON_NODE_FULL,
 		r == parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED:
 		return Failed
 	default:

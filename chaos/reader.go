@@ -120,7 +120,7 @@ func (r *reader) get(ctx context.Context) bool {
 	if err != nil {
 		op.Outcome, op.Code, op.Err = rawOutcome(err)
 	} else {
-		op.End = r.rec.Now()
+		op.End, op.Epoch = r.rec.Now(), res.GetEpoch()
 		op.Copies = []int{r.note(res.GetMessage())}
 	}
 	r.rec.Done(&op)

@@ -136,7 +136,7 @@ func (s *subscriber) take(e parley.Event) {
 	if !ok {
 		return // left while the event was on its way
 	}
-	d := Delivery{Life: life, At: at, Seq: e.Seq, Copy: unset, Epoch: e.Epoch}
+	d := Delivery{Life: life, At: at, Seq: e.Seq, From: e.FromSeq, Copy: unset, Epoch: e.Epoch}
 	switch e.Kind {
 	case parley.EventSent:
 		d.Event = EventSent
@@ -146,7 +146,7 @@ func (s *subscriber) take(e parley.Event) {
 		d.Event = EventRecalled
 	case parley.EventChannelState:
 		d.Event, d.Head, d.Count = EventState, e.Channel.GetHeadSeq(), e.Channel.GetCount()
-		d.Recovered = e.Channel.GetRecovered()
+		d.Recovered, d.Oldest, d.Expired = e.Channel.GetRecovered(), e.Channel.GetOldestSeq(), e.Channel.GetExpiredCount()
 	case parley.EventGap:
 		d.Event, d.Note = EventGap, e.Gap.String()
 	case parley.EventLost:

@@ -76,12 +76,12 @@ func (w *world) pick(rng *rand.Rand) string {
 }
 
 // note records what a message that was shown tells, and gives its copy's index.
-func (w *world) note(m *parleyv1.Message) int {
+func (w *world) note(m *parleyv1.ChannelMessage) int {
 	w.told.raise(m.GetChannelId(), max(m.GetSeq(), m.GetChangedSeq()))
 	return w.rec.Copy(copyOf(m))
 }
 
-func copyOf(m *parleyv1.Message) *Copy {
+func copyOf(m *parleyv1.ChannelMessage) *Copy {
 	statuses := map[parleyv1.MessageStatus]Status{
 		parleyv1.MessageStatus_MESSAGE_STATUS_SENT:     StatusSent,
 		parleyv1.MessageStatus_MESSAGE_STATUS_EDITED:   StatusEdited,

@@ -181,6 +181,10 @@ func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 		if !r.Time.IsZero() && r.Time.Unix() != 0 {
 			op.TimeMS = r.Time.UnixMilli()
 		}
+		if r.Message != nil {
+			op.End = w.rec.Now() // before the copies are compared
+			op.Copies = []int{w.note(r.Message)}
+		}
 		if op.Kind == Send {
 			op.MsgID = r.MsgID
 			w.pool.add(sent{op.Channel, r.MsgID, op.From})

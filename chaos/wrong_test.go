@@ -63,10 +63,26 @@ var wrongAnswers = []wrong{
 	{Answer, "another message id was told", func(s *story) { s.asked(6).MsgID = "other" }},
 	{Answer, "another time was told", func(s *story) { s.asked(6).TimeMS++ }},
 	{Answer, "another epoch was told", func(s *story) { s.asked(6).Epoch = "e2" }},
+	{Answer, "a page told another epoch", func(s *story) { s.lastPage().Epoch = "e2" }},
+	{Answer, "a message was read with another epoch", func(s *story) { s.got().Epoch = "e2" }},
+	{Answer, "a read cursor was told with another epoch", func(s *story) {
+		s.op(Op{Client: "r", Kind: MarkRead, Begin: 13 * sec, Channel: channel, From: "author", Seq: 6, Epoch: "e2"})
+	}},
 	{Answer, "a second recall was told another place", func(s *story) {
 		op := *s.asked(5)
 		op.ClientMsgID, op.Begin, op.End, op.Duplicate, op.Seq = "b3", 20*sec, 21*sec, true, 3
 		s.op(op)
+	}},
+	{Answer, "a second recall was told another time", func(s *story) {
+		op := *s.asked(5)
+		op.ClientMsgID, op.Begin, op.End, op.Duplicate, op.TimeMS = "b3", 20*sec, 21*sec, true, op.TimeMS+1
+		s.op(op)
+	}},
+	{Answer, "an edit was answered with the message as it was", func(s *story) { s.asked(3).Copies = []int{s.first(1)} }},
+	{Answer, "a recall was answered with the text", func(s *story) { s.asked(5).Copies = []int{s.first(2)} }},
+	{Wrong, "an edit was answered with another message", func(s *story) { s.asked(3).Copies = []int{s.now(4)} }},
+	{Wrong, "a recall was answered with a text that never was", func(s *story) {
+		s.asked(5).Copies = []int{s.copy(2, 5, StatusRecalled, "other", nil)}
 	}},
 	{Liveness, "a call outlived its deadline", func(s *story) {
 		s.asked(6).Limit, s.asked(6).End = 5*sec, s.asked(6).Begin+9*sec
@@ -138,6 +154,15 @@ var wrongReads = []wrong{
 var wrongStreams = []wrong{
 	{Hole, "an entry is missing", func(s *story) { s.delivery(1, 3).Life = 9 }},
 	{Hole, "the first entry is missing", func(s *story) { s.delivery(2, 1).Life = 9 }},
+	{Hole, "an event covers a message that did not come", func(s *story) {
+		s.delivery(2, 4).Life, s.delivery(2, 5).From = 9, 4
+	}},
+	{Hole, "an event covers an edit that nothing replaced", func(s *story) {
+		s.delivery(2, 3).Life, s.delivery(2, 4).From = 9, 3
+	}},
+	{Hole, "an event covers a recall", func(s *story) { s.delivery(2, 5).Life, s.delivery(2, 6).From = 9, 5 }},
+	{Wrong, "an event does not say from where on it covers", func(s *story) { s.delivery(1, 4).From = 0 }},
+	{Wrong, "an event covers from an entry after its own on", func(s *story) { s.delivery(1, 4).From = 5 }},
 	{Repeat, "an entry comes twice", func(s *story) { s.deliver(1, 10*sec, 3) }},
 	{Repeat, "entries are out of order", func(s *story) { s.delivery(1, 3).At, s.delivery(1, 4).At = 9*sec, 7*sec }},
 	{Hole, "an entry comes before the state", func(s *story) {
@@ -162,6 +187,14 @@ var wrongStreams = []wrong{
 	}},
 	{Gap, "entries can't be had", func(s *story) {
 		s.h.Deliveries = append(s.h.Deliveries, Delivery{Life: 2, At: 14 * sec, Event: EventGap, Seq: 6, Copy: unset})
+	}},
+	{Gap, "a state tells of an oldest entry that is not the first", func(s *story) {
+		s.life("r", 20*sec, 0)
+		s.h.Deliveries[len(s.h.Deliveries)-1].Oldest = 2
+	}},
+	{Gap, "a state tells of messages that are gone", func(s *story) {
+		s.life("r", 20*sec, 0)
+		s.h.Deliveries[len(s.h.Deliveries)-1].Expired = 1
 	}},
 	{Gap, "a replay is not whole", func(s *story) {
 		for i := range s.h.Deliveries {

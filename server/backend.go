@@ -98,7 +98,7 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		b.notes = append(b.notes, "cache: in-process Redis, for no redis-server is on PATH; a restart empties the cache and "+
 			"loses no message", "queues: none, for they need redis-server: install it, and start parleyd again")
 		b.noQueues = fault.New(fault.Unavailable, fault.StoreUnavailable,
-			"this server has no queues: they need redis-server, which was not on its PATH when it started")
+			"this server has no queues: their store was not there when it started")
 	default:
 		return err
 	}

@@ -75,12 +75,10 @@ func devSecret(dir string) ([]byte, error) {
 // devToken mints a token that may do everything.
 func devToken(secret []byte) (string, error) {
 	return authn.Mint(secret, &ident.Principal{
-		Subject: devSubject,
-		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{
-			ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage,
-		}}},
-		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
-		Admin:  true,
+		Subject:  devSubject,
+		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Admin:    ident.AdminActions,
 	}, devTokenTTL)
 }
 

@@ -100,19 +100,19 @@ func TestSubscriptionIsChangedThroughAnyNode(t *testing.T) {
 	zero := int64(0)
 	s := subscribe(t, here)
 	if _, err := there.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-		SessionId: s.sessionID, Add: []*parleyv1.ChannelPosition{{ChannelId: "added", AfterSeq: &zero}},
+		StreamId: s.streamID, Add: []*parleyv1.ChannelPosition{{ChannelId: "added", AfterSeq: &zero}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	expectSeqs(t, s, "added", 1)
 	_, err := nodes[1].Client(nodes[1].Mint("somebody", user...)).UpdateSubscription(t.Context(),
-		&parleyv1.UpdateSubscriptionRequest{SessionId: s.sessionID})
+		&parleyv1.UpdateSubscriptionRequest{StreamId: s.streamID})
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("another's session answers %v", err)
+		t.Errorf("another's stream answers %v", err)
 	}
-	_, err = there.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{SessionId: s.sessionID + "x"})
+	_, err = there.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{StreamId: s.streamID + "x"})
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("an unknown session answers %v", err)
+		t.Errorf("an unknown stream answers %v", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 	for _, natsAway := range []bool{false, true} {
 		channel := fmt.Sprintf("private-%v", natsAway)
 		if _, err := owner.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{
-			ChannelId: channel, MembersOnly: true, UserIds: []string{"bob", "alice"},
+			ChannelId: channel, MembersOnly: true, Members: membersOf("bob", "alice"),
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestRemovedMemberLosesTheChannelEverywhere(t *testing.T) {
 			"mark": callErr(stranger.MarkRead(t.Context(), &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 1})),
 			"type": callErr(stranger.SendTyping(t.Context(), &parleyv1.SendTypingRequest{ChannelId: channel})),
 			"who":  callErr(stranger.ListMembers(t.Context(), &parleyv1.ListMembersRequest{ChannelId: channel})),
-			"add":  callErr(stranger.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: channel, UserIds: []string{"stranger"}})),
+			"add":  callErr(stranger.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: channel, Members: membersOf("stranger")})),
 			"out":  callErr(stranger.RemoveMembers(t.Context(), &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: []string{"bob"}})),
 		} {
 			if connect.CodeOf(err) != connect.CodePermissionDenied {
@@ -209,7 +209,7 @@ func TestMyChannels(t *testing.T) {
 		send(t, ann, "lobby", "one")
 		two := send(t, ben, "lobby", "two")
 		send(t, ann, "lobby", "three")
-		mine := func(c client) *parleyv1.MyChannel {
+		mine := func(c client) *parleyv1.UserChannel {
 			res, err := c.ListChannels(t.Context(), &parleyv1.ListChannelsRequest{})
 			if err != nil {
 				t.Fatal(err)

@@ -59,7 +59,7 @@ func TestHostileAccess(t *testing.T) {
 				{procedure: editMessage, message: &parleyv1.EditMessageRequest{ChannelId: channel, MsgId: id, Content: "x"}},
 				{procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: channel, MsgId: id}},
 				{procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{live("mine-1"), live(channel)}}},
-				{procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Add: []*parleyv1.ChannelPosition{live(channel)}}},
+				{procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{StreamId: "s", Add: []*parleyv1.ChannelPosition{live(channel)}}},
 				{procedure: createChannel, message: memberCalls[createChannel](channel)},
 				{procedure: addMembers, message: memberCalls[addMembers](channel, "bob")},
 				{procedure: addMembers, message: memberCalls[addMembers](channel, "mallory")},
@@ -99,7 +99,7 @@ func TestHostileAccess(t *testing.T) {
 		before := answers(true)
 		if membersOnly {
 			// A member whose token does not cover the channel is no better off.
-			if _, err := victim.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, UserIds: []string{"mallory"}}); err != nil {
+			if _, err := victim.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, Members: []*parleyv1.ChannelMember{{UserId: "mallory"}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -116,7 +116,7 @@ func TestHostileAccess(t *testing.T) {
 		batch := line{procedure: sendMessages, message: &parleyv1.SendMessagesRequest{Messages: []*parleyv1.SendMessageRequest{{ChannelId: channel, Content: "x"}}}}
 		var res parleyv1.SendMessagesResponse
 		g.call(&batch, d, mallory).decode(t, d, &res)
-		if e := res.GetResults()[0].GetError(); e.GetCode() != "permission_denied" || e.GetDetail().GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING {
+		if e := res.GetResults()[0].GetError(); e.GetCode() != parleyv1.StatusCode_STATUS_CODE_PERMISSION_DENIED || e.GetDetail().GetReason() != parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING {
 			t.Errorf("%s: the batch's item is answered %v", d.name, e)
 		}
 		if head := g.head(channel); head != 1 {
@@ -135,14 +135,14 @@ func TestHostileSessions(t *testing.T) {
 	for i := range dialects {
 		d := &dialects[i]
 		var got []string
-		for _, id := range []string{theirs.sessionID, strings.Repeat("s", len(theirs.sessionID))} {
+		for _, id := range []string{theirs.streamID, strings.Repeat("s", len(theirs.streamID))} {
 			l := line{
 				procedure: updating, header: header("X-Request-Id", "same-"+d.name),
-				message: &parleyv1.UpdateSubscriptionRequest{SessionId: id, Remove: []string{"room"}},
+				message: &parleyv1.UpdateSubscriptionRequest{StreamId: id, Remove: []string{"room"}},
 			}
 			a := g.call(&l, d, mallory)
 			if got = append(got, a.raw); len(got) == 1 {
-				g.judge(d.name, a, want{code: "not_found", reason: "SESSION_NOT_FOUND"})
+				g.judge(d.name, a, want{code: "not_found", reason: "STREAM_NOT_FOUND"})
 			}
 		}
 		if got[0] != got[1] {

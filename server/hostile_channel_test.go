@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -26,14 +27,23 @@ var badUserIDs = map[string]string{
 // memberCalls are the calls that take user ids.
 var memberCalls = map[string]func(channel string, userIDs ...string) proto.Message{
 	createChannel: func(channel string, userIDs ...string) proto.Message {
-		return &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, UserIds: userIDs}
+		return &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, Members: membersOf(userIDs...)}
 	},
 	addMembers: func(channel string, userIDs ...string) proto.Message {
-		return &parleyv1.AddMembersRequest{ChannelId: channel, UserIds: userIDs}
+		return &parleyv1.AddMembersRequest{ChannelId: channel, Members: membersOf(userIDs...)}
 	},
 	removeMembers: func(channel string, userIDs ...string) proto.Message {
 		return &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: userIDs}
 	},
+}
+
+// membersOf names users as members.
+func membersOf(userIDs ...string) []*parleyv1.ChannelMember {
+	members := make([]*parleyv1.ChannelMember, len(userIDs))
+	for i, id := range userIDs {
+		members[i] = &parleyv1.ChannelMember{UserId: id}
+	}
+	return members
 }
 
 // numbered gives n user ids.
@@ -45,6 +55,32 @@ func numbered(n int) []string {
 	return ids
 }
 
+// memberList is how a call names users: as members, or by their ids alone.
+type memberList struct {
+	// field is the list's, user what follows an item's index to its id.
+	field, user string
+	// tag is the list's number and kind.
+	tag string
+	// json and binary write an item of a user id that is quoted, or encoded, already.
+	json, binary func(id string) string
+}
+
+func listOf(procedure string) *memberList {
+	l := &memberList{
+		field: "members", user: ".user_id", tag: "\x12",
+		json:   func(id string) string { return `{"user_id":` + id + `}` },
+		binary: func(id string) string { return string(protowire.AppendBytes(nil, []byte("\x0a"+id))) },
+	}
+	switch procedure {
+	case createChannel:
+		l.tag = "\x1a"
+	case removeMembers:
+		l.field, l.user = "user_ids", ""
+		l.json, l.binary = func(id string) string { return id }, func(id string) string { return id }
+	}
+	return l
+}
+
 // userLines are about user ids, one by one and all together. `closed` has members to take off; `fresh` must never be.
 func userLines() []line {
 	var lines []line
@@ -53,43 +89,65 @@ func userLines() []line {
 		if procedure == createChannel {
 			channel = "fresh"
 		}
+		list := listOf(procedure)
+		second := invalid(list.field + "[1]" + list.user)
 		add := func(name string, w want, userIDs ...string) {
 			lines = append(lines, line{name: name + " to " + procedure, procedure: procedure, message: request(channel, userIDs...), want: w})
 		}
 		for name, id := range badUserIDs {
-			add("user id: "+name, invalid("user_ids[1]"), "alice", id)
+			add("user id: "+name, second, "alice", id)
 		}
-		add("501 user ids", over("user_ids", 500), numbered(501)...)
-		add("501 times one user id", over("user_ids", 500), strings.Split(strings.Repeat("alice ", 501), " ")[:501]...)
-		add("P16 10,001 user ids", over("user_ids", 500), numbered(10_001)...)
-		add("49,000 user ids of nothing", over("user_ids", 500), make([]string, 49_000)...)
+		add("501 user ids", over(list.field, 500), numbered(501)...)
+		add("501 times one user id", over(list.field, 500), strings.Split(strings.Repeat("alice ", 501), " ")[:501]...)
+		add("P16 10,001 user ids", over(list.field, 500), numbered(10_001)...)
+		add("24,000 user ids of nothing", over(list.field, 500), make([]string, 24_000)...)
 		if procedure != createChannel { // which may make a channel of its maker alone
-			add("P15 no user ids", over("user_ids", 1))
-		}
-		tag := "\x12" // the field's number and kind
-		if procedure == createChannel {
-			tag = "\x1a"
+			add("P15 no user ids", over(list.field, 1))
 		}
 		head := "\x0a" + string(rune(len(channel))) + channel
 		body := func(name, json, binary string, w want) {
 			lines = append(lines, line{name: name + " to " + procedure, procedure: procedure, json: json, binary: binary, want: w})
 		}
-		start := `{"channel_id":"` + channel + `","user_ids":`
-		broken := refused("invalid_argument")
-		body("a million user ids of nothing", start+`[""`+strings.Repeat(`,""`, 600_000)+`]}`, head+strings.Repeat(tag+"\x00", 1_000_000), broken)
-		body("user ids of 3 MiB", start+`["`+strings.Repeat("a", 3<<20)+`"]}`, head+tag+"\x80\x80\xc0\x01"+strings.Repeat("a", 3<<20), refused("resource_exhausted"))
-		body("C10 a user id that is no UTF-8", start+"[\"\xff\"]}", head+tag+"\x01\xff", broken)
-		body("C10 a lone surrogate", start+`["\ud800"]}`, "", broken)
+		start := `{"channel_id":"` + channel + `","` + list.field + `":`
+		broken, large := refused("invalid_argument"), refused("resource_exhausted")
+		alice, nothing := list.json(`"alice"`), list.json(`""`)
+		body("a million user ids of nothing", start+`[`+nothing+strings.Repeat(","+nothing, 100_000)+`]}`, head+strings.Repeat(list.tag+"\x00", 1_000_000), large)
+		body("user ids of 3 MiB", start+`[`+list.json(`"`+strings.Repeat("a", 3<<20)+`"`)+`]}`, head+list.tag+list.binary("\x80\x80\xc0\x01"+strings.Repeat("a", 3<<20)), large)
+		body("C10 a user id that is no UTF-8", start+"["+list.json("\"\xff\"")+"]}", head+list.tag+list.binary("\x01\xff"), broken)
+		body("C10 a lone surrogate", start+`[`+list.json(`"\ud800"`)+`]}`, "", broken)
 		body("C05 a word for user ids", start+`"alice"}`, "", broken)
-		body("C05 a number for a user id", start+`["alice",5]}`, "", broken)
-		body("C05 null for a user id", start+`["alice",null]}`, "", broken)
+		body("C05 a number for a user id", start+`[`+alice+`,`+list.json("5")+`]}`, "", broken)
+		body("C05 null for an item", start+`[`+alice+`,null]}`, "", broken)
 		body("a query for user ids", start+`{"$ne":""}}`, "", broken)
-		body("a query for a user id", start+`[{"$gt":""}]}`, "", broken)
-		body("C17 NUL in JSON's escape", start+`["alice","a\u0000b"]}`, "", invalid("user_ids[1]"))
+		body("a query for a user id", start+`[`+list.json(`{"$gt":""}`)+`]}`, "", broken)
+		body("C17 NUL in JSON's escape", start+`[`+alice+`,`+list.json(`"a\u0000b"`)+`]}`, "", second)
 	}
-	return append(lines, line{
-		name: "C05 a word for members_only", procedure: createChannel, json: `{"channel_id":"fresh","members_only":"yes"}`, want: refused("invalid_argument"),
-	})
+	role := `{"channel_id":"closed","members":[{"user_id":"mallory","role":`
+	return append(lines,
+		line{name: "C05 a word for members_only", procedure: createChannel, json: `{"channel_id":"fresh","members_only":"yes"}`, want: refused("invalid_argument")},
+		line{name: "C07 user ids where members are wanted", procedure: createChannel, json: `{"channel_id":"fresh","user_ids":["alice"]}`, want: unknownField("user_ids")},
+		line{name: "C07 members where user ids are wanted", procedure: removeMembers, json: `{"channel_id":"closed","members":[{"user_id":"alice"}]}`, want: unknownField("members")},
+		line{name: "a query for a member", procedure: addMembers, json: `{"channel_id":"closed","members":[{"$gt":""}]}`, want: unknownField("members[0].$gt")},
+		line{name: "null for a member's user id", procedure: addMembers, json: `{"channel_id":"closed","members":[{"user_id":null}]}`, want: invalid("members[0].user_id")},
+		line{name: "a role that there is not", procedure: addMembers, json: role + `"MEMBER_ROLE_OWNER"}]}`, want: invalid("members[0].role")},
+		line{name: "role 9", procedure: addMembers, message: &parleyv1.AddMembersRequest{ChannelId: "closed", Members: []*parleyv1.ChannelMember{{UserId: "mallory", Role: 9}}}, want: invalid("members[0].role")},
+		line{name: "role 2^31", procedure: addMembers, json: role + `2147483648}]}`, want: refused("invalid_argument")},
+	)
+}
+
+// keyLines are M19 and M20 for CreateChannel.
+func keyLines() []line {
+	var lines []line
+	for name, key := range map[string]string{
+		"M19 of 1 KiB": strings.Repeat("k", 1<<10), "of 129 letters": strings.Repeat("k", 129), "M20 with a newline": "a\nb", "M20 that ends with a newline": "a\n",
+		"with a space": "a b", "not ASCII": "schlüssel", "C17 NUL": "a\x00b", "with an escape": "\x1b[31m",
+	} {
+		lines = append(lines, line{
+			name: "idempotency_key " + name, procedure: createChannel, message: &parleyv1.CreateChannelRequest{ChannelId: "fresh", IdempotencyKey: key},
+			want: invalid("idempotency_key"),
+		})
+	}
+	return lines
 }
 
 // pageLines are about pages and places. The tokens continue lists of the subject tester, each with pages of one: of the
@@ -106,18 +164,15 @@ func pageLines(g *target, membersToken, mineToken, messagesToken string) []line 
 	}
 	for _, page := range []struct {
 		procedure, token, other string
-		largest                 int64
 		request                 func(size int32, token string) proto.Message
 	}{
-		{listMembers, membersToken, mineToken, 1000, func(size int32, token string) proto.Message {
+		{listMembers, membersToken, mineToken, func(size int32, token string) proto.Message {
 			return &members{ChannelId: "long", PageSize: size, PageToken: token}
 		}},
-		{listChannels, mineToken, membersToken, 200, func(size int32, token string) proto.Message {
+		{listChannels, mineToken, membersToken, func(size int32, token string) proto.Message {
 			return &mine{PageSize: size, PageToken: token}
 		}},
 	} {
-		add("M28 page_size of 10^9", page.procedure, page.request(1e9, ""), over("page_size", page.largest))
-		add("page_size one over", page.procedure, page.request(int32(page.largest)+1, ""), over("page_size", page.largest))
 		add("page_size below 0", page.procedure, page.request(-1, ""), invalid("page_size"))
 		add("the least page_size", page.procedure, page.request(math.MinInt32, ""), invalid("page_size"))
 		for at := 0; at < len(page.token); at += 17 {
@@ -204,7 +259,7 @@ func strangerLines(g *target, msgID string) []line {
 		{name: "M35 recall", procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: "closed", MsgId: msgID}, want: stranger},
 		{name: "M35 subscribe", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: positions}, want: at("channels[1].channel_id")},
 		{name: "M35 subscribe from the beginning", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("closed", 0)}}, want: at("channels[0].channel_id")},
-		{name: "M35 add to a stream that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{SessionId: "nothing", Add: positions}, want: at("add[1].channel_id")},
+		{name: "M35 add to a stream that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{StreamId: "nothing", Add: positions}, want: at("add[1].channel_id")},
 		{name: "M35 list members", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "closed"}, want: stranger},
 		{name: "M35 mark read", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 1}, want: stranger},
 		{name: "M35 mark read beyond the end", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 99}, want: stranger},
@@ -223,6 +278,11 @@ func strangerLines(g *target, msgID string) []line {
 	})
 }
 
+// keyed is a request with an idempotency key.
+func keyed() *parleyv1.CreateChannelRequest {
+	return &parleyv1.CreateChannelRequest{ChannelId: "keyed", MembersOnly: true, Members: membersOf("alice"), IdempotencyKey: "the-key"}
+}
+
 // manageLines are about what wants a capability, and about channels that are there or not.
 func manageLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
@@ -232,13 +292,17 @@ func manageLines(g *target) []line {
 	reader, writer := g.Mint("bob", ident.History), g.Mint("bob", ident.Send)
 	warden := g.Mint("warden", ident.Manage)
 	create := func(channel string, membersOnly bool) *parleyv1.CreateChannelRequest {
-		return &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: membersOnly, UserIds: []string{"mallory"}}
+		return &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: membersOnly, Members: membersOf("mallory"), IdempotencyKey: "the-key"}
 	}
+	reused := want{code: "already_exists", reason: "IDEMPOTENCY_KEY_REUSED", field: "idempotency_key"}
 	return []line{
 		{name: "M40 a name that a send took", procedure: createChannel, message: create("room", true), want: taken},
 		{name: "M40 a name that a send took, as open", procedure: createChannel, message: create("room", false), want: taken},
 		{name: "M40 a name of a members-only channel", procedure: createChannel, message: create("closed", false), want: taken},
 		{name: "M40 a name of a members-only channel, by another", procedure: createChannel, message: create("closed", true), token: warden, want: taken},
+		{name: "M40 a key that was used with other members", procedure: createChannel, message: create("keyed", true), want: reused},
+		{name: "M40 a key that was used for another kind", procedure: createChannel, message: &parleyv1.CreateChannelRequest{ChannelId: "keyed", IdempotencyKey: "the-key"}, want: reused},
+		{name: "M40 a key that another used", procedure: createChannel, message: keyed(), token: warden, want: taken},
 		{name: "C62 create without manage", procedure: createChannel, message: create("fresh", true), token: bob, want: missing},
 		{name: "C62 create over a channel without manage", procedure: createChannel, message: create("room", true), token: bob, want: missing},
 		{name: "C62 add another without manage", procedure: addMembers, message: memberCalls[addMembers]("room", "mallory"), token: bob, want: missing},
@@ -260,14 +324,17 @@ func manageLines(g *target) []line {
 func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
 	g := attack(t, nil)
 	c := g.tester()
-	if _, err := c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: "closed", MembersOnly: true, UserIds: []string{"alice"}}); err != nil {
+	if _, err := c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: "closed", MembersOnly: true, Members: membersOf("alice")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateChannel(t.Context(), keyed()); err != nil {
 		t.Fatal(err)
 	}
 	secret := send(t, c, "closed", "secret").GetMsgId()
 	for range 3 {
 		send(t, c, "long", "x")
 	}
-	if _, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "long", UserIds: []string{"alice", "carol"}}); err != nil {
+	if _, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "long", Members: membersOf("alice", "carol")}); err != nil {
 		t.Fatal(err)
 	}
 	g.settle("closed", "long")
@@ -281,6 +348,7 @@ func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures th
 	}
 	messages := listPage(t, c, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1})
 	g.run(userLines())
+	g.run(keyLines())
 	g.run(pageLines(g, members.GetNextPageToken(), mine.GetNextPageToken(), messages.GetNextPageToken()))
 	g.run(strangerLines(g, secret))
 	g.run(manageLines(g))

@@ -175,9 +175,12 @@ func (is *issuer) lines() []line {
 		"C52 nbf ahead":                     is.hs(jwt.MapClaims{"nbf": soon}),
 		"C52 nbf of words":                  is.hs(jwt.MapClaims{"nbf": "now"}),
 		"C53 no exp":                        is.hs(jwt.MapClaims{"exp": nil}),
-		"expired":                           is.hs(jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}),
-		"exp 0":                             is.hs(jwt.MapClaims{"exp": 0}),
-		"exp below 0":                       is.hs(jwt.MapClaims{"exp": -1}),
+		"expired, with a wrong aud":         is.hs(jwt.MapClaims{"exp": 0, "aud": "other"}),
+		"expired, with a wrong iss":         is.hs(jwt.MapClaims{"exp": 0, "iss": "evil"}),
+		"expired, with nbf ahead":           is.hs(jwt.MapClaims{"exp": 0, "nbf": soon}),
+		"expired, without a sub":            is.hs(jwt.MapClaims{"exp": 0, "sub": nil}),
+		"expired, by a stranger":            is.sign(jwt.SigningMethodRS256, stranger, jwt.MapClaims{"exp": 0}, nil),
+		"expired, with a bit flipped":       flipped(is.hs(jwt.MapClaims{"exp": 0}), 17),
 		"exp of words":                      is.hs(jwt.MapClaims{"exp": "tomorrow"}),
 		"C55 wrong aud":                     is.hs(jwt.MapClaims{"aud": "other"}),
 		"C55 no aud":                        is.hs(jwt.MapClaims{"aud": nil}),
@@ -205,15 +208,28 @@ func (is *issuer) lines() []line {
 		"cap a list":                        is.hs(jwt.MapClaims{"cap": []string{"channel:*"}}),
 		"cap's actions a word":              is.hs(jwt.MapClaims{"cap": map[string]any{"channel:*": "send"}}),
 	}
+	// What is wrong with these is their age only.
+	ended := map[string]string{
+		"expired":           is.hs(jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}),
+		"expired, by RS256": is.sign(jwt.SigningMethodRS256, is.rsa, jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}, nil),
+		"exp 0":             is.hs(jwt.MapClaims{"exp": 0}),
+		"exp below 0":       is.hs(jwt.MapClaims{"exp": -1}),
+	}
 	for name, token := range tokens {
 		cases[name] = []string{"Bearer " + token}
 	}
-	lines := make([]line, 0, len(cases))
-	for name, authorization := range cases {
+	lines := make([]line, 0, len(cases)+len(ended))
+	add := func(name string, authorization []string, w want) {
 		lines = append(lines, line{
-			name: name, header: http.Header{"Authorization": authorization}, open: true, want: unauthenticated,
+			name: name, header: http.Header{"Authorization": authorization}, open: true, want: w,
 			message: &parleyv1.SendMessageRequest{ChannelId: "*"},
 		})
+	}
+	for name, authorization := range cases {
+		add(name, authorization, unauthenticated)
+	}
+	for name, token := range ended {
+		add(name, []string{"Bearer " + token}, expired)
 	}
 	return lines
 }

@@ -21,7 +21,7 @@ import (
 // badIDs are no ids of channels or messages.
 var badIDs = map[string]string{
 	"M01 empty": "", "M02 star": "*", "M04 two tokens": "a.b", "M05 an empty token": "a..b", "M07 space": "a b",
-	"M08 a command in it": "a\r\nPUB x 1", "M10 JetStream's": "$JS.API.STREAM.DELETE.S", "M11 65 characters": strings.Repeat("a", 65),
+	"M08 a command in it": "a\r\nPUB x 1", "M10 JetStream's": "$JS.API.STREAM.DELETE.S", "M11 129 characters": strings.Repeat("a", 129),
 	"M13 right to left": "a\u202eb", "M13 zero width": "a\u200bb", "M14 path": "../x", "M16 hash tag": "{tag}",
 	"wildcard of NATS": ">", "a newline at the end": "room\n", "not ASCII": "räume", "NUL": "ro\x00om", "a brace": "}{", "percent": "a%2e",
 }
@@ -42,15 +42,27 @@ func idLines() []line {
 		add(recall, "channel_id", &parleyv1.RecallMessageRequest{ChannelId: id, MsgId: "m"})
 		add(recall, "msg_id", &parleyv1.RecallMessageRequest{ChannelId: "room", MsgId: id})
 		add(subscribing, "channels[1].channel_id", &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{live("room"), live(id)}})
-		add(updating, "session_id", &parleyv1.UpdateSubscriptionRequest{SessionId: id})
-		add(updating, "add[0].channel_id", &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Add: []*parleyv1.ChannelPosition{live(id)}})
-		add(updating, "remove[1]", &parleyv1.UpdateSubscriptionRequest{SessionId: "s", Remove: []string{"room", id}})
-		add(createChannel, "channel_id", &parleyv1.CreateChannelRequest{ChannelId: id, MembersOnly: true, UserIds: []string{"bob"}})
-		add(addMembers, "channel_id", &parleyv1.AddMembersRequest{ChannelId: id, UserIds: []string{"bob"}})
+		add(updating, "stream_id", &parleyv1.UpdateSubscriptionRequest{StreamId: id})
+		add(updating, "add[0].channel_id", &parleyv1.UpdateSubscriptionRequest{StreamId: "s", Add: []*parleyv1.ChannelPosition{live(id)}})
+		add(updating, "remove[1]", &parleyv1.UpdateSubscriptionRequest{StreamId: "s", Remove: []string{"room", id}})
+		add(createChannel, "channel_id", &parleyv1.CreateChannelRequest{ChannelId: id, MembersOnly: true, Members: membersOf("bob")})
+		add(addMembers, "channel_id", &parleyv1.AddMembersRequest{ChannelId: id, Members: membersOf("bob")})
 		add(removeMembers, "channel_id", &parleyv1.RemoveMembersRequest{ChannelId: id, UserIds: []string{"tester"}})
 		add(listMembers, "channel_id", &parleyv1.ListMembersRequest{ChannelId: id})
 		add(markRead, "channel_id", &parleyv1.MarkReadRequest{ChannelId: id, Seq: 1})
 		add(sendTyping, "channel_id", &parleyv1.SendTypingRequest{ChannelId: id})
+	}
+	// Ids of messages and streams are shorter than those of channels.
+	long := strings.Repeat("a", 65)
+	for procedure, m := range map[string]proto.Message{
+		getMessage: &parleyv1.GetMessageRequest{ChannelId: "room", MsgId: long}, recall: &parleyv1.RecallMessageRequest{ChannelId: "room", MsgId: long},
+		editMessage: &parleyv1.EditMessageRequest{ChannelId: "room", MsgId: long, Content: "x"}, updating: &parleyv1.UpdateSubscriptionRequest{StreamId: long},
+	} {
+		field := "msg_id"
+		if procedure == updating {
+			field = "stream_id"
+		}
+		lines = append(lines, line{name: "65 characters in " + procedure + "'s " + field, procedure: procedure, message: m, want: invalid(field)})
 	}
 	return lines
 }
@@ -133,8 +145,6 @@ func listLines(pageToken, foreign string) []line {
 		{name: "before_seq 0", message: &list{ChannelId: "room", BeforeSeq: at(0)}, want: over("before_seq", 1)},
 		{name: "before_seq of the least int64", message: &list{ChannelId: "room", BeforeSeq: at(math.MinInt64)}, want: over("before_seq", 1)},
 		{name: "min_seq below 0", message: &list{ChannelId: "room", MinSeq: -1}, want: invalid("min_seq")},
-		{name: "M28 page_size of 10^9", message: &list{ChannelId: "room", PageSize: 1e9}, want: over("page_size", 1000)},
-		{name: "page_size of 1001", message: &list{ChannelId: "room", PageSize: 1001}, want: over("page_size", 1000)},
 		{name: "page_size below 0", message: &list{ChannelId: "room", PageSize: -1}, want: invalid("page_size")},
 		{name: "M29 tampered page token", message: &list{ChannelId: "long", PageSize: 1, PageToken: pageToken[:len(pageToken)-1] + other}, want: token},
 		{name: "M29 page token that is cut", message: &list{ChannelId: "long", PageSize: 1, PageToken: pageToken[:20]}, want: token},
@@ -180,7 +190,7 @@ func rightLines(g *target, othersMessage string) []line {
 		{name: "edit another's message", procedure: editMessage, message: &parleyv1.EditMessageRequest{ChannelId: "long", MsgId: othersMessage, Content: "x"}, token: bob, want: notSender},
 		{name: "edit another's message as a moderator", procedure: editMessage, message: &parleyv1.EditMessageRequest{ChannelId: "long", MsgId: othersMessage, Content: "x"}, token: g.Mint("eve", ident.Send, ident.Moderate), want: notSender},
 		{name: "recall another's message", procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: "long", MsgId: othersMessage}, token: bob, want: notSender},
-		{name: "session that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{SessionId: "nothing"}, want: want{code: "not_found", reason: "SESSION_NOT_FOUND"}},
+		{name: "a stream that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{StreamId: "nothing"}, want: want{code: "not_found", reason: "STREAM_NOT_FOUND"}},
 	}
 }
 

@@ -32,12 +32,12 @@ func idsOfQueues() []line {
 	for name, id := range badMessageIDs {
 		name = "message id " + name
 		add(cancelScheduled, name, "message_id", &parleyv1.CancelScheduledRequest{Topic: "jobs", MessageId: id})
-		add(reschedule, name, "message_id", &parleyv1.RescheduleRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(0)}})
-		add(replayLetters, name, "dead_letter_ids[1]", &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", DeadLetterIds: []string{someID, id}})
-		add(purgeLetters, name, "dead_letter_ids[1]", &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", DeadLetterIds: []string{someID, id}, Confirm: "jobs"})
+		add(reschedule, name, "message_id", &parleyv1.RescheduleScheduledRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(0)}})
+		add(replayLetters, name, "selection.ids.dead_letter_ids[1]", &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: lettersBy(someID, id)})
+		add(purgeLetters, name, "selection.ids.dead_letter_ids[1]", &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: lettersBy(someID, id), Confirm: "jobs"})
 	}
 	for _, id := range []string{"2-1700000000000-1", "9999-1700000000000-1"} {
-		add(replayLetters, "a partition that there is not, "+id, "dead_letter_ids[0]", &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", DeadLetterIds: []string{id}})
+		add(replayLetters, "a partition that there is not, "+id, "selection.ids.dead_letter_ids[0]", &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: lettersBy(id)})
 	}
 	return lines
 }
@@ -79,7 +79,7 @@ func settingLines() []line {
 	type topic = parleyv1.Topic
 	var lines []line
 	add := func(name string, w want, change func(*topic)) {
-		wire := &topic{Name: "new", Retry: &parleyv1.RetryPolicy{}, Retention: &parleyv1.Retention{}}
+		wire := &topic{Name: "new", Retry: &parleyv1.RetryPolicy{}, Retention: &parleyv1.TopicRetention{}}
 		change(wire)
 		update := proto.CloneOf(wire)
 		update.Name = "jobs"
@@ -109,7 +109,7 @@ func settingLines() []line {
 			message: &parleyv1.UpdateTopicRequest{Topic: &topic{Name: "jobs", Groups: []string{"x"}}, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths}},
 		})
 	}
-	for _, path := range []string{"name", "groups", "created_at", "partitioner", "strict_order", "produce_paused", "topic"} {
+	for _, path := range []string{"name", "groups", "create_time", "partitioner", "strict_order", "produce_paused", "topic"} {
 		mask(path, invalid("update_mask"), "retry", path)
 	}
 	mask("of nothing", invalid("update_mask"))
@@ -128,61 +128,93 @@ func settingLines() []line {
 
 // boundLines are about what else has bounds.
 func boundLines(scheduledID string) []line {
-	type move = parleyv1.RescheduleRequest
+	type move = parleyv1.RescheduleScheduledRequest
 	var lines []line
 	add := func(procedure, name string, w want, m proto.Message) {
 		lines = append(lines, line{name: name + " to " + procedure, procedure: procedure, message: m, want: w})
 	}
 	delay := func(d *durationpb.Duration) *move {
-		return &move{Topic: "jobs", MessageId: scheduledID, Due: &parleyv1.RescheduleRequest_Delay{Delay: d}}
+		return &move{Topic: "jobs", MessageId: scheduledID, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: d}}
 	}
 	at := func(ts *timestamppb.Timestamp) *move {
-		return &move{Topic: "jobs", MessageId: scheduledID, Due: &parleyv1.RescheduleRequest_DeliverAt{DeliverAt: ts}}
+		return &move{Topic: "jobs", MessageId: scheduledID, Due: &parleyv1.RescheduleScheduledRequest_DueTime{DueTime: ts}}
 	}
 	add(reschedule, "Q11 delay below 0", invalid("delay"), delay(durationpb.New(-1)))
 	add(reschedule, "delay of 367 days", over("delay", 31_622_400), delay(durationpb.New(367*24*time.Hour)))
-	add(reschedule, "Q13 the year 9999", over("deliver_at", 31_622_400), at(timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))))
-	add(reschedule, "Q13 1970", invalid("deliver_at"), at(&timestamppb.Timestamp{}))
+	add(reschedule, "Q13 the year 9999", over("due_time", 31_622_400), at(timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))))
+	add(reschedule, "Q13 1970", invalid("due_time"), at(&timestamppb.Timestamp{}))
 	add(reschedule, "no time", invalid("due"), &move{Topic: "jobs", MessageId: scheduledID})
 	lines = append(lines,
-		line{name: "C16 a time of -2^62", procedure: reschedule, want: invalid("deliver_at"), only: "connect-proto grpc grpc-web", message: at(&timestamppb.Timestamp{Seconds: math.MinInt64 / 2})},
+		line{name: "C16 a time of -2^62", procedure: reschedule, want: invalid("due_time"), only: "connect-proto grpc grpc-web", message: at(&timestamppb.Timestamp{Seconds: math.MinInt64 / 2})},
 		line{name: "C16 a delay of two signs", procedure: reschedule, want: invalid("delay"), only: "connect-proto grpc grpc-web", message: delay(&durationpb.Duration{Seconds: 1, Nanos: -1})},
 		line{name: "C16 a delay that is none", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"soon"}`},
 		line{name: "C16 a time that is none", procedure: seekGroup, want: refused("invalid_argument"), json: `{"topic":"jobs","group":"g","start":{"time":"2026-13-01T00:00:00Z"}}`},
-		line{name: "two times", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"1s","deliverAt":"2030-01-01T00:00:00Z"}`},
+		line{name: "two times", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"1s","dueTime":"2030-01-01T00:00:00Z"}`},
 	)
 	credits := func(messages, bytes int64) *parleyv1.GrantCreditsRequest {
-		return &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: "s", TotalMessages: messages, TotalBytes: bytes}
+		return &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: "s", TotalMessages: messages, TotalBytes: bytes}
 	}
 	add(grantCredits, "no messages", over("total_messages", 1), credits(0, 1))
 	add(grantCredits, "bytes below 0", over("total_bytes", 1), credits(1, -1))
-	add(extend, "Q14 ack_timeout 0", over("ack_timeout", 1), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", AckTimeout: durationpb.New(0)})
-	add(extend, "Q32 ack_timeout 13 h", over("ack_timeout", 43_200), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", AckTimeout: durationpb.New(13 * time.Hour)})
+	extendBy := func(d time.Duration) *parleyv1.ExtendRequest {
+		r := queueCalls[extend]("jobs", "g").(*parleyv1.ExtendRequest)
+		r.AckTimeout = durationpb.New(d)
+		return r
+	}
+	extendThese := func(tokens ...string) *parleyv1.ExtendRequest {
+		return &parleyv1.ExtendRequest{
+			Topic: "jobs", Group: "g", StreamId: "s", Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}},
+		}
+	}
+	add(extend, "Q14 ack_timeout 0", over("ack_timeout", 1), extendBy(0))
+	add(extend, "Q32 ack_timeout 13 h", over("ack_timeout", 43_200), extendBy(13*time.Hour))
+	add(extend, "nothing named", invalid("target"), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", StreamId: "s"})
+	add(extend, "no tokens", over("deliveries.tokens", 1), extendThese())
 	ids := strings.Split(strings.TrimSpace(strings.Repeat(someID+" ", 1001)), " ")
 	tokens := strings.Split(strings.TrimSpace(strings.Repeat("t ", 1001)), " ")
 	add(produce, "Q10 a batch of 1,001", over("messages", 1000), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1001)})
 	add(produce, "a batch of none", over("messages", 1), &parleyv1.ProduceRequest{Topic: "jobs"})
 	add(schedule, "Q10 a batch of 1,001", over("messages", 1000), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: make([]*parleyv1.ScheduledMessage, 1001)})
 	add(schedule, "a batch of none", over("messages", 1), &parleyv1.ScheduleRequest{Topic: "jobs"})
-	add(ack, "1,001 tokens", over("tokens", 1000), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: tokens})
-	add(ack, "no tokens", over("tokens", 1), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s"})
-	add(extend, "1,001 tokens", over("tokens", 1000), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: tokens})
-	add(nack, "1,001 items", over("items", 1000), &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: "s", Items: make([]*parleyv1.Nacked, 1001)})
-	add(replayLetters, "1,001 ids", over("dead_letter_ids", 1000), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", DeadLetterIds: ids})
-	add(purgeLetters, "1,001 ids", over("dead_letter_ids", 1000), &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", DeadLetterIds: ids, Confirm: "jobs"})
-	add(replayLetters, "A22 limit -1", invalid("limit"), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Limit: -1})
-	add(replayLetters, "limit of 2^31-1", over("limit", 10_000), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Limit: math.MaxInt32})
-	add(replayLetters, "partition 256", over("partition", 255), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Partition: proto.Int32(256)})
-	add(replayLetters, "a partition that there is not", over("partition", 1), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Partition: proto.Int32(2)})
-	lines = append(lines, line{name: "A23 limit of 2^31", procedure: replayLetters, json: `{"topic":"jobs","limit":2147483648}`, want: refused("invalid_argument")})
+	add(ack, "1,001 tokens", over("tokens", 1000), &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s", Tokens: tokens})
+	add(ack, "no tokens", over("tokens", 1), &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s"})
+	add(extend, "1,001 tokens", over("deliveries.tokens", 1000), extendThese(tokens...))
+	add(nack, "1,001 items", over("items", 1000), &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: "s", Items: make([]*parleyv1.NackItem, 1001)})
+	for name, s := range map[string]*parleyv1.DeadLetterSelection{
+		"selection": nil, "selection.selection": {}, "selection.ids.dead_letter_ids 1": lettersBy(), "selection.ids.dead_letter_ids 1000": lettersBy(ids...),
+	} {
+		field, limit, _ := strings.Cut(name, " ")
+		n, _ := strconv.ParseInt(limit, 10, 64)
+		add(replayLetters, "a bad "+name, over(field, n), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: s})
+		add(purgeLetters, "a bad "+name, over(field, n), &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: s, Confirm: "jobs"})
+	}
+	all := allLetters()
+	add(replayLetters, "A22 limit -1", invalid("limit"), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Limit: -1})
+	add(replayLetters, "limit of 2^31-1", over("limit", 10_000), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Limit: math.MaxInt32})
+	add(replayLetters, "partition 256", over("partition", 255), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Partition: proto.Int32(256)})
+	add(replayLetters, "a partition that there is not", over("partition", 1), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Partition: proto.Int32(2)})
+	lines = append(lines, line{name: "A23 limit of 2^31", procedure: replayLetters, json: `{"topic":"jobs","selection":{"all":{}},"limit":2147483648}`, want: refused("invalid_argument")})
+	for procedure, request := range map[string]func(operations ...parleyv1.TopicOperation) proto.Message{
+		pauseTopic: func(operations ...parleyv1.TopicOperation) proto.Message {
+			return &parleyv1.PauseTopicRequest{Topic: "jobs", Operations: operations}
+		},
+		resumeTopic: func(operations ...parleyv1.TopicOperation) proto.Message {
+			return &parleyv1.ResumeTopicRequest{Topic: "paused", Operations: operations}
+		},
+	} {
+		add(procedure, "no operation", over("operations", 1), request())
+		add(procedure, "operation 0", invalid("operations[0]"), request(0))
+		add(procedure, "operation 9", invalid("operations[1]"), request(1, 9))
+		add(procedure, "one operation twice", invalid("operations"), request(2, 2))
+	}
 	add(trimTopic, "messages below 0", invalid("max_messages"), &parleyv1.TrimTopicRequest{Topic: "jobs", Keep: &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: -1}, Force: true})
 	add(trimTopic, "age below 0", invalid("max_age"), &parleyv1.TrimTopicRequest{Topic: "jobs", Keep: &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(-1)}, Force: true})
 	add(trimTopic, "nothing said", invalid("keep"), &parleyv1.TrimTopicRequest{Topic: "jobs", Force: true})
 	add(seekGroup, "no start", invalid("start"), &parleyv1.SeekGroupRequest{Topic: "jobs", Group: "g"})
-	add(seekGroup, "a start of nothing", invalid("start"), &parleyv1.SeekGroupRequest{Topic: "jobs", Group: "g", Start: &parleyv1.GroupStart{}})
-	add(seekGroup, "beginning false", invalid("start.beginning"), &parleyv1.SeekGroupRequest{Topic: "jobs", Group: "g", Start: &parleyv1.GroupStart{Start: &parleyv1.GroupStart_Beginning{}}})
+	add(seekGroup, "a start of nothing", invalid("start.start"), &parleyv1.SeekGroupRequest{Topic: "jobs", Group: "g", Start: &parleyv1.GroupStart{}})
+	add(seekGroup, "position 0", invalid("start.position"), &parleyv1.SeekGroupRequest{Topic: "jobs", Group: "g", Start: &parleyv1.GroupStart{Start: &parleyv1.GroupStart_Position{}}})
 	for _, procedure := range []string{listTopics, listPending, listLetters} {
-		for size, w := range map[int32]want{-1: invalid("page_size"), 1001: over("page_size", 1000), 1e9: over("page_size", 1000)} {
+		for size, w := range map[int32]want{-1: invalid("page_size"), math.MinInt32: invalid("page_size")} {
 			m := map[string]proto.Message{
 				listTopics:  &parleyv1.ListTopicsRequest{PageSize: size},
 				listPending: &parleyv1.ListPendingRequest{Topic: "jobs", Group: "g", PageSize: size},
@@ -194,6 +226,47 @@ func boundLines(scheduledID string) []line {
 	add(listTopics, "a page token that is none", want{code: "invalid_argument", reason: "PAGE_TOKEN_INVALID", field: "page_token"}, &parleyv1.ListTopicsRequest{PageToken: `{"$gt":""}`})
 	add(listTopics, "a page token of 1,025 letters", over("page_token", 1024), &parleyv1.ListTopicsRequest{PageToken: strings.Repeat("a", 1025)})
 	add(listPending, "order 9", invalid("order"), &parleyv1.ListPendingRequest{Topic: "jobs", Group: "g", Order: 9})
+	return lines
+}
+
+// mistypedLines are C07: a name that is mistyped, or of another place, does not widen what a call does.
+func mistypedLines() []line {
+	var lines []line
+	for procedure, bodies := range map[string]map[string]want{
+		purgeLetters: {
+			`{"topic":"jobs","confirm":"jobs","deadLetterId":["` + someID + `"]}`:                         unknownField("deadLetterId"),
+			`{"topic":"jobs","confirm":"jobs","dead_letter_ids":["` + someID + `"]}`:                      unknownField("dead_letter_ids"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"ids":{"deadLetterId":["` + someID + `"]}}}`:   unknownField("selection.ids.deadLetterId"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"all":{},"deadLetterIds":["` + someID + `"]}}`: unknownField("selection.deadLetterIds"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"all":{"group":"g"}}}`:                         unknownField("selection.all.group"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"all":null}}`:                                  invalid("selection.selection"),
+			`{"topic":"jobs","confirm":"jobs","selection":null}`:                                          invalid("selection"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"all":{},"group":"g"}}`:                        refused("invalid_argument"),
+			`{"topic":"jobs","confirm":"jobs","selection":{"all":true}}`:                                  refused("invalid_argument"),
+		},
+		replayLetters: {
+			`{"topic":"jobs","selection":{"all":{}},"groups":"g"}`: unknownField("groups"),
+			`{"topic":"jobs","selection":{"all":{}},"limt":1}`:     unknownField("limt"),
+			`{"topic":"jobs","group":"g"}`:                         unknownField("group"),
+		},
+		pauseTopic: {
+			`{"topic":"jobs","produce_onli":true}`:                                                unknownField("produce_onli"),
+			`{"topic":"jobs","operation":["TOPIC_OPERATION_PRODUCE"]}`:                            unknownField("operation"),
+			`{"topic":"jobs","operations":["TOPIC_OPERATION_PRODUCE"],"consume":false}`:           unknownField("consume"),
+			`{"topic":"jobs","operations":["TOPIC_OPERATION_PRODUCE","TOPIC_OPERATION_DELIVER"]}`: invalid("operations[1]"),
+			`{"topic":"jobs"}`: over("operations", 1),
+		},
+		resumeTopic: {`{"topic":"paused","produceOnly":true}`: unknownField("produceOnly")},
+		trimTopic:   {`{"topic":"jobs","max_messages":"5","max_age_s":"1"}`: unknownField("max_age_s")},
+		extend:      {`{"topic":"jobs","group":"g","streamId":"s","tokens":["t"]}`: unknownField("tokens")},
+		nack: {
+			`{"topic":"jobs","group":"g","streamId":"s","items":[{"token":"t","deadLeter":{}}]}`: unknownField("items[0].deadLeter"),
+		},
+	} {
+		for body, w := range bodies {
+			lines = append(lines, line{name: "C07 " + body + " to " + procedure, procedure: procedure, json: body, want: w})
+		}
+	}
 	return lines
 }
 
@@ -212,7 +285,7 @@ func stateLines() []line {
 			switch procedure {
 			case createTopic, ack, nack: // the latter answer for each item
 			case extend, grantCredits, leave:
-				add(procedure, "Q46 a session that is not there", ended, request("jobs", "g"))
+				add(procedure, "Q46 a stream that is not there", ended, request("jobs", "g"))
 			default:
 				add(procedure, "a topic that is not there", noTopic, request("nothing", "g"))
 				if groupCalls[procedure] && procedure != createGroup {
@@ -231,12 +304,12 @@ func stateLines() []line {
 		name := "A32 confirmed by " + strconv.Quote(confirm)
 		add(deleteTopic, name, unconfirmed, &parleyv1.DeleteTopicRequest{Topic: "jobs", Confirm: confirm})
 		add("DeleteGroup", name, unconfirmed, &parleyv1.DeleteGroupRequest{Topic: "jobs", Group: "g", Confirm: confirm})
-		add(purgeLetters, name, unconfirmed, &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Confirm: confirm})
+		add(purgeLetters, name, unconfirmed, &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: allLetters(), Confirm: confirm})
 	}
 	gone := want{code: "not_found", reason: "SCHEDULED_NOT_FOUND", field: "message_id"}
 	for _, id := range []string{someID, someID + "d", "1-1700000000000-1d", "9999-1700000000000-1d"} {
 		add(cancelScheduled, id+", which is not scheduled", gone, &parleyv1.CancelScheduledRequest{Topic: "jobs", MessageId: id})
-		add(reschedule, id+", which is not scheduled", gone, &parleyv1.RescheduleRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(0)}})
+		add(reschedule, id+", which is not scheduled", gone, &parleyv1.RescheduleScheduledRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(0)}})
 	}
 	return lines
 }
@@ -248,5 +321,6 @@ func TestHostileQueueFields(t *testing.T) { //nolint:paralleltest // it measures
 	g.run(consumeLines())
 	g.run(settingLines())
 	g.run(boundLines(scheduledID))
+	g.run(mistypedLines())
 	g.run(stateLines())
 }

@@ -43,7 +43,7 @@ func itemLines() []itemLine {
 		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_Delay{Delay: d}}
 	}
 	at := func(ts *timestamppb.Timestamp) *parleyv1.ScheduledMessage {
-		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: ts}}
+		return &parleyv1.ScheduledMessage{Message: &message{}, Due: &parleyv1.ScheduledMessage_DueTime{DueTime: ts}}
 	}
 	const binary = "connect-proto grpc grpc-web"
 	return []itemLine{
@@ -69,10 +69,10 @@ func itemLines() []itemLine {
 		{name: "Q11 delay -1 s", scheduled: due(durationpb.New(-time.Second)), field: "delay"},
 		{name: "delay of 367 days", scheduled: due(durationpb.New(367 * 24 * time.Hour)), field: "delay", limit: 31_622_400},
 		{name: "delay of 10,000 years", scheduled: due(&durationpb.Duration{Seconds: 315_576_000_000}), field: "delay", limit: 31_622_400},
-		{name: "Q13 the year 9999", scheduled: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "deliver_at", limit: 31_622_400},
-		{name: "Q13 the year 1", scheduled: at(timestamppb.New(time.Time{})), field: "deliver_at"},
-		{name: "C16 a time of -2^62", scheduled: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "deliver_at", only: binary},
-		{name: "C16 2^31 nanoseconds", scheduled: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "deliver_at", only: binary},
+		{name: "Q13 the year 9999", scheduled: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "due_time", limit: 31_622_400},
+		{name: "Q13 the year 1", scheduled: at(timestamppb.New(time.Time{})), field: "due_time"},
+		{name: "C16 a time of -2^62", scheduled: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "due_time", only: binary},
+		{name: "C16 2^31 nanoseconds", scheduled: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "due_time", only: binary},
 		{name: "no time", scheduled: &parleyv1.ScheduledMessage{Message: &message{}}, field: "due"},
 		{name: "no message", scheduled: &parleyv1.ScheduledMessage{Due: later(0).GetDue()}, field: "message"},
 	}
@@ -109,13 +109,18 @@ func (g *target) itemErrors(l *line, d *dialect, token string) []*parleyv1.ItemE
 	return out
 }
 
+// codeName is a code as connect names it.
+func codeName(code parleyv1.StatusCode) string {
+	return strings.ToLower(strings.TrimPrefix(code.String(), "STATUS_CODE_"))
+}
+
 // itemTold writes what an item was answered.
 func itemTold(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
 	}
 	d := e.GetDetail()
-	return fmt.Sprintf("%s %s %q %d", e.GetCode(), strings.TrimPrefix(d.GetReason().String(), "ERROR_REASON_"), d.GetField(), d.GetLimit())
+	return fmt.Sprintf("%s %s %q %d", codeName(e.GetCode()), strings.TrimPrefix(d.GetReason().String(), "ERROR_REASON_"), d.GetField(), d.GetLimit())
 }
 
 // counted tells how many messages a topic has taken, and how many of them are scheduled.
@@ -267,9 +272,9 @@ func TestHostileQueuesAccepted(t *testing.T) {
 		}
 	}
 	d := &dialects[0]
-	l := line{procedure: createTopic, json: `{"topic":{"name":"known","isAdmin":true,"created_at":"1999-01-01T00:00:00Z","producePaused":true,"groups":["x"]},"subject":"root"}`}
+	l := line{procedure: createTopic, json: `{"topic":{"name":"known","create_time":"1999-01-01T00:00:00Z","producePaused":true,"groups":["x"]}}`}
 	made := answerTo[parleyv1.CreateTopicResponse](g, d, &l, g.Token).GetTopic()
-	if made.GetProducePaused() || len(made.GetGroups()) > 0 || made.GetCreatedAt().AsTime().Year() < 2020 {
+	if made.GetProducePaused() || len(made.GetGroups()) > 0 || made.GetCreateTime().AsTime().Year() < 2020 {
 		t.Errorf("C07: what is output only was taken: %v", made)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// The Q lines about deliveries: tokens that are false (Q16, Q17), sessions that are over (Q46), verdicts that contradict
+// The Q lines about deliveries: tokens that are false (Q16, Q17), streams that are over (Q46), verdicts that contradict
 // each other (Q47), and too many streams (Q50).
 
 // consumerOf gives a token that may produce and consume.
@@ -80,13 +80,15 @@ func falseTokens(t *testing.T, token string) map[string]string {
 }
 
 // settled makes Ack, Nack and Extend of one token, in a dialect, and gives what each was told.
-func (g *target) settled(d *dialect, bearer, topic, sessionID, token string) map[string]string {
+func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[string]string {
 	g.t.Helper()
 	out := make(map[string]string)
 	for procedure, l := range map[string]line{
-		ack:    {message: &parleyv1.AckRequest{Topic: topic, Group: "g", SessionId: sessionID, Tokens: []string{token}}},
-		nack:   {message: &parleyv1.NackRequest{Topic: topic, Group: "g", SessionId: sessionID, Items: []*parleyv1.Nacked{{Token: token, DeadLetter: true}}}},
-		extend: {message: &parleyv1.ExtendRequest{Topic: topic, Group: "g", SessionId: sessionID, Tokens: []string{token}}},
+		ack:  {message: &parleyv1.AckRequest{Topic: topic, Group: "g", StreamId: streamID, Tokens: []string{token}}},
+		nack: {message: &parleyv1.NackRequest{Topic: topic, Group: "g", StreamId: streamID, Items: []*parleyv1.NackItem{dead(token)}}},
+		extend: {message: &parleyv1.ExtendRequest{
+			Topic: topic, Group: "g", StreamId: streamID, Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: []string{token}}},
+		}},
 	} {
 		l.procedure = procedure
 		out[procedure] = itemTold(g.itemErrors(&l, d, bearer)[0])
@@ -95,9 +97,9 @@ func (g *target) settled(d *dialect, bearer, topic, sessionID, token string) map
 }
 
 // tokenField is where each of the calls has its first token.
-var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "tokens[0]"}
+var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "deliveries.tokens[0]"}
 
-// Q16, Q17: a token is good for its delivery, its session and its subject. Any other is refused, and settles nothing.
+// Q16, Q17: a token is good for its delivery, its stream and its subject. Any other is refused, and settles nothing.
 func TestHostileDeliveryTokens(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -126,28 +128,28 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	for i := range dialects {
 		d := &dialects[i]
 		for name, bad := range falseTokens(t, token) {
-			wants(d.name+", "+name, g.settled(d, ada, "jobs", c.sessionID, bad), untrue)
+			wants(d.name+", "+name, g.settled(d, ada, "jobs", c.streamID, bad), untrue)
 		}
 		for name, bad := range map[string]string{"nothing": "", "513 letters": strings.Repeat("a", 513), "a dot": "a.b", "NUL": "a\x00", "a newline": token + "\n"} {
-			for procedure, told := range g.settled(d, ada, "jobs", c.sessionID, bad) {
+			for procedure, told := range g.settled(d, ada, "jobs", c.streamID, bad) {
 				if !strings.HasPrefix(told, fmt.Sprintf("invalid_argument INVALID_FIELD %q", tokenField[procedure])) {
 					t.Errorf("%s, %s: %s is told %s", d.name, name, procedure, told)
 				}
 			}
 		}
-		wants(d.name+", Q17 the token of another queue", g.settled(d, ada, "jobs", c.sessionID, foreign), untrue)
-		wants(d.name+", Q17 with its own session", g.settled(d, ada, "jobs", elsewhere.sessionID, foreign), untrue)
-		wants(d.name+", Q17 the other way", g.settled(d, ada, "other", c.sessionID, token), untrue)
-		// Another's session is as good as one that is over.
-		wants(d.name+", another's session", g.settled(d, mallory, "jobs", c.sessionID, token), lost)
-		// Of a session that never was nobody can say what its tokens would be.
-		never := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: strings.Repeat("A", len(c.sessionID)), Tokens: []string{token}}
-		g.judge(d.name+", a session that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
-		g.judge(d.name+", credits of another's session", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a = g.call(&line{procedure: leave, message: &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID}}, d, mallory)
+		wants(d.name+", Q17 the token of another queue", g.settled(d, ada, "jobs", c.streamID, foreign), untrue)
+		wants(d.name+", Q17 with its own stream", g.settled(d, ada, "jobs", elsewhere.streamID, foreign), untrue)
+		wants(d.name+", Q17 the other way", g.settled(d, ada, "other", c.streamID, token), untrue)
+		// Another's stream is as good as one that is over.
+		wants(d.name+", another's stream", g.settled(d, mallory, "jobs", c.streamID, token), lost)
+		// Of a stream that never was nobody can say what its tokens would be.
+		never := &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: strings.Repeat("A", len(c.streamID)), Tokens: []string{token}}
+		g.judge(d.name+", a stream that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
+		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
+		g.judge(d.name+", credits of another's stream", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
+		a = g.call(&line{procedure: leave, message: &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", StreamId: c.streamID}}, d, mallory)
 		g.judge(d.name+", leaving for another", a, want{code: "failed_precondition", reason: "LEASE_LOST"})
-		a = g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, TotalMessages: math.MaxInt64, TotalBytes: 9}}, d, ada)
+		a = g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, TotalMessages: math.MaxInt64, TotalBytes: 9}}, d, ada)
 		if a.code != "invalid_argument" || a.detail.GetField() != "total_messages" || a.detail.GetLimit() == 0 {
 			t.Errorf("%s: 2^63-1 credits are answered %s %v", d.name, a.code, a.detail)
 		}
@@ -158,12 +160,12 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	if now := g.work("other").String(); now != beforeOther {
 		t.Errorf("of other there is %s, it was %s", now, beforeOther)
 	}
-	if got := g.settled(&dialects[1], ada, "jobs", c.sessionID, token); got[ack] != "ok" && got[nack] != "ok" {
+	if got := g.settled(&dialects[1], ada, "jobs", c.streamID, token); got[ack] != "ok" && got[nack] != "ok" {
 		t.Errorf("the token itself is answered %q", got)
 	}
 }
 
-// Q46, Q47: what is settled stays as it is, and who has lost its session changes nothing, and is told so.
+// Q46, Q47: what is settled stays as it is, and who has lost its stream changes nothing, and is told so.
 func TestHostileSettlements(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -175,32 +177,36 @@ func TestHostileSettlements(t *testing.T) {
 		r.AckTimeout = durationpb.New(12 * time.Hour)
 		c := g.consumes(g.Token, opts, r)
 		held := c.await(4)
-		items := func(procedure string, n int, item *parleyv1.Nacked) string {
+		items := func(procedure string, n int, item *parleyv1.NackItem) string {
 			t.Helper()
-			l := line{procedure: procedure, message: &parleyv1.AckRequest{Topic: topic, Group: "g", SessionId: c.sessionID, Tokens: []string{held[n].GetToken()}}}
+			l := line{procedure: procedure, message: &parleyv1.AckRequest{Topic: topic, Group: "g", StreamId: c.streamID, Tokens: []string{held[n].GetToken()}}}
 			if item != nil {
 				item.Token = held[n].GetToken()
-				l.message = &parleyv1.NackRequest{Topic: topic, Group: "g", SessionId: c.sessionID, Items: []*parleyv1.Nacked{item}}
+				l.message = &parleyv1.NackRequest{Topic: topic, Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{item}}
 			}
 			return itemTold(g.itemErrors(&l, d, g.Token)[0])
 		}
 		const already = `failed_precondition ALREADY_SETTLED "" 0`
-		retry := func() *parleyv1.Nacked { return &parleyv1.Nacked{Delay: durationpb.New(time.Hour)} }
+		retry := func() *parleyv1.NackItem { return retried("", time.Hour) }
 		for step, got := range []string{
 			items(ack, 0, nil), items(ack, 0, nil), items(nack, 0, retry()),
-			items(nack, 1, retry()), items(nack, 1, retry()), items(ack, 1, nil), items(nack, 1, &parleyv1.Nacked{Release: true}),
+			items(nack, 1, retry()), items(nack, 1, retry()), items(ack, 1, nil), items(nack, 1, released("")),
 		} {
 			if want := []string{"ok", "ok", already, "ok", "ok", already, already}[step]; got != want {
 				t.Errorf("%s: step %d is told %s, want %s", d.name, step, got, want)
 			}
 		}
-		for name, item := range map[string]*parleyv1.Nacked{
-			"items[0].release": {Release: true, Reason: "x"}, "items[0].delay": {Delay: durationpb.New(-1)}, "items[0].reason": {Reason: strings.Repeat("r", 1025)},
-			"items[0].code": {Code: "a b"},
+		reasoned, coded, long, spaced := released(""), released(""), retry(), retry()
+		reasoned.Reason, coded.Code, long.Reason, spaced.Code = "x", "E1", strings.Repeat("r", 1025), "a b"
+		for name, item := range map[string]*parleyv1.NackItem{
+			"items[0].release": reasoned, "items[0].retry.delay": retried("", -1), "items[0].reason": long, "items[0].code": spaced, "items[0].outcome": {},
 		} {
 			if got := items(nack, 2, item); !strings.HasPrefix(got, fmt.Sprintf("invalid_argument INVALID_FIELD %q", name)) {
 				t.Errorf("%s: a nack with a bad %s is told %s", d.name, name, got)
 			}
+		}
+		if got := items(nack, 2, coded); got != `invalid_argument INVALID_FIELD "items[0].release" 0` {
+			t.Errorf("%s: a release with a code is told %s", d.name, got)
 		}
 		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
 			t.Errorf("%s: %v", d.name, w)
@@ -209,14 +215,14 @@ func TestHostileSettlements(t *testing.T) {
 		_ = c.stream.Close()
 		next := g.consumes(g.Token, opts, r)
 		again := next.await(2)
-		for procedure, told := range g.settled(d, g.Token, topic, c.sessionID, held[2].GetToken()) {
+		for procedure, told := range g.settled(d, g.Token, topic, c.streamID, held[2].GetToken()) {
 			if told != `failed_precondition LEASE_LOST "" 0` {
-				t.Errorf("%s: after its session %s is told %s", d.name, procedure, told)
+				t.Errorf("%s: after its stream %s is told %s", d.name, procedure, told)
 			}
 		}
-		for procedure, told := range g.settled(d, g.Token, topic, next.sessionID, held[2].GetToken()) {
+		for procedure, told := range g.settled(d, g.Token, topic, next.streamID, held[2].GetToken()) {
 			if told != fmt.Sprintf("invalid_argument DELIVERY_TOKEN_INVALID %q 0", tokenField[procedure]) {
-				t.Errorf("%s: in the next session %s is told %s", d.name, procedure, told)
+				t.Errorf("%s: in the next stream %s is told %s", d.name, procedure, told)
 			}
 		}
 		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 || again[0].GetAttempt() != 2 {
@@ -286,6 +292,16 @@ func TestHostileBothWays(t *testing.T) {
 		hear(func(*parleyv1.StreamingConsumeResponse) bool { return token != "" })
 		type request = parleyv1.StreamingConsumeRequest
 		many := make([]string, 1001)
+		extending := func(e *parleyv1.StreamingExtend, d time.Duration) *request {
+			if e.Target == nil {
+				e.Target = &parleyv1.StreamingExtend_All{All: &parleyv1.AllDeliveries{}}
+			}
+			e.AckTimeout = durationpb.New(d)
+			return &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: e}}
+		}
+		these := func(tokens ...string) *parleyv1.StreamingExtend {
+			return &parleyv1.StreamingExtend{Target: &parleyv1.StreamingExtend_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}}}
+		}
 		for n, bad := range []struct {
 			want string
 			r    *request
@@ -294,20 +310,27 @@ func TestHostileBothWays(t *testing.T) {
 			{`invalid_argument INVALID_FIELD "request" 0`, &request{}},
 			{`invalid_argument INVALID_FIELD "ack.tokens" 1000`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: many}}}},
 			{`invalid_argument INVALID_FIELD "ack.tokens" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{}}}},
-			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(0)}}}},
-			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 43200`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(13 * time.Hour)}}}},
+			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 1`, extending(&parleyv1.StreamingExtend{}, 0)},
+			{`invalid_argument INVALID_FIELD "extend.ack_timeout" 43200`, extending(&parleyv1.StreamingExtend{}, 13*time.Hour)},
+			{`invalid_argument INVALID_FIELD "extend.target" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{}}}},
+			{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1`, extending(these(), time.Minute)},
+			{`invalid_argument INVALID_FIELD "extend.deliveries.tokens" 1000`, extending(these(many...), time.Minute)},
+			{`invalid_argument DELIVERY_TOKEN_INVALID "deliveries.tokens[0]" 0`, extending(these(swapped(token, 3)), time.Minute)},
+			{"ok", extending(these(token), time.Minute)},
+			{"ok", extending(&parleyv1.StreamingExtend{}, time.Minute)},
+			{`invalid_argument INVALID_FIELD "items[0].outcome" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: []*parleyv1.NackItem{{Token: token}}}}}},
 			{`invalid_argument INVALID_FIELD "credits.total_messages" 1`, &request{Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalBytes: 1}}}},
 			{`invalid_argument DELIVERY_TOKEN_INVALID "tokens[0]" 0`, &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{swapped(token, 3)}}}}},
 			{"ok", &request{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: []string{token}}}}},
 		} {
-			bad.r.RequestId = int64(n + 1)
+			bad.r.CallId = int64(n + 1)
 			say(bad.r)
 			answer := hear(func(m *parleyv1.StreamingConsumeResponse) bool { return m.GetAnswer() != nil }).GetAnswer()
 			told := itemTold(answer.GetError())
 			for _, r := range answer.GetResults() {
 				told = itemTold(r.GetError())
 			}
-			if answer.GetRequestId() != int64(n+1) || told != bad.want {
+			if answer.GetCallId() != int64(n+1) || told != bad.want {
 				t.Errorf("%s: request %d is told %s, want %s", name, n+1, told, bad.want)
 			}
 		}

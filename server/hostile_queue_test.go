@@ -24,7 +24,7 @@ const (
 	produce          = "Produce"
 	schedule         = "Schedule"
 	cancelScheduled  = "CancelScheduled"
-	reschedule       = "Reschedule"
+	reschedule       = "RescheduleScheduled"
 	consume          = "Consume"
 	streamingConsume = "StreamingConsume"
 	ack              = "Ack"
@@ -34,6 +34,8 @@ const (
 	leave            = "Leave"
 
 	createTopic   = "CreateTopic"
+	pauseTopic    = "PauseTopic"
+	resumeTopic   = "ResumeTopic"
 	updateTopic   = "UpdateTopic"
 	deleteTopic   = "DeleteTopic"
 	listTopics    = "ListTopics"
@@ -79,7 +81,7 @@ var queueCalls = map[string]func(topic, group string) proto.Message{
 		return &parleyv1.CancelScheduledRequest{Topic: t, MessageId: someID + "d"}
 	},
 	reschedule: func(t, _ string) proto.Message {
-		return &parleyv1.RescheduleRequest{Topic: t, MessageId: someID + "d", Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(0)}}
+		return &parleyv1.RescheduleScheduledRequest{Topic: t, MessageId: someID + "d", Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(0)}}
 	},
 	consume: func(t, g string) proto.Message {
 		return &parleyv1.ConsumeRequest{Topic: t, Group: g, Consumer: "c", MaxMessages: 1}
@@ -90,19 +92,19 @@ var queueCalls = map[string]func(topic, group string) proto.Message{
 		}}
 	},
 	ack: func(t, g string) proto.Message {
-		return &parleyv1.AckRequest{Topic: t, Group: g, SessionId: "s", Tokens: []string{"t"}}
+		return &parleyv1.AckRequest{Topic: t, Group: g, StreamId: "s", Tokens: []string{"t"}}
 	},
 	nack: func(t, g string) proto.Message {
-		return &parleyv1.NackRequest{Topic: t, Group: g, SessionId: "s", Items: []*parleyv1.Nacked{{Token: "t"}}}
+		return &parleyv1.NackRequest{Topic: t, Group: g, StreamId: "s", Items: []*parleyv1.NackItem{released("t")}}
 	},
 	extend: func(t, g string) proto.Message {
-		return &parleyv1.ExtendRequest{Topic: t, Group: g, SessionId: "s"}
+		return &parleyv1.ExtendRequest{Topic: t, Group: g, StreamId: "s", Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}}}
 	},
 	grantCredits: func(t, g string) proto.Message {
-		return &parleyv1.GrantCreditsRequest{Topic: t, Group: g, SessionId: "s", TotalMessages: 1, TotalBytes: 1}
+		return &parleyv1.GrantCreditsRequest{Topic: t, Group: g, StreamId: "s", TotalMessages: 1, TotalBytes: 1}
 	},
 	leave: func(t, g string) proto.Message {
-		return &parleyv1.LeaveRequest{Topic: t, Group: g, SessionId: "s"}
+		return &parleyv1.LeaveRequest{Topic: t, Group: g, StreamId: "s"}
 	},
 }
 
@@ -112,22 +114,30 @@ var adminCalls = map[string]func(topic, group string) proto.Message{
 	updateTopic: func(t, _ string) proto.Message {
 		return &parleyv1.UpdateTopicRequest{Topic: &parleyv1.Topic{Name: t, DropOldest: true}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"drop_oldest"}}}
 	},
-	deleteTopic:      func(t, _ string) proto.Message { return &parleyv1.DeleteTopicRequest{Topic: t, Confirm: t} },
-	"GetTopic":       func(t, _ string) proto.Message { return &parleyv1.GetTopicRequest{Topic: t} },
-	"PauseTopic":     func(t, _ string) proto.Message { return &parleyv1.PauseTopicRequest{Topic: t} },
-	"ResumeTopic":    func(t, _ string) proto.Message { return &parleyv1.ResumeTopicRequest{Topic: t} },
+	deleteTopic: func(t, _ string) proto.Message { return &parleyv1.DeleteTopicRequest{Topic: t, Confirm: t} },
+	"GetTopic":  func(t, _ string) proto.Message { return &parleyv1.GetTopicRequest{Topic: t} },
+	pauseTopic: func(t, _ string) proto.Message {
+		return &parleyv1.PauseTopicRequest{Topic: t, Operations: bothOperations}
+	},
+	resumeTopic: func(t, _ string) proto.Message {
+		return &parleyv1.ResumeTopicRequest{Topic: t, Operations: bothOperations}
+	},
 	"GetTopicStats":  func(t, _ string) proto.Message { return &parleyv1.GetTopicStatsRequest{Topic: t} },
 	createGroup:      func(t, g string) proto.Message { return &parleyv1.CreateGroupRequest{Topic: t, Group: g} },
 	"DeleteGroup":    func(t, g string) proto.Message { return &parleyv1.DeleteGroupRequest{Topic: t, Group: g, Confirm: g} },
 	"ListPartitions": func(t, g string) proto.Message { return &parleyv1.ListPartitionsRequest{Topic: t, Group: g} },
 	listPending:      func(t, g string) proto.Message { return &parleyv1.ListPendingRequest{Topic: t, Group: g} },
 	listLetters:      func(t, g string) proto.Message { return &parleyv1.ListDeadLettersRequest{Topic: t, Group: g} },
-	replayLetters:    func(t, g string) proto.Message { return &parleyv1.ReplayDeadLettersRequest{Topic: t, Group: g} },
+	replayLetters: func(t, g string) proto.Message {
+		return &parleyv1.ReplayDeadLettersRequest{Topic: t, Selection: lettersOf(g)}
+	},
 	purgeLetters: func(t, g string) proto.Message {
-		return &parleyv1.PurgeDeadLettersRequest{Topic: t, Group: g, Confirm: t}
+		return &parleyv1.PurgeDeadLettersRequest{Topic: t, Selection: lettersOf(g), Confirm: t}
 	},
 	seekGroup: func(t, g string) proto.Message {
-		return &parleyv1.SeekGroupRequest{Topic: t, Group: g, Start: &parleyv1.GroupStart{Start: &parleyv1.GroupStart_End{End: true}}}
+		return &parleyv1.SeekGroupRequest{Topic: t, Group: g, Start: &parleyv1.GroupStart{
+			Start: &parleyv1.GroupStart_Position{Position: parleyv1.StartPosition_START_POSITION_END},
+		}}
 	},
 	trimTopic: func(t, _ string) proto.Message {
 		return &parleyv1.TrimTopicRequest{Topic: t, Keep: &parleyv1.TrimTopicRequest_MaxMessages{}, Force: true}
@@ -141,7 +151,35 @@ var groupCalls = map[string]bool{
 }
 
 // anyGroup are the calls to which no group is all groups.
-var anyGroup = map[string]bool{"ListPartitions": true, listLetters: true, replayLetters: true, purgeLetters: true}
+var anyGroup = map[string]bool{"ListPartitions": true, listLetters: true}
+
+var bothOperations = []parleyv1.TopicOperation{
+	parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME,
+}
+
+func lettersOf(group string) *parleyv1.DeadLetterSelection {
+	return &parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_Group{Group: group}}
+}
+
+func lettersBy(ids ...string) *parleyv1.DeadLetterSelection {
+	return &parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: ids}}}
+}
+
+func allLetters() *parleyv1.DeadLetterSelection {
+	return &parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_All{All: &parleyv1.AllDeadLetters{}}}
+}
+
+func released(token string) *parleyv1.NackItem {
+	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
+}
+
+func dead(token string) *parleyv1.NackItem {
+	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}}
+}
+
+func retried(token string, delay time.Duration) *parleyv1.NackItem {
+	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: durationpb.New(delay)}}}
+}
 
 // later is a message that is due after a delay.
 func later(delay time.Duration) *parleyv1.ScheduledMessage {
@@ -168,8 +206,10 @@ func nameLines() []line {
 	}
 	for _, calls := range []map[string]func(topic, group string) proto.Message{queueCalls, adminCalls} {
 		for procedure, request := range calls {
-			topic, prefix := "topic", ""
+			topic, prefix, group := "topic", "", "group"
 			switch procedure {
+			case replayLetters, purgeLetters:
+				group = "selection.group"
 			case createTopic, updateTopic:
 				topic = "topic.name"
 			case streamingConsume:
@@ -184,7 +224,7 @@ func nameLines() []line {
 					continue
 				}
 				if groupCalls[procedure] && name != "Q07 reserved" && (bad != "" || !anyGroup[procedure]) {
-					add(procedure, name, prefix+"group", request("jobs", bad))
+					add(procedure, name, prefix+group, request("jobs", bad))
 				}
 			}
 		}
@@ -195,11 +235,13 @@ func nameLines() []line {
 		}
 		name = strings.NewReplacer("Q01 empty", "Q28 empty", "space", "Q29 a space").Replace(name)
 		add(consume, name, "consumer", &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: bad, MaxMessages: 1})
-		add(ack, name, "session_id", &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: bad, Tokens: []string{"t"}})
-		add(nack, name, "session_id", &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: bad, Items: []*parleyv1.Nacked{{Token: "t"}}})
-		add(extend, name, "session_id", &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: bad})
-		add(grantCredits, name, "session_id", &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: bad, TotalMessages: 1, TotalBytes: 1})
-		add(leave, name, "session_id", &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: bad})
+		add(ack, name, "stream_id", &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: bad, Tokens: []string{"t"}})
+		add(nack, name, "stream_id", &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: bad, Items: []*parleyv1.NackItem{released("t")}})
+		add(extend, name, "stream_id", &parleyv1.ExtendRequest{
+			Topic: "jobs", Group: "g", StreamId: bad, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}},
+		})
+		add(grantCredits, name, "stream_id", &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: bad, TotalMessages: 1, TotalBytes: 1})
+		add(leave, name, "stream_id", &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", StreamId: bad})
 	}
 	return lines
 }
@@ -216,13 +258,13 @@ func (g *target) workshop() (scheduledID string) {
 		}
 	}
 	for _, topic := range []*parleyv1.Topic{
-		{Name: "jobs", Partitions: 2, Retention: &parleyv1.Retention{MaxAge: durationpb.New(24 * time.Hour)}}, // what is done with stays to be compared
+		{Name: "jobs", Partitions: 2, Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(24 * time.Hour)}}, // what is done with stays to be compared
 		{Name: "paused", Partitions: 1}, {Name: "full", Partitions: 1, MaxMessagesPerPartition: 1},
 	} {
 		must(callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: topic})))
 		must(callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: topic.GetName(), Group: "g"})))
 	}
-	must(callErr(admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "paused"})))
+	must(callErr(admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "paused", Operations: bothOperations})))
 	must(callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "full", Messages: []*parleyv1.QueueMessage{{}}})))
 	items := make([]*parleyv1.QueueMessage, 4)
 	for i := range items {
@@ -233,7 +275,7 @@ func (g *target) workshop() (scheduledID string) {
 	must(err)
 	c := g.consumes(g.Token, nil, &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 2, AckTimeout: durationpb.New(12 * time.Hour)})
 	held := c.await(2)
-	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: c.sessionID, Items: []*parleyv1.Nacked{{Token: held[0].GetToken(), DeadLetter: true}}})
+	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{dead(held[0].GetToken())}})
 	if must(err); res.GetResults()[0].GetError() != nil {
 		g.t.Fatal(res)
 	}
@@ -256,11 +298,15 @@ func (g *target) queueState() string {
 		if err != nil {
 			g.t.Fatalf("stats of %s: %v", t.GetName(), err)
 		}
-		for _, p := range append(stats.GetPartitions(), stats.GetTotal()) {
-			for _, group := range p.GetGroups() {
+		counts := []interface{ GetGroups() []*parleyv1.GroupStats }{stats.GetTotal()}
+		for _, p := range stats.GetPartitions() {
+			counts = append(counts, p)
+		}
+		for _, c := range counts {
+			for _, group := range c.GetGroups() {
 				group.OldestAge = nil
 			}
-			fmt.Fprintln(&out, "-", p)
+			fmt.Fprintln(&out, "-", c)
 		}
 	}
 	return out.String()
@@ -268,10 +314,10 @@ func (g *target) queueState() string {
 
 // consumerStream is a stream of deliveries that the test reads.
 type consumerStream struct {
-	t         *testing.T
-	stream    *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
-	sessionID string
-	got       []*parleyv1.Delivery
+	t        *testing.T
+	stream   *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
+	streamID string
+	got      []*parleyv1.Delivery
 }
 
 // consumes opens a stream and reads its first frame. The test's end closes it.
@@ -285,7 +331,7 @@ func (g *target) consumes(token string, opts []connect.ClientOption, r *parleyv1
 	if !stream.Receive() {
 		g.t.Fatal(stream.Err())
 	}
-	return &consumerStream{t: g.t, stream: stream, sessionID: stream.Msg().GetSession().GetSessionId()}
+	return &consumerStream{t: g.t, stream: stream, streamID: stream.Msg().GetInfo().GetStreamId()}
 }
 
 // await reads until there are n deliveries.

@@ -43,7 +43,7 @@ func queuePathLines() []line {
 
 // queueBodyLines are C04 to C16 and what follows from them for these calls.
 func queueBodyLines() []line {
-	broken := refused("invalid_argument")
+	broken, large := refused("invalid_argument"), refused("resource_exhausted")
 	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
 	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
 	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
@@ -57,12 +57,12 @@ func queueBodyLines() []line {
 		{name: "C04 truncated, both ways", procedure: streamingConsume, binary: "\x12\x04\x0a", want: streamed},
 		{name: "C05 a number for a topic", procedure: produce, json: `{"topic":5}`, want: broken},
 		{name: "C05 a word for a batch", procedure: produce, json: `{"topic":"jobs","messages":"all"}`, want: broken},
-		{name: "C05 a query for a token", procedure: ack, json: `{"topic":"jobs","group":"g","sessionId":"s","tokens":[{"$gt":""}]}`, want: broken},
+		{name: "C05 a query for a token", procedure: ack, json: `{"topic":"jobs","group":"g","streamId":"s","tokens":[{"$gt":""}]}`, want: broken},
 		{name: "C05 text that is no base64 for a payload", procedure: produce, json: `{"topic":"jobs","messages":[{"payload":"%%%"}]}`, want: broken},
 		{name: "C05 a word for max_messages", procedure: consume, json: `{"topic":"jobs","group":"g","consumer":"c","maxMessages":"all"}`, want: streamed},
 		{name: "C05 a list for a partitioner", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":[1]}}`, want: broken},
-		{name: "a partitioner that there is not", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":"HASH"}}`, want: broken},
-		{name: "an order that there is not", procedure: "ListPending", json: `{"topic":"jobs","group":"g","order":"OLDEST"}`, want: broken},
+		{name: "a partitioner that there is not", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":"HASH"}}`, want: invalid("topic.partitioner")},
+		{name: "an order that there is not", procedure: "ListPending", json: `{"topic":"jobs","group":"g","order":"OLDEST"}`, want: invalid("order")},
 		{name: "C08 truncated varint", procedure: produce, binary: "\x0a\xff", want: broken},
 		{name: "C08 length of 2^63", procedure: createTopic, binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: broken},
 		{name: "C10 lone surrogate", procedure: produce, json: `{"topic":"jobs","messages":[{"key":"\ud800"}]}`, binary: jobs + "\x12\x05\x0a\x03\xed\xa0\x80", want: broken},
@@ -70,19 +70,19 @@ func queueBodyLines() []line {
 		{name: "C10 a reason that is no UTF-8", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s\x22\x03\x12\x01\xff", want: broken},
 		{name: "C11 nested 11,000 deep", procedure: createTopic, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: broken},
 		{name: "C11 nested 11,000 deep, of a stream", procedure: consume, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: streamed},
-		{name: "C13 NaN", procedure: grantCredits, json: `{"topic":"jobs","group":"g","sessionId":"s","totalMessages":NaN,"totalBytes":1}`, want: broken},
-		{name: "C13 half a message", procedure: grantCredits, json: `{"topic":"jobs","group":"g","sessionId":"s","totalMessages":1.5,"totalBytes":1}`, want: broken},
-		{name: "2^63 bytes", procedure: grantCredits, json: `{"topic":"jobs","group":"g","sessionId":"s","totalMessages":1,"totalBytes":"9223372036854775808"}`, want: broken},
+		{name: "C13 NaN", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":NaN,"totalBytes":1}`, want: broken},
+		{name: "C13 half a message", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1.5,"totalBytes":1}`, want: broken},
+		{name: "2^63 bytes", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1,"totalBytes":"9223372036854775808"}`, want: broken},
 		{name: "partition 2^31", procedure: replayLetters, json: `{"topic":"jobs","partition":2147483648}`, want: broken},
 		{name: "larger than is read", procedure: createTopic, message: &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: strings.Repeat("x", 70<<10)}}, want: refused("resource_exhausted")},
 		{name: "larger than a batch may be", procedure: produce, message: &parleyv1.ProduceRequest{Topic: strings.Repeat("x", 2<<20)}, want: refused("resource_exhausted")},
 		{name: "larger than a stream's request may be", procedure: consume, message: &parleyv1.ConsumeRequest{Topic: strings.Repeat("x", 70<<10)}, want: want{code: "resource_exhausted", reason: "TOO_LARGE"}},
-		{name: "a million messages of nothing", procedure: produce, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), json: `{"topic":"jobs","messages":[{}` + strings.Repeat(",{}", 600_000) + "]}", want: broken},
+		{name: "a million messages of nothing", procedure: produce, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), json: `{"topic":"jobs","messages":[{}` + strings.Repeat(",{}", 600_000) + "]}", want: large},
 		{name: "100,000 messages of nothing", procedure: produce, binary: jobs + strings.Repeat("\x12\x00", 100_000), json: `{"topic":"jobs","messages":[{}` + strings.Repeat(",{}", 24_000) + "]}", want: over("messages", 1000)},
-		{name: "a million scheduled messages of nothing", procedure: schedule, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), want: broken},
-		{name: "a million tokens of nothing", procedure: ack, binary: jobs + strings.Repeat("\x22\x00", 1_000_000), want: broken},
+		{name: "a million scheduled messages of nothing", procedure: schedule, binary: jobs + strings.Repeat("\x12\x00", 1_000_000), want: large},
+		{name: "a million tokens of nothing", procedure: ack, binary: jobs + strings.Repeat("\x22\x00", 1_000_000), want: large},
 		{name: "49,000 items of nothing", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s" + strings.Repeat("\x22\x00", 49_000), want: over("items", 1000)},
-		{name: "a million headers of nothing", procedure: produce, binary: headers, want: broken},
+		{name: "a million headers of nothing", procedure: produce, binary: headers, want: large},
 		{name: "a million items of nothing, both ways", procedure: streamingConsume, binary: "\x22\x80\x89\x7a" + strings.Repeat("\x0a\x00", 1_000_000), want: elements},
 	}
 }
@@ -90,7 +90,7 @@ func queueBodyLines() []line {
 // queueFrameLines are C19 to C28.
 func queueFrameLines() []line {
 	b := bombs()
-	inside := want{code: "internal", reason: "INTERNAL", http: oneStatus}
+	inside := want{code: "internal", reason: "MALFORMED_REQUEST", http: oneStatus}
 	large := want{code: "resource_exhausted", reason: "TOO_LARGE"}
 	one := want{code: "unimplemented", reason: "UNIMPLEMENTED"}
 	garbage := []byte("this is not gzip")

@@ -121,15 +121,22 @@ func callLines() []line {
 		{name: "frame of 4 GiB to health", path: health, body: whole(prefixed(0, 0xffffffff, nil)), only: framedOnly, message: good(), open: true, want: refused("resource_exhausted")},
 		{name: "bomb to health", path: health, header: compressed, message: good(), body: squeezed(sendMessage, bombs().small), open: true, want: refused("resource_exhausted")},
 		{name: "not decodable by health", path: health, json: `{"service":5}`, binary: "\x0a\xff", open: true, want: refused("invalid_argument")},
-		{name: "frame of 4 GiB to reflection", path: reflection, body: whole(prefixed(0, 0xffffffff, nil)), only: "grpc", message: good(), open: true, want: want{code: "resource_exhausted", reason: "TOO_LARGE"}},
+		{name: "frame of 4 GiB to reflection", path: reflection, body: whole(prefixed(0, 0xffffffff, nil)), only: "grpc", message: good(), open: true, want: refused("resource_exhausted")},
 	}
 }
 
 func bodyLines() []line {
 	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
 	tooLarge := &parleyv1.SendMessageRequest{ChannelId: "room", Content: strings.Repeat("x", 600<<10)}
-	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
+	streamed := refused("invalid_argument")
 	return []line{
+		{name: "C07 a field that nobody knows", json: `{"channel_id":"room","content":"x","isAdmin":true}`, want: unknownField("isAdmin")},
+		{name: "C07 another's field", json: `{"channel_id":"room","content":"x","seq":"99"}`, want: unknownField("seq")},
+		{name: "C07 the field of a prototype", json: `{"channel_id":"room","content":"x","__proto__":{"from_id":"root"}}`, want: unknownField("__proto__")},
+		{name: "C07 a name in another case", json: `{"channel_id":"room","content":"x","fromID":"root"}`, want: unknownField("fromID")},
+		{name: "C07 a field in a batch", procedure: sendMessages, json: `{"messages":[{"channel_id":"room","content":"x"},{"channel_id":"room","content":"x","admin":1}]}`, want: unknownField("messages[1].admin")},
+		{name: "C07 a misspelled list", procedure: removeMembers, json: `{"channel_id":"room","user_ids":["tester"],"userID":[]}`, want: unknownField("userID")},
+		{name: "C07 a name of escapes", json: `{"channel_id":"room","content":"x","\u001b[31m\u2028":1}`, want: unknownField("\x1b[31m\u2028")},
 		{name: "C04 truncated", json: `{"channel_id":"room","content":"x`, binary: "\x0a\x04roo", want: refused("invalid_argument")},
 		{name: "C04 truncated, of a stream", procedure: subscribing, json: `{"channels":[`, binary: "\x0a\x04roo", want: streamed},
 		{name: "C05 number for a string", json: `{"channel_id":5,"content":"x"}`, want: refused("invalid_argument")},
@@ -166,9 +173,8 @@ func frameLines() []line {
 	flagged := func(flags byte) func(*dialect, []byte) []byte {
 		return func(_ *dialect, payload []byte) []byte { return prefixed(flags, len(payload), payload) }
 	}
-	inside := want{code: "internal", reason: "INTERNAL", http: oneStatus}
-	large := want{code: "resource_exhausted", reason: "TOO_LARGE"}
-	one := want{code: "unimplemented", reason: "UNIMPLEMENTED"}
+	inside := want{code: "internal", reason: "MALFORMED_REQUEST", http: oneStatus}
+	large, one := refused("resource_exhausted"), refused("unimplemented")
 	none := &parleyv1.SubscribeRequest{}
 	return []line{
 		{name: "C19 frame of 4 GiB", body: promise, message: good(), only: framedOnly, want: refused("resource_exhausted")},
@@ -199,13 +205,13 @@ func gzipLines() []line {
 	garbage := []byte("this is not gzip")
 	unknown := header("Content-Encoding", "lzma", "Connect-Content-Encoding", "lzma", "Grpc-Encoding", "lzma")
 	half := b.small[:len(b.small)/2]
-	large := want{code: "resource_exhausted", reason: "TOO_LARGE"}
+	large := refused("resource_exhausted")
 	get := func(message string) string {
 		return "/parley.v1.MessageService/ListMessages?connect=v1&base64=1&compression=gzip&encoding=proto&message=" + url.QueryEscape(message)
 	}
 	return []line{
 		{name: "C23 not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
-		{name: "C23 not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
+		{name: "C23 not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: refused("invalid_argument")},
 		{name: "C23 gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
 		{name: "C23 gzip with a wrong sum", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
 		{name: "C23 gzip that is damaged", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
@@ -218,7 +224,7 @@ func gzipLines() []line {
 		{name: "C26 bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
 		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET with base64 that is cut", method: http.MethodGet, path: get("QQ="), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
-		{name: "GET without a message", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&encoding=json", message: good(), only: "connect-proto", want: refused("invalid_argument")},
+		{name: "GET without a message", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&encoding=json", message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET in an unknown encoding", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&message={}&encoding=" + url.QueryEscape("x\r\nSet-Cookie: a"), message: good(), only: "connect-proto", want: want{http: http.StatusUnsupportedMediaType, library: true}},
 		{name: "GET with a message that is no gzip", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(garbage)), message: good(), only: "connect-proto", want: refused("invalid_argument")},
 		{name: "GET with a bomb", method: http.MethodGet, path: get(base64.RawURLEncoding.EncodeToString(zeros(8 << 20))), message: good(), only: "connect-proto", want: refused("resource_exhausted")},

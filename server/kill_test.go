@@ -169,7 +169,7 @@ func TestKillNineLosesNothing(t *testing.T) {
 		t.Fatalf("%d redis-servers after the restart, want 1", got)
 	}
 	c := p.client()
-	byID := make(map[string]*parleyv1.Message)
+	byID := make(map[string]*parleyv1.ChannelMessage)
 	next := int64(1)
 	for token := ""; ; {
 		page := listPage(t, c, &parleyv1.ListMessagesRequest{

@@ -17,7 +17,7 @@ const module = "github.com/parleyhq/parley/"
 
 // outside is what the domain must not know, however far down: the wire, the drivers and the transport.
 var outside = []string{
-	module + "gen/", "connectrpc.com/", "google.golang.org/protobuf/", "google.golang.org/grpc",
+	module + "gen/", module + "internal/gen/", "connectrpc.com/", "google.golang.org/protobuf/", "google.golang.org/grpc",
 	"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", "github.com/prometheus/",
 }
 
@@ -39,8 +39,8 @@ type layer struct {
 var layers = []layer{
 	{
 		name:     "generated code imports generated code",
-		packages: []string{"gen/"},
-		imports:  []string{"gen/"},
+		packages: []string{"gen/", "internal/gen/"},
+		imports:  []string{"gen/", "internal/gen/"},
 	},
 	{
 		name:     "errors",
@@ -97,7 +97,7 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fanout", "server/internal/queue",
-			"server/internal/fault", "gen/go/parley/cluster/",
+			"server/internal/fault", "internal/gen/parley/cluster/",
 		},
 		never: []string{
 			module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
@@ -111,7 +111,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/cluster",
-			"server/internal/store/redisscript", "gen/go/parley/cluster/",
+			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -172,7 +172,7 @@ var layers = []layer{
 	{
 		name:     "the fault harness is a user",
 		packages: []string{"chaos/"},
-		imports:  []string{"sdk/go/", "gen/", "internal/rig", "chaos/"},
+		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "chaos/"},
 		never:    []string{module + "server"},
 	},
 }

@@ -82,10 +82,10 @@ func awaitSource(t *testing.T, c client, channel, want string) {
 
 // stream is a subscription that collects its events.
 type stream struct {
-	t         *testing.T
-	conn      *connect.ServerStreamForClient[parleyv1.SubscribeResponse]
-	cancel    context.CancelFunc
-	sessionID string
+	t        *testing.T
+	conn     *connect.ServerStreamForClient[parleyv1.SubscribeResponse]
+	cancel   context.CancelFunc
+	streamID string
 
 	mu     sync.Mutex
 	events []*parleyv1.ChannelEvent
@@ -119,11 +119,11 @@ func (s *stream) read(first chan struct{}) {
 	for s.conn.Receive() {
 		s.mu.Lock()
 		if !opened {
-			s.sessionID = s.conn.Msg().GetSession().GetSessionId()
+			s.streamID = s.conn.Msg().GetInfo().GetStreamId()
 			opened = true
 			close(first)
 		}
-		for _, e := range s.conn.Msg().GetEvents() {
+		for _, e := range s.conn.Msg().GetEvents().GetEvents() {
 			s.events = append(s.events, proto.CloneOf(e))
 		}
 		s.mu.Unlock()
@@ -163,8 +163,8 @@ func (s *stream) await(channel string, after int64, n int) []*parleyv1.ChannelEv
 		return nil
 	})
 	for i, e := range got {
-		if e.GetSeq() != after+int64(i)+1 {
-			s.t.Fatalf("event %d of %s has seq %d, want %d", i, channel, e.GetSeq(), after+int64(i)+1)
+		if want := after + int64(i) + 1; e.GetSeq() != want || e.GetFromSeq() != want {
+			s.t.Fatalf("event %d of %s covers %d to %d, want %d", i, channel, e.GetFromSeq(), e.GetSeq(), want)
 		}
 	}
 	return got
@@ -227,11 +227,13 @@ func TestMessageOverEveryProtocol(t *testing.T) {
 					t.Fatalf("listed %v", got)
 				}
 				edit, err := c.EditMessage(t.Context(), &parleyv1.EditMessageRequest{ChannelId: channel, MsgId: m.GetMsgId(), Content: "bye"})
-				if err != nil || edit.GetSeq() != 2 {
+				if e := edit.GetMessage(); err != nil || edit.GetSeq() != 2 || e.GetContent() != "bye" || e.GetChangedSeq() != 2 ||
+					e.GetMsgId() != m.GetMsgId() || e.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_EDITED {
 					t.Fatalf("edit: %v, %v", edit, err)
 				}
 				recall, err := c.RecallMessage(t.Context(), &parleyv1.RecallMessageRequest{ChannelId: channel, MsgId: m.GetMsgId()})
-				if err != nil || recall.GetSeq() != 3 {
+				if r := recall.GetMessage(); err != nil || recall.GetSeq() != 3 || r.GetContent() != "" || r.GetChangedSeq() != 3 ||
+					r.GetMsgId() != m.GetMsgId() || r.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED {
 					t.Fatalf("recall: %v, %v", recall, err)
 				}
 				events := sub.await(channel, 0, 3)
@@ -239,8 +241,8 @@ func TestMessageOverEveryProtocol(t *testing.T) {
 					t.Fatalf("the recall's event is %v", events[2])
 				}
 				one, err := c.GetMessage(t.Context(), &parleyv1.GetMessageRequest{ChannelId: channel, MsgId: m.GetMsgId()})
-				if err != nil || one.GetMessage().GetContent() != "" || one.GetMessage().GetChangedSeq() != 3 {
-					t.Fatalf("get after the recall: %v, %v", one, err)
+				if err != nil || one.GetEpoch() != m.GetEpoch() || !proto.Equal(one.GetMessage(), recall.GetMessage()) {
+					t.Fatalf("get after the recall: %v, %v; the recall answered %v", one, err, recall)
 				}
 			})
 		}
@@ -282,7 +284,7 @@ func TestUpdateSubscription(t *testing.T) {
 		sub := subscribe(t, c, from("one", 0))
 		update := func(c client, add []*parleyv1.ChannelPosition, remove ...string) error {
 			_, err := c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-				SessionId: sub.sessionID, Add: add, Remove: remove,
+				StreamId: sub.streamID, Add: add, Remove: remove,
 			})
 			return err
 		}
@@ -290,6 +292,7 @@ func TestUpdateSubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 		sub.await("two", 0, 1)
+		sub.await("one", 0, 1)
 		if err := update(c, nil, "one"); err != nil {
 			t.Fatal(err)
 		}
@@ -297,11 +300,11 @@ func TestUpdateSubscription(t *testing.T) {
 		send(t, c, "two", "seen")
 		sub.await("two", 0, 2)
 		if got := sub.entries("one"); len(got) != 1 {
-			t.Fatalf("a removed channel still brought %v", got[1:])
+			t.Fatalf("of a removed channel came %v", got)
 		}
 		stranger := s.Client(s.Mint("stranger", "subscribe"))
 		if err := update(stranger, nil, "two"); connect.CodeOf(err) != connect.CodeNotFound {
-			t.Fatalf("another's session answered %v, want not_found", err)
+			t.Fatalf("another's stream answered %v, want not_found", err)
 		}
 	})
 }

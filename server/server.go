@@ -50,7 +50,7 @@ type options struct {
 // WithDev runs every engine in this process or beside it, in Config.DataDir, and mints a token.
 func WithDev() Option { return func(o *options) { o.dev = true } }
 
-// WithVersion names the build in traces and metrics.
+// WithVersion names the build in traces and metrics, and to clients that call GetServerInfo.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 
 // WithLogOutput sends the log elsewhere than to standard error.
@@ -135,7 +135,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 		return err
 	}
 	s.notes, s.failed = b.notes, b.failed
-	if err := s.buildPipeline(life, b, tel); err != nil {
+	if err := s.buildPipeline(life, b, tel, o.version); err != nil {
 		return err
 	}
 	return s.listen(ctx, tel.OpsHandler(telemetry.Checks{
@@ -165,7 +165,7 @@ func (s *Server) devAuth() error {
 }
 
 // buildPipeline joins the engines: writer and reader, feed, hub, transport.
-func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry) error {
+func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry, version string) error {
 	metrics, err := newPipelineMetrics(tel.Meters)
 	if err != nil {
 		return fmt.Errorf("make metrics: %w", err)
@@ -231,8 +231,12 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Channels: channel.NewService(channel.ServiceConfig{
 			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
-		Access: access, Sessions: sessions, Hub: s.hub, Telemetry: tel,
+		Access: access, Sessions: sessions, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
+		Info: rpc.ServerInfo{
+			Version: version, StreamsPerSubject: s.cfg.Limits.StreamsPerSubject,
+			ConsumersPerSubject: s.cfg.Queues.ConsumersPerSubject,
+		},
 	}
 	q.addTo(&deps, s.consumers, id.Secret)
 	return s.buildTransport(ctx, deps)
@@ -254,7 +258,7 @@ func (s *Server) startFleet(
 	if err := sessions.Start(); err != nil {
 		return err
 	}
-	s.done.push("session calls", func(context.Context) error { sessions.Stop(); return nil })
+	s.done.push("stream calls", func(context.Context) error { sessions.Stop(); return nil })
 	if err := writer.Start(); err != nil {
 		return err
 	}
@@ -266,7 +270,7 @@ func (s *Server) startFleet(
 	return nil
 }
 
-// buildTransport puts the API over what it calls; deps lacks the verifier.
+// buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the caller sets the rest.
 func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
 	if err != nil {
@@ -285,7 +289,7 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	cfg := rpc.Config{
 		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
 		UnaryTimeout: l.UnaryTimeout, BodyTimeout: l.BodyTimeout, FrameTimeout: l.FrameTimeout,
-		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream,
+		HeartbeatInterval: l.HeartbeatInterval, ChannelsPerStream: l.ChannelsPerStream, Reflection: s.cfg.HTTP.Reflection,
 		CORSOrigins: s.cfg.HTTP.CORSOrigins, HeaderBytes: l.HeaderBytes,
 		ConnectionStreams: l.ConnectionStreams, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 	}

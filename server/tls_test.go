@@ -94,7 +94,7 @@ func TestTLSOneConnection(t *testing.T) {
 // hears reads the stream until the message came.
 func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], content string) error {
 	for stream.Receive() {
-		for _, e := range stream.Msg().GetEvents() {
+		for _, e := range stream.Msg().GetEvents().GetEvents() {
 			if e.GetSent().GetContent() == content {
 				return nil
 			}

@@ -92,7 +92,7 @@ func TestOpsAddress(t *testing.T) {
 	_, metrics := get("/metrics")
 	for _, name := range []string{
 		`parley_cache_pages_total{result="hit"}`, "parley_store_insert_entries", "parley_feed_published_total",
-		"parley_fanout_sessions", "rpc_server_call_duration_seconds", "go_goroutine",
+		"parley_fanout_streams", "rpc_server_call_duration_seconds", "go_goroutine",
 	} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("/metrics has no %s", name)

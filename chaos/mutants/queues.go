@@ -23,7 +23,7 @@ var markUnchecked = Edit{
 // Queues are the mutants of package chaos/queues.
 var Queues = []Mutant{
 	{
-		Name: "settle-unfenced", Heading: "leases", Breaks: "a session settles what it has lost",
+		Name: "settle-unfenced", Heading: "leases", Breaks: "a stream settles deliveries that it has lost",
 		Edits: []Edit{
 			{
 				File: scriptDir + "group_settle.lua",
@@ -35,7 +35,7 @@ var Queues = []Mutant{
 		Shows: []chaos.Name{queues.Fence, queues.Again},
 	},
 	{
-		Name: "fetch-unfenced", Heading: "leases", Breaks: "a session that has lost its lease to another is told that it has it, and reads on, whoever has fetched since",
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds the lease, and reads on, whoever has fetched since",
 		Edits: []Edit{
 			{
 				File: scriptDir + "lib_fetch.lua",

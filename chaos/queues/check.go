@@ -29,9 +29,9 @@ const (
 	Strict chaos.Name = "strict-order"
 	// Again: a message was delivered after its ack was accepted.
 	Again chaos.Name = "delivered-again"
-	// Fence: a settlement was accepted from a session that had lost the partition.
+	// Fence: a settlement was accepted from a stream that had lost the partition.
 	Fence chaos.Name = "fence"
-	// Both: a session was given messages of a partition that another one had.
+	// Both: a stream was given messages of a partition that another one had.
 	Both chaos.Name = "two-owners"
 	// Epoch: a lease's epoch went back, or two holders had one.
 	Epoch chaos.Name = "epoch"
@@ -131,7 +131,7 @@ func (t text) String() string { return t() }
 // op describes a call in a few words.
 func (c *checker) op(op *Op) fmt.Stringer {
 	return text(func() string {
-		return fmt.Sprintf("%s %s of %s by session %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Session, op.Attempt,
+		return fmt.Sprintf("%s %s of %s by stream %.8s attempt %d [%s to %s]: %s %s", op.Kind, op.ID, op.Mark, op.Stream, op.Attempt,
 			c.since(op.Begin), c.since(op.End), op.Outcome, op.Reason)
 	})
 }
@@ -141,7 +141,7 @@ func (c *checker) story(f *fate) fmt.Stringer {
 	return text(func() string {
 		var b strings.Builder
 		for _, d := range f.deliveries {
-			fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Session, c.since(d.At))
+			fmt.Fprintf(&b, "; attempt %d to %s (%.8s) at %s", d.Attempt, d.Client, d.Stream, c.since(d.At))
 		}
 		for _, op := range f.settled {
 			fmt.Fprintf(&b, "; %s", c.op(op))

@@ -18,7 +18,7 @@ const began = 1_000_000 * sec
 //
 // In topic jobs (one partition, group a) m1 and m2 of key k are delivered to s1 and acknowledged; m3 of key k is delivered
 // to s1, which loses the partition, and to s2 as its second attempt; m4 fails twice and is acknowledged, m5 is buried. late
-// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows; s3 is a session of the SDK's worker w.
+// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows; s3 is a stream of the SDK's worker w.
 type story struct {
 	h *History
 	t *Truth
@@ -33,7 +33,7 @@ func newStory() *story {
 		t: &Truth{},
 	}
 	s.h.Workers = []string{"w"}
-	s.h.Sessions = []Session{
+	s.h.Streams = []Stream{
 		{ID: "s1", Client: "c1", Addr: "n1", Topic: jobs, Group: "a"},
 		{ID: "s2", Client: "c2", Addr: "n2", Topic: jobs, Group: "a"},
 		{ID: "s3", Client: "w-1", Addr: "n1", Topic: steps, Group: "a"},
@@ -104,29 +104,29 @@ func (s *story) schedule(mark string, second int64) {
 	})
 }
 
-func (s *story) deliver(second int64, topic, session, mark string, attempt int) *Delivery {
+func (s *story) deliver(second int64, topic, stream, mark string, attempt int) *Delivery {
 	key, client := "", ""
 	for i := range s.h.Ops {
 		if s.h.Ops[i].Mark == mark && s.h.Ops[i].Kind.takes() {
 			key = s.h.Ops[i].Key
 		}
 	}
-	for i := range s.h.Sessions {
-		if s.h.Sessions[i].ID == session {
-			client = s.h.Sessions[i].Client
+	for i := range s.h.Streams {
+		if s.h.Streams[i].ID == stream {
+			client = s.h.Streams[i].Client
 		}
 	}
 	s.h.Deliveries = append(s.h.Deliveries, Delivery{
-		At: at(second) + int64(len(s.h.Deliveries)), Client: client, Topic: topic, Group: "a", Session: session,
-		Token: fmt.Sprintf("%s/%s/%d", session, mark, attempt), MessageID: s.asked(mark).MessageID, Key: key, Mark: mark, Attempt: attempt,
+		At: at(second) + int64(len(s.h.Deliveries)), Client: client, Topic: topic, Group: "a", Stream: stream,
+		Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt), MessageID: s.asked(mark).MessageID, Key: key, Mark: mark, Attempt: attempt,
 	})
 	return &s.h.Deliveries[len(s.h.Deliveries)-1]
 }
 
-func (s *story) settle(second int64, kind Kind, session, mark string, attempt int) *Op {
+func (s *story) settle(second int64, kind Kind, stream, mark string, attempt int) *Op {
 	asked := *s.asked(mark)
-	client, topic := session, asked.Topic
-	if session == "s3" {
+	client, topic := stream, asked.Topic
+	if stream == "s3" {
 		client = "w-1"
 		s.h.Handled = append(s.h.Handled, Handled{
 			Begin: at(second) + 50, End: at(second) + 90, Client: client, Topic: topic, Group: "a", MessageID: asked.MessageID, Key: asked.Key,
@@ -135,7 +135,7 @@ func (s *story) settle(second int64, kind Kind, session, mark string, attempt in
 	}
 	s.h.Ops = append(s.h.Ops, Op{
 		ID: fmt.Sprintf("%s/%s/%d", kind, mark, attempt), Client: client, Kind: kind, Begin: at(second) + 100, End: at(second) + 200,
-		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Session: session, Token: fmt.Sprintf("%s/%s/%d", session, mark, attempt),
+		Outcome: chaos.OK, Topic: topic, Mark: mark, Group: "a", Stream: stream, Token: fmt.Sprintf("%s/%s/%d", stream, mark, attempt),
 		MessageID: asked.MessageID, Attempt: attempt, DelayMS: none,
 	})
 	return &s.h.Ops[len(s.h.Ops)-1]

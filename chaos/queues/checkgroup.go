@@ -20,7 +20,7 @@ func (c *checker) checkAgain(msg *message, group string, f *fate) {
 			if c.forgotten(d.At, d.At) {
 				continue
 			}
-			late := d.At > op.End+int64(c.settings.Slack) && d.Token != op.Token && !c.held(d.Session, op.End, d.At)
+			late := d.At > op.End+int64(c.settings.Slack) && d.Token != op.Token && !c.held(d.Stream, op.End, d.At)
 			if d.Attempt > op.Attempt || d.Attempt == op.Attempt && late {
 				c.reportf(Again, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
 					d.Attempt, c.op(op))
@@ -45,10 +45,10 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 		case first == nil:
 			by[d.Attempt] = d
 		case f.givenBack(d.At, Release):
-		case first.Session == d.Session:
-			c.reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one session twice%s", d.Attempt, msg.mark, group, c.story(f))
+		case first.Stream == d.Stream:
+			c.reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
 		default:
-			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two sessions%s", d.Attempt, msg.mark, group, c.story(f))
+			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
 		}
 	}
 	// What was given back with success comes as the next attempt, even where attempts between were not seen.
@@ -57,7 +57,7 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 			continue
 		}
 		for _, d := range f.deliveries {
-			if d.At > op.End+int64(c.settings.Slack) && d.Attempt <= op.Attempt && !c.held(d.Session, op.End, d.At) {
+			if d.At > op.End+int64(c.settings.Slack) && d.Attempt <= op.Attempt && !c.held(d.Stream, op.End, d.At) {
 				c.reportf(Attempts, msg.topic, d.At, "%s, and then attempt %d came to %s", c.op(op), d.Attempt, d.Client)
 			}
 		}
@@ -136,9 +136,9 @@ func (c *checker) checkOrder() {
 
 // checkOvertaken looks for a message that was delivered, and one before it that had not been.
 //
-// Consumers on two sessions see things at times of their own, so it goes by session: whoever is given a message has been
-// given, in the same session, all before it which are still to be done. So if one before it comes later, to anybody, and
-// it did not come in that session, it was passed over.
+// Consumers on two streams see things at times of their own, so it goes by stream: whoever is given a message has been
+// given, in the same stream, all before it which are still to be done. So if one before it comes later, to anybody, and
+// it did not come in that stream, it was passed over.
 func (c *checker) checkOvertaken(l lane, messages []*message) {
 	// latest is when each message came last, 0 for one that may come at any time; before is the latest of all up to it.
 	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
@@ -151,17 +151,17 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 	}
 	for i, later := range messages {
 		for _, d := range later.in(l.group).deliveries {
-			if c.forgotten(d.At, d.At) {
-				continue
+			if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
+				continue // acks of earlier messages may be forgotten too, so that these come again
 			}
 			for k := i - 1; k >= 0 && before[k] > d.At; k-- {
 				f := messages[k].in(l.group)
 				if latest[k] <= d.At || c.onItsWay(f, d) {
 					continue
 				}
-				if !slices.ContainsFunc(f.deliveries, func(e *Delivery) bool { return e.Session == d.Session && e.At <= d.At }) {
+				if !slices.ContainsFunc(f.deliveries, func(e *Delivery) bool { return e.Stream == d.Stream && e.At <= d.At }) {
 					c.reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) before %s%s", l.key, l.group, later.mark,
-						d.Client, d.Session, messages[k].mark, c.story(f))
+						d.Client, d.Stream, messages[k].mark, c.story(f))
 				}
 			}
 		}
@@ -177,7 +177,7 @@ func (c *checker) onItsWay(f *fate, d *Delivery) bool {
 			seen = max(seen, e.Attempt)
 		}
 	}
-	return last.Attempt <= seen || c.held(last.Session, d.At, last.At)
+	return last.Attempt <= seen || c.held(last.Stream, d.At, last.At)
 }
 
 // settledBefore reports whether an ack was asked for before a time, and may have been accepted.
@@ -199,7 +199,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			b := before.in(l.group)
 			if !c.over(before, b, out.At) {
 				c.reportf(Strict, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
-					later.mark, out.Client, out.Session, before.mark, c.story(b))
+					later.mark, out.Client, out.Stream, before.mark, c.story(b))
 			}
 			seen := 0
 			for _, d := range b.deliveries {
@@ -209,7 +209,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			}
 			for _, d := range b.deliveries {
 				// What a reader that stood still reads afterwards may have been sent before.
-				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Session, out.At, d.At) {
+				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
 					c.reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
 				}

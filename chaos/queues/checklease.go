@@ -51,16 +51,16 @@ func (c *checker) checkFences() {
 		d := &c.h.Deliveries[i]
 		if l := c.anothers(d); l != nil {
 			c.reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
-				d.Client, d.Session, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
+				d.Client, d.Stream, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
 		}
 	}
 }
 
-// anothers gives the lease of another session, or of nobody, under which a delivery was made; nil if there was none. What is read
+// anothers gives the lease of another stream, or of nobody, under which a delivery was made; nil if there was none. What is read
 // late may have been on its way since before, but never since before the message was there.
 func (c *checker) anothers(d *Delivery) *Lease {
 	from := d.At - int64(c.settings.Slack)
-	if l := c.other(d, from, d.At); l != nil && !c.held(d.Session, from, d.At) {
+	if l := c.other(d, from, d.At); l != nil && !c.held(d.Stream, from, d.At) {
 		return l
 	}
 	made := (d.MadeMS + 1) * int64(time.Millisecond)
@@ -70,7 +70,7 @@ func (c *checker) anothers(d *Delivery) *Lease {
 	return c.other(d, made, d.At)
 }
 
-// other gives the lease of another session, or of nobody, that lasted from one time to another; nil if there was none. All
+// other gives the lease of another stream, or of nobody, that lasted from one time to another; nil if there was none. All
 // of the time must lie in one lease that was seen before and after it.
 func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
@@ -83,7 +83,7 @@ func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	if at == 0 {
 		return nil
 	}
-	if l := leases[at-1]; l.Holder != d.Session && l.To >= to {
+	if l := leases[at-1]; l.Holder != d.Stream && l.To >= to {
 		return l
 	}
 	return nil

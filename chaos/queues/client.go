@@ -64,7 +64,7 @@ func (op *Op) endItem(e *parleyv1.ItemError) {
 		return
 	}
 	reason := e.GetDetail().GetReason()
-	op.Outcome, op.Err = chaos.OutcomeOfReason(reason), e.GetCode()+": "+e.GetMessage()
+	op.Outcome, op.Err = chaos.OutcomeOfReason(reason), chaos.CodeText(e.GetCode())+": "+e.GetMessage()
 	op.Reason = reasonText(reason)
 }
 
@@ -188,6 +188,6 @@ func (op *Op) produced(r *parleyv1.ProduceResult) {
 func (op *Op) scheduled(r *parleyv1.ScheduleResult) {
 	if s := r.GetScheduled(); s != nil {
 		op.MessageID, op.Partition, op.Duplicate = s.GetMessageId(), int(s.GetPartition()), s.GetDuplicate()
-		op.DueMS = s.GetDeliverAt().AsTime().UnixMilli()
+		op.DueMS = s.GetDueTime().AsTime().UnixMilli()
 	}
 }

@@ -30,7 +30,7 @@ type Consumer struct {
 	SDK bool `json:"sdk,omitempty"`
 	// Credits is how many messages it has at a time; 100 if 0.
 	Credits int64 `json:"credits,omitempty"`
-	// AckTimeout is the session's: 2 s if 0.
+	// AckTimeout is the stream's: 2 s if 0.
 	AckTimeout time.Duration `json:"ack_timeout,omitempty"`
 	// Work is the most that one message takes.
 	Work time.Duration `json:"work,omitempty"`
@@ -74,7 +74,7 @@ func newConsumer(c Consumer, out sink) *consumer {
 func (w *consumer) run(ctx context.Context) {
 	rng := source(w.Seed, w.Name)
 	for at := 0; ctx.Err() == nil; at++ {
-		w.session(ctx, w.clients[at%len(w.clients)], rng.Uint64())
+		w.consume(ctx, w.clients[at%len(w.clients)], rng.Uint64())
 		chaos.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond))
 	}
 	for _, c := range w.clients {
@@ -82,11 +82,11 @@ func (w *consumer) run(ctx context.Context) {
 	}
 }
 
-// session is one stream.
-type session struct {
+// streaming is one stream of a consumer.
+type streaming struct {
 	*consumer
 
-	info Session
+	info Stream
 	link link
 	todo chan *parleyv1.Delivery
 	// heard is when the stream last said something.
@@ -100,16 +100,16 @@ type session struct {
 // maxBytes is the credits in bytes.
 const maxBytes = 4 << 20
 
-func (w *consumer) session(ctx context.Context, c *client, seed uint64) {
+func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := &parleyv1.ConsumeRequest{
 		Topic: w.Topic, Group: w.Group, Consumer: w.Name, MaxMessages: w.Credits, MaxBytes: proto.Int64(maxBytes),
 		AckTimeout: durationpb.New(w.AckTimeout),
 	}
-	s := &session{consumer: w, todo: make(chan *parleyv1.Delivery, w.Credits+1)}
+	s := &streaming{consumer: w, todo: make(chan *parleyv1.Delivery, w.Credits+1)}
 	s.heard.Store(now())
-	s.info = Session{Client: w.Name, Addr: c.addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
+	s.info = Stream{Client: w.Name, Addr: c.addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
 	s.link = &unary{s: s}
 	if w.Bidi {
 		s.link = newBidi(s)
@@ -127,11 +127,11 @@ func (w *consumer) session(ctx context.Context, c *client, seed uint64) {
 	}
 	_, reason, text := chaos.OutcomeOf(err)
 	s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", reason, text)
-	w.out.write(line{Session: &s.info})
+	w.out.write(line{Stream: &s.info})
 }
 
 // listen ends a stream that has been silent for too long.
-func (s *session) listen(ctx context.Context, cancel context.CancelFunc) {
+func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
 	for chaos.Sleep(ctx, time.Second) {
 		if now()-s.heard.Load() > int64(streamSilence+s.Pause) {
 			cancel()
@@ -144,13 +144,13 @@ func (s *session) listen(ctx context.Context, cancel context.CancelFunc) {
 const streamSilence = 5 * time.Second
 
 // frame takes a frame of the stream.
-func (s *session) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
+func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	at := now()
 	s.heard.Store(at)
-	if f.GetSession() != nil {
-		s.info.ID, s.info.Begin = f.GetSession().GetSessionId(), at
+	if f.GetInfo() != nil {
+		s.info.ID, s.info.Begin = f.GetInfo().GetStreamId(), at
 		info := s.info
-		s.out.write(line{Session: &info})
+		s.out.write(line{Stream: &info})
 	}
 	for _, d := range f.GetDeliveries().GetDeliveries() {
 		s.out.write(line{Delivery: newDelivery(&s.info, d, at)})
@@ -165,17 +165,17 @@ func (s *session) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	}
 }
 
-// newDelivery notes what a session was given.
-func newDelivery(s *Session, d *parleyv1.Delivery, at int64) *Delivery {
+// newDelivery notes what a stream was given.
+func newDelivery(s *Stream, d *parleyv1.Delivery, at int64) *Delivery {
 	return &Delivery{
-		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Session: s.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
+		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Stream: s.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
 		Partition: int(d.GetPartition()), Key: d.GetKey(), Mark: markOf(d.GetPayload()), Attempt: int(d.GetAttempt()),
-		MadeMS: d.GetProducedAt().AsTime().UnixMilli(),
+		MadeMS: d.GetProduceTime().AsTime().UnixMilli(),
 	}
 }
 
-// work does what the session is given, a few at a time, until ctx ends.
-func (s *session) work(ctx context.Context, rng *rand.Rand) {
+// work does what the stream is given, a few at a time, until ctx ends.
+func (s *streaming) work(ctx context.Context, rng *rand.Rand) {
 	for {
 		var batch []*parleyv1.Delivery
 		select {
@@ -201,7 +201,7 @@ func (s *session) work(ctx context.Context, rng *rand.Rand) {
 }
 
 // settle ends some deliveries, each as its mark says, and grants as many more.
-func (s *session) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
+func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
 	var acks, nacks []*task
 	for _, d := range batch {
 		t := s.task(rng, d)
@@ -230,11 +230,11 @@ func (s *session) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.
 // task is the end of one delivery.
 type task struct {
 	op   *Op
-	nack *parleyv1.Nacked
+	nack *parleyv1.NackItem
 }
 
 // task decides what is done with a delivery.
-func (s *session) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
+func (s *streaming) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
 	mark := markOf(d.GetPayload())
 	v := verdict{kind: Ack, delayMS: none}
 	if !s.Mended {
@@ -243,22 +243,34 @@ func (s *session) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
 	t := &task{
 		op: &Op{
 			Client: s.Name, Addr: s.info.Addr, Kind: v.kind, Topic: s.Topic, Mark: mark, MessageID: d.GetMessageId(), Group: s.Group,
-			Session: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: v.delayMS, Partition: int(d.GetPartition()),
+			Stream: s.info.ID, Token: d.GetToken(), Attempt: int(d.GetAttempt()), DelayMS: v.delayMS, Partition: int(d.GetPartition()),
 			Dead: v.dead(),
 		},
-		nack: &parleyv1.Nacked{Token: d.GetToken(), Reason: reasonTold, Code: v.code, DeadLetter: v.bury},
-	}
-	if v.kind == Release {
-		t.nack = &parleyv1.Nacked{Token: d.GetToken(), Release: true}
-	}
-	if v.delayMS != none {
-		t.nack.Delay = durationpb.New(time.Duration(v.delayMS) * time.Millisecond)
+		nack: v.nack(d.GetToken()),
 	}
 	return t
 }
 
+// nack returns the request that says the verdict of a nack or a release.
+func (v verdict) nack(token string) *parleyv1.NackItem {
+	if v.kind == Release {
+		return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
+	}
+	item := &parleyv1.NackItem{Token: token, Reason: reasonTold, Code: v.code}
+	if v.bury {
+		item.Outcome = &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}
+		return item
+	}
+	retry := &parleyv1.NackRetry{}
+	if v.delayMS != none {
+		retry.Delay = durationpb.New(time.Duration(v.delayMS) * time.Millisecond)
+	}
+	item.Outcome = &parleyv1.NackItem_Retry{Retry: retry}
+	return item
+}
+
 // lengthen does work that takes longer than the ack timeout.
-func (s *session) lengthen(ctx context.Context, d *parleyv1.Delivery) {
+func (s *streaming) lengthen(ctx context.Context, d *parleyv1.Delivery) {
 	for range 2 {
 		chaos.Sleep(ctx, s.AckTimeout*2/3)
 		op := s.task(nil, &parleyv1.Delivery{
@@ -270,7 +282,7 @@ func (s *session) lengthen(ctx context.Context, d *parleyv1.Delivery) {
 }
 
 // make settles some deliveries in one call, and again while the outcome is not known: a repeat does no harm.
-func (s *session) make(ctx context.Context, tasks []*task) {
+func (s *streaming) make(ctx context.Context, tasks []*task) {
 	for try := 0; len(tasks) > 0 && try < 4; try++ {
 		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {
 			return

@@ -69,7 +69,7 @@ func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.T
 		ops = append(ops, op)
 		req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
 			Message: &parleyv1.QueueMessage{Key: op.Key, Payload: []byte(mark)},
-			Due:     &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(when)},
+			Due:     &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(when)},
 		})
 	}
 	ctx, cancel := c.call(ctx)

@@ -82,7 +82,7 @@ func checkRecord(t *testing.T, h *History, acked int) {
 	ended, acks := make(map[string]int), 0
 	for i := range h.Ops {
 		op := &h.Ops[i]
-		if op.Outcome != chaos.OK || op.Client != "w-1" || op.Mark == "" || op.Session == "" || op.Addr == "" {
+		if op.Outcome != chaos.OK || op.Client != "w-1" || op.Mark == "" || op.Stream == "" || op.Addr == "" {
 			t.Errorf("an op is %+v", op)
 		}
 		if op.Kind.ends() {
@@ -101,8 +101,8 @@ func checkRecord(t *testing.T, h *History, acked int) {
 	if acks != acked || acked == 0 || len(ended) != len(h.Deliveries) || len(h.Handled) != len(h.Deliveries) {
 		t.Errorf("%d acks recorded, %d made; %d deliveries, %d ended, %d handled", acks, acked, len(h.Deliveries), len(ended), len(h.Handled))
 	}
-	if len(h.Sessions) != 1 || h.Sessions[0].End == 0 || h.Sessions[0].ID == "" {
-		t.Errorf("sessions are %+v", h.Sessions)
+	if len(h.Streams) != 1 || h.Streams[0].End == 0 || h.Streams[0].ID == "" {
+		t.Errorf("streams are %+v", h.Streams)
 	}
 	if len(h.Failures) != 0 {
 		t.Errorf("failures are %+v", h.Failures)

@@ -65,7 +65,7 @@ type Op struct {
 
 	// Of a settlement.
 	Group   string `json:"group,omitempty"`
-	Session string `json:"session,omitempty"`
+	Stream  string `json:"stream,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
 	// Dead says that the nack wants a dead letter, by its flag or its code.
@@ -80,7 +80,7 @@ type Delivery struct {
 	Client    string `json:"client"`
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
-	Session   string `json:"session"`
+	Stream    string `json:"stream"`
 	Token     string `json:"token"`
 	MessageID string `json:"message_id"`
 	Partition int    `json:"partition"`
@@ -109,8 +109,8 @@ type Handled struct {
 	Dead    bool  `json:"dead,omitempty"`
 }
 
-// Session is a consumer's stream.
-type Session struct {
+// Stream is a consumer's stream.
+type Stream struct {
 	ID     string `json:"id"`
 	Client string `json:"client"`
 	Addr   string `json:"addr"`
@@ -129,7 +129,7 @@ type Lease struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
 	Partition int    `json:"partition"`
-	// Holder is the session, empty for none.
+	// Holder is the stream, empty for none.
 	Holder string `json:"holder,omitempty"`
 	Epoch  int64  `json:"epoch"`
 	From   int64  `json:"from"`
@@ -208,7 +208,7 @@ type History struct {
 	Topics     []Topic
 	Ops        []Op
 	Deliveries []Delivery
-	Sessions   []Session
+	Streams    []Stream
 	Leases     []Lease
 	Counts     []Count
 	// Workers are the processes that consume by the SDK; a client of one is called by its name and a number.

@@ -14,9 +14,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// link is how a session talks: by the stream itself, or by calls of their own.
+// link is how a consumer talks: on the stream itself, or by calls of their own.
 type link interface {
-	// consume hands the session every frame, until the stream ends.
+	// consume hands the consumer every frame, until the stream ends.
 	consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error
 	// settle makes one call with tasks of one kind of call, and gives what came of each.
 	settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error)
@@ -25,7 +25,7 @@ type link interface {
 }
 
 // unary is a server stream, and calls that go to any node.
-type unary struct{ s *session }
+type unary struct{ s *streaming }
 
 func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error {
 	stream, err := c.Consume(ctx, start)
@@ -48,13 +48,16 @@ func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRe
 	defer cancel()
 	switch tasks[0].op.Kind {
 	case Ack:
-		res, err := c.Ack(ctx, &parleyv1.AckRequest{Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, Tokens: tokens(tasks)})
+		res, err := c.Ack(ctx, &parleyv1.AckRequest{Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, Tokens: tokens(tasks)})
 		return res.GetResults(), err
 	case Extend:
-		res, err := c.Extend(ctx, &parleyv1.ExtendRequest{Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, Tokens: tokens(tasks)})
+		res, err := c.Extend(ctx, &parleyv1.ExtendRequest{
+			Topic: s.Topic, Group: s.Group, StreamId: s.info.ID,
+			Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens(tasks)}},
+		})
 		return res.GetResults(), err
 	default:
-		res, err := c.Nack(ctx, &parleyv1.NackRequest{Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, Items: items(tasks)})
+		res, err := c.Nack(ctx, &parleyv1.NackRequest{Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, Items: items(tasks)})
 		return res.GetResults(), err
 	}
 }
@@ -74,7 +77,7 @@ func (u *unary) grantOnce(ctx context.Context, messages, bytes int64) error {
 	ctx, cancel := c.call(ctx)
 	defer cancel()
 	_, err := c.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
-		Topic: s.Topic, Group: s.Group, SessionId: s.info.ID, TotalMessages: messages, TotalBytes: bytes,
+		Topic: s.Topic, Group: s.Group, StreamId: s.info.ID, TotalMessages: messages, TotalBytes: bytes,
 	})
 	return err
 }
@@ -87,8 +90,8 @@ func tokens(tasks []*task) []string {
 	return list
 }
 
-func items(tasks []*task) []*parleyv1.Nacked {
-	list := make([]*parleyv1.Nacked, len(tasks))
+func items(tasks []*task) []*parleyv1.NackItem {
+	list := make([]*parleyv1.NackItem, len(tasks))
 	for i, t := range tasks {
 		list[i] = t.nack
 	}
@@ -97,7 +100,7 @@ func items(tasks []*task) []*parleyv1.Nacked {
 
 // bidi does everything on one stream.
 type bidi struct {
-	s *session
+	s *streaming
 
 	sending sync.Mutex // guards stream's Send
 	// stream is set before the first delivery comes.
@@ -111,7 +114,7 @@ type bidi struct {
 	waiting map[int64]chan *parleyv1.StreamingAnswer
 }
 
-func newBidi(s *session) *bidi {
+func newBidi(s *streaming) *bidi {
 	return &bidi{s: s, gone: make(chan struct{}), waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
 }
 
@@ -140,8 +143,8 @@ func (b *bidi) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRe
 		}
 		if a := f.GetAnswer(); a != nil {
 			b.mu.Lock()
-			ch := b.waiting[a.GetRequestId()]
-			delete(b.waiting, a.GetRequestId())
+			ch := b.waiting[a.GetCallId()]
+			delete(b.waiting, a.GetCallId())
 			b.mu.Unlock()
 			if ch != nil {
 				ch <- a
@@ -167,12 +170,14 @@ func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRes
 	id := b.next
 	b.waiting[id] = ch
 	b.mu.Unlock()
-	r := &parleyv1.StreamingConsumeRequest{RequestId: id}
+	r := &parleyv1.StreamingConsumeRequest{CallId: id}
 	switch tasks[0].op.Kind {
 	case Ack:
 		r.Request = &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens(tasks)}}
 	case Extend:
-		r.Request = &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{Tokens: tokens(tasks)}}
+		r.Request = &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{
+			Target: &parleyv1.StreamingExtend_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens(tasks)}},
+		}}
 	default:
 		r.Request = &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: items(tasks)}}
 	}

@@ -48,20 +48,20 @@ type model struct {
 	messages map[name]*message
 	byID     map[[2]string]*message // by topic and message id
 	tokens   map[string]*Delivery
-	sessions map[string]*Session
+	streams  map[string]*Stream
 	leases   map[spot][]*Lease // in order of time
 }
 
 func newModel(h *History, t *Truth) *model {
 	m := &model{
 		h: h, t: t, topics: make(map[string]*Topic), messages: make(map[name]*message), byID: make(map[[2]string]*message),
-		tokens: make(map[string]*Delivery), sessions: make(map[string]*Session), leases: make(map[spot][]*Lease),
+		tokens: make(map[string]*Delivery), streams: make(map[string]*Stream), leases: make(map[spot][]*Lease),
 	}
 	for i := range h.Topics {
 		m.topics[h.Topics[i].Name] = &h.Topics[i]
 	}
-	for i := range h.Sessions {
-		m.sessions[h.Sessions[i].ID] = &h.Sessions[i]
+	for i := range h.Streams {
+		m.streams[h.Streams[i].ID] = &h.Streams[i]
 	}
 	for i := range h.Leases {
 		l := &h.Leases[i]
@@ -279,17 +279,21 @@ func (m *model) forgotten(from, to int64) bool {
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
 }
 
-// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten, though it was read after that.
+// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten, though it was read after that. A stream
+// that began later was not sent it then.
 func (m *model) lateOfPast(d *Delivery) bool {
-	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= d.At && m.held(d.Session, w.From, d.At) })
+	s := m.streams[d.Stream]
+	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
+		return w.From <= d.At && (s == nil || s.Begin <= w.To) && m.held(d.Stream, w.From, d.At)
+	})
 }
 
 // holds are the faults that hold back what is on its way to a consumer, and let it go afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether what a session was sent may have waited somewhere between two times.
-func (m *model) held(session string, from, to int64) bool {
-	s := m.sessions[session]
+// held reports whether what a stream was sent may have waited somewhere between two times.
+func (m *model) held(stream string, from, to int64) bool {
+	s := m.streams[stream]
 	if s == nil || s.Slow {
 		return true
 	}

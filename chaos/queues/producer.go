@@ -202,7 +202,7 @@ func (op *Op) endSDK(results []queue.Result, i int, err error) {
 		err = nil // which is what ended the call for others
 		op.MessageID, op.Partition, op.Duplicate = r.MessageID, r.Partition, r.Duplicate
 		if op.Kind == Schedule {
-			op.DueMS = r.DeliverAt.UnixMilli()
+			op.DueMS = r.DueTime.UnixMilli()
 		}
 	}
 	var reason parleyv1.ErrorReason
@@ -243,7 +243,7 @@ func (p *producer) finish(c call) {
 func scheduled(m *parleyv1.QueueMessage, op *Op) *parleyv1.ScheduledMessage {
 	s := &parleyv1.ScheduledMessage{Message: m}
 	if op.DelayMS == none {
-		s.Due = &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(time.UnixMilli(op.AtMS))}
+		s.Due = &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(time.UnixMilli(op.AtMS))}
 	} else {
 		s.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)}
 	}
@@ -264,12 +264,12 @@ func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
 		_, err := cl.CancelScheduled(ctx, &parleyv1.CancelScheduledRequest{Topic: p.topic, MessageId: op.MessageID})
 		op.end(err)
 	} else {
-		res, err := cl.Reschedule(ctx, &parleyv1.RescheduleRequest{
+		res, err := cl.RescheduleScheduled(ctx, &parleyv1.RescheduleScheduledRequest{
 			Topic: p.topic, MessageId: op.MessageID,
-			Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)},
+			Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(time.Duration(op.DelayMS) * time.Millisecond)},
 		})
 		if op.end(err); err == nil {
-			op.DueMS = res.GetDeliverAt().AsTime().UnixMilli()
+			op.DueMS = res.GetDueTime().AsTime().UnixMilli()
 		}
 	}
 	p.out.write(line{Op: op})

@@ -252,7 +252,7 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 			MaxAttempts: new(int32(t.MaxAttempts)), MinBackoff: durationpb.New(20 * time.Millisecond), //nolint:gosec // few
 			MaxBackoff: durationpb.New(300 * time.Millisecond), NonRetryableCodes: []string{rejectCode},
 		},
-		Retention: &parleyv1.Retention{MaxAge: durationpb.New(0)},
+		Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(0)},
 	}
 	if t.Keeps {
 		topic.Retention.MaxAge = durationpb.New(24 * time.Hour)
@@ -393,7 +393,7 @@ func (r *run) breakThings(ctx context.Context) error {
 	return nil
 }
 
-// drainLimit is how soon everything must be settled once all is mended: leases end, sessions come back, what waits for a
+// drainLimit is how soon everything must be settled once all is mended: leases end, streams come back, what waits for a
 // retry is tried.
 const drainLimit = 30 * time.Second
 

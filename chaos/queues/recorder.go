@@ -20,7 +20,7 @@ type line struct {
 	Topic     *Topic           `json:"topic,omitempty"`
 	Op        *Op              `json:"op,omitempty"`
 	Delivery  *Delivery        `json:"delivery,omitempty"`
-	Session   *Session         `json:"session,omitempty"`
+	Stream    *Stream          `json:"stream,omitempty"`
 	Lease     *Lease           `json:"lease,omitempty"`
 	Count     *Count           `json:"count,omitempty"`
 	Worker    string           `json:"worker,omitempty"`
@@ -116,10 +116,10 @@ func ReadHistory(path string) (*History, error) {
 
 // builder makes a history of lines.
 type builder struct {
-	h        History
-	ops      map[string]int // by id, those without an end
-	sessions map[string]int // by id
-	leases   map[Lease]int  // by all but the end
+	h       History
+	ops     map[string]int // by id, those without an end
+	streams map[string]int // by id
+	leases  map[Lease]int  // by all but the end
 }
 
 func (b *builder) add(l *line) {
@@ -131,8 +131,8 @@ func (b *builder) add(l *line) {
 		b.addOp(l.Op)
 	case l.Delivery != nil:
 		h.Deliveries = append(h.Deliveries, *l.Delivery)
-	case l.Session != nil:
-		b.sessions = put(b.sessions, &h.Sessions, l.Session.ID, *l.Session)
+	case l.Stream != nil:
+		b.streams = put(b.streams, &h.Streams, l.Stream.ID, *l.Stream)
 	case l.Lease != nil:
 		key := *l.Lease
 		key.To = 0

@@ -28,8 +28,8 @@ func (r *Result) Summary(w io.Writer) {
 	for i := range r.Truth.Partitions {
 		letters += len(r.Truth.Partitions[i].Dead)
 	}
-	_, _ = fmt.Fprintf(w, "  %d deliveries, %d of them not the first; %d dead letters; %d sessions, %d leases seen; replies lost: %v\n",
-		len(h.Deliveries), again, letters, len(h.Sessions), len(h.Leases), r.Lost)
+	_, _ = fmt.Fprintf(w, "  %d deliveries, %d of them not the first; %d dead letters; %d streams, %d leases seen; replies lost: %v\n",
+		len(h.Deliveries), again, letters, len(h.Streams), len(h.Leases), r.Lost)
 	faults := make(map[string][]chaos.Fault)
 	for _, f := range h.Faults {
 		faults[f.Name] = append(faults[f.Name], f)

@@ -36,7 +36,7 @@ func (t *tap) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		case *parleyv1.AckRequest:
 			ops = t.asked(Ack, r.GetTokens(), nil)
 		case *parleyv1.ExtendRequest:
-			ops = t.asked(Extend, r.GetTokens(), nil)
+			ops = t.asked(Extend, r.GetDeliveries().GetTokens(), nil)
 		case *parleyv1.NackRequest:
 			ops = t.asked(Nack, nil, r.GetItems())
 		}
@@ -62,7 +62,7 @@ func (t *tap) WrapStreamingClient(next connect.StreamingClientFunc) connect.Stre
 		c := &t.consumer
 		return &tapped{
 			StreamingClientConn: conn, t: t, unanswered: make(map[int64][]*Op),
-			info: Session{Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group},
+			info: Stream{Client: c.Name, Addr: conn.Peer().Addr, Topic: c.Topic, Group: c.Group},
 		}
 	}
 }
@@ -73,19 +73,19 @@ func (t *tap) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.St
 }
 
 // asked makes the ops of a request, of tokens or of items.
-func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.Nacked) []*Op {
+func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*Op {
 	var ops []*Op
 	for _, token := range tokens {
 		ops = append(ops, t.op(kind, token))
 	}
 	for _, item := range items {
 		op := t.op(kind, item.GetToken())
-		op.Dead = item.GetDeadLetter() || item.GetCode() == rejectCode
-		if item.GetRelease() {
+		op.Dead = item.GetDeadLetter() != nil || item.GetCode() == rejectCode
+		if item.GetRelease() != nil {
 			op.Kind = Release
 		}
-		if item.GetDelay() != nil {
-			op.DelayMS = item.GetDelay().AsDuration().Milliseconds()
+		if delay := item.GetRetry().GetDelay(); delay != nil {
+			op.DelayMS = delay.AsDuration().Milliseconds()
 		}
 		ops = append(ops, op)
 	}
@@ -101,7 +101,7 @@ func (t *tap) op(kind Kind, token string) *Op {
 		Token: token, DelayMS: none, Repeat: t.unsure[token],
 	}
 	if d := t.given[token]; d != nil {
-		op.Mark, op.MessageID, op.Attempt, op.Partition, op.Session = d.Mark, d.MessageID, d.Attempt, d.Partition, d.Session
+		op.Mark, op.MessageID, op.Attempt, op.Partition, op.Stream = d.Mark, d.MessageID, d.Attempt, d.Partition, d.Stream
 	}
 	return op
 }
@@ -134,8 +134,8 @@ type tapped struct {
 	t *tap
 
 	mu         sync.Mutex // guards what follows
-	info       Session
-	unanswered map[int64][]*Op // by request id
+	info       Stream
+	unanswered map[int64][]*Op // by call id
 	over       bool
 }
 
@@ -147,11 +147,11 @@ func (c *tapped) Send(msg any) error {
 	case *parleyv1.StreamingConsumeRequest_Ack:
 		ops = c.t.asked(Ack, q.Ack.GetTokens(), nil)
 	case *parleyv1.StreamingConsumeRequest_Extend:
-		ops = c.t.asked(Extend, q.Extend.GetTokens(), nil)
+		ops = c.t.asked(Extend, q.Extend.GetDeliveries().GetTokens(), nil)
 	case *parleyv1.StreamingConsumeRequest_Nack:
 		ops = c.t.asked(Nack, nil, q.Nack.GetItems())
 	}
-	id := r.GetRequestId()
+	id := r.GetCallId()
 	if len(ops) > 0 {
 		c.t.begin(ops, c.info.Addr)
 		c.mu.Lock()
@@ -192,7 +192,7 @@ func (c *tapped) Receive(msg any) error {
 			c.frame(r.GetConsume())
 			break
 		}
-		ops, results := c.take(a.GetRequestId()), a.GetResults()
+		ops, results := c.take(a.GetCallId()), a.GetResults()
 		if e := a.GetError(); e != nil {
 			results = refused(e, len(ops))
 		}
@@ -204,12 +204,12 @@ func (c *tapped) Receive(msg any) error {
 // frame records a frame of the stream, before the SDK has it.
 func (c *tapped) frame(f *parleyv1.ConsumeResponse) {
 	at := now()
-	if id := f.GetSession().GetSessionId(); id != "" {
+	if id := f.GetInfo().GetStreamId(); id != "" {
 		c.mu.Lock()
 		c.info.ID, c.info.Begin = id, at
 		info := c.info
 		c.mu.Unlock()
-		c.t.out.write(line{Session: &info})
+		c.t.out.write(line{Stream: &info})
 	}
 	for _, one := range f.GetDeliveries().GetDeliveries() {
 		d := newDelivery(&c.info, one, at)
@@ -239,6 +239,6 @@ func (c *tapped) end(err error) {
 	c.mu.Unlock()
 	c.t.end(left, nil, errGone)
 	if info.ID != "" {
-		c.t.out.write(line{Session: &info})
+		c.t.out.write(line{Stream: &info})
 	}
 }

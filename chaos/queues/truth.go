@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 )
 
 // Truth is what Redis holds of queues in the end, read raw by the layout that package redisqueue documents and without its

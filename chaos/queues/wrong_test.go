@@ -66,8 +66,8 @@ var wrongGroups = []wrong{
 	{Again, "a message came again after its ack, as the same attempt", func(s *story) {
 		s.deliver(8, jobs, "s1", "m1", 1).Token = "another"
 	}},
-	{Again, "one session was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
-	{Attempts, "two sessions were given one attempt", func(s *story) {
+	{Again, "one stream was given one attempt twice", func(s *story) { s.deliver(2, jobs, "s1", "m2", 1).Token = "another" }},
+	{Attempts, "two streams were given one attempt", func(s *story) {
 		s.given("m3", 2).Attempt = 1
 		s.ended("m3", 2).Attempt = 1
 	}},
@@ -91,6 +91,7 @@ var wrongGroups = []wrong{
 	{Order, "a later message overtook one that was not delivered", func(s *story) {
 		s.given("m1", 1).At = at(2) + sec/2
 	}},
+	{Order, "a stream that began after a promotion gave a later message", func(s *story) { s.promote(5) }},
 	{Order, "a new owner gave a new message before the pending one", func(s *story) {
 		s.produce(jobs, "m6", "k", 6)
 		s.deliver(11, jobs, "s2", "m6", 1)
@@ -198,6 +199,23 @@ var wrongLooks = []wrong{
 	{Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
+// promote has Redis forget 3 s to 5 s: the ack of m1, which stream s0 was given and s2 is given again. Slow stream s1, which begins at a
+// second, reads the later m2 at 6 s.
+func (s *story) promote(begin int64) {
+	s.h.Past = []Window{{From: at(3), To: at(5)}}
+	s.h.Streams = append(s.h.Streams, Stream{ID: "s0", Client: "c0", Addr: "n1", Topic: jobs, Group: "a"})
+	s.h.Streams[0].Slow, s.h.Streams[0].Begin = true, at(begin)+1
+	s.h.Leases = append([]Lease{{Topic: jobs, Group: "a", Holder: "s0", Epoch: 5, To: at(4)}}, s.h.Leases...)
+	s.h.Leases[0].From, s.h.Leases[1].From = at(0), at(4)
+	first, acked := s.given("m1", 1), s.ended("m1", 1)
+	first.Stream, first.Client, first.Token = "s0", "c0", "s0/m1/1"
+	acked.Stream, acked.Client, acked.Token, acked.Begin, acked.End = "s0", "c0", "s0/m1/1", at(3)+1, at(3)+2
+	s.deliver(11, jobs, "s2", "m1", 2)
+	s.settle(12, Ack, "s2", "m1", 2)
+	s.given("m2", 1).At, s.given("m3", 1).At = at(6), at(6)+1
+	s.ended("m2", 1).Begin, s.ended("m2", 1).End = at(7), at(7)+1
+}
+
 // right are changes of the story that break nothing.
 var right = []struct {
 	name   string
@@ -219,6 +237,7 @@ var right = []struct {
 		s.group(steps).Stats["trimmed"]++
 		s.recount()
 	}},
+	{"a slow reader reads, after a promotion, what it was sent before", func(s *story) { s.promote(0) }},
 	{"a frame is read late by a process that stood still", func(s *story) {
 		s.h.Faults = []chaos.Fault{{Name: string(ConsumerStop), Target: "c1", Begin: at(5), End: at(18)}}
 		s.given("m3", 1).At, s.given("m3", 1).MadeMS = at(18), at(4)/1e6

@@ -121,7 +121,7 @@ func (f *follower) take(e *event) error {
 			close(f.live)
 		}
 	case fieldSent:
-		if last := f.last.Load(); e.seq != last+1 {
+		if last := f.last.Load(); !e.follows(last) {
 			return fmt.Errorf("entry %d came after %d", e.seq, last)
 		}
 		f.last.Store(e.seq)

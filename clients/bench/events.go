@@ -33,53 +33,75 @@ func stampOf(content []byte) int64 {
 	return at
 }
 
-// The fields of the messages that are looked at without decoding the rest, by the schema.
+// The numbers of the fields that the load reads without decoding the rest of a frame.
 var (
-	fieldEvents  = fieldNumber(&parleyv1.SubscribeResponse{}, "events")
+	fieldBatch   = fieldNumber(&parleyv1.SubscribeResponse{}, "events")
+	fieldEvents  = fieldNumber(&parleyv1.EventBatch{}, "events")
 	fieldChannel = fieldNumber(&parleyv1.ChannelEvent{}, "channel_id")
 	fieldSeq     = fieldNumber(&parleyv1.ChannelEvent{}, "seq")
+	fieldFromSeq = fieldNumber(&parleyv1.ChannelEvent{}, "from_seq")
 	fieldSent    = fieldNumber(&parleyv1.ChannelEvent{}, "sent")
 	fieldState   = fieldNumber(&parleyv1.ChannelEvent{}, "state")
 	fieldGap     = fieldNumber(&parleyv1.ChannelEvent{}, "gap")
-	fieldContent = fieldNumber(&parleyv1.Message{}, "content")
+	fieldContent = fieldNumber(&parleyv1.ChannelMessage{}, "content")
 )
 
-// event is one element of a frame, as far as the load must know it.
+// event holds the parts of a ChannelEvent that the load reads.
 type event struct {
 	channel []byte
-	seq     int64
-	// kind is the number of the field that is set, and body what is in it.
+	// The event covers the entries fromSeq to seq.
+	seq, fromSeq int64
+	// kind is the number of the field of the oneof that is set, and body its content.
 	kind protowire.Number
 	body []byte
 }
 
+// follows reports whether the event leaves no entry after last out and repeats none.
+func (e *event) follows(last int64) bool {
+	from := e.fromSeq
+	if from == 0 || from > e.seq {
+		from = e.seq
+	}
+	return e.seq > last && from <= last+1
+}
+
 var errDamaged = errors.New("a frame can't be decoded")
 
-// eachEvent calls f with each event of a SubscribeResponse. What it is given is valid while it runs.
+// eachEvent calls f with each event of a SubscribeResponse, in order, and stops at the first error. The event is valid until f
+// returns. A frame of another kind has no events.
 func eachEvent(frame []byte, f func(e *event) error) error {
 	var e event
-	for len(frame) > 0 {
-		num, typ, n := protowire.ConsumeTag(frame)
+	return eachBytes(frame, fieldBatch, func(batch []byte) error {
+		return eachBytes(batch, fieldEvents, func(data []byte) error {
+			if err := e.parse(data); err != nil {
+				return err
+			}
+			return f(&e)
+		})
+	})
+}
+
+// eachBytes calls f with each value of a field of bytes or of messages, in order, and stops at the first error.
+func eachBytes(message []byte, field protowire.Number, f func(value []byte) error) error {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
 		if n < 0 {
 			return errDamaged
 		}
-		frame = frame[n:]
-		if num != fieldEvents || typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, frame); n < 0 {
+		message = message[n:]
+		if num != field || typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, message); n < 0 {
 				return errDamaged
 			}
-			frame = frame[n:]
+			message = message[n:]
 			continue
 		}
-		data, n := protowire.ConsumeBytes(frame)
+		value, n := protowire.ConsumeBytes(message)
 		if n < 0 {
 			return errDamaged
 		}
-		frame = frame[n:]
-		if err := e.parse(data); err != nil {
-			return err
-		}
-		if err := f(&e); err != nil {
+		message = message[n:]
+		if err := f(value); err != nil {
 			return err
 		}
 	}
@@ -98,6 +120,9 @@ func (e *event) parse(data []byte) error {
 		case num == fieldSeq && typ == protowire.VarintType:
 			v, m := protowire.ConsumeVarint(data)
 			e.seq, n = int64(v), m //nolint:gosec // int64 on the wire
+		case num == fieldFromSeq && typ == protowire.VarintType:
+			v, m := protowire.ConsumeVarint(data)
+			e.fromSeq, n = int64(v), m //nolint:gosec // int64 on the wire
 		case typ == protowire.BytesType:
 			var v []byte
 			if v, n = protowire.ConsumeBytes(data); num == fieldChannel {
@@ -116,7 +141,7 @@ func (e *event) parse(data []byte) error {
 	return nil
 }
 
-// contentOf finds the content of an encoded Message; nil if it has none.
+// contentOf returns the content of an encoded ChannelMessage, or nil if it has none.
 func contentOf(message []byte) []byte {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)

@@ -88,7 +88,12 @@ type crooked struct {
 }
 
 func entry(seq int64) *parleyv1.ChannelEvent {
-	return &parleyv1.ChannelEvent{Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.Message{Seq: seq, Content: "x"}}}
+	return &parleyv1.ChannelEvent{Seq: seq, FromSeq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.ChannelMessage{Seq: seq, Content: "x"}}}
+}
+
+// batch returns a frame with events.
+func batch(events ...*parleyv1.ChannelEvent) *parleyv1.SubscribeResponse {
+	return &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: events}}}
 }
 
 // Subscribe implements parleyv1connect.MessageServiceHandler.
@@ -96,14 +101,14 @@ func (c *crooked) Subscribe(
 	ctx context.Context, _ *parleyv1.SubscribeRequest, stream *connect.ServerStream[parleyv1.SubscribeResponse],
 ) error {
 	state := &parleyv1.ChannelEvent{Event: &parleyv1.ChannelEvent_State{State: &parleyv1.ChannelState{}}}
-	if err := stream.Send(&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{state}}); err != nil {
+	if err := stream.Send(batch(state)); err != nil {
 		return err
 	}
 	events := c.events()
 	if events == nil {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too slow"))
 	}
-	if err := stream.Send(&parleyv1.SubscribeResponse{Events: append([]*parleyv1.ChannelEvent{entry(1)}, events...)}); err != nil {
+	if err := stream.Send(batch(append([]*parleyv1.ChannelEvent{entry(1)}, events...)...)); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -123,7 +128,12 @@ func TestFanoutIsChecked(t *testing.T) {
 		events func() []*parleyv1.ChannelEvent
 		want   string
 	}{
-		"lost":     {func() []*parleyv1.ChannelEvent { return []*parleyv1.ChannelEvent{entry(3)} }, "entry 3 came after 1"},
+		"lost": {func() []*parleyv1.ChannelEvent { return []*parleyv1.ChannelEvent{entry(3)} }, "entry 3 came after 1"},
+		"not covered": {func() []*parleyv1.ChannelEvent {
+			e := entry(4)
+			e.FromSeq = 3
+			return []*parleyv1.ChannelEvent{e}
+		}, "entry 4 came after 1"},
 		"repeated": {func() []*parleyv1.ChannelEvent { return []*parleyv1.ChannelEvent{entry(1)} }, "entry 1 came after 1"},
 		"gap": {func() []*parleyv1.ChannelEvent {
 			return []*parleyv1.ChannelEvent{{Event: &parleyv1.ChannelEvent_Gap{Gap: &parleyv1.ChannelGap{}}}}
@@ -157,7 +167,7 @@ func (silent) Subscribe(
 ) error {
 	event := &parleyv1.ChannelEvent{Event: &parleyv1.ChannelEvent_State{State: &parleyv1.ChannelState{}}}
 	for seq := int64(1); ctx.Err() == nil; seq++ {
-		if err := stream.Send(&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{event}}); err != nil {
+		if err := stream.Send(batch(event)); err != nil {
 			return err
 		}
 		event = entry(seq)

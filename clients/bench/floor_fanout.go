@@ -66,10 +66,12 @@ func (s *bareServer) Subscribe(
 		s.mu.Unlock()
 	}()
 	e := &parleyv1.ChannelEvent{ChannelId: id, Seq: head, Event: &parleyv1.ChannelEvent_State{
-		State: &parleyv1.ChannelState{HeadSeq: head},
+		State: &parleyv1.ChannelState{HeadSeq: head, OldestSeq: 1},
 	}}
 	for {
-		if err := stream.Send(&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{e}}); err != nil {
+		if err := stream.Send(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{
+			Events: &parleyv1.EventBatch{Events: []*parleyv1.ChannelEvent{e}},
+		}}); err != nil {
 			return err
 		}
 		select {
@@ -104,9 +106,9 @@ func (s *bareServer) SendMessages(_ context.Context, req *parleyv1.SendMessagesR
 func (s *bareServer) publish(m *parleyv1.SendMessageRequest) int64 {
 	c := s.channel(m.GetChannelId())
 	c.seq++
-	e := &parleyv1.ChannelEvent{ChannelId: m.GetChannelId(), Seq: c.seq, Event: &parleyv1.ChannelEvent_Sent{
+	e := &parleyv1.ChannelEvent{ChannelId: m.GetChannelId(), Seq: c.seq, FromSeq: c.seq, Event: &parleyv1.ChannelEvent_Sent{
 		// As many bytes as a message of a real server has.
-		Sent: &parleyv1.Message{
+		Sent: &parleyv1.ChannelMessage{
 			MsgId: "019ab7c5-0000-7000-8000-000000000000", ChannelId: m.GetChannelId(), Seq: c.seq, Count: c.seq, FromId: "dev",
 			MsgType: "text", Content: m.GetContent(), ClientMsgId: "019ab7c5-0000-7000-8000-000000000000",
 			MsgTime: timestamppb.New(time.Now()), Status: parleyv1.MessageStatus_MESSAGE_STATUS_SENT, ChangedSeq: c.seq,

@@ -50,7 +50,7 @@ func (s *queueServer) schedule(ctx context.Context, topic string, n, size int) e
 			req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
 				// Without a key a call's messages go to one partition.
 				Message: &parleyv1.QueueMessage{Key: strconv.Itoa(i), Payload: []byte(content(at, size))},
-				Due:     &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(at)},
+				Due:     &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)},
 			})
 		}
 		answer, err := client.Schedule(ctx, req)

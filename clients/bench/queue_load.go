@@ -75,7 +75,7 @@ func parts(runs []queueRun) string {
 	text := fmt.Sprintf("parleyd %s, its redis-server %s, producers and consumers %s", Summarize(server).microseconds(),
 		Summarize(redis).microseconds(), Summarize(load).microseconds())
 	if lost := slices.MaxFunc(runs, func(a, b queueRun) int { return cmp.Compare(a.Lost, b.Lost) }).Lost; lost > 0 {
-		text += fmt.Sprintf("; up to %d deliveries of a round were lost with their sessions, and came again", lost)
+		text += fmt.Sprintf("; up to %d deliveries of a round were lost with their streams, and redelivered", lost)
 	}
 	return text
 }
@@ -143,7 +143,7 @@ func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove
 			return nil, nil, errors.Join(err, remove())
 		}
 		names = append(names, name)
-		if err := admin.CreateGroup(ctx, name, queueGroup, queue.Start{}); err != nil {
+		if err := admin.CreateGroup(ctx, name, queueGroup, queue.FromBeginning()); err != nil {
 			return nil, nil, errors.Join(err, remove())
 		}
 	}
@@ -181,7 +181,7 @@ func (s *queueServer) consume(
 	limit, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, w := range c.workers {
-		for w.Stats().Sessions == 0 && c.err() == nil && limit.Err() == nil {
+		for w.Stats().Streams == 0 && c.err() == nil && limit.Err() == nil {
 			pause(limit, time.Millisecond)
 		}
 	}

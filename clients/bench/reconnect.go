@@ -460,7 +460,7 @@ func (m *member) take(e *event) error {
 		m.epoch, m.head = state.GetEpoch(), state.GetHeadSeq()
 		m.missed = m.head > m.last
 	case fieldSent:
-		if e.seq != m.last+1 {
+		if !e.follows(m.last) {
 			return &holeError{fmt.Sprintf("channel %s: entry %d came after %d", m.channel, e.seq, m.last)}
 		}
 		m.last = e.seq

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -12,61 +11,68 @@ import (
 )
 
 type channelCommand struct {
-	Create  createCommand        `cmd:"" help:"Make a channel; you become a member. Wants the capability manage."`
-	Add     addMembersCommand    `cmd:"" help:"Make users members of a channel."`
-	Remove  removeMembersCommand `cmd:"" help:"Take users off a channel."`
+	Create  createCommand        `cmd:"" help:"Create a channel. You become a member too. Requires the action manage."`
+	Add     addMembersCommand    `cmd:"" help:"Add members to a channel."`
+	Remove  removeMembersCommand `cmd:"" help:"Remove members from a channel."`
 	Members membersCommand       `cmd:"" help:"List a channel's members."`
-	List    myChannelsCommand    `cmd:"" help:"List your channels, with what is unread."`
+	List    userChannelsCommand  `cmd:"" help:"List your channels, with your unread counts."`
 }
 
 type createCommand struct {
-	patience
-	Channel     string   `arg:"" help:"Channel to make."`
-	Users       []string `arg:"" optional:"" help:"Users to be members besides you."`
-	MembersOnly bool     `help:"Only members may use it, for good."`
+	Channel        string   `arg:"" help:"Channel to create: 1 to 128 of A-Z a-z 0-9 _ -"`
+	Member         []string `help:"A member besides you; may be repeated, up to 500." sep:"none" placeholder:"USER"`
+	MembersOnly    bool     `help:"Only members can use the channel. This cannot be changed later."`
+	IdempotencyKey string   `help:"Makes the command idempotent: a repeat with the same key and settings succeeds." placeholder:"KEY"`
 }
 
-// channelJSON is a channel for programs.
+// channelJSON is the JSON form of a channel.
 type channelJSON struct {
-	ChannelID   string `json:"channel_id"`
-	MembersOnly bool   `json:"members_only"`
-	CreatedBy   string `json:"created_by"`
-	CreateTime  string `json:"create_time"`
-	HeadSeq     int64  `json:"head_seq"`
-	Count       int64  `json:"count"`
+	ChannelID    string `json:"channel_id"`
+	MembersOnly  bool   `json:"members_only"`
+	CreatedBy    string `json:"created_by"`
+	CreateTime   string `json:"create_time"`
+	HeadSeq      int64  `json:"head_seq"`
+	Count        int64  `json:"count"`
+	OldestSeq    int64  `json:"oldest_seq"`
+	ExpiredCount int64  `json:"expired_count"`
+	Epoch        string `json:"epoch"`
+	Etag         string `json:"etag"`
 }
 
 func channelToJSON(ch *parley.Channel) channelJSON {
 	return channelJSON{
 		ChannelID: ch.GetChannelId(), MembersOnly: ch.GetMembersOnly(), CreatedBy: ch.GetCreatedBy(),
 		CreateTime: ch.GetCreateTime().AsTime().Format(timeFormat), HeadSeq: ch.GetHeadSeq(), Count: ch.GetCount(),
+		OldestSeq: ch.GetOldestSeq(), ExpiredCount: ch.GetExpiredCount(), Epoch: ch.GetEpoch(), Etag: ch.GetEtag(),
 	}
 }
 
-// Run makes a channel.
+// Run creates a channel.
 func (c *createCommand) Run(s *session) error {
-	opts := []parley.ChannelOption{parley.WithMembers(c.Users...)}
+	opts := []parley.ChannelOption{parley.WithMembers(c.Member...)}
 	kind := "open"
 	if c.MembersOnly {
 		opts, kind = append(opts, parley.MembersOnly()), "members only"
 	}
-	return c.with(s, func(ctx context.Context, client *parley.Client) error {
+	if c.IdempotencyKey != "" {
+		opts = append(opts, parley.WithIdempotencyKey(c.IdempotencyKey))
+	}
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		ch, err := client.CreateChannel(ctx, c.Channel, opts...)
 		if err != nil {
 			return explain("create", err)
 		}
-		return s.printer().print(channelToJSON(ch), fmt.Sprintf("%s is made (%s)", ch.GetChannelId(), kind))
+		return s.printer().print(channelToJSON(ch), fmt.Sprintf("%s is created (%s)", ch.GetChannelId(), kind))
 	})
 }
 
-// membersChange are the arguments of what changes members.
+// membersChange holds the arguments of the commands that change members.
 type membersChange struct {
-	patience
 	Channel string   `arg:"" help:"The channel."`
 	Users   []string `arg:"" help:"The users."`
 }
 
-// membersJSON is a change of members for programs.
+// membersJSON is the JSON form of a change of members.
 type membersJSON struct {
 	Event     string   `json:"event"`
 	ChannelID string   `json:"channel_id"`
@@ -86,7 +92,7 @@ type addMembersCommand struct{ membersChange }
 
 // Run adds members.
 func (c *addMembersCommand) Run(s *session) error {
-	return c.with(s, func(ctx context.Context, client *parley.Client) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		if err := client.AddMembers(ctx, c.Channel, c.Users...); err != nil {
 			return explain("add members", err)
 		}
@@ -98,7 +104,7 @@ type removeMembersCommand struct{ membersChange }
 
 // Run removes members.
 func (c *removeMembersCommand) Run(s *session) error {
-	return c.with(s, func(ctx context.Context, client *parley.Client) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		if err := client.RemoveMembers(ctx, c.Channel, c.Users...); err != nil {
 			return explain("remove members", err)
 		}
@@ -107,14 +113,14 @@ func (c *removeMembersCommand) Run(s *session) error {
 }
 
 type membersCommand struct {
-	patience
 	Channel string `arg:"" help:"The channel."`
 }
 
-// memberJSON is a member for programs.
+// memberJSON is the JSON form of a member.
 type memberJSON struct {
 	ChannelID string `json:"channel_id"`
 	UserID    string `json:"user_id"`
+	Role      string `json:"role"`
 	JoinTime  string `json:"join_time"`
 	ReadSeq   int64  `json:"read_seq"`
 }
@@ -124,18 +130,19 @@ func (c *membersCommand) Run(s *session) error {
 	members := func(ctx context.Context, client *parley.Client) iter.Seq2[*parley.Member, error] {
 		return client.Members(ctx, c.Channel)
 	}
-	return list(s, c.Timeout, "members", members, func(p printer, m *parley.Member) error {
+	return list(s, "members", members, func(p printer, m *parley.Member) error {
 		joined := m.GetJoinTime().AsTime()
 		return p.print(memberJSON{
-			ChannelID: c.Channel, UserID: m.GetUserId(), JoinTime: joined.Format(timeFormat), ReadSeq: m.GetReadSeq(),
+			ChannelID: c.Channel, UserID: m.GetUserId(), Role: lowerName(m.GetRole().String(), "MEMBER_ROLE_"),
+			JoinTime: joined.Format(timeFormat), ReadSeq: m.GetReadSeq(),
 		}, fmt.Sprintf("%s  since %s, read up to %d", oneLine(m.GetUserId()), joined.Local().Format(time.DateTime), m.GetReadSeq()))
 	})
 }
 
-type myChannelsCommand struct{ patience }
+type userChannelsCommand struct{}
 
-// myChannelJSON is one's own channel for programs.
-type myChannelJSON struct {
+// userChannelJSON is the JSON form of a channel with the user's own state in it.
+type userChannelJSON struct {
 	channelJSON
 
 	ReadSeq     int64        `json:"read_seq"`
@@ -144,12 +151,12 @@ type myChannelJSON struct {
 }
 
 // Run lists the user's own channels.
-func (c *myChannelsCommand) Run(s *session) error {
-	mine := func(ctx context.Context, client *parley.Client) iter.Seq2[*parley.MyChannel, error] {
+func (*userChannelsCommand) Run(s *session) error {
+	mine := func(ctx context.Context, client *parley.Client) iter.Seq2[*parley.UserChannel, error] {
 		return client.Channels(ctx)
 	}
-	return list(s, c.Timeout, "list", mine, func(p printer, m *parley.MyChannel) error {
-		value := myChannelJSON{channelJSON: channelToJSON(m.GetChannel()), ReadSeq: m.GetReadSeq(), Unread: m.GetUnread()}
+	return list(s, "list", mine, func(p printer, m *parley.UserChannel) error {
+		value := userChannelJSON{channelJSON: channelToJSON(m.GetChannel()), ReadSeq: m.GetReadSeq(), Unread: m.GetUnread()}
 		text := fmt.Sprintf("%s  %d unread, head %d", m.GetChannel().GetChannelId(), m.GetUnread(), m.GetChannel().GetHeadSeq())
 		if last := m.GetLastMessage(); last != nil {
 			value.LastMessage = new(toJSON(last))
@@ -159,9 +166,9 @@ func (c *myChannelsCommand) Run(s *session) error {
 	})
 }
 
-// list writes what an iterator gives.
+// list writes the items of an iterator, in order.
 func list[T any](
-	s *session, limit time.Duration, what string,
+	s *session, what string,
 	items func(ctx context.Context, client *parley.Client) iter.Seq2[T, error], write func(p printer, item T) error,
 ) error {
 	client, err := s.client()
@@ -169,20 +176,13 @@ func list[T any](
 		return err
 	}
 	defer client.Close()
-	// The time that a command keeps trying counts anew with each item, so that a long list is no failure.
-	ctx, progress, cancel := withIdleTimeout(s.ctx, limit)
-	defer cancel()
 	out := bufio.NewWriter(s.stdout)
 	defer func() { _ = out.Flush() }()
 	p := printer{w: out, side: s.stderr, json: s.flags.JSON}
-	for item, err := range items(ctx, client) {
-		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			return fmt.Errorf("%s: gave up after %s: %w", what, limit, err)
-		}
+	for item, err := range items(s.ctx, client) {
 		if err != nil {
 			return explain(what, err)
 		}
-		progress()
 		if err := write(p, item); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}

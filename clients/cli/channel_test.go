@@ -26,9 +26,20 @@ func TestChannels(t *testing.T) {
 	s.SetPageSize(2)
 	s.SetUser("anns", "ann")
 	ann := map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "anns"}
-	made := run(t, s, "channel", "create", "secret", "bob", "carl", "--members-only", "--json").wantOK(t).objects(t)
+	made := run(t, s, "channel", "create", "secret", "--member", "bob", "--member", "carl", "--members-only",
+		"--idempotency-key", "once", "--json").wantOK(t).objects(t)
 	if len(made) != 1 || made[0]["channel_id"] != "secret" || made[0]["members_only"] != true || made[0]["created_by"] != "tester" {
 		t.Errorf("create says %v", made)
+	}
+	if made[0]["head_seq"] != 0.0 || made[0]["oldest_seq"] != 1.0 || made[0]["expired_count"] != 0.0 || made[0]["epoch"] == "" {
+		t.Errorf("create says %v", made)
+	}
+	again := run(t, s, "channel", "create", "secret", "--member", "bob", "--member", "carl", "--members-only", "--idempotency-key", "once")
+	if again.wantOK(t).stdout != "secret is created (members only)\n" {
+		t.Errorf("a repeat of create says %q", again.stdout)
+	}
+	if got := run(t, s, "channel", "create", "other", "bob"); got.code != 2 {
+		t.Errorf("a member without --member: exit code %d, stderr %q", got.code, got.stderr)
 	}
 	if got := run(t, s, "channel", "create", "secret"); got.code != 1 || !strings.Contains(got.stderr, "CHANNEL_EXISTS") {
 		t.Errorf("create again: exit code %d, stderr %q", got.code, got.stderr)
@@ -53,6 +64,9 @@ func TestChannels(t *testing.T) {
 	if got := field(members, "user_id"); fmt.Sprint(got) != "[ann carl tester]" || fmt.Sprint(field(members, "read_seq")) != "[2 0 0]" {
 		t.Errorf("members %v", members)
 	}
+	if got := field(members, "role"); fmt.Sprint(got) != "[member member member]" {
+		t.Errorf("roles %v", got)
+	}
 	if got := run(t, s, "channel", "members", "secret").wantOK(t).stdout; !strings.HasPrefix(got, "ann  since ") || !strings.Contains(got, "read up to 2") {
 		t.Errorf("members for people: %q", got)
 	}
@@ -60,7 +74,7 @@ func TestChannels(t *testing.T) {
 		t.Errorf("read says %q", got)
 	}
 	read := run(t, s, "read", "secret", "1", "--json").wantOK(t).objects(t)
-	if fmt.Sprint(read) != "[map[channel_id:secret read_seq:1 unread:1]]" {
+	if want := fmt.Sprintf("[map[channel_id:secret epoch:%s read_seq:1 unread:1]]", made[0]["epoch"]); fmt.Sprint(read) != want {
 		t.Errorf("read says %v", read)
 	}
 	if got := run(t, s, "read", "secret", "3"); got.code != 1 || !strings.Contains(got.stderr, "OUT_OF_RANGE") {
@@ -87,6 +101,7 @@ func TestChannels(t *testing.T) {
 		{"channel", "remove", "x", "y"},
 		{"read", "x", "1"},
 		{"typing", "x"},
+		{"info"},
 	} {
 		if got := run(t, s, append(args, "--timeout", "300ms")...); got.code != 1 || !strings.Contains(got.stderr, "refused") {
 			t.Errorf("%q on a dead server: exit code %d, stderr %q", args, got.code, got.stderr)
@@ -127,7 +142,7 @@ func TestTailTellsOfTypingAndLoss(t *testing.T) {
 	s.SetUser("anns", "ann")
 	ann := map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "anns"}
 	for _, id := range []string{"one", "two"} {
-		runWith(t, ann, "", "channel", "create", id, "tester", "--members-only").wantOK(t)
+		runWith(t, ann, "", "channel", "create", id, "--member", "tester", "--members-only").wantOK(t)
 	}
 	text := startTail(t, "--server", s.Addr(), "tail", "one", "two", "two")
 	objects := startTail(t, "--addr", s.Addr(), "--json", "tail", "one", "two")

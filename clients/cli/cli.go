@@ -1,5 +1,5 @@
-// Package cli is the command line of Parley: send, follow, read and import messages, look after channels and their members,
-// work with queues, and mint tokens for development.
+// Package cli is the command line of Parley. It sends, follows, reads and imports messages, manages channels and their members, works
+// with queues, shows what a server offers, and mints tokens for development.
 package cli
 
 import (
@@ -30,14 +30,17 @@ type commands struct {
 	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
 	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
 
+	Timeout time.Duration `help:"Deadline of each call, with all its retries; 0 means none. 'tail' and 'queue consume' follow a stream, which has none, and 'import' has --retry-for." default:"30s"`
+
 	Send    sendCommand    `cmd:"" help:"Send a message."`
 	Tail    tailCommand    `cmd:"" help:"Follow channels live, one line per message."`
 	History historyCommand `cmd:"" help:"Read a channel's messages."`
-	Channel channelCommand `cmd:"" help:"Make channels, change and list their members, list your own channels."`
+	Channel channelCommand `cmd:"" help:"Create channels, change and list their members, list your own channels."`
 	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a place in its log."`
 	Typing  typingCommand  `cmd:"" help:"Tell a channel's followers that you are typing."`
-	Queue   queueCommand   `cmd:"" help:"Work queues: make topics, produce, consume, look into them, replay dead letters."`
+	Queue   queueCommand   `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
 	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
+	Info    infoCommand    `cmd:"" help:"Show the server's version, limits and features."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
 	Bench   benchCommand   `cmd:"" help:"Measure a server: each figure next to its floor from the same run."`
 
@@ -81,11 +84,27 @@ func Run(
 	case err != nil:
 		return fail(stderr, usageError{err})
 	}
+	if flags.Timeout < 0 {
+		return fail(stderr, usagef("--timeout %s: must not be negative; 0 means no deadline", flags.Timeout))
+	}
+	ctx, cancel := withoutDeadline(ctx)
+	defer cancel()
 	s := &session{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr, getenv: getenv, flags: &flags}
 	if err := parsed.Run(s); err != nil {
 		return fail(stderr, err)
 	}
 	return exitOK
+}
+
+// withoutDeadline returns a context that ends with ctx and has no deadline: the SDK gives the deadline of --timeout only to calls whose
+// context has none.
+func withoutDeadline(ctx context.Context) (context.Context, func()) {
+	free, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	return free, func() {
+		stop()
+		end(nil)
+	}
 }
 
 func fail(stderr io.Writer, err error) int {
@@ -97,34 +116,24 @@ func fail(stderr io.Writer, err error) int {
 	return exitError
 }
 
-// patience bounds how long a command keeps trying.
-type patience struct {
-	Timeout time.Duration `help:"How long to keep trying." default:"10s"`
-}
-
-func (p patience) context(s *session) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(s.ctx, p.Timeout)
-}
-
-// with does work with a client, within the time.
-func (p patience) with(s *session, work func(ctx context.Context, client *parley.Client) error) error {
+// with calls work with a client, which it closes afterwards. Each call of the client has the deadline of --timeout.
+func (s *session) with(work func(ctx context.Context, client *parley.Client) error) error {
 	client, err := s.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := p.context(s)
-	defer cancel()
-	return work(ctx, client)
+	return work(s.ctx, client)
 }
 
-// client connects with the address and the token that flags, environment and files give.
+// client returns a client with the address and the token of the flags, the environment or the files. Each of its calls has the
+// deadline of --timeout, unless the call's context has one.
 func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
 	access, err := s.access()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, parley.WithToken(access.token))
+	opts = append(opts, parley.WithToken(access.token), parley.WithCallTimeout(s.flags.Timeout))
 	if access.roots != nil {
 		opts = append(opts, parley.WithTLS(&tls.Config{RootCAs: access.roots, MinVersion: tls.VersionTLS12}))
 	}

@@ -361,14 +361,15 @@ func TestToken(t *testing.T) {
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
-	const forms, onChannels, onQueues = "want channel:<pattern>=<action>,..., queue:<pattern>=<action>,... or admin",
-		"want some of send, history, subscribe, moderate, send_as, manage", "want some of produce, consume"
+	const forms, onChannels, onQueues, onAdmin = "want channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin",
+		"want some of send, history, subscribe, moderate, send_as, manage", "want some of produce, consume", "want some of read, write"
 	for capability, want := range map[string]string{
-		"send": forms, "admn": forms, "Admin": forms, "admin=all": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
+		"send": forms, "admn": forms, "Admin": forms, "admin:*=read": forms, "admin:": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
 		"channel:*=sned": onChannels, "channel:*=send,": onChannels, "channel:*=": onChannels, "channel:*=Send": onChannels, "channel:*=produce": onChannels,
+		"admin=all": onAdmin, "admin=": onAdmin, "admin=reed": onAdmin, "admin=read,wright": onAdmin, "admin=*": onAdmin, "admin=true": onAdmin,
 		"queue:*=consum": onQueues, "queue:jobs=produce,send": onQueues, "queue:jobs=*": onQueues, "queue:jobs=admin": onQueues,
 		"channel:=send": "the pattern must be", "queue:a*b=consume": "the pattern must be", "queue:a:b=consume": "the pattern must be",
-		"queue:**=consume": "the pattern must be", "channel:" + strings.Repeat("a", 65) + "=send": "the pattern must be",
+		"queue:**=consume": "the pattern must be", "channel:" + strings.Repeat("a", 129) + "=send": "the pattern must be 1 to 128", "queue:" + strings.Repeat("a", 65) + "=consume": "the pattern must be 1 to 64",
 	} {
 		got := runWith(t, env, "", "token", "--sub", "ann", "--cap", "queue:jobs=produce", "--cap", capability)
 		if got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, want) {
@@ -377,9 +378,21 @@ func TestTokenCapabilities(t *testing.T) {
 	}
 	for _, capability := range []string{
 		"admin", "channel:*=send, history,subscribe,moderate,send_as,manage", "queue:a-b_C9=produce,consume", "queue:jobs-*=consume",
-		"channel:" + strings.Repeat("a", 64) + "*=send",
+		"channel:" + strings.Repeat("a", 128) + "*=send", "queue:" + strings.Repeat("a", 64) + "=consume",
 	} {
 		runWith(t, env, "", "token", "--sub", "ann", "--cap", capability).wantOK(t)
+	}
+	for capability, want := range map[string]string{
+		"admin": "[read write]", "admin=read": "[read]", "admin=write": "[write]", "admin=read, write": "[read write]",
+	} {
+		minted := runWith(t, env, "", "token", "--sub", "ann", "--cap", capability).wantOK(t)
+		var claims jwt.MapClaims
+		if _, _, err := jwt.NewParser().ParseUnverified(strings.TrimSpace(minted.stdout), &claims); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(claims["cap"]); got != "map[admin:"+want+"]" {
+			t.Errorf("%s: minted %s, want %s", capability, got, want)
+		}
 	}
 }
 

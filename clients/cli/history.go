@@ -2,8 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +9,6 @@ import (
 )
 
 type historyCommand struct {
-	patience
 	Channel string `arg:"" help:"Channel to read."`
 	After   *int64 `help:"Only what comes after this place in the log." placeholder:"SEQ"`
 	Before  int64  `help:"Only what comes before this place in the log." placeholder:"SEQ"`
@@ -60,18 +57,11 @@ func (c *historyCommand) Run(s *session) error {
 func (c *historyCommand) write(
 	s *session, client *parley.Client, p printer, ascending bool, opts []parley.HistoryOption,
 ) error {
-	// The time that a command keeps trying counts anew with each message, so that a long history is no failure.
-	ctx, progress, cancel := withIdleTimeout(s.ctx, c.Timeout)
-	defer cancel()
 	var newestFirst []*parley.Message
-	for m, err := range client.History(ctx, c.Channel, opts...) {
-		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			return fmt.Errorf("history: gave up after %s: %w", c.Timeout, err)
-		}
+	for m, err := range client.History(s.ctx, c.Channel, opts...) {
 		if err != nil {
 			return explain("history", err)
 		}
-		progress()
 		if !ascending {
 			newestFirst = append(newestFirst, m)
 			continue

@@ -90,11 +90,11 @@ func (p printer) event(e parley.Event) error {
 	return p.print(value, line(e.Message, e.Seq, text))
 }
 
-// gapJSON is a gap for programs.
+// gapJSON is the JSON form of a gap.
 type gapJSON struct {
 	Event     string `json:"event"`
 	ChannelID string `json:"channel_id"`
-	FromSeq   int64  `json:"from_seq"`
+	AfterSeq  int64  `json:"after_seq"`
 	ToSeq     int64  `json:"to_seq"`
 	Reason    string `json:"reason"`
 	Epoch     string `json:"epoch"`
@@ -102,10 +102,10 @@ type gapJSON struct {
 
 func (p printer) gap(e parley.Event) error {
 	reason := lowerName(e.Gap.GetReason().String(), "GAP_REASON_")
-	text := fmt.Sprintf("-- %s: what came after %d can't be had (%s); going on after %d",
-		e.ChannelID, e.Gap.GetFromSeq(), strings.ReplaceAll(reason, "_", " "), e.Gap.GetToSeq())
+	text := fmt.Sprintf("-- %s: entries after %d cannot be sent (%s); continuing after %d",
+		e.ChannelID, e.Gap.GetAfterSeq(), strings.ReplaceAll(reason, "_", " "), e.Gap.GetToSeq())
 	return p.print(gapJSON{
-		Event: "gap", ChannelID: e.ChannelID, FromSeq: e.Gap.GetFromSeq(), ToSeq: e.Gap.GetToSeq(), Reason: reason,
+		Event: "gap", ChannelID: e.ChannelID, AfterSeq: e.Gap.GetAfterSeq(), ToSeq: e.Gap.GetToSeq(), Reason: reason,
 		Epoch: e.Gap.GetEpoch(),
 	}, text)
 }

@@ -10,28 +10,27 @@ import (
 )
 
 type queueCommand struct {
-	Create queueCreateCommand `cmd:"" help:"Make a topic, with consumer groups. Wants the capability admin, as all of these but produce, cancel, reschedule and consume."`
-	Update queueUpdateCommand `cmd:"" help:"Change a topic's settings; what no flag names stays."`
+	Create queueCreateCommand `cmd:"" help:"Create a topic, with consumer groups. Requires the capability admin, as do all of these but produce, cancel, reschedule and consume."`
+	Update queueUpdateCommand `cmd:"" help:"Change a topic's settings. Settings that no flag names do not change."`
 	Get    queueGetCommand    `cmd:"" help:"Show a topic's settings."`
 	List   queueListCommand   `cmd:"" help:"List the topics."`
-	Delete queueDeleteCommand `cmd:"" help:"Delete a topic with everything in it."`
-	Pause  queuePauseCommand  `cmd:"" help:"Refuse new messages, or deliver nothing more, or both."`
-	Resume queueResumeCommand `cmd:"" help:"Undo pause."`
-	Group  queueGroupCommand  `cmd:"" help:"Make, delete and move consumer groups."`
+	Delete queueDeleteCommand `cmd:"" help:"Delete a topic and everything in it."`
+	Pause  queuePauseCommand  `cmd:"" help:"Pause operations of a topic: --produce, --consume or both."`
+	Resume queueResumeCommand `cmd:"" help:"Resume operations of a topic: --produce, --consume or both."`
+	Group  queueGroupCommand  `cmd:"" help:"Create, delete and move consumer groups."`
 
-	Stats      queueStatsCommand      `cmd:"" help:"Show how much topics hold (depth) and how far groups are behind (lag)."`
-	Pending    queuePendingCommand    `cmd:"" help:"Show what was delivered and is not settled."`
-	Partitions queuePartitionsCommand `cmd:"" help:"Show who has which partition."`
+	Stats      queueStatsCommand      `cmd:"" help:"Show how many messages topics hold (depth) and how far groups are behind (lag)."`
+	Pending    queuePendingCommand    `cmd:"" help:"Show deliveries that are not settled."`
+	Partitions queuePartitionsCommand `cmd:"" help:"Show the consumer of each partition."`
 
-	Produce    queueProduceCommand    `cmd:"" help:"Put messages into a topic, now or later."`
-	Cancel     queueCancelCommand     `cmd:"" help:"Take scheduled messages back."`
-	Reschedule queueRescheduleCommand `cmd:"" help:"Give scheduled messages another time."`
-	Consume    queueConsumeCommand    `cmd:"" help:"Take messages, print them or run a command for each, and acknowledge them."`
+	Produce    queueProduceCommand    `cmd:"" help:"Produce messages, now or for later."`
+	Cancel     queueCancelCommand     `cmd:"" help:"Cancel scheduled messages."`
+	Reschedule queueRescheduleCommand `cmd:"" help:"Change when scheduled messages are due."`
+	Consume    queueConsumeCommand    `cmd:"" help:"Consume messages: print each, or run a command for it, and acknowledge it."`
 
-	DLQ    queueDLQCommand    `cmd:"" name:"dlq" help:"List or purge dead letters."`
-	Replay queueReplayCommand `cmd:"" help:"Give dead letters back to their groups."`
-	Trim   queueTrimCommand   `cmd:"" help:"Remove a topic's oldest messages."`
-	Bench  queueBenchCommand  `cmd:"" help:"Measure queues: short for 'parley bench queue'."`
+	DLQ   queueDLQCommand   `cmd:"" name:"dlq" help:"List, replay or purge dead letters."`
+	Trim  queueTrimCommand  `cmd:"" help:"Remove a topic's oldest messages."`
+	Bench queueBenchCommand `cmd:"" help:"Measure queues: short for 'parley bench queue'."`
 }
 
 // The server's limits of queues, checked here so that an error can name the flag.
@@ -49,21 +48,21 @@ const (
 	maxNackReason   = 1024
 )
 
-// topicArg is the argument of whatever is about one topic.
+// topicArg is the argument of a command for one topic.
 type topicArg struct {
 	Topic string `arg:"" help:"The topic."`
 }
 
 func (a topicArg) check() error { return checkName("<topic>", a.Topic) }
 
-// administer does work with an admin of queues, within the time.
-func (p patience) administer(s *session, work func(ctx context.Context, admin *queue.Admin) error) error {
-	return p.with(s, func(ctx context.Context, client *parley.Client) error {
+// administer calls work with an Admin. Each of its calls has the deadline of --timeout.
+func (s *session) administer(work func(ctx context.Context, admin *queue.Admin) error) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		return work(ctx, queue.NewAdmin(client))
 	})
 }
 
-// groupsOf gives the one group, or where that is empty all groups of a topic.
+// groupsOf returns the group, or all groups of the topic if group is empty.
 func groupsOf(ctx context.Context, admin *queue.Admin, topic, group string) ([]string, error) {
 	if group != "" {
 		return []string{group}, nil
@@ -77,13 +76,13 @@ func explainQueue(what string, err error) error {
 	var hint string
 	switch {
 	case errors.Is(err, parley.ErrTopicNotFound):
-		hint = "'parley queue create' makes topics"
+		hint = "'parley queue create' creates topics"
 	case errors.Is(err, parley.ErrGroupNotFound):
-		hint = "'parley queue group create' makes groups"
+		hint = "'parley queue group create' creates groups"
 	case errors.Is(err, parley.ErrGroupInUse):
 		hint = "stop its consumers first"
 	case errors.Is(err, parley.ErrTopicPaused):
-		hint = "'parley queue resume' ends the pause"
+		hint = "'parley queue resume' resumes it"
 	default:
 		return explain(what, err)
 	}

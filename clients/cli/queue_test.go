@@ -121,7 +121,7 @@ func TestQueueTopics(t *testing.T) {
 		"retention_ms": 604800000.0, "retention_messages": 100.0, "dead_letter_retention_ms": 129600000.0, "max_length": 1000.0,
 		"drop_oldest": true, "max_attempts": 3.0, "min_backoff_ms": 10.0, "max_backoff_ms": 90000.0,
 		"non_retryable": []any{"bad", "exit-65"}, "idempotency_window_ms": 3600000.0, "produce_paused": false, "consume_paused": false,
-		"created_at": made["created_at"],
+		"create_time": made["create_time"],
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
 		t.Errorf("create says (-want +got):\n%s", diff)
@@ -143,8 +143,11 @@ func TestQueueTopics(t *testing.T) {
 			t.Errorf("get for people has no %q:\n%s", line, text)
 		}
 	}
-	if got := q.ok("create", "plain").stdout; got != "plain is made: 8 partitions, without groups\n" {
+	if got := q.ok("create", "plain").stdout; got != "plain is created: 8 partitions, without groups\n" {
 		t.Errorf("create says %q", got)
+	}
+	if got := q.object("get", "plain"); got["partitioner"] != "consistent-hash" {
+		t.Errorf("the default partitioner is %v", got["partitioner"])
 	}
 	q.ok("pause", "plain", "--produce")
 	list := "jobs  2 partitions, groups audit, work, strict order\nplain  8 partitions, no groups, paused: producing\n"
@@ -154,12 +157,20 @@ func TestQueueTopics(t *testing.T) {
 	if got := field(q.ok("list", "--json").objects(t), "topic"); fmt.Sprint(got) != "[jobs plain]" {
 		t.Errorf("list for programs: %v", got)
 	}
-	q.fails(1, []string{"produce", "plain", "x"}, "TOPIC_PAUSED", "parley queue resume")
-	if got := q.ok("resume", "plain").stdout; got != "plain goes on\n" {
-		t.Errorf("resume says %q", got)
+	q.fails(1, []string{"produce", "plain", "x", "--timeout", "300ms"}, "TOPIC_PAUSED", "parley queue resume")
+	for _, one := range []struct{ args, want string }{
+		{"pause plain --consume", "plain is paused: producing and consuming\n"},
+		{"resume plain --produce", "plain is paused: consuming\n"},
+		{"resume plain --produce --consume", "plain is not paused\n"},
+		{"pause plain --produce --consume", "plain is paused: producing and consuming\n"},
+		{"resume plain --consume", "plain is paused: producing\n"},
+	} {
+		if got := q.ok(strings.Fields(one.args)...).stdout; got != one.want {
+			t.Errorf("%s says %q, want %q", one.args, got, one.want)
+		}
 	}
-	if got := q.ok("pause", "plain").stdout; got != "plain is paused: producing and consuming\n" {
-		t.Errorf("pause says %q", got)
+	if got := q.object("get", "plain"); got["produce_paused"] != true || got["consume_paused"] != false {
+		t.Errorf("get of a paused topic says %v", got)
 	}
 	q.fails(2, []string{"delete", "plain"}, "--confirm plain")
 	q.fails(2, []string{"delete", "plain", "--confirm", "jobs"}, "--confirm plain")
@@ -178,7 +189,7 @@ func TestQueueGroups(t *testing.T) {
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
 	q.ok("produce", "jobs", "one", "two")
 	for place, unread := range map[string]float64{"beginning": 2, "end": 0, "2030-01-01T00:00:00Z": 0, "2020-01-01 12:00:00": 2} {
-		if got := q.object("group", "create", "jobs", "other", "--start", place); fmt.Sprint(got) != "map[event:created group:other topic:jobs]" {
+		if got := q.object("group", "create", "jobs", "other", "--from", place); fmt.Sprint(got) != "map[event:created group:other topic:jobs]" {
 			t.Errorf("group create says %v", got)
 		}
 		q.fails(1, []string{"group", "create", "jobs", "other"}, "GROUP_EXISTS")
@@ -189,16 +200,16 @@ func TestQueueGroups(t *testing.T) {
 		q.fails(2, []string{"group", "delete", "jobs", "other"}, "--confirm other")
 		q.ok("group", "delete", "jobs", "other", "--confirm", "other")
 	}
-	if got := q.ok("group", "seek", "jobs", "work", "--start", "end").stdout; got != "jobs: work is moved, at the end\n" {
+	if got := q.ok("group", "seek", "jobs", "work", "--from", "end").stdout; got != "jobs: work is moved at the end\n" {
 		t.Errorf("group seek says %q", got)
 	}
 	if got := q.group("jobs"); got["unread"] != 0.0 || got["skipped"] != 2.0 {
 		t.Errorf("stats of who was moved: %v", got)
 	}
-	q.ok("group", "seek", "jobs", "work", "--start", "beginning")
+	q.ok("group", "seek", "jobs", "work", "--from", "beginning")
 	busy := q.start("consume", "jobs", "--group", "work", "--consumer", "ann")
 	wantText(t, &busy.stdout, "two")
-	q.fails(1, []string{"group", "seek", "jobs", "work", "--start", "end"}, "GROUP_IN_USE", "stop its consumers")
+	q.fails(1, []string{"group", "seek", "jobs", "work", "--from", "end"}, "GROUP_IN_USE", "stop its consumers")
 	owner := q.object("partitions", "jobs")
 	if owner["consumer"] != "ann" || owner["group"] != "work" || owner["partition"] != 0.0 || owner["epoch"].(float64) <= 0 {
 		t.Errorf("the owner is %v", owner)
@@ -243,10 +254,13 @@ func TestQueueUsage(t *testing.T) {
 		{"update x", []string{"no flag"}},
 		{"update x --max-attempts 0", []string{"--max-attempts 0", "1 to 1000"}},
 		{"delete x", []string{"--confirm x"}},
-		{"pause a/b", []string{"<topic>"}},
+		{"pause a/b --produce", []string{"<topic>"}},
+		{"pause x", []string{"pause: want --produce, --consume or both"}},
+		{"resume a/b --produce", []string{"<topic>"}},
+		{"resume x", []string{"resume: want --produce, --consume or both"}},
 		{"group create x a/b", []string{`<group> "a/b"`}},
-		{"group create x y --start noon", []string{"--start", "beginning, end or a time"}},
-		{"group seek x y", []string{"--start"}},
+		{"group create x y --from noon", []string{"--from", "beginning, end or a time"}},
+		{"group seek x y", []string{"--from"}},
 		{"group delete x y", []string{"--confirm y"}},
 		{"stats a/b", []string{"<topics>"}},
 		{"stats x --interval 1s", []string{"--interval goes with --watch"}},
@@ -287,11 +301,21 @@ func TestQueueUsage(t *testing.T) {
 		{"dlq a/b", []string{"<topic>"}},
 		{"dlq list x --limit 0", []string{"--limit 0"}},
 		{"dlq purge x --all", []string{"--confirm x"}},
-		{"dlq purge x --confirm x", []string{"ids, or --all"}},
-		{"replay x", []string{"ids, or --all"}},
-		{"replay x --all 3-1-0", []string{"--all"}},
-		{"replay x 3-1-0 --limit 4", []string{"--limit goes with --all"}},
-		{"replay x --all --to 256", []string{"--to 256", "0 to 255"}},
+		{"dlq purge x --group y", []string{"--confirm x"}},
+		{"dlq purge x 3-1-0", []string{"--confirm x"}},
+		{"dlq purge x --confirm x", []string{"dlq purge: want ids, --group or --all"}},
+		{"dlq purge x --confirm x --all 3-1-0", []string{"--all:", "give no ids"}},
+		{"dlq purge x --confirm x --group y 3-1-0", []string{"--group:", "give no ids"}},
+		{"dlq purge x --confirm x --group y --all", []string{"--group and --all"}},
+		{"dlq purge x --confirm x --group a/b", []string{`--group "a/b"`}},
+		{"dlq purge x --confirm x 3-1", []string{`"3-1"`, "an id like"}},
+		{"dlq replay x", []string{"dlq replay: want ids, --group or --all"}},
+		{"dlq replay x --all 3-1-0", []string{"--all:", "give no ids"}},
+		{"dlq replay x --group y 3-1-0", []string{"--group:", "give no ids"}},
+		{"dlq replay x --group y --all", []string{"--group and --all"}},
+		{"dlq replay x 3-1-0 --limit 4", []string{"--limit goes with --group or --all"}},
+		{"dlq replay x --all --to 256", []string{"--to 256", "0 to 255"}},
+		{"list --timeout=-1s", []string{"--timeout -1s", "0 means no deadline"}},
 		{"trim x", []string{"--keep or --older-than"}},
 		{"trim x --keep 1 --older-than 1s", []string{"--keep and --older-than"}},
 		{"trim x --keep=-1", []string{"--keep -1", "0 to 1000000000"}},
@@ -306,10 +330,10 @@ func TestQueueOnDeadServer(t *testing.T) {
 	t.Parallel()
 	q := &queues{t: t, env: map[string]string{"PARLEY_ADDR": "127.0.0.1:1", "PARLEY_TOKEN": "any"}}
 	for _, args := range []string{
-		"create x", "update x --max-attempts 2", "get x", "list", "delete x --confirm x", "pause x", "resume x", "group create x y",
-		"group delete x y --confirm y", "group seek x y --start end", "stats", "stats x --watch", "pending x", "partitions x", "produce x y",
+		"create x", "update x --max-attempts 2", "get x", "list", "delete x --confirm x", "pause x --produce", "resume x --consume", "group create x y",
+		"group delete x y --confirm y", "group seek x y --from end", "stats", "stats x --watch", "pending x", "partitions x", "produce x y",
 		"produce x y --delay 1s", "cancel x 3-1767225600000-0d", "reschedule x 3-1767225600000-0d --delay 1s", "dlq x",
-		"dlq purge x --all --confirm x", "replay x --all", "replay x 3-1-0", "trim x --keep 1",
+		"dlq purge x --all --confirm x", "dlq replay x --all", "dlq replay x 3-1-0", "trim x --keep 1",
 	} {
 		q.fails(1, append(strings.Fields(args), "--timeout", "200ms"), "refused")
 	}

@@ -197,27 +197,28 @@ func (m *moment) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// place is where a group begins: beginning, end or a time.
+// place is where a group starts to read: beginning, end or a time. The zero value is not given.
 type place struct {
 	queue.Start
 
-	given bool
+	// text is the place for people.
+	text string
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *place) UnmarshalText(text []byte) error {
-	p.given = true
 	switch string(text) {
 	case "beginning":
+		p.Start, p.text = queue.FromBeginning(), "at the beginning"
 		return nil
 	case "end":
-		p.End = true
+		p.Start, p.text = queue.FromEnd(), "at the end"
 		return nil
 	}
 	var m moment
 	if err := m.UnmarshalText(text); err != nil {
 		return fmt.Errorf("%q: want beginning, end or a time like 2026-01-31T12:00:00Z", text)
 	}
-	p.Time = m.t
+	p.Start, p.text = queue.FromTime(m.t), "at "+m.t.Local().Format(time.DateTime)
 	return nil
 }

@@ -57,7 +57,7 @@ func payloadToJSON(payload []byte) payloadJSON {
 	return payloadJSON{PayloadBase64: base64.StdEncoding.EncodeToString(payload)}
 }
 
-// deliveryJSON is a delivery for programs.
+// deliveryJSON is the JSON form of a delivery.
 type deliveryJSON struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
@@ -66,16 +66,16 @@ type deliveryJSON struct {
 	Key       string `json:"key,omitempty"`
 	payloadJSON
 
-	Headers    map[string]string `json:"headers,omitempty"`
-	Attempt    int               `json:"attempt"`
-	ProducedAt string            `json:"produced_at"`
-	Exec       *execJSON         `json:"exec,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Attempt     int               `json:"attempt"`
+	ProduceTime string            `json:"produce_time"`
+	Exec        *execJSON         `json:"exec,omitempty"`
 }
 
 func deliveryToJSON(d *queue.Delivery) deliveryJSON {
 	return deliveryJSON{
 		Topic: d.Topic, Group: d.Group, MessageID: d.MessageID, Partition: d.Partition, Key: d.Key,
-		payloadJSON: payloadToJSON(d.Payload), Headers: d.Headers, Attempt: d.Attempt, ProducedAt: d.ProducedAt.Format(timeFormat),
+		payloadJSON: payloadToJSON(d.Payload), Headers: d.Headers, Attempt: d.Attempt, ProduceTime: d.ProduceTime.Format(timeFormat),
 	}
 }
 

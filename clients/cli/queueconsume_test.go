@@ -133,8 +133,8 @@ func TestQueueNack(t *testing.T) {
 	delete(one["headers"].(map[string]any), "traceparent")
 	want := map[string]any{
 		"topic": "jobs", "group": "work", "payload": "dead", "key": "k", "headers": map[string]any{"h": "1"}, "attempts": 1.0, "partition": 0.0,
-		"reason": "nacked by hand", "dead_letter_id": one["dead_letter_id"], "message_id": one["message_id"], "produced_at": one["produced_at"],
-		"dead_at": one["dead_at"],
+		"reason": "nacked by hand", "dead_letter_id": one["dead_letter_id"], "message_id": one["message_id"], "produce_time": one["produce_time"],
+		"dead_letter_time": one["dead_letter_time"],
 	}
 	if diff := cmp.Diff(want, one); diff != "" {
 		t.Errorf("a dead letter (-want +got):\n%s", diff)

@@ -12,19 +12,19 @@ import (
 )
 
 type queueDLQCommand struct {
-	List  dlqListCommand  `cmd:"" default:"withargs" help:"List dead letters, the newest first."`
-	Purge dlqPurgeCommand `cmd:"" help:"Remove dead letters for good."`
+	List   dlqListCommand   `cmd:"" default:"withargs" help:"List dead letters, newest first."`
+	Replay dlqReplayCommand `cmd:"" help:"Return dead letters to their groups: by id, of a group or all."`
+	Purge  dlqPurgeCommand  `cmd:"" help:"Delete dead letters: by id, of a group or all."`
 }
 
 type dlqListCommand struct {
-	patience
 	topicArg
 
-	Group string `help:"Of this group. Default: of all." placeholder:"GROUP"`
+	Group string `help:"Only dead letters of this group. Default: of all groups." placeholder:"GROUP"`
 	Limit int64  `help:"How many at most, 1 to 1000000000." default:"50" placeholder:"N"`
 }
 
-// deadLetterJSON is a dead letter for programs.
+// deadLetterJSON is the JSON form of a dead letter.
 type deadLetterJSON struct {
 	Topic        string `json:"topic"`
 	DeadLetterID string `json:"dead_letter_id"`
@@ -33,12 +33,12 @@ type deadLetterJSON struct {
 	Group        string `json:"group"`
 	Key          string `json:"key"`
 	payloadJSON
-	Headers    map[string]string `json:"headers,omitempty"`
-	Attempts   int32             `json:"attempts"`
-	Reason     string            `json:"reason"`
-	Code       string            `json:"code,omitempty"`
-	ProducedAt string            `json:"produced_at"`
-	DeadAt     string            `json:"dead_at"`
+	Headers        map[string]string `json:"headers,omitempty"`
+	Attempts       int32             `json:"attempts"`
+	Reason         string            `json:"reason"`
+	Code           string            `json:"code,omitempty"`
+	ProduceTime    string            `json:"produce_time"`
+	DeadLetterTime string            `json:"dead_letter_time"`
 }
 
 // Run lists dead letters.
@@ -49,12 +49,12 @@ func (c *dlqListCommand) Run(s *session) error {
 	letters := func(ctx context.Context, client *parley.Client) iter.Seq2[*queue.DeadMessage, error] {
 		return first(c.Limit, queue.NewAdmin(client).DeadLetters(ctx, c.Topic, c.Group))
 	}
-	return list(s, c.Timeout, "dlq list", letters, func(p printer, d *queue.DeadMessage) error {
+	return list(s, "dlq list", letters, func(p printer, d *queue.DeadMessage) error {
 		value := deadLetterJSON{
 			Topic: c.Topic, DeadLetterID: d.GetDeadLetterId(), MessageID: d.GetMessageId(), Partition: d.GetPartition(),
 			Group: d.GetGroup(), Key: d.GetKey(), payloadJSON: payloadToJSON(d.GetPayload()), Headers: d.GetHeaders(),
 			Attempts: d.GetAttempts(), Reason: d.GetReason(), Code: d.GetCode(),
-			ProducedAt: d.GetProducedAt().AsTime().Format(timeFormat), DeadAt: d.GetDeadAt().AsTime().Format(timeFormat),
+			ProduceTime: d.GetProduceTime().AsTime().Format(timeFormat), DeadLetterTime: d.GetDeadLetterTime().AsTime().Format(timeFormat),
 		}
 		code := ""
 		if d.GetCode() != "" {
@@ -65,12 +65,12 @@ func (c *dlqListCommand) Run(s *session) error {
 			key = clip(oneLine(d.GetKey()), 40) + ": "
 		}
 		return p.print(value, fmt.Sprintf("%s  %s %s after %s: %s%s  %s%s", d.GetDeadLetterId(),
-			d.GetDeadAt().AsTime().Local().Format(time.DateTime), d.GetGroup(), count(int64(d.GetAttempts()), "attempt", "attempts"),
+			d.GetDeadLetterTime().AsTime().Local().Format(time.DateTime), d.GetGroup(), count(int64(d.GetAttempts()), "attempt", "attempts"),
 			code, clip(oneLine(d.GetReason()), 80), key, clip(oneLine(string(d.GetPayload())), 80)))
 	})
 }
 
-// first bounds what an iterator gives.
+// first ends an iterator after limit items.
 func first[T any](limit int64, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		n := int64(0)
@@ -85,55 +85,68 @@ func first[T any](limit int64, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// deadIDs are the arguments that choose dead letters.
-type deadIDs struct {
-	IDs   []string `arg:"" optional:"" name:"dead-letter-ids" help:"The dead letters' ids, as dlq list tells them."`
-	Group string   `help:"Only those of this group." placeholder:"GROUP"`
+// letterFlags select dead letters: by id, of one group, or all of the topic. Nothing is selected by omission.
+type letterFlags struct {
+	IDs   []string `arg:"" optional:"" name:"dead-letter-ids" help:"The dead letters' ids, as dlq list shows them."`
+	Group string   `help:"All dead letters of this group." placeholder:"GROUP" xor:"letters"`
+	All   bool     `help:"All dead letters of the topic." xor:"letters"`
 }
 
-func (a *deadIDs) check() error {
-	return firstOf(checkOptionalName("--group", a.Group), checkIDs("<dead-letter-ids>", a.IDs, deadLetterIDForm, "3-1767225600000-0"))
-}
-
-// parts gives the ids, in as many parts as there must be calls; one part without ids if there are none.
-func (a *deadIDs) parts() iter.Seq[[]string] {
-	if len(a.IDs) == 0 {
-		return slices.Values([][]string{nil})
+func (f *letterFlags) check(what string) error {
+	switch {
+	case len(f.IDs) > 0 && f.Group != "":
+		return usagef("--group: selects all dead letters of a group; give no ids with it")
+	case len(f.IDs) > 0 && f.All:
+		return usagef("--all: selects all dead letters of the topic; give no ids with it")
+	case len(f.IDs) == 0 && f.Group == "" && !f.All:
+		return usagef("%s: want ids, --group or --all", what)
 	}
-	return slices.Chunk(a.IDs, maxDeadIDs)
+	return firstOf(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
+}
+
+// selections returns the selections of the calls to make: one call takes a limited number of ids.
+func (f *letterFlags) selections() iter.Seq[queue.Selection] {
+	return func(yield func(queue.Selection) bool) {
+		switch {
+		case f.All:
+			yield(queue.AllDeadLetters())
+		case f.Group != "":
+			yield(queue.DeadLettersOf(f.Group))
+		default:
+			for ids := range slices.Chunk(f.IDs, maxDeadIDs) {
+				if !yield(queue.DeadLetterIDs(ids...)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 type dlqPurgeCommand struct {
-	patience
 	topicArg
-	deadIDs
+	letterFlags
 
-	All     bool   `help:"All of them."`
 	Confirm string `help:"The topic's name again: purged dead letters are lost." placeholder:"TOPIC"`
 }
 
-// purgedJSON is what a purge did, for programs.
+// purgedJSON is the JSON form of a purge's result.
 type purgedJSON struct {
 	Event  string `json:"event"`
 	Topic  string `json:"topic"`
 	Purged int64  `json:"purged"`
 }
 
-// Run removes dead letters.
+// Run deletes dead letters.
 func (c *dlqPurgeCommand) Run(s *session) error {
-	err := firstOf(c.topicArg.check(), c.deadIDs.check(), checkAll("dlq purge", c.All, c.IDs),
+	err := firstOf(c.topicArg.check(), c.letterFlags.check("dlq purge"),
 		checkConfirm(c.Confirm, c.Topic, "what is purged from "+c.Topic))
 	if err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		done := purgedJSON{Event: "purged", Topic: c.Topic}
-		for ids := range c.parts() {
-			purge := func() (int64, error) { return admin.PurgeDeadLetters(ctx, c.Topic, c.Group, c.Confirm, ids...) }
-			if c.All {
-				purge = func() (int64, error) { return admin.PurgeAllDeadLetters(ctx, c.Topic, c.Group, c.Confirm) }
-			}
-			n, err := purge()
+		for letters := range c.selections() {
+			n, err := admin.PurgeDeadLetters(ctx, c.Topic, letters, c.Confirm)
 			if err != nil {
 				return explainQueue("dlq purge", err)
 			}
@@ -143,100 +156,83 @@ func (c *dlqPurgeCommand) Run(s *session) error {
 	})
 }
 
-// checkAll wants ids, or that the user says that he means all.
-func checkAll(what string, all bool, ids []string) error {
-	switch {
-	case all && len(ids) > 0:
-		return usagef("--all: give no ids")
-	case !all && len(ids) == 0:
-		return usagef("%s: want ids, or --all", what)
-	default:
-		return nil
-	}
-}
-
-type queueReplayCommand struct {
-	patience
+type dlqReplayCommand struct {
 	topicArg
-	deadIDs
+	letterFlags
 
-	All   bool   `help:"All that there are now, the oldest of each partition first."`
-	Limit *int64 `help:"With --all: how many at most, 1 to 1000000000." placeholder:"N"`
-	To    *int   `help:"The partition that they go to, 0 to 255. Default: their own." placeholder:"PARTITION"`
+	Limit *int64 `help:"With --group or --all: how many at most, 1 to 1000000000. The oldest of each partition go first." placeholder:"N"`
+	To    *int   `help:"The partition to replay to, 0 to 255. Default: their own." placeholder:"PARTITION"`
 }
 
-// replayedJSON is what a replay did, for programs.
+// replayedJSON is the JSON form of a replay's result.
 type replayedJSON struct {
 	Event    string `json:"event"`
 	Topic    string `json:"topic"`
 	Replayed int64  `json:"replayed"`
 }
 
-// Run gives dead letters back.
-func (c *queueReplayCommand) Run(s *session) error {
-	err := firstOf(c.topicArg.check(), c.deadIDs.check(), checkAll("replay", c.All, c.IDs),
+// Run returns dead letters to their groups.
+func (c *dlqReplayCommand) Run(s *session) error {
+	err := firstOf(c.topicArg.check(), c.letterFlags.check("dlq replay"),
 		checkOptional("--limit", c.Limit, 1, maxMessages), checkOptional("--to", c.To, 0, maxPartitions-1))
-	if err == nil && c.Limit != nil && !c.All {
-		err = usagef("--limit goes with --all")
+	if err == nil && c.Limit != nil && len(c.IDs) > 0 {
+		err = usagef("--limit goes with --group or --all")
 	}
 	if err != nil {
 		return err
 	}
-	client, err := s.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	// The time that a command keeps trying counts anew with each call, so that many dead letters are no failure.
-	ctx, progress, cancel := withIdleTimeout(s.ctx, c.Timeout)
-	defer cancel()
-	done := replayedJSON{Event: "replayed", Topic: c.Topic}
-	if err := c.replay(ctx, queue.NewAdmin(client), &done, progress); err != nil {
-		err = explainQueue("replay", err)
-		if done.Replayed > 0 {
-			err = fmt.Errorf("%w\n%s given back before that", err, count(done.Replayed, "dead letter was", "dead letters were"))
-		}
-		return err
-	}
-	return s.printer().print(done, fmt.Sprintf("%s: %s given back", c.Topic, count(done.Replayed, "dead letter", "dead letters")))
-}
-
-func (c *queueReplayCommand) replay(ctx context.Context, admin *queue.Admin, done *replayedJSON, progress func()) error {
-	for ids := range c.parts() {
-		if len(ids) == 0 {
-			break
-		}
-		n, _, err := admin.ReplayDeadLetters(ctx, c.Topic, queue.Replay{Group: c.Group, IDs: ids, Partition: c.To})
-		if err != nil {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		done := replayedJSON{Event: "replayed", Topic: c.Topic}
+		if err := c.replay(ctx, admin, &done); err != nil {
+			err = explainQueue("dlq replay", err)
+			if done.Replayed > 0 {
+				err = fmt.Errorf("%w\n%s replayed before that", err, count(done.Replayed, "dead letter was", "dead letters were"))
+			}
 			return err
 		}
-		done.Replayed += n
-		progress()
+		return s.printer().print(done, fmt.Sprintf("%s: %s replayed", c.Topic, count(done.Replayed, "dead letter", "dead letters")))
+	})
+}
+
+func (c *dlqReplayCommand) replay(ctx context.Context, admin *queue.Admin, done *replayedJSON) error {
+	var opts []queue.ReplayOption
+	if c.To != nil {
+		opts = append(opts, queue.WithPartition(*c.To))
 	}
-	if !c.All {
+	if len(c.IDs) > 0 {
+		for letters := range c.selections() {
+			n, _, err := admin.ReplayDeadLetters(ctx, c.Topic, letters, opts...)
+			if err != nil {
+				return err
+			}
+			done.Replayed += n
+		}
 		return nil
 	}
-	// What fails again at once must not be given back without end: no more than there are now.
-	stats, err := admin.Stats(ctx, c.Topic)
+	// A message that fails again at once is a dead letter again. The command would never end if it replayed those too, so it replays no
+	// more than there are now.
+	total, _, err := admin.Stats(ctx, c.Topic)
 	if err != nil {
 		return err
 	}
-	left := stats.GetTotal().GetDeadLetters()
+	left := total.GetDeadLetters()
 	if c.Limit != nil {
 		left = min(left, *c.Limit)
 	}
-	// One call at least, also for none: the server judges the group.
+	letters := queue.AllDeadLetters()
+	if c.Group != "" {
+		letters = queue.DeadLettersOf(c.Group)
+	}
+	// At least one call, even if there are no dead letters: the server checks that the group exists.
 	for more := true; more; more = more && left > 0 {
 		var n int64
-		n, more, err = admin.ReplayDeadLetters(ctx, c.Topic, queue.Replay{
-			Group: c.Group, Limit: int(min(max(left, 1), maxReplayed)), Partition: c.To,
-		})
+		limit := queue.WithLimit(int(min(max(left, 1), maxReplayed)))
+		n, more, err = admin.ReplayDeadLetters(ctx, c.Topic, letters, append(opts, limit)...)
 		if err != nil {
 			return err
 		}
 		done.Replayed += n
 		left -= n
-		progress()
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ func (q *queues) bury(topic, group string, payloads ...string) {
 	q.ok("consume", topic, "--group", group, "--count", fmt.Sprint(len(payloads)), "--nack", "--dead-letter", "--reason", "poison\x1b[2J")
 }
 
-// TestQueueReplay gives dead letters back: those named, a few, all, to another partition, and each once.
+// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another partition: each once.
 func TestQueueReplay(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -22,12 +22,10 @@ func TestQueueReplay(t *testing.T) {
 	if got := q.ok("dlq", "jobs").stdout; got != "" {
 		t.Errorf("dead letters of nothing: %q", got)
 	}
-	if got := q.ok("replay", "jobs", "--all", "--group", "work").stdout; got != "jobs: 0 dead letters given back\n" {
+	if got := q.ok("dlq", "replay", "jobs", "--group", "work").stdout; got != "jobs: 0 dead letters replayed\n" {
 		t.Errorf("a replay of nothing says %q", got)
 	}
-	for _, args := range [][]string{
-		{"dlq", "jobs"}, {"replay", "jobs", "--all"}, {"replay", "jobs", "0-1767225600000-0"}, {"dlq", "purge", "jobs", "--all", "--confirm", "jobs"},
-	} {
+	for _, args := range [][]string{{"dlq", "jobs"}, {"dlq", "replay", "jobs"}, {"dlq", "purge", "jobs", "--confirm", "jobs"}} {
 		q.fails(1, append(args, "--group", "typo"), "no such consumer group")
 	}
 	q.bury("jobs", "work", "a", "b", "c", "d", "e")
@@ -39,26 +37,26 @@ func TestQueueReplay(t *testing.T) {
 	for _, d := range q.ok("dlq", "jobs", "--json").objects(t) {
 		ids[fmt.Sprint(d["payload"])] = fmt.Sprint(d["dead_letter_id"])
 	}
-	if got := q.object("replay", "jobs", ids["a"], ids["b"]); fmt.Sprint(got) != "map[event:replayed replayed:2 topic:jobs]" {
+	if got := q.object("dlq", "replay", "jobs", ids["a"], ids["b"]); fmt.Sprint(got) != "map[event:replayed replayed:2 topic:jobs]" {
 		t.Errorf("replay says %v", got)
 	}
-	if got := q.ok("replay", "jobs", ids["a"], ids["b"]).stdout; got != "jobs: 0 dead letters given back\n" {
+	if got := q.ok("dlq", "replay", "jobs", ids["a"], ids["b"]).stdout; got != "jobs: 0 dead letters replayed\n" {
 		t.Errorf("a second replay says %q", got)
 	}
 	if got := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q came back", got)
 	}
-	q.fails(1, []string{"replay", "jobs", "--all", "--to", "7"}, "partition")
-	if got := q.ok("replay", "jobs", ids["c"], "--to", "1").stdout; got != "jobs: 1 dead letter given back\n" {
+	q.fails(1, []string{"dlq", "replay", "jobs", "--all", "--to", "7"}, "partition")
+	if got := q.ok("dlq", "replay", "jobs", ids["c"], "--to", "1").stdout; got != "jobs: 1 dead letter replayed\n" {
 		t.Errorf("replay elsewhere says %q", got)
 	}
 	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--json").objects(t); got[0]["payload"] != "c" || got[0]["partition"] != 1.0 {
 		t.Errorf("replayed elsewhere: %v", got)
 	}
-	if got := q.object("replay", "jobs", "--all", "--limit", "1"); got["replayed"] != 1.0 {
+	if got := q.object("dlq", "replay", "jobs", "--all", "--limit", "1"); got["replayed"] != 1.0 {
 		t.Errorf("replay of one says %v", got)
 	}
-	if got := q.ok("replay", "jobs", "--all", "--group", "work").stdout; got != "jobs: 1 dead letter given back\n" {
+	if got := q.ok("dlq", "replay", "jobs", "--group", "work").stdout; got != "jobs: 1 dead letter replayed\n" {
 		t.Errorf("replay of the rest says %q", got)
 	}
 	if got := payloads(q.ok("consume", "jobs", "--group", "work", "--count", "2").stdout); !slices.Equal(got, []string{"d", "e"}) {
@@ -69,13 +67,13 @@ func TestQueueReplay(t *testing.T) {
 	}
 }
 
-// TestQueuePurge removes dead letters, those named or all, of one group or all.
+// TestQueuePurge deletes dead letters by id, of a group and all.
 func TestQueuePurge(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
 	q.bury("jobs", "work", "a", "b")
-	q.ok("group", "create", "jobs", "audit", "--start", "end")
+	q.ok("group", "create", "jobs", "audit", "--from", "end")
 	q.bury("jobs", "audit", "c", "d")
 	if got := field(q.ok("dlq", "jobs", "--group", "work", "--json").objects(t), "payload"); fmt.Sprint(got) != "[b a]" {
 		t.Errorf("dead letters of one group: %v", got)
@@ -86,11 +84,17 @@ func TestQueuePurge(t *testing.T) {
 	if fmt.Sprint(got) != "map[event:purged purged:1 topic:jobs]" {
 		t.Errorf("purge says %v", got)
 	}
-	if got := q.ok("dlq", "purge", "jobs", "--all", "--group", "work", "--confirm", "jobs").stdout; got != "jobs: 2 dead letters purged\n" {
+	if got := q.ok("dlq", "purge", "jobs", "--group", "work", "--confirm", "jobs").stdout; got != "jobs: 2 dead letters purged\n" {
 		t.Errorf("purge says %q", got)
 	}
 	if got := field(q.ok("dlq", "jobs", "--json").objects(t), "payload"); fmt.Sprint(got) != "[c]" {
 		t.Errorf("what is left: %v", got)
+	}
+	if got := q.ok("dlq", "replay", "jobs", "--group", "work").stdout; got != "jobs: 0 dead letters replayed\n" {
+		t.Errorf("replay of a group without dead letters says %q", got)
+	}
+	if got := q.ok("dlq", "purge", "jobs", "--all", "--confirm", "jobs").stdout; got != "jobs: 1 dead letter purged\n" {
+		t.Errorf("purge of all says %q", got)
 	}
 }
 

@@ -105,7 +105,7 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	return code, err
 }
 
-// environment tells a command about its message.
+// environment returns the environment variables that describe a message to its command.
 func environment(d *queue.Delivery) []string {
 	headers := []byte("{}")
 	if len(d.Headers) > 0 {
@@ -114,7 +114,7 @@ func environment(d *queue.Delivery) []string {
 	env := []string{
 		"PARLEY_TOPIC=" + d.Topic, "PARLEY_GROUP=" + d.Group, "PARLEY_MESSAGE_ID=" + d.MessageID,
 		"PARLEY_PARTITION=" + strconv.Itoa(d.Partition), "PARLEY_KEY=" + d.Key, "PARLEY_ATTEMPT=" + strconv.Itoa(d.Attempt),
-		"PARLEY_PRODUCED_AT=" + d.ProducedAt.Format(timeFormat), "PARLEY_HEADERS=" + string(headers),
+		"PARLEY_PRODUCE_TIME=" + d.ProduceTime.Format(timeFormat), "PARLEY_HEADERS=" + string(headers),
 	}
 	if parent := d.Headers["traceparent"]; parent != "" && !strings.ContainsRune(parent, 0) {
 		env = append(env, "TRACEPARENT="+parent)

@@ -3,18 +3,17 @@ package cli
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
 type queueGroupCommand struct {
-	Create groupCreateCommand `cmd:"" help:"Make a consumer group."`
-	Delete groupDeleteCommand `cmd:"" help:"Delete a consumer group with all that waits in it for a retry; its dead letters stay."`
-	Seek   groupSeekCommand   `cmd:"" help:"Move a consumer group that has no consumers to another place of the topic."`
+	Create groupCreateCommand `cmd:"" help:"Create a consumer group."`
+	Delete groupDeleteCommand `cmd:"" help:"Delete a consumer group and its pending retries. Its dead letters stay."`
+	Seek   groupSeekCommand   `cmd:"" help:"Move a consumer group to another position of the topic. The group must have no consumers."`
 }
 
-// groupArgs are the arguments of whatever is about one group.
+// groupArgs are the arguments of a command for one group.
 type groupArgs struct {
 	Topic string `arg:"" help:"The topic."`
 	Group string `arg:"" help:"The consumer group."`
@@ -24,7 +23,7 @@ func (a groupArgs) check() error {
 	return firstOf(checkName("<topic>", a.Topic), checkName("<group>", a.Group))
 }
 
-// groupEventJSON says for programs what was done to a group.
+// groupEventJSON is the JSON form of a change of a group.
 type groupEventJSON struct {
 	Event string `json:"event"`
 	Topic string `json:"topic"`
@@ -37,38 +36,36 @@ func (a groupArgs) done(s *session, event, text string) error {
 }
 
 type groupCreateCommand struct {
-	patience
 	groupArgs
 
-	Start place `help:"Where it begins: beginning, end or a time. Default: beginning." placeholder:"PLACE"`
+	From place `help:"Where the group starts to read: beginning, end or a time." default:"beginning" placeholder:"POSITION"`
 }
 
-// Run makes a group.
+// Run creates a group.
 func (c *groupCreateCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
-		if err := admin.CreateGroup(ctx, c.Topic, c.Group, c.Start.Start); err != nil {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		if err := admin.CreateGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group create", err)
 		}
-		return c.done(s, "created", "is made, "+c.Start.text())
+		return c.done(s, "created", "is created "+c.From.text)
 	})
 }
 
 type groupDeleteCommand struct {
-	patience
 	groupArgs
 
-	Confirm string `help:"The group's name again: what waits in it for a retry is lost." placeholder:"GROUP"`
+	Confirm string `help:"The group's name again: its pending retries are lost." placeholder:"GROUP"`
 }
 
 // Run deletes a group.
 func (c *groupDeleteCommand) Run(s *session) error {
-	if err := firstOf(c.check(), checkConfirm(c.Confirm, c.Group, "what "+c.Group+" has to do yet")); err != nil {
+	if err := firstOf(c.check(), checkConfirm(c.Confirm, c.Group, "the state of "+c.Group)); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.DeleteGroup(ctx, c.Topic, c.Group, c.Confirm); err != nil {
 			return explainQueue("group delete", err)
 		}
@@ -77,10 +74,9 @@ func (c *groupDeleteCommand) Run(s *session) error {
 }
 
 type groupSeekCommand struct {
-	patience
 	groupArgs
 
-	Start place `help:"Where it begins anew: beginning, end or a time. What it holds for a retry is dropped." required:"" placeholder:"PLACE"`
+	From place `help:"Where the group continues to read: beginning, end or a time. Its pending retries are dropped." required:"" placeholder:"POSITION"`
 }
 
 // Run moves a group.
@@ -88,22 +84,10 @@ func (c *groupSeekCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
-		if err := admin.SeekGroup(ctx, c.Topic, c.Group, c.Start.Start); err != nil {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		if err := admin.SeekGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group seek", err)
 		}
-		return c.done(s, "moved", "is moved, "+c.Start.text())
+		return c.done(s, "moved", "is moved "+c.From.text)
 	})
-}
-
-// text says where a group begins.
-func (p place) text() string {
-	switch {
-	case p.End:
-		return "at the end"
-	case !p.Time.IsZero():
-		return "at " + p.Time.Local().Format(time.DateTime)
-	default:
-		return "at the beginning"
-	}
 }

@@ -10,28 +10,27 @@ import (
 )
 
 type queuePendingCommand struct {
-	patience
 	watching
 	topicArg
 
 	Group string `help:"Of this group. Default: of each." placeholder:"GROUP"`
-	By    string `help:"What comes first: the longest idle, or with the most attempts; ${enum}." enum:"idle,attempts" default:"idle"`
+	By    string `help:"The order: the longest idle first, or those with the most attempts; ${enum}." enum:"idle,attempts" default:"idle"`
 	Limit int64  `help:"How many deliveries of a group at most, 1 to 10000." default:"50" placeholder:"N"`
 }
 
-// pendingJSON is a delivery that is not settled, for programs.
+// pendingJSON is the JSON form of a delivery that is not settled.
 type pendingJSON struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
 	MessageID string `json:"message_id"`
 	Partition int32  `json:"partition"`
 	Consumer  string `json:"consumer"`
-	SessionID string `json:"session_id"`
+	StreamID  string `json:"stream_id"`
 	Attempt   int32  `json:"attempt"`
 	IdleMS    int64  `json:"idle_ms"`
 }
 
-// pendingViewJSON is what a group has in flight at a time, for programs that watch.
+// pendingViewJSON is the JSON form of a group's unsettled deliveries at one time. --watch writes it.
 type pendingViewJSON struct {
 	Event      string        `json:"event"`
 	Time       string        `json:"time"`
@@ -48,7 +47,7 @@ func (c *queuePendingCommand) Run(s *session) error {
 		return err
 	}
 	v := &statsView{watch: c.Watch, past: make(map[string][]int64)}
-	return c.repeat(s, c.patience, "pending", func(ctx context.Context, client *parley.Client, p printer) error {
+	return c.repeat(s, "pending", func(ctx context.Context, client *parley.Client, p printer) error {
 		admin := queue.NewAdmin(client)
 		groups, err := groupsOf(ctx, admin, c.Topic, c.Group)
 		if err != nil {
@@ -79,13 +78,17 @@ func (c *queuePendingCommand) Run(s *session) error {
 // load gives the first deliveries of a group.
 func (c *queuePendingCommand) load(ctx context.Context, admin *queue.Admin, group string) ([]pendingJSON, error) {
 	deliveries := []pendingJSON{} // a list, not null
-	for d, err := range admin.Pending(ctx, c.Topic, group, c.By == "attempts") {
+	order := queue.ByIdle
+	if c.By == "attempts" {
+		order = queue.ByAttempts
+	}
+	for d, err := range admin.Pending(ctx, c.Topic, group, order) {
 		if err != nil {
 			return nil, err
 		}
 		deliveries = append(deliveries, pendingJSON{
 			Topic: c.Topic, Group: group, MessageID: d.GetMessageId(), Partition: d.GetPartition(), Consumer: d.GetConsumer(),
-			SessionID: d.GetSessionId(), Attempt: d.GetAttempt(), IdleMS: d.GetIdle().AsDuration().Milliseconds(),
+			StreamID: d.GetStreamId(), Attempt: d.GetAttempt(), IdleMS: d.GetIdle().AsDuration().Milliseconds(),
 		})
 		if int64(len(deliveries)) == c.Limit {
 			break
@@ -99,8 +102,8 @@ func (c *queuePendingCommand) total(ctx context.Context, admin *queue.Admin, gro
 	if listed < c.Limit {
 		return listed, nil
 	}
-	stats, err := admin.Stats(ctx, c.Topic)
-	for _, g := range stats.GetTotal().GetGroups() {
+	stats, _, err := admin.Stats(ctx, c.Topic)
+	for _, g := range stats.GetGroups() {
 		if g.GetGroup() == group {
 			return max(g.GetPending(), listed), err
 		}
@@ -143,19 +146,18 @@ func (c *queuePendingCommand) write(p printer, v *statsView, now time.Time, grou
 }
 
 type queuePartitionsCommand struct {
-	patience
 	watching
 	topicArg
 
 	Group string `help:"Of this group. Default: of each." placeholder:"GROUP"`
 }
 
-// ownerJSON is a partition and who has it, for programs.
+// ownerJSON is the JSON form of a partition and its consumer.
 type ownerJSON struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group,omitempty"`
 	Partition int32  `json:"partition"`
-	SessionID string `json:"session_id"`
+	StreamID  string `json:"stream_id"`
 	Consumer  string `json:"consumer"`
 	NodeID    string `json:"node_id"`
 	Epoch     int64  `json:"epoch"`
@@ -167,7 +169,7 @@ func (c *queuePartitionsCommand) Run(s *session) error {
 	if err := firstOf(c.topicArg.check(), c.watching.check(), checkOptionalName("--group", c.Group)); err != nil {
 		return err
 	}
-	return c.repeat(s, c.patience, "partitions", func(ctx context.Context, client *parley.Client, p printer) error {
+	return c.repeat(s, "partitions", func(ctx context.Context, client *parley.Client, p printer) error {
 		admin := queue.NewAdmin(client)
 		groups, err := groupsOf(ctx, admin, c.Topic, c.Group)
 		if err != nil {
@@ -201,10 +203,10 @@ func (c *queuePartitionsCommand) owner(p printer, rows *table, group string, o *
 	switch {
 	case p.json:
 		return p.print(ownerJSON{
-			Topic: c.Topic, Group: group, Partition: o.GetPartition(), SessionID: o.GetSessionId(), Consumer: o.GetConsumer(),
+			Topic: c.Topic, Group: group, Partition: o.GetPartition(), StreamID: o.GetStreamId(), Consumer: o.GetConsumer(),
 			NodeID: o.GetNodeId(), Epoch: o.GetEpoch(), LeaseMS: left.Milliseconds(),
 		}, "")
-	case o.GetSessionId() == "":
+	case o.GetStreamId() == "":
 		rows.row(o.GetPartition(), group, "nobody")
 	default:
 		rows.row(o.GetPartition(), group, o.GetConsumer(), o.GetNodeId(), o.GetEpoch(), about(left))

@@ -19,7 +19,6 @@ const (
 )
 
 type queueProduceCommand struct {
-	patience
 	topicArg
 	dueFlags
 
@@ -33,14 +32,14 @@ type queueProduceCommand struct {
 	Quiet          bool              `short:"q" help:"Write no line for each message, only how many."`
 }
 
-// producedJSON is a message that was taken, for programs.
+// producedJSON is the JSON form of a stored message.
 type producedJSON struct {
 	Topic          string `json:"topic"`
 	MessageID      string `json:"message_id"`
 	Partition      int    `json:"partition"`
 	Key            string `json:"key,omitempty"`
 	Duplicate      bool   `json:"duplicate"`
-	DeliverAt      string `json:"deliver_at,omitempty"`
+	DueTime        string `json:"due_time,omitempty"`
 	IdempotencyKey string `json:"idempotency_key"`
 }
 
@@ -244,13 +243,11 @@ func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
 
 // send produces a batch and writes what became of it.
 func (p *producing) send(batch []outgoing) error {
-	ctx, cancel := p.patience.context(p.s)
-	defer cancel()
 	messages := make([]queue.Message, len(batch))
 	for i := range batch {
 		messages[i] = batch[i].Message
 	}
-	results, callErr := p.call(ctx, p.producer, messages)
+	results, callErr := p.call(p.s.ctx, p.producer, messages)
 	out := bufio.NewWriter(p.s.stdout)
 	to := printer{w: out, side: p.s.stderr, json: p.s.flags.JSON}
 	var refused []error
@@ -294,9 +291,9 @@ func (p *producing) receipt(to printer, key string, r *queue.Receipt) error {
 		IdempotencyKey: r.IdempotencyKey,
 	}
 	text := fmt.Sprintf("%s: %s in partition %d", p.Topic, r.MessageID, r.Partition)
-	if !r.DeliverAt.IsZero() {
-		value.DeliverAt = r.DeliverAt.UTC().Format(timeFormat)
-		text += ", due " + r.DeliverAt.Local().Format(time.DateTime)
+	if !r.DueTime.IsZero() {
+		value.DueTime = r.DueTime.UTC().Format(timeFormat)
+		text += ", due " + r.DueTime.Local().Format(time.DateTime)
 	}
 	if r.Duplicate {
 		text += " (was there already)"

@@ -24,7 +24,7 @@ func TestQueueProduce(t *testing.T) {
 	if fmt.Sprint(field(lines, "key")) != "[ann bob]" || fmt.Sprint(field(lines, "duplicate")) != "[false false]" {
 		t.Errorf("lines: %v", lines)
 	}
-	if lines[0]["idempotency_key"] == "" || lines[0]["idempotency_key"] == lines[1]["idempotency_key"] || lines[0]["deliver_at"] != nil {
+	if lines[0]["idempotency_key"] == "" || lines[0]["idempotency_key"] == lines[1]["idempotency_key"] || lines[0]["due_time"] != nil {
 		t.Errorf("lines: %v", lines)
 	}
 	q.pipe("\x00\xff\n\x1b[31mred", "produce", "jobs", "--whole", "--key", "k").wantOK(t)
@@ -58,8 +58,8 @@ func TestQueueProduce(t *testing.T) {
 	if headers, _ := got[2]["headers"].(map[string]any); headers["a"] != "1" || headers["b"] != "x=y" {
 		t.Errorf("headers: %v", headers)
 	}
-	if at, err := time.Parse(time.RFC3339, fmt.Sprint(got[0]["produced_at"])); err != nil || time.Since(at) > time.Hour {
-		t.Errorf("produced at %v", got[0]["produced_at"])
+	if at, err := time.Parse(time.RFC3339, fmt.Sprint(got[0]["produce_time"])); err != nil || time.Since(at) > time.Hour {
+		t.Errorf("produced at %v", got[0]["produce_time"])
 	}
 }
 
@@ -132,7 +132,7 @@ func TestQueueSchedule(t *testing.T) {
 	ids := make([]string, len(late))
 	for i, m := range late {
 		ids[i] = fmt.Sprint(m["message_id"])
-		due, err := time.Parse(time.RFC3339, fmt.Sprint(m["deliver_at"]))
+		due, err := time.Parse(time.RFC3339, fmt.Sprint(m["due_time"]))
 		if ahead := due.Sub(began); err != nil || ahead < 23*time.Hour || ahead > 25*time.Hour {
 			t.Errorf("%v is due in %s: %v", m, ahead, err)
 		}
@@ -142,7 +142,7 @@ func TestQueueSchedule(t *testing.T) {
 	}
 	next := began.Add(100 * 24 * time.Hour).Truncate(time.Second)
 	at := q.object("reschedule", "jobs", ids[2], "--at", next.In(time.FixedZone("", 3600)).Format(time.RFC3339))
-	if at["event"] != "rescheduled" || at["deliver_at"] != next.UTC().Format("2006-01-02T15:04:05.000Z") {
+	if at["event"] != "rescheduled" || at["due_time"] != next.UTC().Format("2006-01-02T15:04:05.000Z") {
 		t.Errorf("reschedule at %s says %v", next, at)
 	}
 	got := q.run("cancel", "jobs", ids[1], "0-1767225600000-0d", ids[2])

@@ -12,8 +12,8 @@ import (
 
 // dueFlags are the flags about when a message appears.
 type dueFlags struct {
-	Delay span   `help:"It appears so much later, up to 366d." placeholder:"DURATION" xor:"due"`
-	At    moment `help:"It appears at this time by the server's clock, up to 366 days ahead, as 2026-01-31T12:00:00Z." placeholder:"TIME" xor:"due"`
+	Delay span   `help:"The message is due after this, up to 366d." placeholder:"DURATION" xor:"due"`
+	At    moment `help:"The message is due at this time by the server's clock, up to 366 days ahead, as 2026-01-31T12:00:00Z." placeholder:"TIME" xor:"due"`
 }
 
 func (c *dueFlags) check() error {
@@ -35,52 +35,51 @@ func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue
 	}
 }
 
-// scheduledArgs are the arguments of what is about scheduled messages.
+// scheduledArgs are the arguments of a command for scheduled messages.
 type scheduledArgs struct {
 	topicArg
 
-	IDs []string `arg:"" name:"message-ids" help:"The scheduled messages' ids, as produce told them."`
+	IDs []string `arg:"" name:"message-ids" help:"The scheduled messages' ids, as produce wrote them."`
 }
 
 func (a *scheduledArgs) check() error {
 	return firstOf(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
 }
 
-// each does one thing with each message, and goes on after one that failed: the others are to be cancelled, or late, all the same.
-func (a *scheduledArgs) each(
-	s *session, p patience, what string, work func(ctx context.Context, p *queue.Producer, id string) error,
-) error {
-	return p.with(s, func(ctx context.Context, client *parley.Client) error {
+// each calls work for each message. It continues after a failure, except after one that used up the deadline: the server does not
+// answer.
+func (a *scheduledArgs) each(s *session, what string, work func(ctx context.Context, p *queue.Producer, id string) error) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		producer := queue.NewProducer(client, a.Topic)
 		var failures []error
 		for _, id := range a.IDs {
 			if err := work(ctx, producer, id); err != nil {
 				failures = append(failures, explainQueue(what+" "+id, err))
+				if errors.Is(err, context.DeadlineExceeded) {
+					break
+				}
 			}
 		}
 		return errors.Join(failures...)
 	})
 }
 
-type queueCancelCommand struct {
-	patience
-	scheduledArgs
-}
+type queueCancelCommand struct{ scheduledArgs }
 
-// scheduledJSON is what became of a scheduled message, for programs.
+// scheduledJSON is the JSON form of a change of a scheduled message.
 type scheduledJSON struct {
 	Event     string `json:"event"`
 	Topic     string `json:"topic"`
 	MessageID string `json:"message_id"`
-	DeliverAt string `json:"deliver_at,omitempty"`
+	DueTime   string `json:"due_time,omitempty"`
 }
 
-// Run takes scheduled messages back.
+// Run cancels scheduled messages.
 func (c *queueCancelCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.each(s, c.patience, "cancel", func(ctx context.Context, p *queue.Producer, id string) error {
+	return c.each(s, "cancel", func(ctx context.Context, p *queue.Producer, id string) error {
 		if err := p.Cancel(ctx, id); err != nil {
 			return err
 		}
@@ -90,12 +89,11 @@ func (c *queueCancelCommand) Run(s *session) error {
 }
 
 type queueRescheduleCommand struct {
-	patience
 	scheduledArgs
 	dueFlags
 }
 
-// Run gives scheduled messages another time.
+// Run changes when scheduled messages are due.
 func (c *queueRescheduleCommand) Run(s *session) error {
 	if err := firstOf(c.scheduledArgs.check(), c.dueFlags.check()); err != nil {
 		return err
@@ -103,7 +101,7 @@ func (c *queueRescheduleCommand) Run(s *session) error {
 	if !c.Delay.given && c.At.t.IsZero() {
 		return usagef("reschedule: want --delay or --at")
 	}
-	return c.each(s, c.patience, "reschedule", func(ctx context.Context, p *queue.Producer, id string) error {
+	return c.each(s, "reschedule", func(ctx context.Context, p *queue.Producer, id string) error {
 		var due time.Time
 		var err error
 		if c.Delay.given {
@@ -115,7 +113,7 @@ func (c *queueRescheduleCommand) Run(s *session) error {
 			return err
 		}
 		return s.printer().print(
-			scheduledJSON{Event: "rescheduled", Topic: c.Topic, MessageID: id, DeliverAt: due.UTC().Format(timeFormat)},
+			scheduledJSON{Event: "rescheduled", Topic: c.Topic, MessageID: id, DueTime: due.UTC().Format(timeFormat)},
 			fmt.Sprintf("%s: %s is due %s", c.Topic, id, due.Local().Format(time.DateTime)))
 	})
 }

@@ -146,7 +146,7 @@ func partitionerName(t *queue.Topic) string {
 	return strings.ReplaceAll(lowerName(t.GetPartitioner().String(), "PARTITIONER_"), "_", "-")
 }
 
-// topicJSON is a topic for programs. Durations are in milliseconds.
+// topicJSON is the JSON form of a topic. Durations are in milliseconds.
 type topicJSON struct {
 	Topic                 string   `json:"topic"`
 	Partitions            int32    `json:"partitions"`
@@ -165,7 +165,7 @@ type topicJSON struct {
 	IdempotencyWindowMS   int64    `json:"idempotency_window_ms"`
 	ProducePaused         bool     `json:"produce_paused"`
 	ConsumePaused         bool     `json:"consume_paused"`
-	CreatedAt             string   `json:"created_at"`
+	CreateTime            string   `json:"create_time"`
 }
 
 func topicToJSON(t *queue.Topic) topicJSON {
@@ -179,11 +179,11 @@ func topicToJSON(t *queue.Topic) topicJSON {
 		MaxAttempts: t.GetRetry().GetMaxAttempts(), MinBackoffMS: millis(t.GetRetry().GetMinBackoff()),
 		MaxBackoffMS: millis(t.GetRetry().GetMaxBackoff()), NonRetryable: append([]string{}, t.GetRetry().GetNonRetryableCodes()...),
 		IdempotencyWindowMS: millis(t.GetIdempotencyWindow()), ProducePaused: t.GetProducePaused(), ConsumePaused: t.GetConsumePaused(),
-		CreatedAt: t.GetCreatedAt().AsTime().Format(timeFormat),
+		CreateTime: t.GetCreateTime().AsTime().Format(timeFormat),
 	}
 }
 
-// pausedText says what of a topic is paused; empty if nothing is.
+// pausedText returns the paused operations of a topic for people. It is empty if none is paused.
 func pausedText(t *queue.Topic) string {
 	switch {
 	case t.GetProducePaused() && t.GetConsumePaused():
@@ -229,7 +229,7 @@ func showTopic(s *session, t *queue.Topic) error {
 	rows.row("non-retryable", orNone(t.GetRetry().GetNonRetryableCodes()))
 	rows.row("idempotency-window", spell(t.GetIdempotencyWindow().AsDuration()))
 	rows.row("paused", unless(pausedText(t) == "", "no", pausedText(t)))
-	rows.row("created", t.GetCreatedAt().AsTime().Local().Format(time.DateTime))
+	rows.row("created", t.GetCreateTime().AsTime().Local().Format(time.DateTime))
 	if err := rows.flush(); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

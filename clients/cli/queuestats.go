@@ -11,7 +11,6 @@ import (
 )
 
 type queueStatsCommand struct {
-	patience
 	watching
 
 	Topics     []string `arg:"" optional:"" help:"The topics. Default: all."`
@@ -24,7 +23,7 @@ func (c *queueStatsCommand) Run(s *session) error {
 		return err
 	}
 	v := &statsView{partitions: c.Partitions, watch: c.Watch, before: make(map[string]tick), past: make(map[string][]int64)}
-	return c.repeat(s, c.patience, "stats", func(ctx context.Context, client *parley.Client, p printer) error {
+	return c.repeat(s, "stats", func(ctx context.Context, client *parley.Client, p printer) error {
 		admin := queue.NewAdmin(client)
 		topics, err := c.topics(ctx, admin)
 		if err != nil {
@@ -36,7 +35,7 @@ func (c *queueStatsCommand) Run(s *session) error {
 			return p.print(nil, "there are no topics")
 		}
 		for _, name := range topics {
-			stats, err := admin.Stats(ctx, name)
+			total, partitions, err := admin.Stats(ctx, name)
 			if len(c.Topics) == 0 && errors.Is(err, parley.ErrTopicNotFound) {
 				continue // deleted since it was listed
 			}
@@ -44,9 +43,9 @@ func (c *queueStatsCommand) Run(s *session) error {
 				return err
 			}
 			if p.json {
-				err = p.print(statsToJSON(name, now, stats, c.Partitions), "")
+				err = p.print(statsToJSON(name, now, total, partitions, c.Partitions), "")
 			} else {
-				err = v.topic(p, name, now, stats)
+				err = v.topic(p, name, now, total, partitions)
 			}
 			if err != nil {
 				return err
@@ -124,9 +123,10 @@ func (v *statsView) trend(of string, value int64) string {
 	return spark(past[len(past)-drawn:])
 }
 
-// topic writes one topic: a line about it, and a row for each group, each partition and group.
-func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.TopicStats) error {
-	total := stats.GetTotal()
+// topic writes one topic: a line for the topic, a row for each group, and with --partitions a row for each partition and group.
+func (v *statsView) topic(
+	p printer, name string, now time.Time, total *queue.TopicStats, partitions []*queue.PartitionStats,
+) error {
 	head := fmt.Sprintf("%s  depth %d, %d delayed, %s, %d produced%s", name, total.GetLength(), total.GetDelayed(),
 		count(total.GetDeadLetters(), "dead letter", "dead letters"), total.GetProduced(), v.rate(name, now, total.GetProduced()))
 	if len(total.GetGroups()) == 0 {
@@ -147,7 +147,7 @@ func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.To
 				lag += " " + trend
 			}
 			rows.row(g.GetGroup(), lag, g.GetPending(), g.GetRetrying(), g.GetParked(), oldest(g),
-				fmt.Sprintf("%d (%d/%d)", g.GetConsumers(), g.GetOwnedPartitions(), len(stats.GetPartitions())),
+				fmt.Sprintf("%d (%d/%d)", g.GetConsumers(), g.GetOwnedPartitions(), len(partitions)),
 				fmt.Sprint(g.GetAcked())+v.rate(id, now, g.GetAcked()), g.GetDead())
 		}
 		if err := rows.flush(); err != nil {
@@ -159,7 +159,7 @@ func (v *statsView) topic(p printer, name string, now time.Time, stats *queue.To
 	}
 	rows := newTable(
 		p.w, "  ", "PARTITION", "DEPTH", "DELAYED", "PRODUCED", "GROUP", "LAG", "PENDING", "RETRYING", "PARKED", "OLDEST", "ACKED")
-	for _, one := range stats.GetPartitions() {
+	for _, one := range partitions {
 		if len(one.GetGroups()) == 0 {
 			rows.row(one.GetPartition(), one.GetLength(), one.GetDelayed(), one.GetProduced(), "-")
 		}
@@ -179,9 +179,8 @@ func oldest(g *queue.GroupStats) string {
 	return about(g.GetOldestAge().AsDuration())
 }
 
-// partitionStatsJSON is what a partition holds, or a topic, for programs.
-type partitionStatsJSON struct {
-	Partition   *int32           `json:"partition,omitempty"`
+// countsJSON is the JSON form of the counts that a topic and a partition both have.
+type countsJSON struct {
 	Length      int64            `json:"length"`
 	Delayed     int64            `json:"delayed"`
 	Produced    int64            `json:"produced"`
@@ -192,16 +191,22 @@ type partitionStatsJSON struct {
 	Groups      []groupStatsJSON `json:"groups"`
 }
 
-// topicStatsJSON is what a topic holds, for programs.
+// partitionStatsJSON is the JSON form of a partition's counts.
+type partitionStatsJSON struct {
+	Partition int32 `json:"partition"`
+	countsJSON
+}
+
+// topicStatsJSON is the JSON form of a topic's counts.
 type topicStatsJSON struct {
 	Topic string `json:"topic"`
 	Time  string `json:"time"`
-	partitionStatsJSON
+	countsJSON
 
 	Partitions []partitionStatsJSON `json:"partitions,omitempty"`
 }
 
-// groupStatsJSON is how a group does, for programs.
+// groupStatsJSON is the JSON form of a group's counts.
 type groupStatsJSON struct {
 	Group           string `json:"group"`
 	Unread          int64  `json:"unread"`
@@ -219,26 +224,36 @@ type groupStatsJSON struct {
 	OwnedPartitions int32  `json:"owned_partitions"`
 }
 
-func statsToJSON(topic string, at time.Time, stats *queue.TopicStats, partitions bool) topicStatsJSON {
-	value := topicStatsJSON{
-		Topic: topic, Time: at.UTC().Format(timeFormat), partitionStatsJSON: partitionStatsToJSON(stats.GetTotal()),
-	}
-	if partitions {
-		for _, one := range stats.GetPartitions() {
-			part := partitionStatsToJSON(one)
-			part.Partition = new(one.GetPartition())
-			value.Partitions = append(value.Partitions, part)
+func statsToJSON(
+	topic string, at time.Time, total *queue.TopicStats, partitions []*queue.PartitionStats, each bool,
+) topicStatsJSON {
+	value := topicStatsJSON{Topic: topic, Time: at.UTC().Format(timeFormat), countsJSON: countsToJSON(total)}
+	if each {
+		for _, one := range partitions {
+			value.Partitions = append(value.Partitions, partitionStatsJSON{Partition: one.GetPartition(), countsJSON: countsToJSON(one)})
 		}
 	}
 	return value
 }
 
-func partitionStatsToJSON(p *queue.PartitionStats) partitionStatsJSON {
-	value := partitionStatsJSON{
-		Length: p.GetLength(), Delayed: p.GetDelayed(), Produced: p.GetProduced(), Cancelled: p.GetCancelled(),
-		DeadLetters: p.GetDeadLetters(), FirstID: p.GetFirstId(), LastID: p.GetLastId(), Groups: []groupStatsJSON{},
+// counts are the counts that a topic and a partition both have.
+type counts interface {
+	GetLength() int64
+	GetDelayed() int64
+	GetProduced() int64
+	GetCancelled() int64
+	GetDeadLetters() int64
+	GetFirstId() string
+	GetLastId() string
+	GetGroups() []*queue.GroupStats
+}
+
+func countsToJSON(c counts) countsJSON {
+	value := countsJSON{
+		Length: c.GetLength(), Delayed: c.GetDelayed(), Produced: c.GetProduced(), Cancelled: c.GetCancelled(),
+		DeadLetters: c.GetDeadLetters(), FirstID: c.GetFirstId(), LastID: c.GetLastId(), Groups: []groupStatsJSON{},
 	}
-	for _, g := range p.GetGroups() {
+	for _, g := range c.GetGroups() {
 		value.Groups = append(value.Groups, groupStatsJSON{
 			Group: g.GetGroup(), Unread: g.GetUnread(), Pending: g.GetPending(), Retrying: g.GetRetrying(), Parked: g.GetParked(),
 			Acked: g.GetAcked(), Dead: g.GetDead(), Retried: g.GetRetried(), Replayed: g.GetReplayed(), Trimmed: g.GetTrimmed(),

@@ -11,34 +11,33 @@ import (
 )
 
 type queueCreateCommand struct {
-	patience
 	topicArg
 	topicSettings
 
-	Partitioner string   `help:"How a key becomes a partition: ${enum}. It can't be changed." enum:"hash,consistent-hash,round-robin" default:"hash"`
-	StrictOrder bool     `help:"One unsettled message of a key at a time, over retries too. It can't be changed."`
-	Group       []string `help:"A consumer group to make with the topic, at its beginning; may be repeated." placeholder:"GROUP"`
+	Partitioner string   `help:"How a key decides the partition: ${enum}. This cannot be changed later." enum:"hash,consistent-hash,round-robin" default:"consistent-hash"`
+	StrictOrder bool     `help:"Deliver one unsettled message of a key at a time, over retries too. This cannot be changed later."`
+	Group       []string `help:"A consumer group to create with the topic, at its beginning; may be repeated." placeholder:"GROUP"`
 }
 
-// Run makes a topic and its groups.
+// Run creates a topic and its groups.
 func (c *queueCreateCommand) Run(s *session) error {
 	topic := &queue.Topic{Name: c.Topic, Partitioner: partitionerOf(c.Partitioner), StrictOrder: c.StrictOrder}
 	c.apply(topic)
 	if err := firstOf(c.topicArg.check(), c.topicSettings.check(), checkNames("--group", c.Group)); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		made, err := admin.CreateTopic(ctx, topic)
 		if err != nil {
 			return explainQueue("create", err)
 		}
 		for _, group := range c.Group {
-			if err := admin.CreateGroup(ctx, c.Topic, group, queue.Start{}); err != nil {
-				return explainQueue("create: "+c.Topic+" is made, but not its group "+group, err)
+			if err := admin.CreateGroup(ctx, c.Topic, group, queue.FromBeginning()); err != nil {
+				return explainQueue("create: "+c.Topic+" is created, but not its group "+group, err)
 			}
 			made.Groups = append(made.Groups, group)
 		}
-		text := c.Topic + " is made: " + count(int64(made.GetPartitions()), "partition", "partitions")
+		text := c.Topic + " is created: " + count(int64(made.GetPartitions()), "partition", "partitions")
 		if len(c.Group) > 0 {
 			text += ", with " + strings.Join(c.Group, ", ")
 		} else {
@@ -49,7 +48,6 @@ func (c *queueCreateCommand) Run(s *session) error {
 }
 
 type queueUpdateCommand struct {
-	patience
 	topicArg
 	topicSettings
 }
@@ -62,7 +60,7 @@ func (c *queueUpdateCommand) Run(s *session) error {
 	if len(c.fields()) == 0 {
 		return usagef("update: no flag names a setting")
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		// A policy is replaced as a whole, so what no flag names is taken from what is there.
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
@@ -77,7 +75,6 @@ func (c *queueUpdateCommand) Run(s *session) error {
 }
 
 type queueGetCommand struct {
-	patience
 	topicArg
 }
 
@@ -86,7 +83,7 @@ func (c *queueGetCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
 			return explainQueue("get", err)
@@ -95,14 +92,14 @@ func (c *queueGetCommand) Run(s *session) error {
 	})
 }
 
-type queueListCommand struct{ patience }
+type queueListCommand struct{}
 
 // Run lists the topics.
-func (c *queueListCommand) Run(s *session) error {
+func (*queueListCommand) Run(s *session) error {
 	topics := func(ctx context.Context, client *parley.Client) iter.Seq2[*queue.Topic, error] {
 		return queue.NewAdmin(client).Topics(ctx)
 	}
-	return list(s, c.Timeout, "list", topics, func(p printer, t *queue.Topic) error {
+	return list(s, "list", topics, func(p printer, t *queue.Topic) error {
 		groups := "no groups"
 		if len(t.GetGroups()) > 0 {
 			groups = "groups " + strings.Join(t.GetGroups(), ", ")
@@ -119,13 +116,12 @@ func (c *queueListCommand) Run(s *session) error {
 }
 
 type queueDeleteCommand struct {
-	patience
 	topicArg
 
 	Confirm string `help:"The topic's name again: everything in it is lost." placeholder:"TOPIC"`
 }
 
-// topicEventJSON says for programs what was done to a topic.
+// topicEventJSON is the JSON form of a change of a topic.
 type topicEventJSON struct {
 	Event string `json:"event"`
 	Topic string `json:"topic"`
@@ -136,7 +132,7 @@ func (c *queueDeleteCommand) Run(s *session) error {
 	if err := firstOf(c.check(), checkConfirm(c.Confirm, c.Topic, "everything in "+c.Topic)); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.DeleteTopic(ctx, c.Topic, c.Confirm); err != nil {
 			return explainQueue("delete", err)
 		}
@@ -144,51 +140,80 @@ func (c *queueDeleteCommand) Run(s *session) error {
 	})
 }
 
-// checkConfirm wants the name of what is removed for good.
+// checkConfirm requires the name of what the command removes for good.
 func checkConfirm(confirm, name, what string) error {
 	if confirm != name {
-		return usagef("--confirm %q: %s is removed for good; to do it give --confirm %s", confirm, what, name)
+		return usagef("--confirm %q: %s is removed for good; to confirm, give --confirm %s", confirm, what, name)
 	}
 	return nil
 }
 
-type queuePauseCommand struct {
-	patience
-	topicArg
-
-	Produce bool `help:"Only refuse new messages."`
-	Consume bool `help:"Only deliver nothing more."`
+// operationFlags name the operations of a pause or a resume. None is an error: nothing is paused by omission.
+type operationFlags struct {
+	Produce bool `help:"New messages: produce and schedule."`
+	Consume bool `help:"Deliveries to consumers."`
 }
 
-// Run pauses a topic.
+func (f operationFlags) check(what string) error {
+	if !f.Produce && !f.Consume {
+		return usagef("%s: want --produce, --consume or both", what)
+	}
+	return nil
+}
+
+func (f operationFlags) operations() []queue.Operation {
+	var operations []queue.Operation
+	if f.Produce {
+		operations = append(operations, queue.Produce)
+	}
+	if f.Consume {
+		operations = append(operations, queue.Consume)
+	}
+	return operations
+}
+
+type queuePauseCommand struct {
+	topicArg
+	operationFlags
+}
+
+// Run pauses operations of a topic.
 func (c *queuePauseCommand) Run(s *session) error {
-	if err := c.check(); err != nil {
+	if err := firstOf(c.topicArg.check(), c.operationFlags.check("pause")); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
-		topic, err := admin.Pause(ctx, c.Topic, c.Produce, c.Consume)
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		topic, err := admin.Pause(ctx, c.Topic, c.operations()...)
 		if err != nil {
 			return explainQueue("pause", err)
 		}
-		return s.printer().print(topicToJSON(topic), c.Topic+" is paused: "+pausedText(topic))
+		return s.printer().print(topicToJSON(topic), pausedLine(topic))
 	})
 }
 
 type queueResumeCommand struct {
-	patience
 	topicArg
+	operationFlags
 }
 
-// Run undoes a pause.
+// Run resumes operations of a topic.
 func (c *queueResumeCommand) Run(s *session) error {
-	if err := c.check(); err != nil {
+	if err := firstOf(c.topicArg.check(), c.operationFlags.check("resume")); err != nil {
 		return err
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
-		topic, err := admin.Resume(ctx, c.Topic)
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		topic, err := admin.Resume(ctx, c.Topic, c.operations()...)
 		if err != nil {
 			return explainQueue("resume", err)
 		}
-		return s.printer().print(topicToJSON(topic), c.Topic+" goes on")
+		return s.printer().print(topicToJSON(topic), pausedLine(topic))
 	})
+}
+
+// pausedLine returns a line that says which operations of a topic are paused.
+func pausedLine(t *queue.Topic) string {
+	if paused := pausedText(t); paused != "" {
+		return t.GetName() + " is paused: " + paused
+	}
+	return t.GetName() + " is not paused"
 }

@@ -8,15 +8,14 @@ import (
 )
 
 type queueTrimCommand struct {
-	patience
 	topicArg
 
-	Keep      *int64 `help:"The newest so many messages of each partition stay, 0 to 1000000000." placeholder:"N" xor:"keep"`
-	OlderThan span   `help:"Messages younger than this stay, up to 366d." placeholder:"DURATION" xor:"keep"`
-	Force     bool   `help:"Remove also what groups have not settled: it is lost to them."`
+	Keep      *int64 `help:"Keep the newest N messages of each partition, 0 to 1000000000." placeholder:"N" xor:"keep"`
+	OlderThan span   `help:"Keep messages younger than this, up to 366d." placeholder:"DURATION" xor:"keep"`
+	Force     bool   `help:"Also remove messages that groups have not settled: the groups lose them."`
 }
 
-// trimmedJSON is what a trim did, for programs.
+// trimmedJSON is the JSON form of a trim's result.
 type trimmedJSON struct {
 	Event   string `json:"event"`
 	Topic   string `json:"topic"`
@@ -33,12 +32,16 @@ func (c *queueTrimCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	keep := int64(-1) // by age
+	keep := queue.KeepYounger(c.OlderThan.d)
 	if c.Keep != nil {
-		keep = *c.Keep
+		keep = queue.KeepNewest(*c.Keep)
 	}
-	return c.administer(s, func(ctx context.Context, admin *queue.Admin) error {
-		removed, lost, err := admin.Trim(ctx, c.Topic, keep, c.OlderThan.d, c.Force)
+	var opts []queue.TrimOption
+	if c.Force {
+		opts = append(opts, queue.WithUnsettled())
+	}
+	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+		removed, lost, err := admin.Trim(ctx, c.Topic, keep, opts...)
 		if err != nil {
 			return explainQueue("trim", err)
 		}

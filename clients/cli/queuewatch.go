@@ -34,9 +34,9 @@ func (w *watching) check() error {
 // show writes what there is to see.
 type show func(ctx context.Context, client *parley.Client, p printer) error
 
-// repeat shows it once, or until the user interrupts, which is no error. Each time it may take as long as patience says. While the
-// server is away a view stands still and says so.
-func (w *watching) repeat(s *session, p patience, what string, show show) error {
+// repeat calls show once, or with --watch until the user interrupts, which is no error. Each call of the client has the deadline of
+// --timeout. After a failure that may pass, the view stays as it is, and the error is written beside it.
+func (w *watching) repeat(s *session, what string, show show) error {
 	client, err := s.client()
 	if err != nil {
 		return err
@@ -44,13 +44,11 @@ func (w *watching) repeat(s *session, p patience, what string, show show) error 
 	defer client.Close()
 	to := newScreen(s.stdout)
 	once := func() error {
-		ctx, cancel := p.context(s)
-		defer cancel()
 		var b bytes.Buffer
 		if w.Watch && !s.flags.JSON {
 			b.WriteString("-- " + time.Now().Format(time.DateTime) + "\n")
 		}
-		if err := show(ctx, client, printer{w: &b, side: s.stderr, json: s.flags.JSON}); err != nil {
+		if err := show(s.ctx, client, printer{w: &b, side: s.stderr, json: s.flags.JSON}); err != nil {
 			return explainQueue(what, err)
 		}
 		if err := to.draw(b.String(), w.Watch && !s.flags.JSON); err != nil {

@@ -177,7 +177,7 @@ func TestQueuePending(t *testing.T) {
 		return nil
 	})
 	one := q.object("pending", "jobs", "--limit", "1", "--by", "attempts")
-	if one["consumer"] != "ann" || one["attempt"] != 1.0 || one["topic"] != "jobs" || one["group"] != "work" || one["session_id"] == "" {
+	if one["consumer"] != "ann" || one["attempt"] != 1.0 || one["topic"] != "jobs" || one["group"] != "work" || one["stream_id"] == "" {
 		t.Errorf("pending: %v", one)
 	}
 	got := q.ok("pending", "jobs", "--limit", "2").stdout

@@ -8,9 +8,8 @@ import (
 )
 
 type readCommand struct {
-	patience
 	Channel string `arg:"" help:"The channel."`
-	Seq     int64  `arg:"" help:"The highest place in its log that you have read."`
+	Seq     int64  `arg:"" help:"The highest seq that you have read."`
 }
 
 // cursorJSON is a read cursor for programs.
@@ -18,6 +17,7 @@ type cursorJSON struct {
 	ChannelID string `json:"channel_id"`
 	ReadSeq   int64  `json:"read_seq"`
 	Unread    int64  `json:"unread"`
+	Epoch     string `json:"epoch"`
 }
 
 // Run moves the user's read cursor.
@@ -25,24 +25,23 @@ func (c *readCommand) Run(s *session) error {
 	if c.Seq < 1 {
 		return usagef("SEQ must be positive")
 	}
-	return c.with(s, func(ctx context.Context, client *parley.Client) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		cursor, err := client.MarkRead(ctx, c.Channel, c.Seq)
 		if err != nil {
 			return explain("read", err)
 		}
-		return s.printer().print(cursorJSON{ChannelID: c.Channel, ReadSeq: cursor.Seq, Unread: cursor.Unread},
+		return s.printer().print(cursorJSON{ChannelID: c.Channel, ReadSeq: cursor.Seq, Unread: cursor.Unread, Epoch: cursor.Epoch},
 			fmt.Sprintf("%s: read up to %d, %d unread", c.Channel, cursor.Seq, cursor.Unread))
 	})
 }
 
 type typingCommand struct {
-	patience
 	Channel string `arg:"" help:"The channel."`
 }
 
 // Run tells that the user is typing, once.
 func (c *typingCommand) Run(s *session) error {
-	return c.with(s, func(ctx context.Context, client *parley.Client) error {
+	return s.with(func(ctx context.Context, client *parley.Client) error {
 		if err := client.Typing(ctx, c.Channel); err != nil {
 			return explain("typing", err)
 		}

@@ -15,7 +15,6 @@ import (
 const maxStdin = 128 << 10
 
 type sendCommand struct {
-	patience
 	Channel string            `arg:"" help:"Channel to send to."`
 	Text    []string          `arg:"" optional:"" help:"The message. Without it, standard input is the message."`
 	Lines   bool              `help:"Send each line of standard input as a message."`
@@ -61,9 +60,7 @@ func (c *sendCommand) Run(s *session) error {
 		}
 		content = strings.TrimSuffix(string(data), "\n")
 	}
-	ctx, cancel := c.patience.context(s)
-	defer cancel()
-	return c.send(ctx, s, client, content)
+	return c.send(s, client, content)
 }
 
 func (c *sendCommand) sendLines(s *session, client *parley.Client) error {
@@ -73,10 +70,7 @@ func (c *sendCommand) sendLines(s *session, client *parley.Client) error {
 		if strings.TrimSpace(lines.Text()) == "" {
 			continue
 		}
-		ctx, cancel := c.patience.context(s)
-		err := c.send(ctx, s, client, lines.Text())
-		cancel()
-		if err != nil {
+		if err := c.send(s, client, lines.Text()); err != nil {
 			return err
 		}
 	}
@@ -86,12 +80,12 @@ func (c *sendCommand) sendLines(s *session, client *parley.Client) error {
 	return nil
 }
 
-func (c *sendCommand) send(ctx context.Context, s *session, client *parley.Client, content string) error {
+func (c *sendCommand) send(s *session, client *parley.Client, content string) error {
 	opts := []parley.SendOption{parley.WithClientMsgID(c.ID), parley.WithType(c.Type), parley.WithSender(c.From)}
 	if len(c.Meta) > 0 {
 		opts = append(opts, parley.WithMetadata(c.Meta))
 	}
-	r, err := client.Send(ctx, c.Channel, content, opts...)
+	r, err := client.Send(s.ctx, c.Channel, content, opts...)
 	if err != nil {
 		return explain("send", err)
 	}

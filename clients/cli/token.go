@@ -18,7 +18,7 @@ var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 type tokenCommand struct {
 	Sub string        `help:"The user id that the token is for." required:"" placeholder:"ID"`
 	TTL time.Duration `name:"ttl" help:"How long the token is good." default:"24h"`
-	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin'." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
+	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin=<action>,...' with read, write; 'admin' alone is both." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
 // tokenJSON is a token for programs.
@@ -72,39 +72,46 @@ func (s *session) secret() (string, error) {
 	return key, nil
 }
 
-// adminCapability is the one that has no pattern and no actions.
+// adminCapability is the name of the capability without a pattern.
 const adminCapability = "admin"
 
-// actionsOf are what capabilities may allow, by what stands before their pattern.
-var actionsOf = map[string][]string{
-	"channel": {"send", "history", "subscribe", "moderate", "send_as", "manage"},
-	"queue":   {"produce", "consume"},
+// capabilityKind is what capabilities of one name may allow.
+type capabilityKind struct {
+	actions []string
+	// longest is the most characters of a name that a pattern covers. It is 0 for a capability without a pattern.
+	longest int
 }
 
-// patternForm is a name, or how names begin: one `*` at the end stands for any rest.
-var patternForm = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64}|[A-Za-z0-9_-]{0,64}\*)$`)
+// capabilityKinds are the capabilities by what stands before their pattern.
+var capabilityKinds = map[string]capabilityKind{
+	"channel":       {[]string{"send", "history", "subscribe", "moderate", "send_as", "manage"}, 128},
+	"queue":         {[]string{"produce", "consume"}, 64},
+	adminCapability: {[]string{"read", "write"}, 0},
+}
 
-// parseCapabilities takes `channel:*=send,history`, `queue:jobs=consume` and `admin`. What a server would pass over is an error, for
-// a token with it looks as if it allowed something.
+// patternForm is a name, or the beginning of names: one `*` at the end stands for any rest.
+var patternForm = regexp.MustCompile(`^([A-Za-z0-9_-]+|[A-Za-z0-9_-]*\*)$`)
+
+// parseCapabilities parses capabilities such as `channel:*=send,history`, `queue:jobs=consume`, `admin=read` and `admin`. A
+// capability or an action that no server knows is an error: a token with it would look as if it allowed something.
 func parseCapabilities(texts []string) (map[string][]string, error) {
 	capabilities := make(map[string][]string)
 	for _, text := range texts {
-		if text == adminCapability {
-			capabilities[text] = []string{"all"}
-			continue
-		}
 		name, actions, ok := strings.Cut(text, "=")
-		kind, pattern, two := strings.Cut(name, ":")
-		valid := actionsOf[kind]
-		if !ok || !two || valid == nil {
-			return nil, usagef("--cap %q: want channel:<pattern>=<action>,..., queue:<pattern>=<action>,... or admin", text)
+		if text == adminCapability {
+			actions, ok = strings.Join(capabilityKinds[adminCapability].actions, ","), true
 		}
-		if !patternForm.MatchString(pattern) {
-			return nil, usagef("--cap %q: the pattern must be 1 to 64 of A-Z a-z 0-9 _ -, or begin so and end with a *", text)
+		prefix, pattern, two := strings.Cut(name, ":")
+		kind, known := capabilityKinds[prefix]
+		if !ok || !known || two != (kind.longest > 0) {
+			return nil, usagef("--cap %q: want channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin", text)
+		}
+		if two && (!patternForm.MatchString(pattern) || len(strings.TrimSuffix(pattern, "*")) > kind.longest) {
+			return nil, usagef("--cap %q: the pattern must be 1 to %d of A-Z a-z 0-9 _ -, or begin so and end with a *", text, kind.longest)
 		}
 		for action := range strings.SplitSeq(actions, ",") {
-			if action = strings.TrimSpace(action); !slices.Contains(valid, action) {
-				return nil, usagef("--cap %q: %q is no action on a %s: want some of %s", text, action, kind, strings.Join(valid, ", "))
+			if action = strings.TrimSpace(action); !slices.Contains(kind.actions, action) {
+				return nil, usagef("--cap %q: unknown action %q: want some of %s", text, action, strings.Join(kind.actions, ", "))
 			}
 			capabilities[name] = append(capabilities[name], action)
 		}

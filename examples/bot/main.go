@@ -47,7 +47,8 @@ func run(args []string) int {
 
 func serve(ctx context.Context, f flags) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	client, err := parley.New(f.Addr, parley.WithToken(f.Token), parley.WithLogger(log))
+	// Without a call timeout an answer waits for the server as long as it is away.
+	client, err := parley.New(f.Addr, parley.WithToken(f.Token), parley.WithLogger(log), parley.WithCallTimeout(0))
 	if err != nil {
 		return err
 	}

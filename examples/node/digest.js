@@ -13,6 +13,7 @@ if (!PARLEY_TOKEN) {
 
 const client = new Client(PARLEY_ADDR, {
   token: PARLEY_TOKEN,
+  callTimeout: 0, // It runs until it is interrupted, also while the server is away.
   log: (level, message) => level !== "debug" && console.error(`digest: ${message}`),
 });
 

@@ -45,7 +45,7 @@ func (x *index) linesOf(word string) string { return x.prefix + "word:" + word }
 // add takes a delivery's line in, with its words.
 func (x *index) add(ctx context.Context, d *queue.Delivery, words map[string]int) error {
 	line, early, lost := d.Headers[lineHeader], 0, 0
-	if time.Now().Before(d.ProducedAt) {
+	if time.Now().Before(d.ProduceTime) {
 		early = 1
 	}
 	if d.Headers[faultHeader] == "" {
@@ -53,7 +53,7 @@ func (x *index) add(ctx context.Context, d *queue.Delivery, words map[string]int
 		lost = d.Attempt - 1
 	}
 	keys := []string{x.done(), x.order(d.Key), x.words(), x.tally()}
-	args := []any{d.MessageID, line, d.ProducedAt.UnixMilli(), early, lost}
+	args := []any{d.MessageID, line, d.ProduceTime.UnixMilli(), early, lost}
 	for _, word := range slices.Sorted(maps.Keys(words)) {
 		keys = append(keys, x.linesOf(word))
 		args = append(args, word, words[word])

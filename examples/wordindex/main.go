@@ -50,12 +50,12 @@ const (
 type commands struct {
 	Addr  string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or a fleet's nodes with commas."`
 	Token string `env:"PARLEY_TOKEN" required:"" help:"A token that may produce and consume, and is an operator's."`
-	Topic string `default:"lines" help:"The topic. It is made if it is missing."`
+	Topic string `default:"lines" help:"The topic. It is created if it does not exist."`
 	Redis string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
 
 	Produce produceCommand `cmd:"" help:"Put a job for each line into the topic. May be repeated: no line gets a second job."`
 	Work    workCommand    `cmd:"" help:"Index lines, until interrupted. Any number of workers share the topic."`
-	Replay  replayCommand  `cmd:"" help:"Give the dead letters back to the workers."`
+	Replay  replayCommand  `cmd:"" help:"Replay the dead letters."`
 	Verify  verifyCommand  `cmd:"" help:"Compare everything with the files, once all jobs are done with."`
 }
 
@@ -106,8 +106,8 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 // sayf writes a line. What can't be told is lost, and the exit code tells the rest.
 func (a *app) sayf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
 
-// prepare makes the topic and its groups, unless they are there. The witness comes first: what every group has settled is
-// forgotten, so a group that came later would miss it.
+// prepare creates the topic and its groups, unless they exist. It creates the witness first: messages that every group has settled are
+// dropped, so a group that was created later would miss them.
 func (a *app) prepare() error {
 	_, err := a.admin.CreateTopic(a.ctx, &queue.Topic{
 		Name: a.flags.Topic, Partitions: 8, StrictOrder: true,
@@ -122,7 +122,7 @@ func (a *app) prepare() error {
 		return err
 	}
 	for _, group := range []string{witness, indexers} {
-		err := a.admin.CreateGroup(a.ctx, a.flags.Topic, group, queue.Start{})
+		err := a.admin.CreateGroup(a.ctx, a.flags.Topic, group, queue.FromBeginning())
 		if err != nil && !errors.Is(err, parley.ErrGroupExists) {
 			return err
 		}
@@ -132,10 +132,10 @@ func (a *app) prepare() error {
 
 type replayCommand struct{}
 
-// Run gives all dead letters back. Each goes once, however often this is run.
+// Run replays all dead letters, each once, however often the command is repeated.
 func (c *replayCommand) Run(a *app) error {
 	for total := int64(0); ; {
-		n, more, err := a.admin.ReplayDeadLetters(a.ctx, a.flags.Topic, queue.Replay{Group: indexers})
+		n, more, err := a.admin.ReplayDeadLetters(a.ctx, a.flags.Topic, queue.DeadLettersOf(indexers))
 		if err != nil {
 			return err
 		}

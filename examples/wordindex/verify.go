@@ -77,13 +77,12 @@ func newJudge(a *app, jobs []job, fixed bool) *judge {
 // handled reports whether the job must be in the index.
 func (j *judge) handled(one *job) bool { return j.fixed || one.fault != poison }
 
-// groupStats gives what the topic says of itself and of a group.
-func (a *app) groupStats(ctx context.Context, group string) (*queue.PartitionStats, *queue.GroupStats, error) {
-	stats, err := a.admin.Stats(ctx, a.flags.Topic)
+// groupStats returns the counts of the topic and of one group.
+func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, *queue.GroupStats, error) {
+	total, _, err := a.admin.Stats(ctx, a.flags.Topic)
 	if err != nil {
 		return nil, nil, err
 	}
-	total := stats.GetTotal()
 	at := slices.IndexFunc(total.GetGroups(), func(g *queue.GroupStats) bool { return g.GetGroup() == group })
 	if at < 0 {
 		return nil, nil, fmt.Errorf("the topic has no group %s", group)
@@ -92,7 +91,7 @@ func (a *app) groupStats(ctx context.Context, group string) (*queue.PartitionSta
 }
 
 // left counts what a group still has to do.
-func left(total *queue.PartitionStats, g *queue.GroupStats) int64 {
+func left(total *queue.TopicStats, g *queue.GroupStats) int64 {
 	return total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked()
 }
 

@@ -225,11 +225,10 @@ func (s *show) settle(ctx context.Context) error {
 type progress struct{ produced, acked, dead, left int64 }
 
 func (s *show) progress(ctx context.Context) (progress, error) {
-	stats, err := s.admin.Stats(ctx, topic)
+	total, _, err := s.admin.Stats(ctx, topic)
 	if err != nil {
 		return progress{}, err
 	}
-	total := stats.GetTotal()
 	for _, g := range total.GetGroups() {
 		if g.GetGroup() == group {
 			p := progress{

@@ -8,15 +8,15 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// everything is what a token without limits allows.
+// everything has all capabilities.
 var everything = map[string][]string{
 	"*":       {"send", "history", "subscribe", "moderate", "send_as", "manage"},
 	"queue:*": {"produce", "consume"},
-	"admin":   {"all"},
+	"admin":   {"read", "write"},
 }
 
-// Token signs a token with HS256, valid from now for ttl. capabilities has the actions that are allowed by channel
-// pattern, by `queue:<pattern>`, and by `admin`, whose list must not be empty; nil allows everything.
+// Token signs a token for subject with HS256. The token is valid from now for ttl. The keys of capabilities are channel patterns,
+// `queue:<pattern>` and `admin`; the values are the allowed actions. nil allows everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = everything

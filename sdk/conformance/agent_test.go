@@ -37,6 +37,10 @@ type reply struct {
 	ID     int64          `json:"id"`
 	Result map[string]any `json:"result"`
 	Error  map[string]any `json:"error"`
+
+	// at is when it came, and took how long after its command.
+	at   time.Time
+	took time.Duration
 }
 
 // startAgent starts the agent, and ends it with the test; one that does not end well fails the test.
@@ -85,6 +89,7 @@ func (a *agent) read(stdout io.Reader) {
 			a.mu.Unlock()
 			continue
 		}
+		r.at = time.Now()
 		a.mu.Lock()
 		c := a.waiting[r.ID]
 		delete(a.waiting, r.ID)

@@ -12,7 +12,7 @@ import (
 )
 
 // checkLog compares a log that holds nothing but messages with the receipts given for it.
-func checkLog(log []*parleyv1.Message, receipts []sent) error {
+func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	if len(log) == 0 {
 		return errors.New("the log is empty: there is nothing to check")
 	}
@@ -60,7 +60,7 @@ func checkOrder(receipts []sent) error {
 }
 
 // checkHanded compares a log with what a subscription from its start handed on.
-func checkHanded(log []*parleyv1.Message, channel string, events []map[string]any) error {
+func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[string]any) error {
 	n := 0
 	for _, e := range events {
 		if e["channelId"] != channel || e["kind"] == "channel_state" || e["kind"] == "typing" {
@@ -98,10 +98,10 @@ func checkStarted(started map[string]bool, events []map[string]any) error {
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	log := func(contents ...string) []*parleyv1.Message {
-		var all []*parleyv1.Message
+	log := func(contents ...string) []*parleyv1.ChannelMessage {
+		var all []*parleyv1.ChannelMessage
 		for i, c := range contents {
-			all = append(all, &parleyv1.Message{Seq: int64(i + 1), MsgId: "id " + c, ClientMsgId: "by " + c, Content: c})
+			all = append(all, &parleyv1.ChannelMessage{Seq: int64(i + 1), MsgId: "id " + c, ClientMsgId: "by " + c, Content: c})
 		}
 		return all
 	}
@@ -110,7 +110,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 	}
 	a, b := receipt("a", 1, 1, 2), receipt("b", 2, 3, 4)
 	for name, c := range map[string]struct {
-		log      []*parleyv1.Message
+		log      []*parleyv1.ChannelMessage
 		receipts []sent
 		ok       bool
 	}{
@@ -123,7 +123,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		"nobody's":             {log("a", "b", "c"), []sent{a, b}, false},
 		"another content":      {log("a", "c"), []sent{a, b}, false},
 		"in the wrong order":   {log("a", "b"), []sent{receipt("a", 1, 3, 4), receipt("b", 2, 1, 2)}, false},
-		"a hole in the places": {[]*parleyv1.Message{log("a")[0], {Seq: 3}}, []sent{a}, false},
+		"a hole in the places": {[]*parleyv1.ChannelMessage{log("a")[0], {Seq: 3}}, []sent{a}, false},
 	} {
 		if err := checkLog(c.log, c.receipts); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)

@@ -2,7 +2,9 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -103,11 +105,115 @@ func TestFaultsMustHappen(t *testing.T) {
 	if f.unhappened() == nil {
 		t.Error("a stream began, but its fault did not happen")
 	}
-	skip.change(&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{{ChannelId: "room", Seq: 2}}})
+	skip.change(eventsFrame(&parleyv1.ChannelEvent{ChannelId: "room", Seq: 2}))
 	if err := f.unhappened(); err != nil {
 		t.Errorf("a fault of an entry that happened: %v", err)
 	}
 	if err := f.add(map[string]any{"do": "lose", "of": "SendMesage"}); err == nil {
 		t.Error("a fault of an unknown procedure was taken")
 	}
+}
+
+func eventsFrame(events ...*parleyv1.ChannelEvent) *parleyv1.SubscribeResponse {
+	return &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: events}}}
+}
+
+// TestFaultsChangeStreams checks what faults make of a stream's frames, in both encodings.
+func TestFaultsChangeStreams(t *testing.T) {
+	t.Parallel()
+	event := func(seq int64) *parleyv1.ChannelEvent {
+		sent := &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.ChannelMessage{Seq: seq}}
+		return &parleyv1.ChannelEvent{ChannelId: "room", Seq: seq, FromSeq: seq, Event: sent}
+	}
+	heartbeat := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}}
+	for name, c := range map[string]struct {
+		fault map[string]any
+		frame *parleyv1.SubscribeResponse
+		// json is each frame that comes instead, and known what an SDK of today reads of it.
+		json  []string
+		known []string
+		over  bool
+	}{
+		"cover": {
+			fault: map[string]any{"do": "cover", "channelId": "room", "seq": 3, "fromSeq": 2, "omitFrom": 1},
+			frame: eventsFrame(event(1), event(2), event(3), event(4)),
+			json: []string{`{"events":{"events":[
+				{"channelId":"room","seq":"3","fromSeq":"2","sent":{"seq":"3"}}, {"channelId":"room","seq":"4","fromSeq":"4","sent":{"seq":"4"}}]}}`},
+		},
+		"cover says nothing": {
+			fault: map[string]any{"do": "cover", "channelId": "room", "seq": 1, "fromSeq": 0},
+			frame: eventsFrame(event(1)),
+			json:  []string{`{"events":{"events":[{"channelId":"room","seq":"1","sent":{"seq":"1"}}]}}`},
+		},
+		"strange": {
+			fault: map[string]any{"do": "strange", "channelId": "room", "seq": 2},
+			frame: eventsFrame(event(1), event(2)),
+			json: []string{`{"events":{"events":[
+				{"channelId":"room","seq":"1","fromSeq":"1","sent":{"seq":"1"}}, {"channelId":"room","seq":"2","fromSeq":"2","strange":"strange"}]}}`},
+			known: []string{`{"events":{"events":[
+				{"channelId":"room","seq":"1","fromSeq":"1","sent":{"seq":"1"}}, {"channelId":"room","seq":"2","fromSeq":"2"}]}}`},
+		},
+		"strange frames": {
+			fault: map[string]any{"do": "strangeFrames"},
+			frame: heartbeat,
+			json:  []string{`{"strange":"strange"}`},
+			known: []string{`{}`},
+		},
+		"advise": {
+			fault: map[string]any{"do": "advise", "channelId": "room", "seq": 1, "ms": 250},
+			frame: eventsFrame(event(1), event(2)),
+			json:  []string{`{"events":{"events":[{"channelId":"room","seq":"1","fromSeq":"1","sent":{"seq":"1"}}]}}`, `{"reconnect":{"within":"0.250s"}}`},
+			over:  true,
+		},
+		"another channel": {
+			fault: map[string]any{"do": "skip", "channelId": "hall", "seq": 1},
+			frame: eventsFrame(event(1)),
+			json:  []string{`{"events":{"events":[{"channelId":"room","seq":"1","fromSeq":"1","sent":{"seq":"1"}}]}}`},
+		},
+	} {
+		if c.known == nil {
+			c.known = c.json
+		}
+		for contentType, want := range map[string][]string{"application/connect+json": c.json, "application/connect+proto": c.known} {
+			set := new(faults)
+			if err := set.add(c.fault); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			payload, err := marshal(contentType, c.frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			frames, over, err := set.set[0].edit(contentType, payload)
+			if err != nil || over != c.over || len(frames) != len(want) {
+				t.Errorf("%s, %s: %d frames, over %t, %v", name, contentType, len(frames), over, err)
+				continue
+			}
+			for i, frame := range frames {
+				if strange := strings.Contains(string(frame), strangeName); strange != (strings.HasPrefix(name, "strange")) {
+					t.Errorf("%s, %s: frame %d has a strange member: %t", name, contentType, i, strange)
+				}
+				if !isJSON(contentType) {
+					m := new(parleyv1.SubscribeResponse)
+					if err := unmarshal(contentType, frame, m); err != nil {
+						t.Fatal(err)
+					}
+					if frame, err = marshal("application/json", m); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got, wanted := plainJSON(t, frame), plainJSON(t, []byte(want[i])); !reflect.DeepEqual(got, wanted) {
+					t.Errorf("%s, %s: frame %d is %s, want %s", name, contentType, i, show(got), show(wanted))
+				}
+			}
+		}
+	}
+}
+
+func plainJSON(t *testing.T, text []byte) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
 }

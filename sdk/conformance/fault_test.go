@@ -27,12 +27,15 @@ type fault struct {
 	//   hold    the call waits until `heal` first
 	//   partial a SendMessages does its first Items messages; the next one gets Error, and the others that they are not done
 	//           because of it. Connect only
-	// and to a stream of Subscribe, to the entry Seq of the channel ChannelID:
+	// and to a stream of Subscribe, to the event of the entry Seq of the channel ChannelID:
 	//   skip    it is left out
 	//   twice   it comes twice
-	//   strange it becomes an event of a kind that nobody knows
+	//   strange its kind becomes one that no SDK knows
+	//   cover   nothing but what FromSeq and OmitFrom say
 	//   end     the stream ends after it, with Error, or with success and without a reason
 	//   advise  the stream ends after it with the advice to reconnect within Ms
+	// and to a whole stream of Subscribe:
+	//   strangeFrames every heartbeat becomes a frame of a kind that no SDK knows
 	Do string `json:"do"`
 	// Of is the procedure, and Node the node; any if empty.
 	Of   string `json:"of"`
@@ -50,6 +53,9 @@ type fault struct {
 	Items       int         `json:"items"`
 	ChannelID   string      `json:"channelId"`
 	Seq         int64       `json:"seq"`
+	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq are left out; of none if it is 0.
+	FromSeq  *int64 `json:"fromSeq"`
+	OmitFrom int64  `json:"omitFrom"`
 
 	released chan struct{}
 	// must is how often it is to happen at least, hits how often it did: to calls, or to entries.
@@ -57,10 +63,10 @@ type fault struct {
 	hits atomic.Int64
 }
 
-// ofStream reports whether the fault is one of a stream's entries.
+// ofStream reports whether the fault is one of a stream's frames.
 func (f *fault) ofStream() bool {
 	switch f.Do {
-	case "skip", "twice", "strange", "end", "advise":
+	case "skip", "twice", "strange", "cover", "end", "advise", "strangeFrames":
 		return true
 	}
 	return false
@@ -141,10 +147,11 @@ func (f *faults) add(v any) error {
 	case "lose", "break", "answer", "status", "delay", "hold":
 	case "partial":
 		one.Of = "SendMessages"
-	case "skip", "twice", "strange", "end", "advise":
-		one.Of = "Subscribe"
 	default:
-		return fmt.Errorf("unknown fault %q", one.Do)
+		if !one.ofStream() {
+			return fmt.Errorf("unknown fault %q", one.Do)
+		}
+		one.Of = "Subscribe"
 	}
 	if procedure(one.Of) == nil {
 		return fmt.Errorf("fault %q: unknown procedure %q", one.Do, one.Of)

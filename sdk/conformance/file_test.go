@@ -46,6 +46,8 @@ type modifiers struct {
 	// Want is what the result must be like, Error what the error; without Error there must be none.
 	Want  yaml.Node `yaml:"want"`
 	Error yaml.Node `yaml:"error"`
+	// Took is how long a command must have taken until its answer came, in milliseconds.
+	Took yaml.Node `yaml:"took"`
 	// Save keeps the result as a variable.
 	Save string `yaml:"save"`
 	// Begin leaves the command under way, under a name for `await` and `cancel`.
@@ -110,7 +112,7 @@ func parseSteps(list *yaml.Node) ([]step, error) {
 func decodeStrictly(n *yaml.Node, into *modifiers) error {
 	for i := 0; i < len(n.Content); i += 2 {
 		switch key := n.Content[i].Value; key {
-		case "want", "error", "save", "begin", "eventually", "within":
+		case "want", "error", "took", "save", "begin", "eventually", "within":
 		default:
 			return fmt.Errorf("unknown key %q", key)
 		}

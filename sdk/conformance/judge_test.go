@@ -121,8 +121,8 @@ func (j *judge) receipt(b *begun, now time.Time, message, receipt map[string]any
 }
 
 // messages reads a channel's log.
-func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.Message, error) {
-	var all []*parleyv1.Message
+func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.ChannelMessage, error) {
+	var all []*parleyv1.ChannelMessage
 	req := &parleyv1.ListMessagesRequest{ChannelId: channel, AfterSeq: new(int64), PageSize: 1000}
 	for {
 		page, err := j.rpc.ListMessages(j.authorized(ctx), req)

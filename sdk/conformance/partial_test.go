@@ -65,8 +65,10 @@ func (n *node) partial(w http.ResponseWriter, r *http.Request, f *fault) error {
 
 // toItem makes the error of one item of a batch.
 func (e *faultyError) toItem() *parleyv1.ItemError {
-	item := &parleyv1.ItemError{Code: e.Code, Message: "a fault of the scenario"}
-	for _, d := range e.toConnect().Details() {
+	err := e.toConnect()
+	// Both count as gRPC does.
+	item := &parleyv1.ItemError{Code: parleyv1.StatusCode(err.Code()), Message: "a fault of the scenario"}
+	for _, d := range err.Details() {
 		v, err := d.Value()
 		if detail, ok := v.(*parleyv1.ErrorDetail); ok && err == nil {
 			item.Detail = detail

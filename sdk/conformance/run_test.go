@@ -185,6 +185,14 @@ func (r *run) judgeReply(s step, got reply, vars scope) error {
 			return fmt.Errorf("the result's %w\n%s", err, show(result))
 		}
 	}
+	if s.mods.Took.Kind != 0 {
+		if got.at.IsZero() {
+			return errors.New("only a command takes time")
+		}
+		if err := r.compare(&s.mods.Took, float64(got.took)/float64(time.Millisecond), vars); err != nil {
+			return fmt.Errorf("the time in milliseconds%w", err)
+		}
+	}
 	if s.mods.Save != "" {
 		r.save(s.mods.Save, result)
 	}
@@ -300,6 +308,7 @@ func (r *run) finish(ctx context.Context, b *begun) (reply, error) {
 	if got.Error["kind"] == "agent" || got.Error["kind"] == "other" {
 		return got, fatal{fmt.Errorf("the agent: %s", show(got.Error))}
 	}
+	got.took = got.at.Sub(b.at)
 	r.judge.note(b, got)
 	return got, nil
 }

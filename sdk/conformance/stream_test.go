@@ -2,10 +2,13 @@ package conformance_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -46,20 +49,17 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end [
 		if _, err := io.ReadFull(in, payload); err != nil {
 			return err
 		}
-		over := false
+		frames, over := [][]byte{payload}, false
 		if head[0]&flagsEnd == 0 {
-			frame := new(parleyv1.SubscribeResponse)
-			if err := unmarshal(contentType, payload, frame); err != nil {
-				return err
-			}
-			over = f.change(frame)
 			var err error
-			if payload, err = marshal(contentType, frame); err != nil {
+			if frames, over, err = f.edit(contentType, payload); err != nil {
 				return err
 			}
 		}
-		if _, err := out.Write(envelope(head[0], payload)); err != nil {
-			return err
+		for _, frame := range frames {
+			if _, err := out.Write(envelope(head[0], frame)); err != nil {
+				return err
+			}
 		}
 		if over {
 			if _, err := out.Write(end); err != nil {
@@ -68,6 +68,23 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end [
 			return io.EOF
 		}
 	}
+}
+
+// edit applies the fault to an encoded frame. It returns the frames to send instead, and whether the stream ends after them.
+func (f *fault) edit(contentType string, payload []byte) (frames [][]byte, over bool, err error) {
+	frame := new(parleyv1.SubscribeResponse)
+	if err := unmarshal(contentType, payload, frame); err != nil {
+		return nil, false, err
+	}
+	changed, over := f.change(frame)
+	for _, frame := range changed {
+		data, err := encodeFrame(contentType, frame)
+		if err != nil {
+			return nil, false, err
+		}
+		frames = append(frames, data)
+	}
+	return frames, over, nil
 }
 
 func envelope(flags byte, payload []byte) []byte {
@@ -82,36 +99,108 @@ func endOfStream(contentType string) []byte {
 	return envelope(0x02, []byte("{}"))
 }
 
-// change makes the fault happen to a frame. It reports whether the stream is to end after it.
-func (f *fault) change(frame *parleyv1.SubscribeResponse) bool {
-	over := false
-	events := make([]*parleyv1.ChannelEvent, 0, len(frame.GetEvents())+1)
-	for _, e := range frame.GetEvents() {
-		hit := e.GetChannelId() == f.ChannelID && e.GetSeq() == f.Seq && e.GetState() == nil && e.GetGap() == nil
-		if !hit {
-			events = append(events, e)
-			continue
-		}
+// change applies the fault to a frame. It returns the frames to send instead, and whether the stream ends after them.
+func (f *fault) change(frame *parleyv1.SubscribeResponse) (frames []*parleyv1.SubscribeResponse, over bool) {
+	if f.Do == "strangeFrames" && frame.GetHeartbeat() != nil {
 		f.hits.Add(1)
-		switch f.Do {
-		case "skip":
-			continue
-		case "twice":
-			events = append(events, e, proto.CloneOf(e))
-		case "strange":
-			// What an older program sees of a kind that was made after it: no kind at all.
-			events = append(events, &parleyv1.ChannelEvent{ChannelId: e.GetChannelId(), Seq: e.GetSeq()})
-		default:
-			events = append(events, e)
-		}
-		if f.Do == "end" || f.Do == "advise" {
-			over = true
+		frame = new(parleyv1.SubscribeResponse)
+		makeStrange(frame)
+	}
+	frames = append(frames, frame)
+	batch := frame.GetEvents()
+	if batch == nil {
+		return frames, false
+	}
+	events := make([]*parleyv1.ChannelEvent, 0, len(batch.GetEvents())+1)
+	for _, e := range batch.GetEvents() {
+		var kept []*parleyv1.ChannelEvent
+		kept, over = f.changeEvent(e)
+		events = append(events, kept...)
+		if over {
 			break
 		}
 	}
-	frame.Events = events
+	batch.Events = events
 	if over && f.Do == "advise" {
-		frame.Reconnect = &parleyv1.Reconnect{Within: durationpb.New(time.Duration(f.Ms * float64(time.Millisecond)))}
+		within := durationpb.New(time.Duration(f.Ms * float64(time.Millisecond)))
+		frames = append(frames, &parleyv1.SubscribeResponse{
+			Frame: &parleyv1.SubscribeResponse_Reconnect{Reconnect: &parleyv1.Reconnect{Within: within}},
+		})
 	}
-	return over
+	return frames, over
+}
+
+// changeEvent applies the fault to an event. It returns the events to send instead, and whether the stream ends after them.
+func (f *fault) changeEvent(e *parleyv1.ChannelEvent) (events []*parleyv1.ChannelEvent, over bool) {
+	entry := e.GetChannelId() == f.ChannelID && e.GetState() == nil && e.GetGap() == nil
+	if entry && f.omits(e.GetSeq()) {
+		return nil, false
+	}
+	if !entry || e.GetSeq() != f.Seq {
+		return []*parleyv1.ChannelEvent{e}, false
+	}
+	f.hits.Add(1)
+	if f.FromSeq != nil {
+		e.FromSeq = *f.FromSeq
+	}
+	switch f.Do {
+	case "skip":
+		return nil, false
+	case "twice":
+		return []*parleyv1.ChannelEvent{e, proto.CloneOf(e)}, false
+	case "strange":
+		e.Event = nil
+		makeStrange(e)
+	}
+	return []*parleyv1.ChannelEvent{e}, f.Do == "end" || f.Do == "advise"
+}
+
+// omits reports whether the fault leaves out an entry because a later one covers it.
+func (f *fault) omits(seq int64) bool {
+	return f.OmitFrom > 0 && f.OmitFrom <= seq && seq < f.Seq
+}
+
+// strangeField is the number of a field that no version of the API has. strangeName is its name in JSON.
+const (
+	strangeField = 1000
+	strangeName  = "strange"
+)
+
+// makeStrange adds to a message the member that a newer version of the API could have: a string.
+func makeStrange(m proto.Message) {
+	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, strangeField, protowire.BytesType), strangeName))
+}
+
+func isStrange(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
+
+// encodeFrame encodes a frame with its strange members, which protojson drops.
+func encodeFrame(contentType string, frame *parleyv1.SubscribeResponse) ([]byte, error) {
+	data, err := marshal(contentType, frame)
+	if err != nil || !isJSON(contentType) {
+		return data, err
+	}
+	var asJSON struct {
+		All    map[string]json.RawMessage
+		Events struct {
+			Events []map[string]json.RawMessage `json:"events"`
+		} `json:"events"`
+	}
+	if err := errors.Join(json.Unmarshal(data, &asJSON.All), json.Unmarshal(data, &asJSON)); err != nil {
+		return nil, err
+	}
+	member := json.RawMessage(`"` + strangeName + `"`)
+	if isStrange(frame) {
+		asJSON.All[strangeName] = member
+	}
+	for i, e := range frame.GetEvents().GetEvents() {
+		if isStrange(e) {
+			asJSON.Events.Events[i][strangeName] = member
+		}
+	}
+	if frame.GetEvents() != nil {
+		if asJSON.All["events"], err = json.Marshal(asJSON.Events); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(asJSON.All)
 }

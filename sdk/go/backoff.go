@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Backoff says how long to wait between attempts: a random time between nothing and a bound, which starts at Base and
-// doubles with each attempt up to Max (full jitter: the bound is capped first, then the time is drawn, so that many
-// clients which failed together do not come back together).
+// Backoff is how long to wait between attempts: a random time between 0 and a bound, which starts
+// at Base and doubles with each attempt up to Max. This is full jitter: the bound is capped first
+// and then the time is drawn, so that many clients that failed together do not come back together.
 type Backoff struct {
 	// Base bounds the first wait. Default 200 ms.
 	Base time.Duration
@@ -38,8 +38,9 @@ func (b Backoff) bound(failures int) time.Duration {
 	return min(bound, b.Max)
 }
 
-// wait draws the wait after the given number of failures, from 0. What the server asked for comes on top of nothing
-// less than itself: those that it told the same time must not come back together either.
+// wait draws the wait after the given number of failures, from 0. What the server asked for comes
+// on top of nothing less than itself: those that it told the same time must not come back together
+// either.
 func (b Backoff) wait(failures int, retryAfter time.Duration) time.Duration {
 	return max(retryAfter, 0) + upTo(b.bound(failures))
 }
@@ -52,7 +53,7 @@ func upTo(bound time.Duration) time.Duration {
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
-// sleep waits for d or the end of ctx, and gives the latter's error.
+// sleep waits for d. If ctx ends first, it returns the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestBackoffFullJitter holds the waits to full jitter: uniform in [0, bound], the bound doubling and capped before the
-// draw. Jitter before the cap would pile up at the cap; jitter around the bound would leave the lower half empty.
+// TestBackoffFullJitter holds the waits to full jitter: uniform in [0, bound], the bound doubling
+// and capped before the draw. Jitter before the cap would pile up at the cap; jitter around the
+// bound would leave the lower half empty.
 func TestBackoffFullJitter(t *testing.T) {
 	t.Parallel()
 	b := Backoff{Base: 100 * time.Millisecond, Max: time.Second}
@@ -65,7 +66,8 @@ func TestBackoffDefaults(t *testing.T) {
 	}
 }
 
-// TestPacerMovesAtOnce has nodes fail one after another, each after a second or more: the next one is asked at once.
+// TestPacerMovesAtOnce has nodes fail one after another, each after a second or more: the next one
+// is asked at once.
 func TestPacerMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := &Client{backoff: Backoff{Base: time.Hour, Max: time.Hour}, tokens: &tokens{}}
@@ -80,7 +82,8 @@ func TestPacerMovesAtOnce(t *testing.T) {
 	}
 }
 
-// TestPacerNeverSpins holds every way to come back at once to a wait, where the server ends each stream as it begins.
+// TestPacerNeverSpins holds every way to come back at once to a wait, where the server ends each
+// stream as it begins.
 func TestPacerNeverSpins(t *testing.T) {
 	t.Parallel()
 	c := &Client{

@@ -2,6 +2,7 @@ package parley
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -20,21 +21,24 @@ const (
 	batchAttempts = 3
 )
 
-// Result is what became of one message of a batch.
+// Result is the result of one message of a batch.
 type Result struct {
 	// Receipt is set if the message is stored.
 	Receipt *Receipt
-	// Err is set if it is not, or if that is not known. It is an *Error, or the error of the context that ended first.
+	// Err is set if the message is not stored, or if that is not known. It is an *Error, or the
+	// error of the context that ended.
 	Err error
 }
 
-// SendBatch sends messages, of one channel or of many, and gives a result for each, in order. Messages of one channel
-// are stored in the order given: those that failed and may pass are tried again, with the same ids, before any later one of
-// their channel is stored. A message that is refused for good holds nothing up. There is no limit to the number: more
-// than fit into one request go in several, one after another.
+// SendBatch sends messages to one or many channels and returns one result per message, in order.
+// The messages of one channel are stored in the given order: messages with a retryable failure are
+// sent again, with the same ids, before any later message of their channel is stored. A message
+// that is refused for good does not delay the others. The number of messages is not limited: if
+// they do not fit into one request, they are sent in several, one after another.
 //
-// The error is nil if every message was either stored or refused for good. Otherwise it says what ended the call: ctx,
-// or a refusal of the call as a whole; the results then tell how far it came.
+// The error is nil if every message was either stored or refused for good. Otherwise it tells what
+// ended the call: ctx, the call's deadline, which starts again when a request made progress (see
+// WithCallTimeout), or a refusal of the whole call. The results are valid in any case.
 func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, error) {
 	results, requests := make([]Result, len(messages)), make([]*parleyv1.SendMessageRequest, len(messages))
 	var pending []int
@@ -79,32 +83,49 @@ func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, 
 	return results, err
 }
 
-// batch is a call on many items under way.
+// batch is a call on many items in progress.
 type batch struct {
 	*link.Batch
 
-	// pending are the items that are neither done nor refused for good, ascending. What a request sends is always its first
-	// part, so that nothing overtakes.
+	// pending are the items that are neither done nor refused for good, ascending. A request always
+	// sends the first of them, so that no item overtakes another.
 	pending []int
 	// failed is the last failure of each item.
 	failed map[int]error
 }
 
-// sendAll sends part after part until nothing is pending.
-func (c *Client) sendAll(ctx context.Context, work *link.Batch, items []int) error {
+// fail records a retryable failure of an item.
+func (b *batch) fail(i int, err error) {
+	b.failed[i] = err
+	if b.Failed != nil {
+		b.Failed(i, err)
+	}
+}
+
+// sendAll sends part after part until nothing is pending. Each part that settles an item starts the
+// call's deadline again.
+func (c *Client) sendAll(life context.Context, work *link.Batch, items []int) error {
 	b := &batch{Batch: work, pending: slices.Clone(items), failed: make(map[int]error)}
+	bounded := c.deadline
+	if work.Unbounded {
+		bounded = func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
+	}
+	ctx, cancel := bounded(life)
+	defer func() { cancel() }()
 	var last error
 	for failures := 0; len(b.pending) > 0; {
 		before := len(b.pending)
 		node, err := c.sendPart(ctx, b, b.part(), batchAttempts*c.limit(failures))
 		if len(b.pending) < before {
 			failures, last = 0, nil
+			cancel()
+			ctx, cancel = bounded(life) //nolint:fatcontext // each comes from life
 		}
 		switch {
 		case err == nil:
 			continue
 		case ctx.Err() != nil:
-			return b.giveUp(interrupted(ctx, orElse(last, err)))
+			return b.giveUp(interrupted(ctx, failureBefore(ctx, last, err)))
 		case !c.worthRetrying(err):
 			return b.giveUp(err)
 		}
@@ -117,7 +138,7 @@ func (c *Client) sendAll(ctx context.Context, work *link.Batch, items []int) err
 	return nil
 }
 
-// part gives the first pending items, as many as one request may hold.
+// part returns the first pending items, as many as fit into one request.
 func (b *batch) part() []int {
 	size := 0
 	for n, i := range b.pending {
@@ -129,7 +150,8 @@ func (b *batch) part() []int {
 	return b.pending
 }
 
-// giveUp answers what is pending, with the item's own failure where there was one, and gives err.
+// giveUp settles the pending items, each with its own last failure or else with err, and returns
+// err.
 func (b *batch) giveUp(err error) error {
 	for _, i := range b.pending {
 		b.Settled(i, orElse(b.failed[i], err))
@@ -137,11 +159,12 @@ func (b *batch) giveUp(err error) error {
 	return err
 }
 
-// sendPart makes one request and takes the settled items from the pending ones. Its error is the first failure that
-// may pass, or that of the request as a whole; with the node that was asked.
+// sendPart makes one request and removes the settled items from the pending ones. It returns the
+// node that was called, and the first retryable failure of an item or the failure of the whole
+// request.
 func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.Duration) (*endpoint, error) {
 	var answers []*parleyv1.ItemError
-	node, err := c.call(ctx, limit, func(ctx context.Context, n *endpoint) (err error) {
+	node, err := c.try(ctx, limit, func(ctx context.Context, n *endpoint) (err error) {
 		answers, err = b.Send(ctx, &n.Services, part)
 		return err
 	})
@@ -149,8 +172,11 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 		err = &Error{Code: connect.CodeInternal, Retryable: true, Message: "a batch was answered with too few or too many results"}
 	}
 	if err != nil {
-		for _, i := range part {
-			b.failed[i] = err
+		// If the end of ctx caused the error, the items keep their last failure before.
+		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+			for _, i := range part {
+				b.fail(i, err)
+			}
 		}
 		return node, err
 	}
@@ -161,7 +187,7 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 	return node, err
 }
 
-// settle takes the answers of a part, in order.
+// settle applies the answers of a part, in order.
 func (c *Client) settle(b *batch, part []int, answers []*parleyv1.ItemError) error {
 	settled := make(map[int]bool, len(part))
 	var failure *Error
@@ -177,7 +203,7 @@ func (c *Client) settle(b *batch, part []int, answers []*parleyv1.ItemError) err
 			settled[i] = true
 			continue
 		}
-		b.failed[i] = e
+		b.fail(i, e)
 		if failure == nil {
 			failure = e
 		}

@@ -27,8 +27,8 @@ func outgoing(n int, channels ...string) []parley.Outgoing {
 	return out
 }
 
-// TestSendBatchKeepsOrderThroughFaults breaks calls and single items at random, and wants each channel's log to hold
-// its messages once, in the order given.
+// TestSendBatchKeepsOrderThroughFaults breaks calls and single items at random, and wants each
+// channel's log to hold its messages once, in the order given.
 func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -86,7 +86,8 @@ func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	}
 }
 
-// TestSendBatchRetriesOnlyWhatFailed has one item fail once: those before it, and other channels', go once only.
+// TestSendBatchRetriesOnlyWhatFailed has one item fail once: those before it, and other channels',
+// go once only.
 func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -116,7 +117,8 @@ func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	}
 }
 
-// TestSendBatchPassesRefusedItems has bad items among good ones: they are answered, and hold nothing up.
+// TestSendBatchPassesRefusedItems has bad items among good ones: they are answered, and hold
+// nothing up.
 func TestSendBatchPassesRefusedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -4,18 +4,20 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// holesBeforeGap is how often the server may skip the same entries before the subscription takes them for lost.
+// holesBeforeGap is how often in a row the server may skip the same entries before the subscription
+// reports a gap.
 const holesBeforeGap = 3
 
-// verdict is what is to be done with an event that arrived.
+// verdict is what a subscription does with an event that arrived.
 type verdict int
 
 const (
 	// pass hands the event to the program.
 	pass verdict = iota
-	// drop forgets it: a repeat, or one of a channel that is no longer wanted.
+	// drop ignores it: a repeat, or an event of a channel that is no longer followed.
 	drop
-	// broken means that entries before it are missing: the stream is not to be trusted, and begun anew.
+	// broken means that entries before it are missing: the subscription leaves the stream and opens
+	// another one.
 	broken
 )
 
@@ -24,15 +26,17 @@ type channel struct {
 	id string
 	// placed is false as long as the channel is to start live and has not.
 	placed bool
-	// seq and epoch are the position up to which events have arrived: where the next stream resumes.
+	// seq and epoch are the position up to which events have arrived: where the next stream
+	// resumes.
 	seq   int64
 	epoch string
-	// begun is true once the current stream has told the channel's state. Events before that belong to an earlier life of
-	// the channel on the stream.
+	// begun is true once the current stream has told the channel's state. Events before that belong
+	// to an earlier life of the channel on the stream.
 	begun bool
 	// onStream is true if the current stream was asked for the channel.
 	onStream bool
-	// tentative is true while the server has not yet agreed to the channel: a new stream must not stand or fall with it.
+	// tentative is true while the server has not yet agreed to the channel: a new stream must not
+	// stand or fall with it.
 	tentative bool
 	// lost is true once the channel's last event has arrived: no stream is asked for it any more.
 	lost bool
@@ -67,8 +71,9 @@ func (ch *channel) request() *parleyv1.ChannelPosition {
 	return p
 }
 
-// accept judges an event that arrived and moves the position. The event returned is for the program where the verdict
-// is pass; for a server that keeps skipping, it is the gap, and the event itself is to be judged again.
+// accept judges an event that arrived and moves the position. If the verdict is pass, the returned
+// event is for the program. If the server has skipped the same entries too often, it is the gap,
+// and the caller passes the event itself to accept again.
 func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	if ch.lost {
 		return Event{}, drop
@@ -99,8 +104,9 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	case *parleyv1.ChannelEvent_Recalled:
 		return ch.acceptEntry(ev, EventRecalled, kind.Recalled)
 	default:
-		// A kind of event that this version does not know. If it has a place in the log, that is behind us now.
-		if ch.begun && ev.GetSeq() == ch.seq+1 {
+		// A kind of event that this version does not know. If it covers the next entry of the log,
+		// the position moves past it.
+		if ch.begun && ev.GetSeq() > ch.seq && firstSeq(ev) <= ch.seq+1 {
 			ch.seq = ev.GetSeq()
 		}
 		return Event{}, drop
@@ -120,18 +126,28 @@ func (ch *channel) acceptState(ev *parleyv1.ChannelEvent, state *parleyv1.Channe
 	return e
 }
 
+// firstSeq returns the first entry that an event covers. A server that does not set from_seq sends
+// one event per entry.
+func firstSeq(ev *parleyv1.ChannelEvent) int64 {
+	if from := ev.GetFromSeq(); from > 0 && from < ev.GetSeq() {
+		return from
+	}
+	return ev.GetSeq()
+}
+
 func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Message) (Event, verdict) {
+	first := firstSeq(ev)
 	switch {
 	case !ch.begun || ev.GetSeq() <= ch.seq:
 		return Event{}, drop
-	case ev.GetSeq() == ch.seq+1:
+	case first <= ch.seq+1:
 		ch.seq, ch.holes = ev.GetSeq(), 0
-		return ch.event(kind, ev.GetSeq(), m, nil), pass
+		return ch.event(kind, ev.GetSeq(), m, func(e *Event) { e.FromSeq = first }), pass
 	}
 	if ch.holes++; ch.holes < holesBeforeGap {
 		return Event{}, broken
 	}
-	gap := &parleyv1.ChannelGap{FromSeq: ch.seq, ToSeq: ev.GetSeq() - 1, Epoch: ch.epoch}
+	gap := &parleyv1.ChannelGap{AfterSeq: ch.seq, ToSeq: first - 1, Epoch: ch.epoch}
 	ch.seq, ch.holes = gap.GetToSeq(), 0
 	return ch.event(EventGap, gap.GetToSeq(), nil, func(e *Event) { e.Gap = gap }), pass
 }
@@ -150,8 +166,8 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 	return e
 }
 
-// hand records that the program takes the event. A state moves nothing but a channel that starts live; what follows a
-// position that was lost comes with a gap.
+// hand records that the program takes the event. A state moves nothing but a channel that starts
+// live; what follows a position that was lost comes with a gap.
 func (ch *channel) hand(e Event) {
 	if e.Kind == EventTyping || e.Kind == EventLost {
 		return

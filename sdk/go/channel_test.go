@@ -13,7 +13,14 @@ func state(seq int64, epoch string, recovered bool) *parleyv1.ChannelEvent {
 }
 
 func sent(seq int64) *parleyv1.ChannelEvent {
-	return &parleyv1.ChannelEvent{ChannelId: "c", Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.Message{}}}
+	return &parleyv1.ChannelEvent{ChannelId: "c", Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.ChannelMessage{}}}
+}
+
+// covering is an event of the entries from..to.
+func covering(from, to int64) *parleyv1.ChannelEvent {
+	ev := sent(to)
+	ev.FromSeq = from
+	return ev
 }
 
 func gap(to int64, epoch string) *parleyv1.ChannelEvent {
@@ -52,6 +59,20 @@ func TestChannelAccept(t *testing.T) {
 			{&parleyv1.ChannelEvent{ChannelId: "c", Seq: 6}, drop, 6, "e"},
 			{&parleyv1.ChannelEvent{ChannelId: "c"}, drop, 6, "e"},
 			{sent(7), pass, 7, "e"},
+			{&parleyv1.ChannelEvent{ChannelId: "c", FromSeq: 8, Seq: 10}, drop, 10, "e"},
+			{&parleyv1.ChannelEvent{ChannelId: "c", FromSeq: 12, Seq: 13}, drop, 10, "e"},
+		}},
+		"an event may cover several entries": {After(Position{"c", 5, "e"}), []step{
+			{state(20, "e", true), pass, 5, "e"},
+			{covering(6, 8), pass, 8, "e"},
+			{covering(6, 8), drop, 8, "e"},
+			{covering(7, 10), pass, 10, "e"},
+			{covering(12, 13), broken, 10, "e"},
+			{covering(11, 12), pass, 12, "e"},
+			{covering(0, 13), pass, 13, "e"},
+			{covering(0, 15), broken, 13, "e"},
+			{covering(16, 14), pass, 14, "e"},
+			{covering(1, 14), drop, 14, "e"},
 		}},
 	} {
 		ch := newChannel(one.start)

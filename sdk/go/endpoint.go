@@ -9,14 +9,17 @@ import (
 
 	"connectrpc.com/connect"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
 const (
-	// avoidFor is how long a node that failed is avoided, and avoidMost how long at most one that fails again and again.
+	// avoidFor is how long a node that failed is avoided, and avoidMost how long at most one that
+	// fails again and again.
 	avoidFor  = 5 * time.Second
 	avoidMost = 30 * time.Second
-	// tellingAfter is how long an attempt must have taken for its deadline to tell something about the node.
+	// tellingAfter is how long an attempt must have taken for its deadline to tell something about
+	// the node.
 	tellingAfter = time.Second
 )
 
@@ -28,7 +31,8 @@ type endpoint struct {
 
 	// What follows is guarded by the lock of endpoints.
 
-	// failures counts how often in a row the node failed, not counting what failed while it was avoided anyway.
+	// failures counts how often in a row the node failed, not counting what failed while it was
+	// avoided anyway.
 	failures int
 	failedAt time.Time
 	// avoided is until when other nodes are preferred.
@@ -43,8 +47,8 @@ func (n *endpoint) name() string {
 	return n.addr
 }
 
-// endpoints are the nodes that a client may call, in an order of its own. It sticks to one until that one fails. Safe for
-// concurrent use.
+// endpoints are the nodes that a client may call, in an order of its own. It sticks to one until
+// that one fails. Safe for concurrent use.
 type endpoints struct {
 	nodes []*endpoint
 	now   func() time.Time
@@ -58,13 +62,14 @@ func newEndpoints(addrs []string, dial func(addr string) link.Services) *endpoin
 	for _, addr := range addrs {
 		e.nodes = append(e.nodes, &endpoint{addr: addr, Services: dial(addr)})
 	}
-	// Each client has another order, so that all nodes are used, and those whose node fails do not all go to the same.
+	// Each client has another order, so that all nodes are used, and those whose node fails do not
+	// all go to the same.
 	rand.Shuffle(len(e.nodes), func(i, j int) { e.nodes[i], e.nodes[j] = e.nodes[j], e.nodes[i] })
 	return e
 }
 
-// pick gives the node for the next attempt: the current one, or if that is to be avoided the next one that is not. If all
-// are, it is the one whose last failure is the longest ago.
+// pick returns the node for the next attempt: the current one, or the next one that is not avoided.
+// If all are avoided, it is the one whose last failure is the oldest.
 func (e *endpoints) pick() *endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,7 +89,8 @@ func (e *endpoints) pick() *endpoint {
 	return e.nodes[oldest]
 }
 
-// elsewhere reports whether the next attempt goes to another node than n, and to one that is not known to fail.
+// elsewhere reports whether the next attempt goes to another node than n, and to one that is not
+// known to fail.
 func (e *endpoints) elsewhere(n *endpoint) bool {
 	next := e.pick()
 	e.mu.Lock()
@@ -105,8 +111,8 @@ func (e *endpoints) fail(n *endpoint) {
 	n.failures++
 }
 
-// work notes that the node answered an attempt which began at the time given. What began before the last failure proves
-// nothing: a node that shuts down still answers.
+// work notes that the node answered an attempt which began at the time given. What began before the
+// last failure proves nothing: a node that shuts down still answers.
 func (e *endpoints) work(n *endpoint, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,8 +121,8 @@ func (e *endpoints) work(n *endpoint, began time.Time) {
 	}
 }
 
-// judge draws from the outcome of an attempt whether the node works. ctx is the caller's, without the attempt's own
-// limit.
+// judge decides from the outcome of an attempt whether the node works. ctx is the context of the
+// call, without the attempt's own limit.
 func (e *endpoints) judge(ctx context.Context, n *endpoint, began time.Time, limit time.Duration, err error) {
 	took := e.now().Sub(began)
 	switch {
@@ -138,11 +144,14 @@ func isDeadline(err error) bool {
 	return ok && e.Code == connect.CodeDeadlineExceeded
 }
 
-// nodeFailed reports whether the failure is one that another node may not have.
+// nodeFailed reports whether another node may not have the failure.
 func nodeFailed(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.Retryable {
 		return false
+	}
+	if e.Reason == parleyv1.ErrorReason_ERROR_REASON_NODE_FULL {
+		return true
 	}
 	switch e.Code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeInternal:

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
@@ -23,7 +24,8 @@ func fleetOf(n int) (*endpoints, *time.Time) {
 	return e, &now
 }
 
-// TestEndpointsAreEvenlyUsed looks at where many clients begin, and where those of one node go when it fails.
+// TestEndpointsAreEvenlyUsed looks at where many clients begin, and where those of one node go when
+// it fails.
 func TestEndpointsAreEvenlyUsed(t *testing.T) {
 	t.Parallel()
 	const clients = 3000
@@ -119,6 +121,8 @@ func TestJudge(t *testing.T) {
 	passed, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	wire := func(code connect.Code, retryable bool) error { return &Error{Code: code, Retryable: retryable} }
+	full := toError(connect.NewError(connect.CodeResourceExhausted, nil))
+	full.(*Error).fill(&parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_NODE_FULL})
 	for name, one := range map[string]struct {
 		ctx    context.Context
 		took   time.Duration
@@ -129,6 +133,8 @@ func TestJudge(t *testing.T) {
 		"final":                      {t.Context(), 0, wire(connect.CodeNotFound, false), false},
 		"final and unavailable":      {t.Context(), 0, wire(connect.CodeUnavailable, false), false},
 		"over the rate limit":        {t.Context(), 0, wire(connect.CodeResourceExhausted, true), false},
+		"the node is full":           {t.Context(), 0, full, true},
+		"a limit of the caller":      {t.Context(), 0, wire(connect.CodeResourceExhausted, false), false},
 		"aborted":                    {t.Context(), 0, wire(connect.CodeAborted, true), false},
 		"unavailable":                {t.Context(), 0, wire(connect.CodeUnavailable, true), true},
 		"internal":                   {t.Context(), 0, wire(connect.CodeInternal, true), true},

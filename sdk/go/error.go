@@ -11,40 +11,41 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// firstRetryable is the lowest ErrorReason that is retryable. A reason that this version of the SDK does not know is
-// judged by it.
+// firstRetryable is the lowest ErrorReason that is retryable. A reason that this version of the SDK
+// does not know is judged by it.
 const firstRetryable = 100
 
-// Error is a failed call, a failed item of a batch, or the end of a subscription. Use errors.As to see it, and errors.Is
-// with ErrNotFound and its like to switch on the reason.
+// Error is a failed call, a failed item of a batch, or the end of a subscription. Get it with
+// errors.As. To compare its reason, use errors.Is with a sentinel such as ErrMessageNotFound.
 type Error struct {
 	// Code is the status code.
 	Code connect.Code
-	// Reason is why, for programs. It is unspecified if the failure is not one that Parley itself raised: the network,
-	// a proxy, the client.
+	// Reason is the machine-readable reason. It is unspecified if Parley did not raise the error
+	// itself, for example if the network, a proxy or the client did.
 	Reason parleyv1.ErrorReason
-	// Retryable says whether the same call may succeed later.
+	// Retryable reports whether the same call may succeed later.
 	Retryable bool
-	// Message is for people.
+	// Message is a description for people.
 	Message string
-	// Field is the request's field at fault, as a path; empty if none is.
+	// Field is the request field at fault, as a path. Empty if no field is.
 	Field string
-	// Limit is the limit that was broken, in the field's unit; 0 if none was.
+	// Limit is the limit that was exceeded, in the field's unit. 0 if none was.
 	Limit int64
-	// RetryAfter is the least time to wait before a retry; 0 says nothing.
+	// RetryAfter is the minimum time to wait before a retry. 0 if the server does not ask for one.
 	RetryAfter time.Duration
-	// RequestID finds the request in the server's log; may be empty.
+	// RequestID identifies the request in the server's log. It may be empty.
 	RequestID string
-	// Positions are where a cut stream stood, by what the server had sent; with ErrNotMember from Subscribe, the channels
-	// refused.
+	// Positions are, for a stream that the server ended, the last positions that it sent. With
+	// ErrNotMember from Subscribe they name the refused channels.
 	Positions []Position
 
-	// unanswered is true if the failure arose on the client's side, for want of a sound answer.
+	// unanswered is true if the error arose on the client's side because no complete answer
+	// arrived.
 	unanswered bool
 	cause      error
 }
 
-// Error gives the text for people, with the reason where there is one.
+// Error returns the code, the reason if there is one, the message and the request id.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Code.String())
@@ -60,69 +61,87 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives what the error was made from.
+// Unwrap returns the error that this one was made from.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is compares the reason with that of ErrNotFound and its like.
+// Is reports whether target is the sentinel of the error's reason.
 func (e *Error) Is(target error) bool {
 	reason, ok := target.(reasonError)
 	return ok && e.Reason == parleyv1.ErrorReason(reason)
 }
 
-// reasonError stands for every Error of its reason.
+// reasonError is the sentinel of a reason.
 type reasonError parleyv1.ErrorReason
 
-// Error gives the reason's name.
+// Error returns the reason's name.
 func (r reasonError) Error() string {
 	return "parley: " + strings.TrimPrefix(parleyv1.ErrorReason(r).String(), "ERROR_REASON_")
 }
 
-// What errors.Is compares the reason of an Error with. ErrorReason in the proto says what each one means.
+// One sentinel for each ErrorReason, for errors.Is. The name is Err and the reason's name;
+// ErrorReason in the proto says what each one means. These are final: the same call fails again.
 var (
-	ErrInvalidField      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD)
-	ErrTokenInvalid      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_INVALID)
-	ErrCapabilityMissing error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING)
-	ErrSenderMismatch    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SENDER_MISMATCH)
-	ErrNotSender         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
-	ErrNotFound          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
-	ErrRecalled          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
-	ErrClientMsgIDReused error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
-	ErrOutOfRange        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
-	ErrResync            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RESYNC)
-	ErrTooLarge          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOO_LARGE)
-	ErrLimitExceeded     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED)
-	ErrNotMember         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER)
-	ErrChannelExists     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
-	ErrChannelNotFound   error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND)
-	ErrRateLimited       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED)
-	ErrStoreUnavailable  error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
-	ErrOutcomeUnknown    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
-	ErrSlowConsumer      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SLOW_CONSUMER)
-	ErrTokenExpired      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)
-	ErrShuttingDown      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)
+	ErrInvalidField         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD)
+	ErrMalformedRequest     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MALFORMED_REQUEST)
+	ErrTokenInvalid         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_INVALID)
+	ErrCapabilityMissing    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING)
+	ErrSenderMismatch       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SENDER_MISMATCH)
+	ErrNotSender            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
+	ErrMessageNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+	ErrMessageRecalled      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
+	ErrClientMsgIDReused    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
+	ErrPositionOutOfRange   error = reasonError(parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
+	ErrPageTokenInvalid     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID)
+	ErrPageTokenForeign     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_PAGE_TOKEN_FOREIGN)
+	ErrResync               error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RESYNC)
+	ErrStreamNotFound       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND)
+	ErrTooLarge             error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOO_LARGE)
+	ErrLimitExceeded        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED)
+	ErrUnimplemented        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_UNIMPLEMENTED)
+	ErrNotMember            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER)
+	ErrChannelExists        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
+	ErrChannelNotFound      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND)
+	ErrIdempotencyKeyReused error = reasonError(parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
 )
 
-// The same, of queues.
+// The retryable reasons: the same call may succeed later.
+var (
+	ErrRateLimited      error = reasonError(parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED)
+	ErrStoreUnavailable error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
+	ErrOutcomeUnknown   error = reasonError(parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
+	ErrBatchAborted     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED)
+	ErrSlowConsumer     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SLOW_CONSUMER)
+	ErrTokenExpired     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)
+	ErrShuttingDown     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)
+	ErrDeadlineExceeded error = reasonError(parleyv1.ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED)
+	ErrInternal         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_INTERNAL)
+	ErrStreamStalled    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_STREAM_STALLED)
+	ErrNodeFull         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
+)
+
+// The reasons of queues. ErrTopicFull, ErrTopicPaused and ErrAckTimeout are retryable, the others
+// are final.
 var (
 	ErrTopicNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)
 	ErrTopicExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS)
-	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
-	ErrTopicFull            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)
 	ErrGroupNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
 	ErrGroupExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
 	ErrGroupInUse           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
-	ErrIdempotencyKeyReused error = reasonError(parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+	ErrConfirmationRequired error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
 	ErrScheduledNotFound    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
 	ErrLeaseLost            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
 	ErrAlreadySettled       error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ALREADY_SETTLED)
+	ErrDeliveryTokenInvalid error = reasonError(parleyv1.ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID)
 	ErrAckTimeout           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_ACK_TIMEOUT)
-	ErrConfirmationRequired error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
+	ErrTopicFull            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL)
+	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
 )
 
 // ErrClosed ends a subscription that was closed by its own side.
 var ErrClosed = errors.New("parley: subscription closed")
 
-// toError makes an *Error of what a generated client gave. Contexts' own errors stay recognisable by errors.Is.
+// toError converts an error of a generated client to an *Error. errors.Is still finds a context's
+// error in it.
 func toError(err error) error {
 	if err == nil {
 		return nil
@@ -142,14 +161,16 @@ func toError(err error) error {
 	if connect.IsWireError(err) {
 		e.Retryable = passing(ce.Code())
 	} else {
-		// The client's own side: a broken connection has many codes. What cannot get better is an answer too large to read.
+		// The error arose on the client's side: a broken connection has many codes. Only an answer
+		// too large to read is final.
 		e.Retryable = ce.Code() != connect.CodeResourceExhausted && ce.Code() != connect.CodeUnimplemented
 		e.unanswered = true
 	}
 	return e
 }
 
-// passing says which codes may get better by themselves where nothing else is known, as from a proxy.
+// passing reports whether an error with this code and without a detail, for example from a proxy,
+// may pass.
 func passing(code connect.Code) bool {
 	switch code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeAborted, connect.CodeCanceled:
@@ -185,12 +206,9 @@ func (e *Error) fill(d *parleyv1.ErrorDetail) {
 	}
 }
 
-// itemError makes an *Error of a batch item's.
+// itemError converts the error of a batch item.
 func itemError(item *parleyv1.ItemError) *Error {
-	e := &Error{Code: connect.CodeUnknown, Message: item.GetMessage()}
-	if err := e.Code.UnmarshalText([]byte(item.GetCode())); err != nil {
-		e.Code = connect.CodeUnknown
-	}
+	e := &Error{Code: statusCode(item.GetCode()), Message: item.GetMessage()}
 	if d := item.GetDetail(); d != nil {
 		e.fill(d)
 	} else {
@@ -199,7 +217,15 @@ func itemError(item *parleyv1.ItemError) *Error {
 	return e
 }
 
-// tokenError makes the error of a token source that failed: final if it says that the token will not come.
+// statusCode converts a code of the proto. The numbers of both are those of gRPC.
+func statusCode(code parleyv1.StatusCode) connect.Code {
+	if code < parleyv1.StatusCode_STATUS_CODE_CANCELLED || code > parleyv1.StatusCode_STATUS_CODE_UNAUTHENTICATED {
+		return connect.CodeUnknown
+	}
+	return connect.Code(code)
+}
+
+// tokenError converts the error of a token source. It is final if it wraps ErrTokenInvalid.
 func tokenError(err error) error {
 	e := &Error{Code: connect.CodeUnauthenticated, Message: err.Error(), Retryable: true, cause: err}
 	if errors.Is(err, ErrTokenInvalid) {
@@ -208,7 +234,7 @@ func tokenError(err error) error {
 	return e
 }
 
-// invalid makes the error of a field that the client refuses before it is sent.
+// invalid returns the error for a field that the client refuses to send.
 func invalid(field, message string) *Error {
 	return &Error{
 		Code:    connect.CodeInvalidArgument,
@@ -218,21 +244,48 @@ func invalid(field, message string) *Error {
 	}
 }
 
-// interruptedError is a call that its context ended while it was being retried. It is both: the context's error, and
-// the failure that it was waiting out.
-type interruptedError struct{ ctxErr, last error }
+// callTimeoutError is the end of a call by the client's default deadline. It is a
+// context.DeadlineExceeded.
+type callTimeoutError struct{ timeout time.Duration }
 
+// Error tells the deadline.
+func (e *callTimeoutError) Error() string {
+	return "the call did not finish within its deadline of " + e.timeout.String()
+}
+
+// Unwrap returns context.DeadlineExceeded.
+func (e *callTimeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// interruptedError is a call whose context ended while it was retried. It wraps the context's error
+// and the last failure.
+type interruptedError struct{ end, last error }
+
+// interrupted returns the error of a call whose context ended. last is the failure before that, or
+// nil.
 func interrupted(ctx context.Context, last error) error {
-	if last == nil || errors.Is(last, ctx.Err()) {
-		return ctx.Err()
+	end := ctx.Err()
+	if timeout, ok := errors.AsType[*callTimeoutError](context.Cause(ctx)); ok {
+		end = timeout
 	}
-	return &interruptedError{ctxErr: ctx.Err(), last: last}
+	if last == nil {
+		return end
+	}
+	return &interruptedError{end: end, last: last}
 }
 
-// Error tells both.
+// failureBefore returns the failure to report when ctx has ended: last, or err unless the end of
+// ctx caused it. It may be nil.
+func failureBefore(ctx context.Context, last, err error) error {
+	if last != nil || errors.Is(err, ctx.Err()) {
+		return last
+	}
+	return err
+}
+
+// Error returns the texts of both.
 func (e *interruptedError) Error() string {
-	return e.ctxErr.Error() + "; last failure: " + e.last.Error()
+	return e.end.Error() + "; last failure: " + e.last.Error()
 }
 
-// Unwrap gives both.
-func (e *interruptedError) Unwrap() []error { return []error{e.ctxErr, e.last} }
+// Unwrap returns both.
+func (e *interruptedError) Unwrap() []error { return []error{e.end, e.last} }

@@ -6,31 +6,33 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// EventKind is what an Event tells.
+// EventKind is the kind of an Event.
 type EventKind int
 
 // The kinds of events.
 const (
-	// EventSent is a new message. In a replay it is the message as it is now, which may be edited or recalled.
+	// EventSent is a new message. During a replay it is in its current state, which may be edited
+	// or recalled.
 	EventSent EventKind = iota + 1
-	// EventEdited is the whole message after an edit.
+	// EventEdited is a message after an edit.
 	EventEdited
-	// EventRecalled is the tombstone that a recall left.
+	// EventRecalled is a message after its recall: a tombstone.
 	EventRecalled
-	// EventChannelState is where a channel stands as its events begin: once per channel and stream, so again after each
-	// reconnect.
+	// EventChannelState describes a channel's log when its events begin: once per channel and
+	// stream, and so again after each reconnect.
 	EventChannelState
-	// EventGap says that entries can't be had. The subscription goes on behind them; what the program holds of the
-	// channel is to be loaded anew with History.
+	// EventGap means that entries cannot be delivered. The subscription continues after them. Load
+	// the channel again with History.
 	EventGap
-	// EventLost is a channel's last event: it takes members only, and the user is none any more. The subscription goes on
-	// for the others; to follow the channel again, Add it.
+	// EventLost is a channel's last event: the channel is members-only and the user is no longer a
+	// member. The subscription continues for the other channels. To follow the channel again, Add
+	// it.
 	EventLost
-	// EventTyping says that somebody is typing; show it for 6 s. It has no place in the log.
+	// EventTyping means that a user is typing. Show it for 6 s. It has no place in the log.
 	EventTyping
 )
 
-// String gives the kind's name in lower case.
+// String returns the kind's name in lower case.
 func (k EventKind) String() string {
 	switch k {
 	case EventSent:
@@ -52,44 +54,50 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event is something that a subscription learned about a channel. Events of one channel come in the order of its log,
-// each entry once.
+// Event is one event of a channel. Events of one channel are in the order of its log; each entry is
+// covered once.
 type Event struct {
 	Kind      EventKind
 	ChannelID string
-	// Seq is the entry's place in the log; for a state and a gap, the position from which the channel goes on; for
-	// EventLost the position up to which events had come; 0 for EventTyping.
-	Seq   int64
-	Epoch string
+	// Seq is, for EventSent, EventEdited and EventRecalled, the last entry of the log that the
+	// event covers. For EventChannelState and EventGap it is the position from which the channel
+	// continues, for EventLost the position up to which events arrived. It is 0 for EventTyping.
+	Seq int64
+	// FromSeq is the first entry that an EventSent, EventEdited or EventRecalled covers: entries
+	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It is 0
+	// for all other kinds.
+	FromSeq int64
+	Epoch   string
 	// Message is set for EventSent, EventEdited and EventRecalled.
 	Message *Message
 	// Channel is set for EventChannelState.
 	Channel *parleyv1.ChannelState
-	// Gap is set for EventGap. Its reason is unspecified where the server itself skipped entries, again and again.
+	// Gap is set for EventGap. Its reason is unspecified if the server skipped the entries again
+	// and again without saying so.
 	Gap *parleyv1.ChannelGap
 	// Lost is set for EventLost.
 	Lost *parleyv1.ChannelLost
-	// Typing is set for EventTyping, and names the user.
+	// Typing is set for EventTyping. It names the user.
 	Typing *parleyv1.Typing
 }
 
 // State is what a subscription is doing.
 type State int
 
-// The states. A subscription goes from Connecting to Live or Waiting, from either of those back to Connecting, and from
-// any to Ended.
+// The states. Connecting changes to Live or Waiting, both change back to Connecting, and every
+// state can change to Ended.
 const (
-	// StateConnecting is the time until the stream's first frame.
+	// StateConnecting lasts until the stream's first frame.
 	StateConnecting State = iota
-	// StateLive is while a stream is up.
+	// StateLive lasts while a stream is up.
 	StateLive
-	// StateWaiting is between two streams.
+	// StateWaiting lasts between two streams.
 	StateWaiting
-	// StateEnded is for good.
+	// StateEnded is final.
 	StateEnded
 )
 
-// String gives the state's name in lower case.
+// String returns the state's name in lower case.
 func (s State) String() string {
 	switch s {
 	case StateConnecting:
@@ -105,15 +113,15 @@ func (s State) String() string {
 	}
 }
 
-// StateChange tells of a subscription's new state.
+// StateChange describes a subscription's new state.
 type StateChange struct {
 	State State
-	// Err is why the last stream ended, for StateWaiting, and why the subscription did, for StateEnded. It is nil after a
-	// server's advice to reconnect.
+	// Err is, for StateWaiting, why the last stream ended, and for StateEnded why the subscription
+	// ended. It is nil after the server's advice to reconnect.
 	Err error
 	// Wait is how long StateWaiting lasts.
 	Wait time.Duration
-	// Addr is the address of the node: for StateLive the stream's, for StateWaiting the last stream's, which is empty if
-	// none was tried for want of a token.
+	// Addr is the address of the node: for StateLive of the stream, for StateWaiting of the last
+	// stream. It is empty if no node was tried because there was no token.
 	Addr string
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// Connect and send. A Send that failed on the way is repeated with the same id, so the message is stored once.
+// Connect and send. A failed Send is retried with the same id, so the message is stored once.
 func Example_send() {
 	ctx := context.Background()
 	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
@@ -44,7 +44,7 @@ func Example_history() {
 	}
 }
 
-// Follow channels, through reconnects, and keep the place for the next start of the program.
+// Follow channels through reconnects, and keep the position for the next start of the program.
 func Example_subscribe() {
 	ctx := context.Background()
 	client, err := parley.New("https://parley.example.com", parley.WithTokenSource(
@@ -66,9 +66,9 @@ func Example_subscribe() {
 		case parley.EventSent, parley.EventEdited, parley.EventRecalled:
 			fmt.Println(event.ChannelID, event.Message.GetContent())
 		case parley.EventGap:
-			fmt.Println("load anew:", event.ChannelID)
+			fmt.Println("load again:", event.ChannelID)
 		case parley.EventLost:
-			fmt.Println("no member any more:", event.ChannelID)
+			fmt.Println("no longer a member:", event.ChannelID)
 		}
 		if p, ok := sub.Position("general"); ok {
 			stored = p
@@ -76,7 +76,7 @@ func Example_subscribe() {
 	}
 }
 
-// Switch on what went wrong.
+// Compare the reason of an error.
 func Example_errors() {
 	ctx := context.Background()
 	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
@@ -88,9 +88,9 @@ func Example_errors() {
 	_, err = client.Edit(ctx, "general", "the message's id", "better")
 	var failure *parley.Error
 	switch {
-	case errors.Is(err, parley.ErrRecalled):
-		fmt.Println("it was taken back")
-	case errors.Is(err, parley.ErrNotFound):
+	case errors.Is(err, parley.ErrMessageRecalled):
+		fmt.Println("the message was recalled")
+	case errors.Is(err, parley.ErrMessageNotFound):
 		fmt.Println("there is no such message")
 	case errors.As(err, &failure):
 		fmt.Println(failure.Code, failure.Reason, failure.RequestID)
@@ -129,14 +129,14 @@ func ExampleClient_SendBatch() {
 	// 2 stored at 2
 }
 
-// exampleTB is what an example has in place of a test.
+// exampleTB stands in for a test.
 type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper()                   {}
 func (exampleTB) Cleanup(func())            {}
 func (exampleTB) Fatalf(f string, a ...any) { log.Fatalf(f, a...) }
 
-// Make a channel for a few, see what is unread, and read it.
+// Create a channel for a few users, list what is unread, and mark it as read.
 func Example_channels() {
 	server := parleytest.Start(exampleTB{})
 	defer server.Kill()
@@ -152,11 +152,11 @@ func Example_channels() {
 		log.Fatal(err)
 	}
 	server.Post("project-x", "ann", "shall we?")
-	for mine, err := range client.Channels(ctx) {
+	for channel, err := range client.Channels(ctx) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(mine.GetChannel().GetChannelId(), mine.GetUnread(), mine.GetLastMessage().GetContent())
+		fmt.Println(channel.GetChannel().GetChannelId(), channel.GetUnread(), channel.GetLastMessage().GetContent())
 	}
 	cursor, err := client.MarkRead(ctx, "project-x", 1)
 	if err != nil {
@@ -179,7 +179,8 @@ func Example_channels() {
 	// member: tester
 }
 
-// Use a fleet: the client sticks to one node, and moves with its calls and subscriptions when that one fails.
+// Use a fleet: the client uses one node, and fails over with its calls and subscriptions when that
+// one fails.
 func Example_fleet() {
 	fleet := parleytest.StartFleet(exampleTB{}, 3)
 	ctx := context.Background()

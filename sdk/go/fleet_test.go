@@ -61,8 +61,11 @@ func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
 	return parleytest.Fault{Err: parleytest.Error(code, reason)}
 }
 
-// TestRetryGoesElsewhereAtOnce has a node fail in each way: the call is made again at another node without a wait, with
-// the same id, and later calls go there too.
+// nodeFull is the refusal of a node that serves as many streams as it can.
+var nodeFull = refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
+
+// TestRetryGoesElsewhereAtOnce has a node fail in each way: the call is made again at another node
+// without a wait, with the same id, and later calls go there too.
 func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 	t.Parallel()
 	always := func(fault parleytest.Fault) func(*parleytest.Server) {
@@ -78,6 +81,7 @@ func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 		"internal":        always(refusal(connect.CodeInternal, parleyv1.ErrorReason_ERROR_REASON_INTERNAL)),
 		"outcome unknown": always(applied),
 		"answers lost":    always(parleytest.Fault{Drop: true, Applied: true}),
+		"full":            always(nodeFull),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +122,8 @@ func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
 	}
 }
 
-// TestAllNodesAway has no node serve for a while: the client goes round, with waits, until one does.
+// TestAllNodesAway has no node serve for a while: the client goes round, with waits, until one
+// does.
 func TestAllNodesAway(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -163,8 +168,8 @@ func TestBatchGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, again and again, with entries before, between and
-// after: each must come once, in order.
+// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, again and again, with
+// entries before, between and after: each must come once, in order.
 func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond
@@ -227,6 +232,52 @@ func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
+// TestStreamLeavesAFullNodeAtOnce has the node of the client refuse streams, with waits that no
+// test would outlive. With all nodes full the subscription waits.
+func TestStreamLeavesAFullNodeAtOnce(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	c := newClient(t, parleytest.Addrs(fleet...), patient)
+	full := current(t, c, fleet)
+	full.FaultTimes(1_000_000, "Subscribe", nodeFull)
+	post(fleet[0], "room", 1)
+	sub := subscribe(t, c, parley.FromStart("room"))
+	wantEntries(t, sub, "room", 1, 1)
+	if streaming(t, fleet) == full {
+		t.Error("the stream is at the full node")
+	}
+	if current(t, c, fleet) == full {
+		t.Error("the next call went to the full node")
+	}
+	for _, s := range fleet {
+		s.FaultTimes(1_000_000, "Subscribe", nodeFull)
+	}
+	waits := make(chan parley.StateChange, 10)
+	subscribe(t, newClient(t, parleytest.Addrs(fleet...)), parley.FromStart("room"), parley.OnState(func(change parley.StateChange) {
+		if change.State == parley.StateWaiting && len(waits) < cap(waits) {
+			waits <- change
+		}
+	}))
+	for range 5 {
+		if change := <-waits; !errors.Is(change.Err, parley.ErrNodeFull) {
+			t.Errorf("waiting for %v", change.Err)
+		}
+	}
+}
+
+// TestALimitOfTheCallerIsFinal ends a subscription that asks for more than any node allows.
+func TestALimitOfTheCallerIsFinal(t *testing.T) {
+	t.Parallel()
+	fleet := parleytest.StartFleet(t, 2)
+	for _, s := range fleet {
+		s.FaultTimes(1, "Subscribe", refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED))
+	}
+	sub := subscribe(t, newClient(t, parleytest.Addrs(fleet...)), parley.FromStart("room"))
+	if _, err := sub.Next(testContext(t)); !errors.Is(err, parley.ErrLimitExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestStoppedNodeIsFoundByPings has a node stop without a word, with heartbeats too rare to tell.
 func TestStoppedNodeIsFoundByPings(t *testing.T) {
 	t.Parallel()
@@ -264,7 +315,8 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 	holder := streaming(t, fleet)
 	holder.FaultTimes(1, "SendMessage", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
 	if current(t, c, fleet) == holder {
-		// The first attempt failed there, the second one went elsewhere; current looks at the first node it finds.
+		// The first attempt failed there, the second one went elsewhere; current looks at the first
+		// node it finds.
 		if current(t, c, fleet) == holder {
 			t.Fatalf("the client did not move")
 		}
@@ -282,8 +334,8 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 	}
 }
 
-// TestRollingRestart goes through a fleet with writers and readers under way: no call fails, every reader sees every
-// message once, in the log's order.
+// TestRollingRestart goes through a fleet with writers and readers under way: no call fails, every
+// reader sees every message once, in the log's order.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)

@@ -8,7 +8,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestGapsAreToldAndPassed loses history in each way: the program is told, and the channel and the others go on.
+// TestGapsAreToldAndPassed loses history in each way: the program is told, and the channel and the
+// others go on.
 func TestGapsAreToldAndPassed(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -40,7 +41,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 			one.lose(s)
 			sub := subscribe(t, newClient(t, s.Addr()), parley.After(one.from), parley.FromStart("other"))
 			e := nextEvent(t, sub)
-			if e.Kind != parley.EventGap || e.Gap.GetReason() != one.reason || e.Seq != one.to || e.Gap.GetFromSeq() != one.from.Seq {
+			if e.Kind != parley.EventGap || e.Gap.GetReason() != one.reason || e.Seq != one.to || e.Gap.GetAfterSeq() != one.from.Seq {
 				t.Fatalf("got %s %+v, want the gap up to %d", e.Kind, e.Gap, one.to)
 			}
 			if p, ok := sub.Position("room"); !ok || p.Seq != one.to || p.Epoch != e.Gap.GetEpoch() {
@@ -55,6 +56,45 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 			wantEntries(t, sub, "other", 1, 1)
 		})
 	}
+}
+
+// TestEventsThatCoverEntries has the server send one event for several entries, live and after a
+// reconnect in their middle.
+func TestEventsThatCoverEntries(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	post(s, "room", 6)
+	s.Cover("room", 2, 4)
+	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("room"))
+	next := func(from, to int64) {
+		t.Helper()
+		if e := nextEvent(t, sub); e.Kind != parley.EventSent || e.FromSeq != from || e.Seq != to {
+			t.Fatalf("got %s of the entries %d to %d, want %d to %d", e.Kind, e.FromSeq, e.Seq, from, to)
+		}
+	}
+	next(1, 1)
+	next(2, 4)
+	next(5, 5)
+	next(6, 6)
+	s.Cover("room", 6, 8) // entry 6 has come already
+	s.EndStreams(nil)
+	nextEvent(t, sub, parley.EventChannelState)
+	post(s, "room", 3)
+	next(6, 8)
+	next(9, 9)
+	if p, _ := sub.Position("room"); p.Seq != 9 {
+		t.Errorf("position %+v", p)
+	}
+	// A hole before such an event is one all the same.
+	s.Cover("room", 12, 13)
+	s.Skip("room", 11, 1<<30)
+	s.Post("room", "bob", "10")
+	next(10, 10)
+	post(s, "room", 3)
+	if e := nextEvent(t, sub); e.Kind != parley.EventGap || e.Gap.GetAfterSeq() != 10 || e.Gap.GetToSeq() != 11 {
+		t.Fatalf("got %s %+v, want a gap of entry 11", e.Kind, e.Gap)
+	}
+	next(12, 13)
 }
 
 // TestGapInTheMiddle has the log restored while the subscription is away.
@@ -74,8 +114,8 @@ func TestGapInTheMiddle(t *testing.T) {
 	wantEntries(t, sub, "room", 3, 3)
 }
 
-// TestSkippedEntries has a broken server pass over entries: the subscription reconnects for them, and after several
-// times takes them for lost, and says so.
+// TestSkippedEntries has a broken server pass over entries: the subscription reconnects for them,
+// and after several times takes them for lost, and says so.
 func TestSkippedEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -88,7 +128,7 @@ func TestSkippedEntries(t *testing.T) {
 	s.Skip("room", 12, 1_000_000)
 	post(s, "room", 4)
 	wantEntries(t, sub, "room", 11, 11)
-	if e := nextEvent(t, sub); e.Kind != parley.EventGap || e.Gap.GetFromSeq() != 11 || e.Gap.GetToSeq() != 12 {
+	if e := nextEvent(t, sub); e.Kind != parley.EventGap || e.Gap.GetAfterSeq() != 11 || e.Gap.GetToSeq() != 12 {
 		t.Fatalf("got %s %+v, want a gap of entry 12", e.Kind, e.Gap)
 	}
 	wantEntries(t, sub, "room", 13, 14)

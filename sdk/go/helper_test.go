@@ -68,8 +68,8 @@ func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) 
 	}
 }
 
-// wantEntries takes events until the channel's entries first..last have come, and fails on any that is repeated, missing
-// or out of order.
+// wantEntries takes events until the channel's entries first..last have come, and fails on any that
+// is repeated, missing or out of order.
 func wantEntries(t *testing.T, s *parley.Subscription, channel string, first, last int64) {
 	t.Helper()
 	for want := first; want <= last; want++ {

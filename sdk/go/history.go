@@ -8,7 +8,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// HistoryOption says which messages History gives.
+// HistoryOption selects the messages that History yields.
 type HistoryOption func(*historyQuery)
 
 type historyQuery struct {
@@ -17,13 +17,13 @@ type historyQuery struct {
 	limit         int
 }
 
-// AfterSeq gives the messages after seq, oldest first. 0 begins at the log's start.
+// AfterSeq selects the messages after seq, oldest first. 0 starts with the oldest message.
 func AfterSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.after = &seq } }
 
-// BeforeSeq gives the messages before seq; newest first, unless AfterSeq is given too.
+// BeforeSeq selects the messages before seq, newest first unless AfterSeq is given too.
 func BeforeSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.before = &seq } }
 
-// PageSize sets how many messages one request asks for, up to 1000. The default is the server's.
+// PageSize sets how many messages one request asks for, at most 1,000. The default is the server's.
 func PageSize(n int) HistoryOption {
 	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) }
 }
@@ -31,12 +31,13 @@ func PageSize(n int) HistoryOption {
 // Limit ends the iteration after n messages. 0 means no limit.
 func Limit(n int) HistoryOption { return func(q *historyQuery) { q.limit = n } }
 
-// History iterates over a channel's messages, each as it is now; a recalled one is a tombstone without content. Without
-// options it goes from the newest to the oldest. What it gives is at least as new as everything that this client was
-// told of the channel before.
+// History iterates over a channel's messages in their current state; a recalled message is a
+// tombstone without content. Without options it yields the newest message first. The list is at
+// least as new as everything that the server told this client of the channel before.
 //
-// Pages are loaded as the loop needs them, and failures that may pass are tried again until ctx ends. An error is the
-// last thing it yields. ErrResync says that the log's epoch changed between two pages: list anew.
+// Pages are loaded as the loop needs them. Each page is a call: it is retried until ctx or its
+// deadline ends. An error is the last thing that it yields. ErrResync means that the log's epoch
+// changed between two pages; list again from the start.
 func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryOption) iter.Seq2[*Message, error] {
 	var q historyQuery
 	for _, opt := range opts {
@@ -76,11 +77,11 @@ func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryO
 	}
 }
 
-// page loads one page. Where the log now ends before min_seq it has been restored: what this client was told of it then
-// counts no more, if the epoch confirms that.
+// page loads one page. If the log ends before min_seq, it may have been restored: the page is
+// loaded again without min_seq, and counts if the log's epoch has changed.
 func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	res, err := c.list(ctx, req)
-	if errors.Is(err, ErrOutOfRange) && req.GetMinSeq() > 0 && req.GetPageToken() == "" {
+	if errors.Is(err, ErrPositionOutOfRange) && req.GetMinSeq() > 0 && req.GetPageToken() == "" {
 		known, minSeq := c.heads.get(req.GetChannelId()), req.GetMinSeq()
 		req.MinSeq = 0
 		again, againErr := c.list(ctx, req)
@@ -94,7 +95,7 @@ func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*
 
 func (c *Client) list(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	var res *parleyv1.ListMessagesResponse
-	err := c.retry(ctx, "ListMessages", func(ctx context.Context, n *endpoint) (err error) {
+	err := c.do(ctx, "ListMessages", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.ListMessages(ctx, req)
 		return err
 	})

@@ -51,7 +51,7 @@ func TestHistoryRanges(t *testing.T) {
 		}
 	}
 	for _, err := range c.History(testContext(t), "room", parley.AfterSeq(99)) {
-		if !errors.Is(err, parley.ErrOutOfRange) {
+		if !errors.Is(err, parley.ErrPositionOutOfRange) {
 			t.Errorf("beyond the end: %v", err)
 		}
 	}
@@ -107,7 +107,8 @@ func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	}
 }
 
-// TestHistoryKeepsItsQueryOverPages holds the pages to one query, which tokens are bound to, while the head moves.
+// TestHistoryKeepsItsQueryOverPages holds the pages to one query, which tokens are bound to, while
+// the head moves.
 func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -134,8 +135,8 @@ func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 	}
 }
 
-// TestHistoryAfterARestore has the log go back behind what the client was told: what it knew counts no more, but only
-// where the epoch says so.
+// TestHistoryAfterARestore has the log go back behind what the client was told: what it knew counts
+// no more, but only where the epoch says so.
 func TestHistoryAfterARestore(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -145,7 +146,7 @@ func TestHistoryAfterARestore(t *testing.T) {
 	}
 	s.Restore("room", "epoch-1", 3)
 	for _, err := range c.History(testContext(t), "room") {
-		if !errors.Is(err, parley.ErrOutOfRange) {
+		if !errors.Is(err, parley.ErrPositionOutOfRange) {
 			t.Errorf("the log lost entries in the same epoch, and History gives %v", err)
 		}
 	}

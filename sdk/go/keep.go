@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// defaultHeartbeat counts where the server names no interval.
+	// defaultHeartbeat is the interval of a server that sends none.
 	defaultHeartbeat = 15 * time.Second
-	// stableAfter is how long a stream must have lived for the waits to begin anew.
+	// stableAfter is how long a stream must have lived for the waits to start again.
 	stableAfter = 10 * time.Second
-	// usefulAfter is how long a stream must have lived for the next one to be made without a wait, on a server's advice
-	// or with a new token: else a server that ends each stream at once would be called without pause.
+	// usefulAfter is how long a stream must have lived for the next one to be opened without a
+	// wait, after the server's advice or with a new token. Otherwise a server that ends each stream
+	// at once would be called without pause.
 	usefulAfter = time.Second
 )
 
-// Why a client leaves a stream by itself.
+// Why a client leaves a stream on its own.
 var (
 	errDead    = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
 	errNoFirst = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
@@ -36,25 +37,26 @@ type streamEnd struct {
 	token string
 	// lived is how long the stream was live; 0 if it never was.
 	lived time.Duration
-	// node is where it was; nil if none was tried.
+	// node is the stream's node; nil if none was tried.
 	node *endpoint
 	// moved is true if the next stream goes to another node.
 	moved bool
 }
 
-// streamKeep is a stream that is to be kept up.
+// streamKeep describes a stream that is kept up.
 type streamKeep struct {
 	name string
-	// follow takes one stream's frames until it ends, and gives why.
+	// follow handles one stream's frames until it ends, and returns why.
 	follow func(ctx context.Context, call *streamCall) error
 	// connecting, if set, is called before each stream, and waiting before each wait.
 	connecting func()
 	waiting    func(end *streamEnd, wait time.Duration)
-	// goOn, if set, reports whether the next stream is to be made at once, whatever the end was.
+	// goOn, if set, reports whether to open the next stream at once, whatever the end was.
 	goOn func(ctx context.Context, end *streamEnd) bool
 }
 
-// keepStreams makes stream after stream until ctx ends or a failure is final, which it gives.
+// keepStreams opens one stream after another until ctx ends or a failure is final, and returns the
+// error.
 func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 	var p pacer
 	for {
@@ -81,7 +83,7 @@ func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 	}
 }
 
-// streamCall is one stream under way. It is for one goroutine, but for cancel and Leave.
+// streamCall is one stream in progress. Only cancel and Leave are safe for concurrent use.
 type streamCall struct {
 	client *Client
 	cancel context.CancelCauseFunc
@@ -89,7 +91,7 @@ type streamCall struct {
 	tried  time.Time
 	// began is when the first frame came.
 	began time.Time
-	// watch ends the stream when it was silent for as long as patience.
+	// watch ends the stream after a silence of patience.
 	watch    *time.Timer
 	patience time.Duration
 	// advice is set if the server asked to reconnect within a time.
@@ -98,7 +100,7 @@ type streamCall struct {
 
 var _ link.Stream = (*streamCall)(nil)
 
-// followStream makes one stream and has its frames taken until it ends.
+// followStream opens one stream and follows it until it ends.
 func (c *Client) followStream(life context.Context, k *streamKeep) streamEnd {
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
@@ -150,7 +152,8 @@ func (s *streamCall) Idle() { s.watch.Reset(s.patience) }
 // Leave implements link.Stream.
 func (s *streamCall) Leave(err error) { s.cancel(err) }
 
-// judgeStream draws from a stream's end whether its node works, and notes whether the next stream goes elsewhere.
+// judgeStream decides from a stream's end whether its node failed, and sets whether the next stream
+// goes elsewhere.
 func (c *Client) judgeStream(end *streamEnd) {
 	if end.node == nil {
 		return
@@ -163,11 +166,12 @@ func (c *Client) judgeStream(end *streamEnd) {
 
 // pacer decides how long a client waits between two streams.
 type pacer struct {
-	// failures counts streams that ended before they were stable; refusals those that a new token did not help.
+	// failures counts streams that ended before they were stable; refusals those that a new token
+	// did not help.
 	failures, refusals int
 }
 
-// next gives the wait after a stream's end, or false if that was final.
+// next returns the wait after a stream's end, or false if the end is final.
 func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	useful := end.lived >= usefulAfter
 	if useful {
@@ -201,7 +205,7 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	return wait, true
 }
 
-// orCause gives why the client left the stream, if it did, and else what ended it.
+// orCause returns why the client left the stream, if it did, and otherwise what ended it.
 func orCause(ctx context.Context, err error) error {
 	var own *Error
 	if cause := context.Cause(ctx); errors.As(cause, &own) {

@@ -9,18 +9,35 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// Link is for the SDK's other packages: what lies below is no part of its interface.
-func (c *Client) Link() link.Link { return linked{c} } //nolint:ireturn // the type is not exported
+// The SDK's other packages reach a client by link.Of.
+var _ = link.Provide(func(client any) link.Link { return linked{client.(*Client)} }) //nolint:forcetypeassert // all callers pass a *Client
 
-// linked shows a client as a link.
+// linked is a client as a link.
 type linked struct{ c *Client }
 
 var _ link.Link = linked{}
 
+// Call implements link.Link.
+func (l linked) Call(ctx context.Context, name string, attempt link.Attempt) error {
+	return l.c.do(ctx, name, onServices(attempt))
+}
+
 // Retry implements link.Link.
 func (l linked) Retry(ctx context.Context, name string, attempt link.Attempt) error {
-	return l.c.retry(ctx, name, func(ctx context.Context, n *endpoint) error { return attempt(ctx, &n.Services) })
+	return l.c.retry(ctx, name, onServices(attempt))
 }
+
+func onServices(attempt link.Attempt) attemptFunc {
+	return func(ctx context.Context, n *endpoint) error { return attempt(ctx, &n.Services) }
+}
+
+// Deadline implements link.Link.
+func (l linked) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.c.deadline(ctx)
+}
+
+// Interrupted implements link.Link.
+func (linked) Interrupted(ctx context.Context, last error) error { return interrupted(ctx, last) }
 
 // Batch implements link.Link.
 func (l linked) Batch(ctx context.Context, b *link.Batch, items []int) error {

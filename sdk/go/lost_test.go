@@ -43,8 +43,9 @@ func lastChannels(s *parleytest.Server) []string {
 	return ids
 }
 
-// TestLostChannel removes a subscriber from a channel: what arrived comes first, then the loss; the other channel goes
-// on, the next stream does not ask for the lost one, and it can be followed again.
+// TestLostChannel removes a subscriber from a channel: what arrived comes first, then the loss; the
+// other channel goes on, the next stream does not ask for the lost one, and it can be followed
+// again.
 func TestLostChannel(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -91,8 +92,9 @@ func TestLostChannel(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestLostChannelIsAddedBeforeTheLossIsTaken adds a channel with its loss still waiting. If that is refused, the loss is
-// told as if nothing had been; if not, the channel begins anew, and its loss does not come.
+// TestLostChannelIsAddedBeforeTheLossIsTaken adds a channel with its loss still waiting. If that is
+// refused, the loss is told as if nothing had been; if not, the channel begins anew, and its loss
+// does not come.
 func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -137,7 +139,8 @@ func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	}
 }
 
-// TestLossIsTakenWhileTheChannelIsAdded has the program take the loss while the server is being asked.
+// TestLossIsTakenWhileTheChannelIsAdded has the program take the loss while the server is being
+// asked.
 func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -167,7 +170,8 @@ func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestChannelRefusedOnAReconnect has memberships end between two streams: those channels are lost, the rest goes on.
+// TestChannelRefusedOnAReconnect has memberships end between two streams: those channels are lost,
+// the rest goes on.
 func TestChannelRefusedOnAReconnect(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -208,7 +212,8 @@ func TestChannelRefusedOnAReconnect(t *testing.T) {
 	}
 }
 
-// TestChannelRefusedAtFirst has a program subscribe to what it may not: that is its mistake, and told as one.
+// TestChannelRefusedAtFirst has a program subscribe to what it may not: that is its mistake, and
+// told as one.
 func TestChannelRefusedAtFirst(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -221,7 +226,8 @@ func TestChannelRefusedAtFirst(t *testing.T) {
 	}
 }
 
-// TestRefusalOfWhatWasNotAskedFor has a broken server refuse a stream for a channel that is not followed.
+// TestRefusalOfWhatWasNotAskedFor has a broken server refuse a stream for a channel that is not
+// followed.
 func TestRefusalOfWhatWasNotAskedFor(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -2,7 +2,6 @@ package parley
 
 import (
 	"context"
-	"errors"
 	"iter"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -12,89 +11,129 @@ import (
 // maxUsers is how many users one request may name.
 const maxUsers = 500
 
-// Channel is what is told of a channel; the proto file says what each field means.
-type Channel = parleyv1.Channel
+// Channel describes a channel: head, counts, oldest entry, epoch, settings. The proto file
+// describes the fields.
+type Channel = parleyv1.ChannelInfo
 
-// Member is one user of a channel; the proto file says what each field means.
-type Member = parleyv1.Member
+// Member is a user's membership of a channel, with the user's role and read cursor. The proto file
+// describes the fields.
+type Member = parleyv1.ChannelMember
 
-// ChannelOption adds to a channel that is created.
+// Role is what a member may do besides what every member may.
+type Role = parleyv1.MemberRole
+
+// RoleMember is the role without further rights. It is the role of everyone who is added.
+const RoleMember Role = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
+
+// ChannelOption sets a property of a channel that is created.
 type ChannelOption func(*parleyv1.CreateChannelRequest)
 
-// MembersOnly makes a channel that only its members may use, for good. Without it the channel is open.
+// MembersOnly creates a channel that only its members can use. The default is an open channel.
 func MembersOnly() ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.MembersOnly = true }
 }
 
-// WithMembers makes users members from the start, at most 500; AddMembers takes any number.
+// WithMembers adds members with the role RoleMember, at most 500 in all. AddMembers takes any
+// number.
 func WithMembers(userIDs ...string) ChannelOption {
-	return func(r *parleyv1.CreateChannelRequest) { r.UserIds = append(r.UserIds, userIDs...) }
+	return func(r *parleyv1.CreateChannelRequest) { r.Members = append(r.GetMembers(), members(userIDs)...) }
 }
 
-// CreateChannel makes a channel, with the caller as a member. It wants the capability `manage`. A channel that exists,
-// also one that a first send has made, is ErrChannelExists.
+// WithIdempotencyKey sets the key that makes CreateChannel idempotent, for a program that repeats
+// the call itself, for example after a restart. Up to 128 printable ASCII characters without
+// spaces. The default is a new UUIDv7 for each call.
+func WithIdempotencyKey(key string) ChannelOption {
+	return func(r *parleyv1.CreateChannelRequest) { r.IdempotencyKey = key }
+}
+
+func members(userIDs []string) []*Member {
+	all := make([]*Member, len(userIDs))
+	for i, id := range userIDs {
+		all[i] = &Member{UserId: id, Role: RoleMember}
+	}
+	return all
+}
+
+// CreateChannel creates a channel. The caller becomes a member too. It requires the action
+// `manage`.
 //
-// Failures that may pass are tried again until ctx ends. A channel has no client_msg_id, so where the answer to an
-// attempt was lost, ErrChannelExists of the next one may be about the channel that this very call made: its text then
-// says so, and CreatedBy, as Channels gives it, tells.
+// It is retried, with the same idempotency key, until ctx or the call's deadline ends. If an
+// earlier attempt, or an earlier call with the same key and the same settings, created the channel,
+// it returns that channel. The same key with other settings is ErrIdempotencyKeyReused. Any other
+// existing channel, also one that a first send created, is ErrChannelExists. Neither changes the
+// channel.
 func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...ChannelOption) (*Channel, error) {
 	req := &parleyv1.CreateChannelRequest{ChannelId: channelID}
 	for _, opt := range opts {
 		opt(req)
 	}
-	if err := checkUsers(channelID, req.GetUserIds()); err != nil {
+	key, err := orMint(req.GetIdempotencyKey())
+	if err != nil {
 		return nil, err
 	}
+	req.IdempotencyKey = key
+	if err := checkText("channel_id", channelID, "idempotency_key", key); err != nil {
+		return nil, err
+	}
+	for _, m := range req.GetMembers() {
+		if err := checkText("members", m.GetUserId()); err != nil {
+			return nil, err
+		}
+	}
 	var res *parleyv1.CreateChannelResponse
-	attempts := 0
-	err := c.retry(ctx, "CreateChannel", func(ctx context.Context, n *endpoint) (err error) {
-		attempts++
+	err = c.do(ctx, "CreateChannel", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.CreateChannel(ctx, req)
 		return err
 	})
-	if e, ok := errors.AsType[*Error](err); ok && attempts > 1 && errors.Is(e, ErrChannelExists) {
-		e.Message += " (an earlier attempt of this call may have made it)"
-	}
 	if err != nil {
 		return nil, err
 	}
 	return res.GetChannel(), nil
 }
 
-// AddMembers makes users members of a channel, any number; who is one already stays one. It wants the capability
-// `manage`; who may subscribe to an open channel may add himself. Failures that may pass are tried again until ctx ends.
-// After an error some of the users may have been added: it does no harm to call it again.
+// AddMembers adds any number of users to a channel, with the role RoleMember. Users that are
+// members already do not change. It requires the action `manage`, except that users who can
+// subscribe to an open channel can add themselves.
+//
+// It is retried until ctx or the call's deadline ends. After an error some of the users may have
+// been added; the call can be repeated.
 func (c *Client) AddMembers(ctx context.Context, channelID string, userIDs ...string) error {
-	return c.changeMembers(ctx, "AddMembers", channelID, userIDs,
+	return c.changeMembers(ctx, "AddMembers", "members", channelID, userIDs,
 		func(ctx context.Context, n *endpoint, part []string) error {
-			_, err := n.Message.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: channelID, UserIds: part})
+			_, err := n.Message.AddMembers(ctx, &parleyv1.AddMembersRequest{ChannelId: channelID, Members: members(part)})
 			return err
 		})
 }
 
-// RemoveMembers takes users off a channel, any number; who is no member is passed over. Subscriptions of theirs lose a
-// members-only channel within a second. It wants the capability `manage`; anyone may remove himself. It is retried as
-// AddMembers is.
+// RemoveMembers removes any number of users from a channel. Users that are not members are ignored.
+// Subscriptions of removed users lose a members-only channel within one second. It requires the
+// action `manage`, except that users can remove themselves. It is retried as AddMembers is.
 func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ...string) error {
-	return c.changeMembers(ctx, "RemoveMembers", channelID, userIDs,
+	return c.changeMembers(ctx, "RemoveMembers", "user_ids", channelID, userIDs,
 		func(ctx context.Context, n *endpoint, part []string) error {
 			_, err := n.Message.RemoveMembers(ctx, &parleyv1.RemoveMembersRequest{ChannelId: channelID, UserIds: part})
 			return err
 		})
 }
 
-// changeMembers makes one request per part of the users, at least one: to judge an empty list is for the server.
+// changeMembers makes one request per 500 users, at least one: the server refuses an empty list.
+// Each has the call's deadline.
 func (c *Client) changeMembers(
-	ctx context.Context, name, channelID string, userIDs []string,
+	ctx context.Context, name, field, channelID string, userIDs []string,
 	change func(ctx context.Context, n *endpoint, part []string) error,
 ) error {
-	if err := checkUsers(channelID, userIDs); err != nil {
+	if err := checkText("channel_id", channelID); err != nil {
 		return err
+	}
+	for _, id := range userIDs {
+		if err := checkText(field, id); err != nil {
+			return err
+		}
 	}
 	for first := true; first || len(userIDs) > 0; first = false {
 		part := userIDs[:min(len(userIDs), maxUsers)]
 		userIDs = userIDs[len(part):]
-		err := c.retry(ctx, name, func(ctx context.Context, n *endpoint) error {
+		err := c.do(ctx, name, func(ctx context.Context, n *endpoint) error {
 			return change(ctx, n, part)
 		})
 		if err != nil {
@@ -104,30 +143,19 @@ func (c *Client) changeMembers(
 	return nil
 }
 
-// Members iterates over a channel's members by user id. It wants the capability `history`. Pages are loaded as the loop
-// needs them, and failures that may pass are tried again until ctx ends. An error is the last thing it yields.
+// Members iterates over a channel's members, ordered by user id. It requires the action `history`.
+// Pages are loaded as the loop needs them. Each page is a call: it is retried until ctx or its
+// deadline ends. An error is the last thing that it yields.
 func (c *Client) Members(ctx context.Context, channelID string) iter.Seq2[*Member, error] {
 	if err := checkText("channel_id", channelID); err != nil {
 		return func(yield func(*Member, error) bool) { yield(nil, err) }
 	}
 	return link.Pages(func(token string) ([]*Member, string, error) {
 		var res *parleyv1.ListMembersResponse
-		err := c.retry(ctx, "ListMembers", func(ctx context.Context, n *endpoint) (err error) {
+		err := c.do(ctx, "ListMembers", func(ctx context.Context, n *endpoint) (err error) {
 			res, err = n.Message.ListMembers(ctx, &parleyv1.ListMembersRequest{ChannelId: channelID, PageToken: token})
 			return err
 		})
 		return res.GetMembers(), res.GetNextPageToken(), err
 	})
-}
-
-func checkUsers(channelID string, userIDs []string) error {
-	if err := checkText("channel_id", channelID); err != nil {
-		return err
-	}
-	for _, id := range userIDs {
-		if err := checkText("user_ids", id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -34,11 +33,16 @@ func TestMembers(t *testing.T) {
 	ctx, c := testContext(t), newClient(t, s.Addr())
 	ann := newClient(t, s.Addr(), parley.WithToken("ann's token"))
 	ch, err := c.CreateChannel(ctx, "secret", parley.MembersOnly(), parley.WithMembers("bob"), parley.WithMembers("carl", "bob"))
-	if err != nil || !ch.GetMembersOnly() || ch.GetCreatedBy() != "tester" {
+	if err != nil || !ch.GetMembersOnly() || ch.GetCreatedBy() != "tester" || ch.GetOldestSeq() != 1 || ch.GetEpoch() == "" {
 		t.Fatalf("create: %v, %v", ch, err)
 	}
-	if _, err := c.CreateChannel(ctx, "secret"); !errors.Is(err, parley.ErrChannelExists) || strings.Contains(err.Error(), "earlier") {
+	if _, err := c.CreateChannel(ctx, "secret"); !errors.Is(err, parley.ErrChannelExists) {
 		t.Errorf("create again: %v", err)
+	}
+	for m, err := range c.Members(ctx, "secret") {
+		if err != nil || m.GetRole() != parley.RoleMember {
+			t.Errorf("member %v, %v", m, err)
+		}
 	}
 	if _, err := ann.Send(ctx, "secret", "hello"); !errors.Is(err, parley.ErrNotMember) {
 		t.Errorf("send as a stranger: %v", err)
@@ -101,7 +105,7 @@ func TestManyMembersGoInParts(t *testing.T) {
 	}
 	var sizes []int
 	for _, r := range parleytest.RequestsOf[*parleyv1.AddMembersRequest](s) {
-		sizes = append(sizes, len(r.GetUserIds()))
+		sizes = append(sizes, len(r.GetMembers()))
 	}
 	if want := []int{500, 500, 500, 100}; !slices.Equal(sizes, want) {
 		t.Errorf("requests of %v users, want %v", sizes, want)
@@ -115,23 +119,62 @@ func TestManyMembersGoInParts(t *testing.T) {
 	if got := memberIDs(t, c, "room"); !slices.Equal(got, []string{"tester"}) {
 		t.Errorf("members %v", got)
 	}
-	if _ = c.AddMembers(ctx, "room"); len(parleytest.RequestsOf[*parleyv1.AddMembersRequest](s)) != 5 {
-		t.Errorf("an empty list was not put to the server")
+	for _, r := range parleytest.RequestsOf[*parleyv1.AddMembersRequest](s) {
+		if role := r.GetMembers()[0].GetRole(); role != parley.RoleMember {
+			t.Errorf("added with the role %v", role)
+		}
+	}
+	if err := c.AddMembers(ctx, "room"); !errors.Is(err, parley.ErrInvalidField) ||
+		len(parleytest.RequestsOf[*parleyv1.AddMembersRequest](s)) != 5 {
+		t.Errorf("an empty list: %v, want the server's refusal", err)
 	}
 }
 
-// TestCreateChannelWhoseAnswerIsLost may meet its own channel, and says so.
-func TestCreateChannelWhoseAnswerIsLost(t *testing.T) {
+// TestCreateChannelIsRepeatedWithOneKey loses answers, and repeats the call as a program does after
+// a restart.
+func TestCreateChannelIsRepeatedWithOneKey(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	ctx, c := testContext(t), newClient(t, s.Addr())
-	s.FaultTimes(1, "CreateChannel", parleytest.Fault{Drop: true, Applied: true})
-	if _, err := c.CreateChannel(ctx, "room"); !errors.Is(err, parley.ErrChannelExists) || !strings.Contains(err.Error(), "an earlier attempt") {
-		t.Errorf("create: %v", err)
+	for name, fault := range map[string]parleytest.Fault{
+		"lost":    {Drop: true, Applied: true},
+		"unknown": {Err: parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN), Applied: true},
+		"refused": refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE),
+	} {
+		s.FaultTimes(2, "CreateChannel", fault)
+		ch, err := c.CreateChannel(ctx, name, parley.MembersOnly(), parley.WithMembers("bob"))
+		if err != nil || ch.GetChannelId() != name || !ch.GetMembersOnly() {
+			t.Errorf("%s: %v, %v", name, ch, err)
+		}
 	}
-	s.FaultTimes(1, "CreateChannel", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
-	if _, err := c.CreateChannel(ctx, "another"); err != nil {
-		t.Errorf("create: %v", err)
+	attempts := make(map[string][]string) // the keys of each channel
+	for _, r := range parleytest.RequestsOf[*parleyv1.CreateChannelRequest](s) {
+		attempts[r.GetChannelId()] = append(attempts[r.GetChannelId()], r.GetIdempotencyKey())
+	}
+	seen := make(map[string]bool)
+	for name, keys := range attempts {
+		if len(keys) != 3 || keys[0] == "" || len(slices.Compact(keys)) != 1 || seen[keys[0]] {
+			t.Errorf("%s: attempts with the keys %q, want three with one of its own", name, keys)
+		}
+		seen[keys[0]] = true
+	}
+	if _, err := c.CreateChannel(ctx, "lost"); !errors.Is(err, parley.ErrChannelExists) {
+		t.Errorf("another call: %v", err)
+	}
+
+	mine := parley.WithIdempotencyKey("my-key")
+	for range 2 {
+		if ch, err := c.CreateChannel(ctx, "room", mine, parley.WithMembers("bob", "ann")); err != nil || ch.GetChannelId() != "room" {
+			t.Errorf("with a key of the caller: %v, %v", ch, err)
+		}
+	}
+	if _, err := c.CreateChannel(ctx, "room", mine, parley.WithMembers("bob")); !errors.Is(err, parley.ErrIdempotencyKeyReused) {
+		t.Errorf("the same key with other settings: %v", err)
+	}
+	s.SetUser("ann's token", "ann")
+	ann := newClient(t, s.Addr(), parley.WithToken("ann's token"))
+	if _, err := ann.CreateChannel(ctx, "room", mine); !errors.Is(err, parley.ErrChannelExists) {
+		t.Errorf("the same key of another user: %v", err)
 	}
 }
 
@@ -148,14 +191,14 @@ func TestChannelsAndCursors(t *testing.T) {
 	}
 	post(s, "mine-3", 4)
 	read, err := c.MarkRead(ctx, "mine-3", 3)
-	if want := (parley.ReadCursor{Seq: 3, Unread: 2}); err != nil || read != want {
+	if want := (parley.ReadCursor{Seq: 3, Unread: 2, Epoch: "epoch-1"}); err != nil || read != want {
 		t.Errorf("mark read: %+v, %v; want %+v", read, err, want)
 	}
 	s.FaultTimes(2, "MarkRead", parleytest.Fault{Drop: true, Applied: true})
 	if back, err := c.MarkRead(ctx, "mine-3", 2); err != nil || back != read {
 		t.Errorf("mark read backwards: %+v, %v", back, err)
 	}
-	if _, err := c.MarkRead(ctx, "mine-3", 6); !errors.Is(err, parley.ErrOutOfRange) {
+	if _, err := c.MarkRead(ctx, "mine-3", 6); !errors.Is(err, parley.ErrPositionOutOfRange) {
 		t.Errorf("mark read beyond the head: %v", err)
 	}
 	if _, err := c.MarkRead(ctx, "other-1", 1); err != nil {
@@ -170,7 +213,8 @@ func TestChannelsAndCursors(t *testing.T) {
 		id := mine.GetChannel().GetChannelId()
 		ids = append(ids, id)
 		if id == "mine-3" && (mine.GetReadSeq() != 3 || mine.GetUnread() != 2 || mine.GetChannel().GetHeadSeq() != 5 ||
-			mine.GetLastMessage().GetSeq() != 5) {
+			mine.GetLastMessage().GetSeq() != 5 || mine.GetChannel().GetEpoch() != "epoch-1" ||
+			mine.GetChannel().GetOldestSeq() != 1 || mine.GetChannel().GetExpiredCount() != 0 || mine.GetChannel().GetEtag() == "") {
 			t.Errorf("got %v", mine)
 		}
 	}

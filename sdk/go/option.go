@@ -13,11 +13,12 @@ import (
 // Option changes how a Client works.
 type Option func(*config)
 
-// TokenSource gives a token. It is called when the client has none and when the server refused the last one or ended
-// its streams because it had expired; never more than once at a time. It should return soon: it is given 10 s.
+// TokenSource returns a token. The client calls it when it has no token, and when the server
+// refused the last one or ended a stream because the token had expired. It is never called
+// concurrently. Its context ends after 10 s.
 //
-// An error that wraps ErrTokenInvalid says that there will be no token: calls and subscriptions end with it. Any other
-// error counts as passing, and is tried again after a wait.
+// An error that wraps ErrTokenInvalid is final: calls and subscriptions end with it. Any other
+// error is retried after a wait.
 type TokenSource func(ctx context.Context) (string, error)
 
 // Protocol is one of the three wire protocols that a Parley server speaks.
@@ -31,11 +32,14 @@ const (
 )
 
 const (
+	// callTimeout bounds a call whose context has no deadline.
+	callTimeout = 30 * time.Second
 	// attemptTimeout bounds the first attempt of a call, and the wait for a stream's first frame.
 	attemptTimeout = 5 * time.Second
 	// tokenTimeout bounds one call of a token source.
 	tokenTimeout = 10 * time.Second
-	// maxReadBytes bounds a message that the client reads. Servers send frames and pages of about 1 MiB.
+	// maxReadBytes bounds a message that the client reads. A server sends frames and pages of about
+	// 1 MiB.
 	maxReadBytes = 16 << 20
 )
 
@@ -46,13 +50,14 @@ type config struct {
 	tls          *tls.Config
 	protocol     Protocol
 	backoff      Backoff
+	callTimeout  time.Duration
 	attempt      time.Duration
 	log          *slog.Logger
 	interceptors []connect.Interceptor
 }
 
 func defaultConfig() config {
-	return config{attempt: attemptTimeout, log: slog.New(slog.DiscardHandler)}
+	return config{callTimeout: callTimeout, attempt: attemptTimeout, log: slog.New(slog.DiscardHandler)}
 }
 
 func (cfg *config) connectOptions() ([]connect.ClientOption, error) {
@@ -72,31 +77,46 @@ func (cfg *config) connectOptions() ([]connect.ClientOption, error) {
 	}
 }
 
-// WithToken sets a token that stays the same. When it expires, calls and subscriptions end with ErrTokenExpired.
+// WithToken sets a fixed token. After it has expired, calls and subscriptions end with
+// ErrTokenExpired.
 func WithToken(token string) Option { return func(c *config) { c.token = token } }
 
-// WithTokenSource sets where tokens come from, so that a client outlives its token. It goes before WithToken.
+// WithTokenSource sets a source of tokens, so that a client can outlive one token. It overrides
+// WithToken.
 func WithTokenSource(source TokenSource) Option { return func(c *config) { c.tokenSource = source } }
 
-// WithHTTPClient replaces the HTTP client, for proxies, client certificates and the like. For gRPC it must speak HTTP/2.
-// It must have no Timeout, which would cut streams.
+// WithHTTPClient replaces the HTTP client, for example to use a proxy. For gRPC it must speak
+// HTTP/2. It must have no Timeout, which would end streams.
 func WithHTTPClient(client connect.HTTPClient) Option {
 	return func(c *config) { c.httpClient = client }
 }
 
-// WithTLS sets how the client's own HTTP client speaks to https addresses: which certificates it trusts, what it shows.
-// It has no effect beside WithHTTPClient. The configuration is copied.
+// WithTLS sets the TLS configuration for https addresses: trusted certificates, client
+// certificates. It has no effect together with WithHTTPClient. The configuration is copied.
 func WithTLS(c *tls.Config) Option { return func(cfg *config) { cfg.tls = c.Clone() } }
 
-// WithProtocol sets the wire protocol.
+// WithProtocol sets the wire protocol. The default is ProtocolConnect.
 func WithProtocol(p Protocol) Option { return func(c *config) { c.protocol = p } }
 
-// WithBackoff sets the waits between attempts; a field that is zero keeps its default.
+// WithBackoff sets the waits between attempts. A zero field keeps its default.
 func WithBackoff(b Backoff) Option { return func(c *config) { c.backoff = b } }
 
-// WithAttemptTimeout bounds the first attempt of a call and the wait for a stream's first frame. The default is 5 s. A
-// second attempt may take twice, later ones four times as long, those of a batch three times that. What bounds a call as
-// a whole is its context.
+// WithCallTimeout sets the deadline of calls whose context has none. The default is 30 s; 0 or less
+// means no deadline. A context with a deadline of its own always overrides it.
+//
+// The deadline covers all attempts of a call and the waits between them. A call that takes several
+// requests (SendBatch, AddMembers, RemoveMembers, and each page of an iterator) gets the whole time
+// again whenever a request made progress. Subscriptions and queue workers are not calls: their
+// context is their only limit.
+//
+// A call that reaches the deadline returns an error that wraps context.DeadlineExceeded and the
+// last failure. The outcome of its last attempt is then unknown.
+func WithCallTimeout(d time.Duration) Option { return func(c *config) { c.callTimeout = d } }
+
+// WithAttemptTimeout bounds the first attempt of a call and the wait for a stream's first frame.
+// The default is 5 s. The second attempt of a call may take twice as long, later ones four times as
+// long. The attempts of a batch may take three times that. The call as a whole is bounded by its
+// context, or by WithCallTimeout.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if d > 0 {
@@ -105,8 +125,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 	}
 }
 
-// WithLogger sets where retries and reconnects are logged (level warn). The default is nowhere. Tokens and content are
-// never logged.
+// WithLogger sets a logger for retries and reconnects, at level warn. By default nothing is logged.
+// Tokens and content are never logged.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) {
 		if log != nil {
@@ -115,7 +135,7 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithInterceptors adds interceptors around every attempt, for instance otelconnect's.
+// WithInterceptors adds interceptors around every attempt, for example those of otelconnect.
 func WithInterceptors(interceptors ...connect.Interceptor) Option {
 	return func(c *config) { c.interceptors = append(c.interceptors, interceptors...) }
 }

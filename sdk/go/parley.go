@@ -1,13 +1,17 @@
-// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API. Work queues are in its package queue.
+// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API. Work queues
+// are in its package queue.
 //
-// A Client sends (each message carries an id of its own, so that a repeat after a lost answer stores nothing twice),
-// iterates over history, and subscribes: a Subscription reconnects by itself, goes on from where it was, and delivers
-// each entry of a channel's log once and in order, or says with a gap event which ones can't be had.
+// A Client sends messages, iterates over history and subscribes. Each message carries an id, so
+// that a retry after a lost answer stores nothing twice. A Subscription reconnects on its own,
+// resumes from where it was, and delivers each entry of a channel's log once and in order, or
+// reports with a gap event which entries are missing.
 //
-// Given the addresses of several nodes, a Client sticks to one and moves on when that one fails; ids, positions and
-// subscriptions go with it.
+// A Client that has the addresses of several nodes uses one of them, and fails over to the next
+// when that one fails. Ids, positions and subscriptions stay valid.
 //
-// What this package does at each failure (states, codes, waits) is what sdk/SPEC.md asks of every SDK.
+// A call whose context has no deadline is given 30 s: see WithCallTimeout.
+//
+// sdk/SPEC.md specifies what this package does at each failure: states, codes and waits.
 package parley
 
 import (
@@ -22,21 +26,26 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// Client calls one Parley server, or a fleet of them. It is safe for concurrent use; all calls and streams of a client
-// share its connections. A program wants one Client per identity, not one per call.
+// Client calls one Parley server, or the nodes of a fleet. It is safe for concurrent use. All calls
+// and streams of a client share its connections, so a program needs one Client per identity, not
+// one per call.
 type Client struct {
 	endpoints *endpoints
 	tokens    *tokens
 	backoff   Backoff
-	attempt   time.Duration
-	heads     heads
-	log       *slog.Logger
-	closeIdle func()
+	// callTimeout bounds calls whose context has no deadline, unless it is 0 or less. attempt
+	// bounds a first attempt.
+	callTimeout time.Duration
+	attempt     time.Duration
+	heads       heads
+	log         *slog.Logger
+	closeIdle   func()
 }
 
-// New makes a client of the server at addr: a `host:port`, which means http, or a URL with http or https. Several
-// addresses, with commas between them, name the nodes of a fleet: "a:8080,b:8080,c:8080"; all have the same scheme. New
-// does not connect; the first call does. Plain http speaks HTTP/2 without TLS (h2c).
+// New returns a client of the server at addr: a `host:port`, which means http, or an http or https
+// URL. Several addresses, separated by commas, are the nodes of a fleet: "a:8080,b:8080,c:8080".
+// All must have the same scheme. New does not connect; the first call does. Plain http uses HTTP/2
+// without TLS (h2c).
 func New(addr string, opts ...Option) (*Client, error) {
 	cfg := defaultConfig()
 	for _, opt := range opts {
@@ -61,21 +70,23 @@ func New(addr string, opts ...Option) (*Client, error) {
 				Message: parleyv1connect.NewMessageServiceClient(httpClient, addr, clientOpts...),
 				Queue:   parleyv1connect.NewQueueServiceClient(httpClient, addr, clientOpts...),
 				Admin:   parleyv1connect.NewAdminServiceClient(httpClient, addr, clientOpts...),
+				Server:  parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
 			}
 		}),
-		tokens:    &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
-		backoff:   cfg.backoff.withDefaults(),
-		attempt:   cfg.attempt,
-		log:       cfg.log,
-		closeIdle: closeIdle,
+		tokens:      &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
+		backoff:     cfg.backoff.withDefaults(),
+		callTimeout: cfg.callTimeout,
+		attempt:     cfg.attempt,
+		log:         cfg.log,
+		closeIdle:   closeIdle,
 	}, nil
 }
 
-// Close closes the connections that no call uses. Subscriptions are closed by their own Close, or by the end of the
-// context that they were made with.
+// Close closes idle connections. It does not end subscriptions: close those, or end the contexts
+// that they were created with.
 func (c *Client) Close() { c.closeIdle() }
 
-// authorize gives the context of one attempt, which carries the token, and the token itself.
+// authorize returns the context of one attempt, which carries the token, and the token itself.
 func (c *Client) authorize(ctx context.Context) (context.Context, string, error) {
 	token, err := c.tokens.get(ctx)
 	if err != nil {

@@ -2,18 +2,25 @@ package parley_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestRollingRestartOfParleyd restarts the nodes of a real fleet one after another, with writers and readers under way: no
-// call fails, and every reader sees every message once, in the log's order.
+// TestRollingRestartOfParleyd restarts the nodes of a real fleet one after another, with writers
+// and readers under way: no call fails, and every reader sees every message once, in the log's
+// order.
 func TestRollingRestartOfParleyd(t *testing.T) {
 	t.Parallel()
 	first := servertest.Serve(t)
@@ -65,5 +72,101 @@ func TestRollingRestartOfParleyd(t *testing.T) {
 	}
 	if n != writers*each {
 		t.Errorf("the log holds %d messages, want %d", n, writers*each)
+	}
+}
+
+// TestCallsOfParleyd looks at what calls return: the message of an edit and of a recall, epochs,
+// the channel of a repeated create.
+func TestCallsOfParleyd(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	ctx, c := testContext(t), newClient(t, s.URL, parley.WithToken(s.Token))
+	key := parley.WithIdempotencyKey("my-key")
+	for range 2 {
+		ch, err := c.CreateChannel(ctx, "room", key, parley.MembersOnly(), parley.WithMembers("ann", "bob"))
+		if err != nil || !ch.GetMembersOnly() || ch.GetOldestSeq() != 1 || ch.GetEpoch() == "" || ch.GetEtag() == "" {
+			t.Fatalf("create: %v, %v", ch, err)
+		}
+	}
+	if _, err := c.CreateChannel(ctx, "room", key); !errors.Is(err, parley.ErrIdempotencyKeyReused) {
+		t.Errorf("the same key with other settings: %v", err)
+	}
+	if _, err := c.CreateChannel(ctx, "room", parley.MembersOnly(), parley.WithMembers("ann", "bob")); !errors.Is(err, parley.ErrChannelExists) {
+		t.Errorf("another call: %v", err)
+	}
+	for m, err := range c.Members(ctx, "room") {
+		if err != nil || m.GetRole() != parley.RoleMember {
+			t.Errorf("member %v, %v", m, err)
+		}
+	}
+	sent, err := c.Send(ctx, "room", "hello")
+	if err != nil {
+		t.Fatalf("send: %v", err)
+	}
+	edit, err := c.Edit(ctx, "room", sent.MsgID, "hello!")
+	if err != nil || edit.Seq != 2 || edit.Message.GetContent() != "hello!" || edit.Message.GetChangedSeq() != 2 || edit.Epoch != sent.Epoch {
+		t.Errorf("edit: %+v, %v", edit, err)
+	}
+	for i := range 2 {
+		recall, err := c.Recall(ctx, "room", sent.MsgID)
+		if err != nil || recall.Seq != 3 || recall.Duplicate != (i > 0) || recall.Message.GetContent() != "" ||
+			recall.Message.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED {
+			t.Errorf("recall %d: %+v, %v", i, recall, err)
+		}
+	}
+	if m, epoch, err := c.Get(ctx, "room", sent.MsgID); err != nil || epoch != sent.Epoch || m.GetChangedSeq() != 3 {
+		t.Errorf("get: %v, %q, %v", m, epoch, err)
+	}
+	if read, err := c.MarkRead(ctx, "room", 3); err != nil || read != (parley.ReadCursor{Seq: 3, Epoch: sent.Epoch}) {
+		t.Errorf("mark read: %+v, %v", read, err)
+	}
+	sub := subscribe(t, c, parley.FromStart("room"))
+	for seq := range int64(3) {
+		if e := nextEvent(t, sub); e.Seq != seq+1 || e.FromSeq != seq+1 {
+			t.Errorf("event %+v, want entry %d", e, seq+1)
+		}
+	}
+	info, err := newClient(t, s.URL, parley.WithToken(s.MintFor("nobody", time.Minute))).ServerInfo(ctx)
+	if err != nil || info.GetVersion() == "" || info.GetLimits().GetMaxChannelsPerStream() == 0 {
+		t.Errorf("server info: %v, %v", info, err)
+	}
+}
+
+// TestExpiredTokenOfParleyd makes calls with an expired token: with a source of tokens they get
+// another one, without it that is final.
+func TestExpiredTokenOfParleyd(t *testing.T) {
+	t.Parallel()
+	const secret = "a secret that only this test knows"
+	s := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Auth.HS256Secret = secret }))
+	claims := jwt.MapClaims{"sub": "ann", "exp": time.Now().Add(-time.Hour).Unix(), "cap": map[string]any{}}
+	expired, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed := newClient(t, s.URL, parley.WithToken(expired))
+	if _, err := fixed.ServerInfo(testContext(t)); !errors.Is(err, parley.ErrTokenExpired) {
+		t.Errorf("a call with an expired token: %v", err)
+	}
+	var calls atomic.Int32
+	refreshed := newClient(t, s.URL, patient, parley.WithTokenSource(func(context.Context) (string, error) {
+		if calls.Add(1) == 1 {
+			return expired, nil
+		}
+		return s.MintFor("ann", time.Hour), nil
+	}))
+	if _, err := refreshed.ServerInfo(testContext(t)); err != nil || calls.Load() != 2 {
+		t.Errorf("with a source: %v after %d tokens", err, calls.Load())
+	}
+}
+
+// TestFullNodeOfParleyd has more subscriptions than one node takes, with waits that no test would
+// outlive: they move to the other node.
+func TestFullNodeOfParleyd(t *testing.T) {
+	t.Parallel()
+	full := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Limits.Streams = 1 }))
+	roomy := full.Join(servertest.With(func(c *config.Config) { c.Limits.Streams = 100 }))
+	for range 8 { // half of the clients begin at the full node
+		c := newClient(t, full.URL+","+roomy.URL, patient, parley.WithToken(full.Token))
+		nextEvent(t, subscribe(t, c, parley.FromStart("room")), parley.EventChannelState)
 	}
 }

@@ -2,17 +2,18 @@ package parley
 
 import "sync"
 
-// Position is a place in a channel's log, up to and with which everything has been seen. Store it, and resume a
-// subscription from it with After.
+// Position is a position in a channel's log: everything up to and including Seq has been seen.
+// Store it, and resume a subscription from it with After.
 type Position struct {
 	ChannelID string `json:"channel_id"`
 	Seq       int64  `json:"seq"`
-	// Epoch is the log's epoch: positions are only comparable within one. Empty if it is not known.
+	// Epoch is the epoch of the log. Positions can be compared only within one epoch. Empty if it
+	// is not known.
 	Epoch string `json:"epoch,omitempty"`
 }
 
-// heads remembers, for each channel, the highest seq that the client was told: what min_seq asks to be at least as new
-// as. It is safe for concurrent use.
+// heads remembers, for each channel, the highest seq that the client was told: what min_seq asks to
+// be at least as new as. It is safe for concurrent use.
 type heads struct {
 	mu sync.Mutex // guards m
 	m  map[string]Position

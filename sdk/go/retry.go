@@ -3,6 +3,7 @@ package parley
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -13,9 +14,37 @@ import (
 // attemptFunc makes one attempt. It may run several times.
 type attemptFunc func(ctx context.Context, n *endpoint) error
 
-// call makes one attempt within limit, and one more at once if the token was refused and can be replaced: a refused
-// call did nothing. It gives the node that was called last, nil if none was.
-func (c *Client) call(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
+// deadline returns the context of a call: ctx if it has a deadline of its own, else one that ends
+// after the call timeout.
+func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has || c.callTimeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, c.callTimeout, &callTimeoutError{timeout: c.callTimeout})
+}
+
+// do makes a call: attempts until one succeeds, fails for good, or the call's time is up.
+func (c *Client) do(ctx context.Context, name string, attempt attemptFunc) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	return c.retry(ctx, name, attempt)
+}
+
+// once makes a call that is not retried, but for a refused token.
+func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.try(ctx, c.attempt, attempt)
+	if err != nil && ctx.Err() != nil {
+		return interrupted(ctx, failureBefore(ctx, nil, err))
+	}
+	return err
+}
+
+// try makes one attempt within limit. If the token was refused and can be replaced, it makes one
+// more at once: a refused call changed nothing. It returns the node that was called last, nil if
+// none was.
+func (c *Client) try(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
 	for again := true; ; again = false {
 		node, token, err := c.attemptOnce(ctx, limit, attempt)
 		if token == "" || !refused(err) || !c.tokens.refuse(token) || !again {
@@ -32,28 +61,31 @@ func (c *Client) attemptOnce(
 		return nil, "", toError(err)
 	}
 	node = c.endpoints.pick()
-	began := c.endpoints.now() // before the limit begins: what passes it has taken at least as long
+	began := c.endpoints.now() // before the limit starts, so that an attempt that reaches it has taken at least as long
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = toError(attempt(ctx, node))
+	if e, ok := errors.AsType[*Error](err); ok && e.unanswered && ctx.Err() != nil && caller.Err() == nil {
+		e.Message = fmt.Sprintf("no answer from %s within %s", node.addr, limit)
+	}
 	c.endpoints.judge(caller, node, began, limit, err)
 	return node, token, err
 }
 
-// limit is how long an attempt after the given number of failures may take. It grows: what is too long for a dead node
-// may be too short for a slow network.
+// limit returns how long an attempt may take after the given number of failures. It grows: a time
+// that is too long for a dead node may be too short for a slow network.
 func (c *Client) limit(failures int) time.Duration { return c.attempt << min(failures, 2) }
 
 // retry makes attempts until one succeeds, fails for good, or ctx ends.
 func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) error {
 	var last error
 	for failures := 0; ; failures++ {
-		node, err := c.call(ctx, c.limit(failures), attempt)
+		node, err := c.try(ctx, c.limit(failures), attempt)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return interrupted(ctx, orElse(last, err))
+			return interrupted(ctx, failureBefore(ctx, last, err))
 		case !c.worthRetrying(err):
 			return err
 		}
@@ -64,8 +96,9 @@ func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) er
 	}
 }
 
-// pause waits before the next attempt, unless that is the first to go elsewhere. Its error is that of ctx, with the
-// failure that was being waited out.
+// pause waits before the next attempt. It does not wait if the failed attempt was the first and the
+// next one goes to another node, unless the server asked for a wait. If ctx ends, it returns the
+// error for that, which wraps failure.
 func (c *Client) pause(ctx context.Context, name string, failures int, node *endpoint, failure error) error {
 	wait := c.backoff.wait(failures, retryAfter(failure))
 	if failures == 0 && retryAfter(failure) == 0 && node != nil && c.endpoints.elsewhere(node) {
@@ -78,7 +111,7 @@ func (c *Client) pause(ctx context.Context, name string, failures int, node *end
 	return nil
 }
 
-// orElse prefers the failure before to the one that ctx itself caused.
+// orElse returns last, or err if that is nil.
 func orElse(last, err error) error {
 	if last != nil {
 		return last
@@ -86,8 +119,8 @@ func orElse(last, err error) error {
 	return err
 }
 
-// worthRetrying reports whether the same call may succeed later. An expired token can only be replaced if there is a
-// source of tokens.
+// worthRetrying reports whether the same call may succeed later. An expired token can be replaced
+// only if there is a token source.
 func (c *Client) worthRetrying(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {

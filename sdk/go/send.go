@@ -12,50 +12,56 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Message is a message of a channel, as it is now; the proto file says what each field means.
-type Message = parleyv1.Message
+// Message is a message of a channel in its current state. The proto file describes the fields.
+type Message = parleyv1.ChannelMessage
 
-// Receipt says where a channel's log holds what was sent, edited or recalled.
+// Receipt describes a stored send, edit or recall.
 type Receipt struct {
 	ChannelID string
-	// MsgID is the message's; for an edit and a recall, that of the message changed.
+	// MsgID is the id of the message that was sent, edited or recalled.
 	MsgID string
-	// Seq is the place in the log of the message, of the edit or of the recall.
+	// Seq is the place of the send, edit or recall in the channel's log.
 	Seq int64
-	// Count is how many messages the log holds up to and with a message; 0 for an edit and a recall.
+	// Count is the number of messages in the log up to and including this one. It is set for a send
+	// only.
 	Count int64
-	// Time is the server's clock.
+	// Time is when the server accepted the send, edit or recall.
 	Time time.Time
 	// ClientMsgID is the id that made the call idempotent.
 	ClientMsgID string
 	Epoch       string
-	// Duplicate is true if an earlier call with this id had stored it, for instance one whose answer was lost.
+	// Duplicate is true if an earlier attempt or call with this id stored it. For a recall it is
+	// true if the message was recalled before this call.
 	Duplicate bool
+	// Message is the message in its current state, after an edit or a recall. It is nil for a send.
+	Message *Message
 }
 
-// Outgoing is a message to be sent.
+// Outgoing is a message to send.
 type Outgoing struct {
 	ChannelID string
 	Content   string
-	// ClientMsgID makes the send idempotent for ever, unique within channel and sender. Where it is empty one is minted.
+	// ClientMsgID makes the send idempotent forever. It is unique within channel and sender. If it
+	// is empty, the client generates one.
 	ClientMsgID string
-	// Type is `text` where it is empty.
+	// Type is the message's type. The default is `text`.
 	Type     string
 	Metadata map[string]string
-	// Sender names another sender than the token's subject, which wants the capability `send_as`.
+	// Sender is the sender, if it is not the token's subject. It requires the action `send_as`.
 	Sender string
 }
 
-// SendOption adds to a message, an edit or a recall.
+// SendOption sets a property of a message, an edit or a recall.
 type SendOption func(*Outgoing)
 
-// WithClientMsgID sets the id that makes the call idempotent, for a program that repeats it itself, as after a restart.
+// WithClientMsgID sets the id that makes the call idempotent, for a program that repeats the call
+// itself, for example after a restart.
 func WithClientMsgID(id string) SendOption { return func(o *Outgoing) { o.ClientMsgID = id } }
 
-// WithType sets a message's type. Edits and recalls pass it over.
+// WithType sets a message's type. Edits and recalls ignore it.
 func WithType(msgType string) SendOption { return func(o *Outgoing) { o.Type = msgType } }
 
-// WithMetadata adds to a message's metadata. Edits and recalls pass it over.
+// WithMetadata adds to a message's metadata. Edits and recalls ignore it.
 func WithMetadata(metadata map[string]string) SendOption {
 	return func(o *Outgoing) {
 		if o.Metadata == nil {
@@ -65,12 +71,13 @@ func WithMetadata(metadata map[string]string) SendOption {
 	}
 }
 
-// WithSender names another sender than the token's subject. Edits and recalls pass it over.
+// WithSender sets a sender other than the token's subject. Edits and recalls ignore it.
 func WithSender(id string) SendOption { return func(o *Outgoing) { o.Sender = id } }
 
-// Send sends a message and returns once it is durable. Failures that may pass are tried again, with the same
-// client_msg_id, until ctx ends: so the message is stored once, however often the call was made. When ctx ends first,
-// the outcome is unknown, and a later Send with the same id and content settles it.
+// Send sends a message and returns when it is durable. Retryable failures are retried with the same
+// client_msg_id until ctx or the call's deadline ends (see WithCallTimeout), so the message is
+// stored once, however many attempts it took. If the time is up first, the outcome is unknown.
+// Another Send with the same id and content settles it.
 func (c *Client) Send(ctx context.Context, channelID, content string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID, Content: content}
 	for _, opt := range opts {
@@ -81,7 +88,7 @@ func (c *Client) Send(ctx context.Context, channelID, content string, opts ...Se
 		return nil, err
 	}
 	var res *parleyv1.SendMessageResponse
-	err = c.retry(ctx, "SendMessage", func(ctx context.Context, n *endpoint) (err error) {
+	err = c.do(ctx, "SendMessage", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.SendMessage(ctx, req)
 		return err
 	})
@@ -91,13 +98,14 @@ func (c *Client) Send(ctx context.Context, channelID, content string, opts ...Se
 	return c.receipt(channelID, res), nil
 }
 
-// Edit replaces a message's content. Only its sender may. It is retried as Send is.
+// Edit replaces a message's content and returns the message in its receipt. Only the sender can
+// edit. A recalled message is ErrMessageRecalled. It is retried as Send is.
 func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID, Content: content}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	id, err := o.id()
+	id, err := orMint(o.ClientMsgID)
 	if err == nil {
 		err = checkText("channel_id", channelID, "msg_id", msgID, "content", content, "client_msg_id", id)
 	}
@@ -106,7 +114,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	}
 	req := &parleyv1.EditMessageRequest{ChannelId: channelID, MsgId: msgID, Content: content, ClientMsgId: id}
 	var res *parleyv1.EditMessageResponse
-	err = c.retry(ctx, "EditMessage", func(ctx context.Context, n *endpoint) (err error) {
+	err = c.do(ctx, "EditMessage", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.EditMessage(ctx, req)
 		return err
 	})
@@ -116,18 +124,19 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	c.heads.note(channelID, res.GetEpoch(), res.GetSeq())
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
-		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(),
+		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
 	}, nil
 }
 
-// Recall takes a message back for good: it stays as a tombstone without content. Its sender may, and who moderates.
-// Recalling what is recalled gives the first recall's receipt. It is retried as Send is.
+// Recall removes a message's content and metadata for good and returns the tombstone in its
+// receipt. The sender can recall, and any holder of the action `moderate`. A recall of a recalled
+// message returns the first recall. It is retried as Send is.
 func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	id, err := o.id()
+	id, err := orMint(o.ClientMsgID)
 	if err == nil {
 		err = checkText("channel_id", channelID, "msg_id", msgID, "client_msg_id", id)
 	}
@@ -136,7 +145,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	}
 	req := &parleyv1.RecallMessageRequest{ChannelId: channelID, MsgId: msgID, ClientMsgId: id}
 	var res *parleyv1.RecallMessageResponse
-	err = c.retry(ctx, "RecallMessage", func(ctx context.Context, n *endpoint) (err error) {
+	err = c.do(ctx, "RecallMessage", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.RecallMessage(ctx, req)
 		return err
 	})
@@ -146,26 +155,27 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	c.heads.note(channelID, res.GetEpoch(), res.GetSeq())
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
-		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(),
+		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
 	}, nil
 }
 
-// Get gives one message as it is now. It is retried as Send is.
-func (c *Client) Get(ctx context.Context, channelID, msgID string) (*Message, error) {
+// Get returns one message in its current state, and the epoch of its seqs. It is retried as Send
+// is.
+func (c *Client) Get(ctx context.Context, channelID, msgID string) (m *Message, epoch string, err error) {
 	if err := checkText("channel_id", channelID, "msg_id", msgID); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	req := &parleyv1.GetMessageRequest{ChannelId: channelID, MsgId: msgID}
 	var res *parleyv1.GetMessageResponse
-	err := c.retry(ctx, "GetMessage", func(ctx context.Context, n *endpoint) (err error) {
+	err = c.do(ctx, "GetMessage", func(ctx context.Context, n *endpoint) (err error) {
 		res, err = n.Message.GetMessage(ctx, req)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	c.heads.note(channelID, "", res.GetMessage().GetChangedSeq())
-	return res.GetMessage(), nil
+	c.heads.note(channelID, res.GetEpoch(), res.GetMessage().GetChangedSeq())
+	return res.GetMessage(), res.GetEpoch(), nil
 }
 
 func (c *Client) receipt(channelID string, res *parleyv1.SendMessageResponse) *Receipt {
@@ -177,21 +187,21 @@ func (c *Client) receipt(channelID string, res *parleyv1.SendMessageResponse) *R
 	}
 }
 
-// id gives the message's client_msg_id, or a new one, which sorts by time.
-func (o *Outgoing) id() (string, error) {
-	if o.ClientMsgID != "" {
-		return o.ClientMsgID, nil
+// orMint returns the id, or a new UUIDv7 if it is empty.
+func orMint(id string) (string, error) {
+	if id != "" {
+		return id, nil
 	}
-	id, err := uuid.NewV7()
+	minted, err := uuid.NewV7()
 	if err != nil {
-		return "", fmt.Errorf("mint client_msg_id: %w", err)
+		return "", fmt.Errorf("generate an id: %w", err)
 	}
-	return id.String(), nil
+	return minted.String(), nil
 }
 
-// request makes what every attempt of this message sends.
+// request returns the request that every attempt of this message sends.
 func (o *Outgoing) request() (*parleyv1.SendMessageRequest, error) {
-	id, err := o.id()
+	id, err := orMint(o.ClientMsgID)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +221,8 @@ func (o *Outgoing) request() (*parleyv1.SendMessageRequest, error) {
 	}, nil
 }
 
-// checkText takes fields' names and values, and refuses what could not even be encoded. All other rules are the
-// server's to judge.
+// checkText takes pairs of a field's name and its value, and refuses a value that cannot be
+// encoded. All other rules are the server's to check.
 func checkText(pairs ...string) error {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if !utf8.ValidString(pairs[i+1]) {

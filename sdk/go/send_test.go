@@ -119,6 +119,62 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestEditAndRecallReturnTheMessage looks at the message that comes with an edit and a recall, also
+// of a repeat.
+func TestEditAndRecallReturnTheMessage(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	r, err := c.Send(ctx, "room", "hello", parley.WithMetadata(map[string]string{"k": "v"}))
+	if err != nil || r.Message != nil {
+		t.Fatalf("send: %+v, %v", r, err)
+	}
+	s.FaultTimes(1, "EditMessage", parleytest.Fault{Drop: true, Applied: true})
+	edit, err := c.Edit(ctx, "room", r.MsgID, "hello!")
+	if err != nil || edit.Seq != 2 || !edit.Duplicate || edit.Epoch != r.Epoch ||
+		edit.Message.GetContent() != "hello!" || edit.Message.GetSeq() != 1 || edit.Message.GetChangedSeq() != 2 ||
+		edit.Message.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_EDITED {
+		t.Errorf("edit: %+v, %v", edit, err)
+	}
+	second, err := c.Edit(ctx, "room", r.MsgID, "bye")
+	if err != nil || second.Duplicate || second.Seq != 3 {
+		t.Errorf("edit: %+v, %v", second, err)
+	}
+	// A repeat returns the edit's own place, and the message in its current state.
+	again, err := c.Edit(ctx, "room", r.MsgID, "hello!", parley.WithClientMsgID(edit.ClientMsgID))
+	if err != nil || again.Seq != 2 || !again.Duplicate || again.Message.GetContent() != "bye" || again.Message.GetChangedSeq() != 3 {
+		t.Errorf("repeated edit: %+v, %v", again, err)
+	}
+	_, err = c.Edit(ctx, "room", r.MsgID, "other", parley.WithClientMsgID(edit.ClientMsgID))
+	if !errors.Is(err, parley.ErrClientMsgIDReused) {
+		t.Errorf("another edit under the same id: %v", err)
+	}
+	if m, epoch, err := c.Get(ctx, "room", r.MsgID); err != nil || m.GetContent() != "bye" || epoch != r.Epoch {
+		t.Errorf("get: %v, %q, %v", m, epoch, err)
+	}
+	for i := range 2 {
+		recall, err := c.Recall(ctx, "room", r.MsgID)
+		if err != nil || recall.Seq != 4 || recall.Duplicate != (i > 0) || recall.Message.GetMsgId() != r.MsgID ||
+			recall.Message.GetContent() != "" || len(recall.Message.GetMetadata()) != 0 ||
+			recall.Message.GetStatus() != parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED {
+			t.Errorf("recall %d: %+v, %v", i, recall, err)
+		}
+	}
+	if _, err := c.Edit(ctx, "room", r.MsgID, "too late"); !errors.Is(err, parley.ErrMessageRecalled) {
+		t.Errorf("edit of a recalled message: %v", err)
+	}
+}
+
+func TestServerInfo(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.FaultTimes(1, "GetServerInfo", parleytest.Fault{Drop: true})
+	info, err := newClient(t, s.Addr()).ServerInfo(testContext(t))
+	if err != nil || info.GetVersion() == "" || info.GetLimits().GetMaxChannelsPerStream() != 500 || len(info.GetFeatures()) == 0 {
+		t.Errorf("got %v, %v", info, err)
+	}
+}
+
 // stuckClient is an HTTP client whose first calls never get an answer.
 type stuckClient struct {
 	next  connect.HTTPClient
@@ -134,7 +190,8 @@ func (c *stuckClient) Do(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// TestAttemptTimeout has a server that takes calls and never answers: each attempt must give up by itself.
+// TestAttemptTimeout has a server that takes calls and never answers: each attempt must give up by
+// itself.
 func TestAttemptTimeout(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -165,19 +222,20 @@ func TestErrorFields(t *testing.T) {
 		RetryAfter: durationpb.New(time.Second),
 		Positions:  []*parleyv1.LastPosition{{ChannelId: "room", Seq: 7, Epoch: "e"}},
 	})})
-	_, err := newClient(t, s.Addr()).Get(testContext(t), "room", "x")
+	_, _, err := newClient(t, s.Addr()).Get(testContext(t), "room", "x")
 	e := asError(t, err)
 	if e.Code != connect.CodeInvalidArgument || e.Field != "messages[3].content" || e.Limit != 65536 ||
 		e.RequestID != "abc" || e.RetryAfter != time.Second || e.Retryable ||
 		len(e.Positions) != 1 || e.Positions[0] != (parley.Position{ChannelID: "room", Seq: 7, Epoch: "e"}) {
 		t.Errorf("got %+v", e)
 	}
-	if !errors.Is(err, parley.ErrTooLarge) || errors.Is(err, parley.ErrNotFound) {
+	if !errors.Is(err, parley.ErrTooLarge) || errors.Is(err, parley.ErrMessageNotFound) {
 		t.Errorf("errors.Is does not compare the reason of %v", err)
 	}
 }
 
-// TestTokenIsRefreshedOnce has many calls meet an expired token at once: one call of the source serves them all.
+// TestTokenIsRefreshedOnce has many calls meet an expired token at once: one call of the source
+// serves them all.
 func TestTokenIsRefreshedOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -222,7 +280,8 @@ func TestExpiredTokenWithoutSourceIsFinal(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsReplacedOnlyOnce has a server that refuses whatever it is shown: that must not go on for ever.
+// TestRefusedTokenIsReplacedOnlyOnce has a server that refuses whatever it is shown: that must not
+// go on for ever.
 func TestRefusedTokenIsReplacedOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

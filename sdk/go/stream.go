@@ -15,11 +15,12 @@ var (
 	errResubscribe = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of channels may not have arrived"}
 )
 
-// stream is one Subscribe call of a subscription. Its fields are guarded by the subscription's lock.
+// stream is one Subscribe call of a subscription. Its fields are guarded by the subscription's
+// lock.
 type stream struct {
 	cancel context.CancelCauseFunc
-	// session is empty until the first frame.
-	session string
+	// id is the stream's id. It is empty until the first frame.
+	id string
 	// removed are channels that the request asked for and that were removed before the first frame.
 	removed []string
 }
@@ -72,12 +73,13 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 		// While the program is slow to take events, the silence is not the server's.
 		call.Busy()
 		frame := incoming.Msg()
-		if call.began.IsZero() {
-			call.Live(frame.GetSession().GetHeartbeatInterval().AsDuration())
-			s.live(ctx, current, call.node, frame.GetSession())
+		if info := frame.GetInfo(); info != nil && call.began.IsZero() {
+			call.Live(info.GetHeartbeatInterval().AsDuration())
+			s.live(ctx, current, call.node, info)
 		}
-		// What has arrived is kept though the stream is left meanwhile: the next one begins after it.
-		sound := s.deliver(life, frame.GetEvents())
+		// Events that arrived are kept even if the stream is left meanwhile: the next one starts
+		// after them.
+		sound := s.deliver(life, frame.GetEvents().GetEvents())
 		switch {
 		case !sound:
 			return errHole
@@ -107,10 +109,11 @@ func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 	return req
 }
 
-// live notes the session, and asks for what was changed since the stream's request was made.
-func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint, session *parleyv1.Session) {
+// live notes the stream's id and requests the changes of channels that were made since the stream's
+// request.
+func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) {
 	s.mu.Lock()
-	current.session, s.wasLive = session.GetSessionId(), true
+	current.id, s.wasLive = info.GetStreamId(), true
 	late := len(current.removed) > 0
 	for _, ch := range s.channels {
 		late = late || !ch.onStream && ch.wanted()
@@ -127,8 +130,8 @@ func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint
 	})
 }
 
-// deliver hands a frame's events on. It is false if the stream is not to be trusted; what came before the hole is
-// delivered all the same.
+// deliver hands a frame's events on. It is false if the stream is not to be trusted; what came
+// before the hole is delivered all the same.
 func (s *Subscription) deliver(ctx context.Context, events []*parleyv1.ChannelEvent) bool {
 	frame, sound := s.take(events)
 	s.enqueue(ctx, frame)

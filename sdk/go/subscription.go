@@ -10,22 +10,23 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Start names a channel and the place in its log from which a subscription begins. It is a SubscribeOption.
+// Start is a channel and the position in its log at which a subscription starts: Live, FromStart or
+// After. It is a SubscribeOption.
 type Start struct {
 	position Position
 	live     bool
 }
 
-// Live begins with what is sent from now on.
+// Live starts with events from now on.
 func Live(channelID string) Start { return Start{position: Position{ChannelID: channelID}, live: true} }
 
-// FromStart begins with the log's first entry.
+// FromStart starts with the oldest entry of the log.
 func FromStart(channelID string) Start { return Start{position: Position{ChannelID: channelID}} }
 
-// After begins after a position that was stored, with all that has come since.
+// After starts with the entry after a stored position.
 func After(p Position) Start { return Start{position: p} }
 
-// SubscribeOption is a Start, or changes how a Subscription works.
+// SubscribeOption is a Start, or sets a property of a Subscription.
 type SubscribeOption interface{ applyTo(cfg *subscribeConfig) }
 
 type subscribeConfig struct {
@@ -39,19 +40,22 @@ type subscribeFunc func(cfg *subscribeConfig)
 
 func (f subscribeFunc) applyTo(cfg *subscribeConfig) { f(cfg) }
 
-// OnState sets a function that is told of each new state, in order. It must not block, and must not call Close.
+// OnState sets a function that is called with each new state, in order. It must not block and must
+// not call Close.
 func OnState(f func(StateChange)) SubscribeOption {
 	return subscribeFunc(func(cfg *subscribeConfig) { cfg.onState = f })
 }
 
-// queuedFrames is how many frames may wait for the program. A program that is slower than its channels fills them, then
-// the connection's window, and is cut by the server; the subscription then resumes.
+// queuedFrames is how many frames may wait for the program. A program that is slower than its
+// channels fills this queue, then the connection's window. The server then ends the stream, and the
+// subscription resumes.
 const queuedFrames = 4
 
-// Subscription is a stream of many channels' events that survives its connections: it reconnects, resumes each channel
-// from where it was, and drops what it has seen.
+// Subscription is a stream of the events of many channels. It outlives its connections: it
+// reconnects, resumes each channel from its position, and drops repeated events.
 //
-// Next and Events are for one goroutine; all else is safe for concurrent use. Close it when done.
+// Next and Events must be called by one goroutine at a time. All other methods are safe for
+// concurrent use. Close it when done.
 type Subscription struct {
 	client  *Client
 	cancel  context.CancelFunc
@@ -76,19 +80,21 @@ type Subscription struct {
 	err     error
 }
 
-// queued is an event with the channel that it was accepted for, by which events of a channel that was removed since are
-// told.
+// queued is an event with the channel that it was accepted for, by which events of a channel that
+// was removed since are told.
 type queued struct {
 	Event
 	channel *channel
 }
 
-// Subscribe follows channels: Subscribe(ctx, Live("a"), FromStart("b"), After(stored)). It returns at once, and
-// connects in the background; ctx bounds the subscription's life. One stream carries up to 500 channels.
+// Subscribe follows channels: Subscribe(ctx, Live("a"), FromStart("b"), After(stored)). It returns
+// at once and connects in the background. The subscription ends with ctx; WithCallTimeout does not
+// apply. One stream carries up to 500 channels.
 //
-// Failures that may pass lead to a new stream, after a wait or at another node; any other ends the subscription, and is
-// what Next gives. So does ErrNotMember from the first stream, whose Positions name the channels refused; once the
-// subscription has been live, such channels are lost instead (see EventLost).
+// After a retryable failure it opens a new stream, after a wait or on another node. Any other
+// failure ends the subscription, and Next returns it. ErrNotMember from the first stream is such a
+// failure; its Positions name the refused channels. Once the subscription has been live, refused
+// channels are lost instead (see EventLost).
 func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscription {
 	var cfg subscribeConfig
 	for _, opt := range opts {
@@ -132,12 +138,13 @@ func (s *Subscription) delete(id string) {
 	s.order = slices.DeleteFunc(s.order, func(other string) bool { return other == id })
 }
 
-// Next waits for the next event. Its error is that of ctx, after which the subscription goes on, or the end: ErrClosed,
-// the error of the context that the subscription was made with, or the *Error that ended it.
+// Next blocks until the next event. If ctx ends first, it returns the error of ctx, and the
+// subscription continues. At the end of the subscription it returns ErrClosed, the error of the
+// subscription's own context, or the *Error that ended it.
 func (s *Subscription) Next(ctx context.Context) (Event, error) { return s.next(ctx.Done(), ctx.Err) }
 
-// Events iterates over the events until the subscription ends. Where it was not closed by its own side, the error that
-// ended it comes last. Leaving the loop does not close the subscription.
+// Events iterates over the events until the subscription ends. Unless it was closed by Close, the
+// error that ended it comes last. Leaving the loop does not close the subscription.
 func (s *Subscription) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -181,7 +188,8 @@ func (s *Subscription) hand(q queued) (bool, error) {
 		return false, ErrClosed
 	}
 	current := s.channels[q.ChannelID]
-	// A channel that was lost goes on being told of until the one that is to take its place is sure.
+	// A channel that was lost goes on being told of until the one that is to take its place is
+	// sure.
 	making := current != nil && current.tentative && current.replaced == q.channel
 	if current != q.channel && !making {
 		return false, nil
@@ -197,9 +205,9 @@ func (s *Subscription) hand(q queued) (bool, error) {
 	return true, nil
 }
 
-// Position gives the place in a channel's log up to which Next and Events have given events: what to store, and to pass
-// to After later. It is false for a channel that is not subscribed to or was lost, and for one that is to start live and
-// has not.
+// Position returns the position in a channel's log up to which Next and Events have returned
+// events: store it, and pass it to After later. It returns false for a channel that is not followed
+// or was lost, and for one that starts live and has no state yet.
 func (s *Subscription) Position(channelID string) (Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,14 +218,14 @@ func (s *Subscription) Position(channelID string) (Position, bool) {
 	return ch.handed, ch.hasHanded
 }
 
-// State gives what the subscription is doing.
+// State returns the subscription's state.
 func (s *Subscription) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Err gives what ended the subscription, or nil while it lives.
+// Err returns the error that ended the subscription, or nil if it has not ended.
 func (s *Subscription) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +235,8 @@ func (s *Subscription) Err() error {
 	return s.err
 }
 
-// Close ends the subscription and waits until nothing of it runs. It may be called more than once.
+// Close ends the subscription and waits until its goroutines have ended. It may be called more than
+// once.
 func (s *Subscription) Close() {
 	s.mu.Lock()
 	if s.state != StateEnded {
@@ -248,7 +257,8 @@ func (s *Subscription) setState(change StateChange) {
 	}
 }
 
-// take accepts a frame's events. It is false for stream if one of them shows that entries are missing.
+// take accepts a frame's events. It is false for stream if one of them shows that entries are
+// missing.
 func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, sound bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

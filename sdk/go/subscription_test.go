@@ -43,8 +43,8 @@ func (r *states) list() []parley.StateChange {
 	return slices.Clone(r.all)
 }
 
-// TestResumeAfterEachWayToEnd ends streams in each way, with entries before, between and after: each entry must come
-// once, in order.
+// TestResumeAfterEachWayToEnd ends streams in each way, with entries before, between and after:
+// each entry must come once, in order.
 func TestResumeAfterEachWayToEnd(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(s *parleytest.Server){
@@ -94,8 +94,8 @@ func TestRepeatedFramesAreDropped(t *testing.T) {
 	}
 }
 
-// TestLiveResumesFromWhereItBegan has a live subscription lose its stream before anything was sent on it: what is sent
-// meanwhile must come.
+// TestLiveResumesFromWhereItBegan has a live subscription lose its stream before anything was sent
+// on it: what is sent meanwhile must come.
 func TestLiveResumesFromWhereItBegan(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -110,8 +110,8 @@ func TestLiveResumesFromWhereItBegan(t *testing.T) {
 	wantEntries(t, sub, "room", 4, 5)
 }
 
-// TestSilentStreamIsDead has the server fall silent: after 2.5 heartbeat intervals, and not before, the subscription
-// begins another stream.
+// TestSilentStreamIsDead has the server fall silent: after 2.5 heartbeat intervals, and not before,
+// the subscription begins another stream.
 func TestSilentStreamIsDead(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -150,11 +150,12 @@ func TestSilentStreamIsDead(t *testing.T) {
 	}
 }
 
-// TestSlowProgramIsNoDeadStream has a program that takes no events for longer than a dead stream's silence.
+// TestSlowProgramIsNoDeadStream has a program that takes no events for longer than a dead stream's
+// silence.
 func TestSlowProgramIsNoDeadStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
-	const interval = 40 * time.Millisecond
+	const interval = 200 * time.Millisecond
 	s.SetHeartbeat(interval)
 	var seen states
 	post(s, "room", 100)

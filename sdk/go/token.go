@@ -25,7 +25,8 @@ type tokens struct {
 // refreshable reports whether a refused token can be replaced.
 func (t *tokens) refreshable() bool { return t.source != nil }
 
-// get gives the token in use. Concurrent callers share one call of the source, which outlives the caller that began it.
+// get returns the current token. Concurrent callers share one call of the source, which outlives
+// the caller that started it.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	if t.source == nil {
 		return t.fixed, nil
@@ -46,7 +47,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 		if r.Err != nil {
 			return "", r.Err
 		}
-		return r.Val.(string), nil //nolint:forcetypeassert // fetch gives a string
+		return r.Val.(string), nil //nolint:forcetypeassert // fetch returns a string
 	}
 }
 
@@ -66,8 +67,8 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refuse forgets the token that the server refused, unless another caller has replaced it already. It reports whether a
-// new one can be had.
+// refuse forgets the token that the server refused, unless another caller has replaced it already.
+// It reports whether a new one can be had.
 func (t *tokens) refuse(token string) bool {
 	if t.source == nil {
 		return false

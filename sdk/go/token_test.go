@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestLateRefusalKeepsTheNewToken has a call come back refused with a token that others have replaced since.
+// TestLateRefusalKeepsTheNewToken has a call come back refused with a token that others have
+// replaced since.
 func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	t.Parallel()
 	minted := 0
@@ -28,7 +29,8 @@ func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	want("token-2")
 }
 
-// TestTokenOutlivesTheCallThatAsked has the first of two callers give up: the second must get what was asked for.
+// TestTokenOutlivesTheCallThatAsked has the first of two callers give up: the second must get what
+// was asked for.
 func TestTokenOutlivesTheCallThatAsked(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

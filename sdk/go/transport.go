@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// parseAddrs takes one address or several, with commas between them, and gives their URLs and their scheme. One that is
-// named twice counts once.
+// parseAddrs parses one or several addresses, separated by commas, and returns their URLs and their
+// scheme. Duplicates count once.
 func parseAddrs(list string) (addrs []string, scheme string, err error) {
 	for part := range strings.SplitSeq(list, ",") {
 		u, err := parseAddr(strings.TrimSpace(part))
@@ -56,7 +56,8 @@ func parseAddr(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// newHTTPClient makes the client's own HTTP client; security may be nil. It has no overall timeout: that would cut streams.
+// newHTTPClient makes the client's own HTTP client; security may be nil. It has no overall timeout:
+// that would cut streams.
 func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 	protocols := new(http.Protocols)
 	if scheme == "http" {
@@ -73,14 +74,14 @@ func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 		TLSHandshakeTimeout: 5 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 		Protocols:           protocols,
-		// A connection whose peer has stopped or silently gone is found by a ping: its streams end, and the calls after it
-		// get a new one.
+		// A connection whose peer has stopped or silently gone is found by a ping: its streams end,
+		// and the calls after it get a new one.
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:  5 * time.Second,
 			PingTimeout:      3 * time.Second,
 			WriteByteTimeout: 10 * time.Second,
-			// A queue's frames and a history's pages are much larger than HTTP/2's default of 16 KiB: each piece costs the server
-			// two switches between goroutines and a write.
+			// A queue's frames and a history's pages are much larger than HTTP/2's default of 16
+			// KiB: each piece costs the server two switches between goroutines and a write.
 			MaxReadFrameSize: 256 << 10,
 		},
 	}}

@@ -8,13 +8,14 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Add follows more channels, on the same stream. One that is followed already stays as it is: Remove it first to begin
-// it anew. One that was lost begins anew, also if its EventLost has not been taken yet, which then does not come.
+// Add follows more channels, on the same stream. A channel that is followed already does not
+// change; to start it again, Remove it first. A channel that was lost starts again, even if its
+// EventLost was not taken yet; that event is then dropped.
 //
-// An error that is final, as ErrCapabilityMissing, leaves the subscription as it was. Where the request may or may not
-// have arrived there is no error: the subscription then reconnects, with all channels. Between two streams Add returns
-// at once; the next stream begins with all channels, and a refusal of one of them then ends the subscription, but for
-// ErrNotMember, which loses the channel.
+// A final error such as ErrCapabilityMissing leaves the subscription as it was. If it is not known
+// whether the request arrived, Add returns nil and the subscription reconnects with all channels.
+// Between two streams Add returns at once. The next stream then starts with all channels, and a
+// refusal of one of them ends the subscription, except that ErrNotMember loses the channel.
 func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	for _, start := range starts {
 		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {
@@ -56,15 +57,15 @@ func (s *Subscription) settle(current *stream, added []*channel, err error) {
 			continue
 		}
 		ch.tentative, ch.replaced = false, nil
-		if !ch.onStream && !ch.lost && s.stream != nil && s.stream != current && s.stream.session != "" {
+		if !ch.onStream && !ch.lost && s.stream != nil && s.stream != current && s.stream.id != "" {
 			// The stream that took the channel has gone, and the one after it began without.
 			s.stream.cancel(errResubscribe)
 		}
 	}
 }
 
-// Remove follows channels no longer. Events of theirs that have arrived and were not taken yet are dropped. Channels
-// that are not followed are passed over.
+// Remove stops following channels. Their events that arrived and were not taken yet are dropped.
+// Channels that are not followed are ignored.
 func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -112,13 +113,13 @@ func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	return s.update(ctx, current, req)
 }
 
-// changeRequest makes the request that changes the live stream, or none if there is no live stream or nothing to
-// change. The caller holds the lock.
+// changeRequest makes the request that changes the live stream, or none if there is no live stream
+// or nothing to change. The caller holds the lock.
 func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.UpdateSubscriptionRequest {
-	if current == nil || current.session == "" || len(add)+len(remove) == 0 {
+	if current == nil || current.id == "" || len(add)+len(remove) == 0 {
 		return nil
 	}
-	req := &parleyv1.UpdateSubscriptionRequest{SessionId: current.session, Remove: remove}
+	req := &parleyv1.UpdateSubscriptionRequest{StreamId: current.id, Remove: remove}
 	for _, ch := range add {
 		ch.onStream, ch.begun = true, false
 		req.Add = append(req.Add, ch.request())
@@ -126,13 +127,13 @@ func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.U
 	return req
 }
 
-// update makes the request. It is tried once: where it is not known to have arrived, or the stream is no more, a new
-// stream with all channels is what makes it sure.
+// update makes the request. It is tried once: where it is not known to have arrived, or the stream
+// is no more, a new stream with all channels is what makes it sure.
 func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv1.UpdateSubscriptionRequest) error {
 	if req == nil {
 		return nil
 	}
-	_, err := s.client.call(ctx, s.client.attempt, func(ctx context.Context, n *endpoint) error {
+	_, err := s.client.try(ctx, s.client.attempt, func(ctx context.Context, n *endpoint) error {
 		_, err := n.Message.UpdateSubscription(ctx, req)
 		return err
 	})
@@ -140,7 +141,7 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &e) && !e.Retryable && e.Reason != parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND:
+	case errors.As(err, &e) && !e.Retryable && e.Reason != parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND:
 		return err
 	default:
 		current.cancel(errResubscribe)
@@ -148,7 +149,8 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	}
 }
 
-// takeTurn waits until no other change is under way. Its error is that of ctx, or the subscription's end.
+// takeTurn waits until no other change is under way. Its error is that of ctx, or the
+// subscription's end.
 func (s *Subscription) takeTurn(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -83,13 +83,14 @@ func TestRemovedChannelsEventsAreDropped(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestAddThatMayNotHaveArrived loses the change or its answer: the subscription makes sure of it by a new stream.
+// TestAddThatMayNotHaveArrived loses the change or its answer: the subscription makes sure of it by
+// a new stream.
 func TestAddThatMayNotHaveArrived(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]parleytest.Fault{
 		"lost":        {Drop: true},
 		"answer lost": {Drop: true, Applied: true},
-		"no session":  {Err: parleytest.Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND)},
+		"no stream":   {Err: parleytest.Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,8 +162,8 @@ func (c *hookClient) Do(req *http.Request) (*http.Response, error) {
 	return c.next.Do(req)
 }
 
-// TestRefusedAddDuringAReconnect has the stream replaced while a change is on its way to be refused: the new stream must
-// not stand or fall with the channel.
+// TestRefusedAddDuringAReconnect has the stream replaced while a change is on its way to be
+// refused: the new stream must not stand or fall with the channel.
 func TestRefusedAddDuringAReconnect(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -236,8 +237,8 @@ func TestChangesBeforeTheFirstFrame(t *testing.T) {
 	}
 }
 
-// TestRemovalBeforeTheFirstFrame has nothing but a removal to make up for: the server must be told, not only its events
-// dropped.
+// TestRemovalBeforeTheFirstFrame has nothing but a removal to make up for: the server must be told,
+// not only its events dropped.
 func TestRemovalBeforeTheFirstFrame(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

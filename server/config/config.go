@@ -88,10 +88,12 @@ type Auth struct {
 	Audience string `yaml:"audience"`
 }
 
-// HTTP is about browsers.
+// HTTP is about what the API's address serves besides the calls, and about browsers.
 type HTTP struct {
 	// Page serves the chat page at `/` of the API's address, to anybody.
 	Page bool `yaml:"page"`
+	// Reflection serves gRPC server reflection, to anybody. Tools such as grpcurl read the schema with it.
+	Reflection bool `yaml:"reflection"`
 	// CORSOrigins are the origins that may call from a browser, `*` for all; none by default.
 	CORSOrigins []string `yaml:"cors_origins"`
 }
@@ -187,7 +189,7 @@ func Default() Config {
 		},
 		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour},
 		Auth: Auth{PublicKeys: []string{}},
-		HTTP: HTTP{Page: true, CORSOrigins: []string{}},
+		HTTP: HTTP{Page: true, Reflection: true, CORSOrigins: []string{}},
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,
 			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,

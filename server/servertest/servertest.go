@@ -151,12 +151,10 @@ func (s *Server) Start() {
 		s.secret = srv.DevSecret()
 	}
 	s.Token = s.MintAs(&ident.Principal{
-		Subject: "tester",
-		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{
-			ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs, ident.Manage,
-		}}},
-		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
-		Admin:  true,
+		Subject:  "tester",
+		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Admin:    ident.AdminActions,
 	}, time.Hour)
 	s.stop, s.done = stop, make(chan error, 1)
 	done := s.done

@@ -58,7 +58,7 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
   await expect(page.getByTestId("group-workers").locator("[data-column=lag]")).toHaveText("20");
   await agrees(board);
 
-  await queues.consume(topic, 20, async (session, deliveries) => {
+  await queues.consume(topic, 20, async (stream, deliveries) => {
     await expect(page.getByTestId("tile-pending")).toHaveText("20");
     await page.getByTestId("part-pending").click();
     await expect(page.getByTestId("pending").locator("tbody tr")).toHaveCount(20);
@@ -70,10 +70,10 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
     await agrees(board);
     const text = (payload: Uint8Array) => new TextDecoder().decode(payload);
     const poison = deliveries.filter((d) => !text(d.payload).startsWith("job ") || text(d.payload) === "job 3");
-    await queues.bury(topic, session, poison);
+    await queues.bury(topic, stream, poison);
     await queues.ack(
       topic,
-      session,
+      stream,
       deliveries.filter((d) => !poison.includes(d)),
     );
   });
@@ -98,9 +98,9 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
   await expect(letters).toHaveCount(2);
   await expect(page.getByTestId("tile-dead")).toHaveText("2");
   await agrees(board);
-  await queues.consume(topic, 1, async (session, deliveries) => {
+  await queues.consume(topic, 1, async (stream, deliveries) => {
     expect(new TextDecoder().decode(deliveries[0]?.payload)).toBe("größe <b>");
-    await queues.ack(topic, session, deliveries);
+    await queues.ack(topic, stream, deliveries);
   });
 
   await page.getByTestId("select-all").check();
@@ -108,13 +108,13 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
   await expect(page.getByTestId("no-letters")).toBeVisible();
   await expect(page.getByTestId("letters-note")).toHaveText("Replayed 2 dead letters.");
   await agrees(board);
-  await queues.consume(topic, 2, (session, deliveries) => queues.bury(topic, session, deliveries));
+  await queues.consume(topic, 2, (stream, deliveries) => queues.bury(topic, stream, deliveries));
   await expect(letters).toHaveCount(2); // They come by themselves.
 
   await page.getByTestId("replay").click();
   await page.getByTestId("confirm").click();
   await expect(page.getByTestId("no-letters")).toBeVisible();
-  await queues.consume(topic, 2, (session, deliveries) => queues.bury(topic, session, deliveries));
+  await queues.consume(topic, 2, (stream, deliveries) => queues.bury(topic, stream, deliveries));
   await expect(letters).toHaveCount(2);
 
   await page.getByTestId("purge").click();
@@ -154,7 +154,8 @@ test("a topic and a group are made, paused and resumed, by keyboard", async ({ b
   await page.getByTestId("pause-produce").check();
   await page.getByTestId("confirm").click();
   await expect(page.getByTestId("paused").first()).toHaveText("intake paused");
-  expect((await queues.admin.getTopic({ topic: name })).topic?.producePaused).toBe(true);
+  const paused = (await queues.admin.getTopic({ topic: name })).topic;
+  expect([paused?.producePaused, paused?.consumePaused]).toEqual([true, false]);
   await page.getByTestId("resume").click();
   await expect(page.getByTestId("paused")).toHaveCount(0);
   expect((await queues.admin.getTopic({ topic: name })).topic?.producePaused).toBe(false);

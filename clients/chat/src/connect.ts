@@ -1,9 +1,10 @@
 import { Client, live } from "@parleyhq/sdk";
 import type { ChatClient } from "./model/types";
 
-/** Makes the model's client of the SDK's, for one server and one token. It opens no connection yet. */
+/** Returns the model's client of one server, with one token. It does not connect yet. */
 export function connect(address: string, token: string): ChatClient {
-  const client = new Client(address, { token });
+  // The page shows pending calls, and an hour offline must not turn them into failures: no time limit.
+  const client = new Client(address, { token, callTimeout: 0 });
   return {
     send: (channelId, content, options) => client.send(channelId, content, options),
     edit: (channelId, msgId, content, options) => client.edit(channelId, msgId, content, options),

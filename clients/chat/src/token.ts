@@ -5,7 +5,7 @@ export interface Fragment {
 }
 
 /** What a channel's id looks like. */
-export const channelPattern = /^[A-Za-z0-9_-]{1,64}$/;
+export const channelPattern = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** Reads a fragment such as `#token=...&channel=general`. What can't be a channel's id is left out. */
 export function readFragment(hash: string): Fragment {

@@ -181,7 +181,7 @@ describe("chat", () => {
     await world.settle();
     server.logs.delete("a");
     for (const text of ["x", "y"]) server.log("a").send("alice", text);
-    const gap = { fromSeq: 1, toSeq: 2, epoch: "f", reason: "EPOCH_CHANGED" as const };
+    const gap = { afterSeq: 1, toSeq: 2, epoch: "f", reason: "EPOCH_CHANGED" as const };
     server.tell({ kind: "gap", channelId: "a", seq: 2, epoch: "f", gap } as never);
     await world.settle();
     expect(texts(chat)).toEqual(["x", "y"]);

@@ -1,5 +1,5 @@
 import { Chat } from "../src/model/chat";
-import type { ChatClient, Event, Message, MyChannel, StateChange, Surroundings } from "../src/model/types";
+import type { ChatClient, Event, Message, StateChange, Surroundings, UserChannel } from "../src/model/types";
 
 /** A source of numbers that look random and are the same on every run. */
 export function dice(seed: number): (sides: number) => number {
@@ -124,13 +124,15 @@ export class FakeServer {
 
   say(id: string, fromId: string, content: string, clientMsgId = "", type = "text"): Message {
     const message = this.log(id).send(fromId, content, clientMsgId, type);
-    this.tell({ kind: "sent", channelId: id, seq: message.seq, epoch: "e", message });
+    const { seq } = message;
+    this.tell({ kind: "sent", channelId: id, seq, fromSeq: seq, epoch: "e", message });
     return message;
   }
 
   change(id: string, at: number, status: "edited" | "recalled", content: string): void {
     const message = this.log(id).change(at, status, content);
-    this.tell({ kind: status, channelId: id, seq: message.changedSeq, epoch: "e", message });
+    const { changedSeq: seq } = message;
+    this.tell({ kind: status, channelId: id, seq, fromSeq: seq, epoch: "e", message });
   }
 
   tell(event: Event): void {
@@ -170,7 +172,7 @@ export class FakeServer {
       markRead: async (id, seq) => {
         await this.beforeMark();
         this.marked.push([id, seq]);
-        return { seq, unread: 0 };
+        return { seq, unread: 0, epoch: "e" };
       },
       typing: async () => {
         this.typed++;
@@ -192,7 +194,7 @@ export class FakeServer {
     yield* page;
   }
 
-  async *#channels(): AsyncGenerator<MyChannel> {
+  async *#channels(): AsyncGenerator<UserChannel> {
     for (const log of this.logs.values()) {
       const readSeq = this.read.get(log.channelId) ?? 0;
       yield {
@@ -202,6 +204,10 @@ export class FakeServer {
           createdBy: "",
           headSeq: log.seq,
           count: log.messages.length,
+          oldestSeq: 1,
+          expiredCount: 0,
+          epoch: "e",
+          etag: "",
         },
         readSeq,
         unread: log.messages.filter((m) => m.seq > readSeq).length,
@@ -217,7 +223,14 @@ export class FakeServer {
     const begin = (id: string) => {
       stream.channels.add(id);
       const { seq, messages } = this.log(id);
-      const state = { epoch: "e", oldestSeq: seq > 0 ? 1 : 0, headSeq: seq, count: messages.length, recovered: false };
+      const state = {
+        epoch: "e",
+        oldestSeq: 1,
+        headSeq: seq,
+        count: messages.length,
+        expiredCount: 0,
+        recovered: false,
+      };
       stream.queue.push({ kind: "channel_state", channelId: id, seq, epoch: "e", state });
     };
     try {

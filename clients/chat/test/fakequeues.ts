@@ -1,4 +1,13 @@
-import type { GroupCounts, Letter, QueueClient, Stats, Surroundings, Topic } from "../src/queues/model/types";
+import type {
+  GroupCounts,
+  Letter,
+  Operation,
+  QueueClient,
+  Selection,
+  Stats,
+  Surroundings,
+  Topic,
+} from "../src/queues/model/types";
 import { parleyError } from "./fake";
 
 /** A clock that stands until a test lets time pass. */
@@ -74,12 +83,12 @@ export class FakeQueues {
     const settings: Topic = {
       name,
       partitions: 1,
-      partitioner: "hash",
+      partitioner: "consistent hash",
       strictOrder: false,
       maxAttempts: 16,
       maxMessages: 0,
       dropOldest: false,
-      createdAt: ++this.#made,
+      createTime: ++this.#made,
       producePaused: false,
       consumePaused: false,
       groups: Object.keys(groups),
@@ -114,8 +123,8 @@ export class FakeQueues {
         attempts: 1,
         reason: "",
         code: "",
-        producedAt: new Date(0),
-        deadAt: new Date(this.#buried),
+        produceTime: new Date(0),
+        deadLetterTime: new Date(this.#buried),
       });
     }
   }
@@ -133,8 +142,8 @@ export class FakeQueues {
         const { produced, length } = topic;
         const deadLetters = topic.deadLetters + topic.letters.length;
         const groups = topic.groups.map((g) => ({ ...g }));
-        const total = { partition: 0, length, delayed: 0, produced, cancelled: 0, deadLetters, groups };
-        return { total, partitions: [total] } satisfies Stats;
+        const total = { length, delayed: 0, produced, cancelled: 0, deadLetters, groups };
+        return { total, partitions: [{ ...total, partition: 0 }] } satisfies Stats;
       }),
     owners: () => this.#answer("owners", () => []),
     pending: () => this.#answer("pending", () => ({ entries: [], total: 0 })),
@@ -145,31 +154,36 @@ export class FakeQueues {
         const letters = all.slice(from, from + limit);
         return { letters, next: from + limit < all.length ? (letters.at(-1)?.id ?? "") : "" };
       }),
-    replay: (name, group, ids) =>
+    replay: (name, which) =>
       this.#answer("replay", () => {
-        const replayed = this.#take(name, group, ids, 1_000);
-        return {
-          replayed,
-          more: ids.length === 0 && this.letters(name).some((l) => group === "" || l.group === group),
-        };
+        const replayed = this.#take(name, which, 1_000);
+        return { replayed, more: which.kind !== "ids" && this.letters(name).some((l) => selects(which, l)) };
       }),
-    purge: (name, group, ids, confirm) =>
+    purge: (name, which, confirm) =>
       this.#answer("purge", () => {
         if (confirm !== name)
           throw parleyError("CONFIRMATION_REQUIRED", { message: "confirm must be the topic's name" });
-        return this.#take(name, group, ids, Number.POSITIVE_INFINITY);
+        return this.#take(name, which, Number.POSITIVE_INFINITY);
       }),
-    pause: () => this.#answer("pause", () => {}),
-    resume: () => this.#answer("resume", () => {}),
+    pause: (name, operations) => this.#answer("pause", () => this.#pause(name, operations, true)),
+    resume: (name, operations) => this.#answer("resume", () => this.#pause(name, operations, false)),
     createTopic: ({ name }) => this.#answer("createTopic", () => void this.topic(name)),
     createGroup: () => this.#answer("createGroup", () => {}),
   };
 
-  #take(name: string, group: string, ids: readonly string[], limit: number): number {
+  #pause(name: string, operations: readonly Operation[], paused: boolean): void {
+    const settings = this.#topics.get(name)?.settings;
+    if (!settings) throw parleyError("TOPIC_NOT_FOUND");
+    if (operations.length === 0) throw parleyError("INVALID_FIELD");
+    for (const operation of operations) settings[`${operation}Paused`] = paused;
+  }
+
+  #take(name: string, which: Selection, limit: number): number {
     const topic = this.#topics.get(name);
     if (!topic) throw parleyError("TOPIC_NOT_FOUND");
-    const of = (l: Letter) => (group === "" || l.group === group) && (ids.length === 0 || ids.includes(l.id));
-    const taken = new Set(topic.letters.filter(of).slice(-limit));
+    if (which.kind === "ids" && (which.ids.length === 0 || which.ids.length > 1_000))
+      throw parleyError("INVALID_FIELD");
+    const taken = new Set(topic.letters.filter((l) => selects(which, l)).slice(-limit));
     topic.letters = topic.letters.filter((l) => !taken.has(l));
     return taken.size;
   }
@@ -180,6 +194,11 @@ export class FakeQueues {
     if (error) throw error;
     return make();
   }
+}
+
+function selects(which: Selection, letter: Letter): boolean {
+  if (which.kind === "ids") return which.ids.includes(letter.id);
+  return which.kind === "all" || which.group === letter.group;
 }
 
 const none: GroupCounts = {

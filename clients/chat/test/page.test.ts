@@ -67,6 +67,9 @@ describe("token", () => {
     expect(readFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", channel: "general" });
     expect(readFragment("#channel=no such!")).toEqual({ token: null, channel: null });
     expect(readFragment("")).toEqual({ token: null, channel: null });
+    const longest = "c".repeat(128);
+    expect(readFragment(`#channel=${longest}`).channel).toBe(longest);
+    expect(readFragment(`#channel=${longest}c`).channel).toBeNull();
     expect(channelFragment("general")).toBe("#channel=general");
     expect(channelFragment(null)).toBe("");
   });

@@ -190,6 +190,8 @@ describe("place", () => {
     ["#topic=jobs&view=dead", { topic: "jobs", view: "dead" }],
     ["#topic=jobs&view=nothing&token=x", { topic: "jobs", view: "overview" }],
     ["#topic=no such&view=dead", { topic: null, view: "overview" }],
+    [`#topic=${"t".repeat(64)}`, { topic: "t".repeat(64), view: "overview" }],
+    [`#topic=${"t".repeat(65)}`, { topic: null, view: "overview" }],
     ["", { topic: null, view: "overview" }],
   ] as const)("in the address: %s", (hash, place) => {
     expect(readPlace(hash)).toEqual(place);

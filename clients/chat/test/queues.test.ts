@@ -259,6 +259,27 @@ describe("dead letters", () => {
     expect(letters.work.value).toBeNull();
   });
 
+  test("no ids are none, and not all", async () => {
+    const { queues, letters } = await withLetters(3);
+    await letters.replay([]);
+    await letters.purge([], "jobs");
+    expect(letters.note.value).toBe("Purged 0 dead letters.");
+    expect(queues.letters("jobs")).toHaveLength(3);
+  });
+
+  test("many ids go in several calls", async () => {
+    const { queues, letters } = await withLetters(2_500);
+    const ids = queues.letters("jobs").map((l) => l.id);
+    let purges = 0;
+    queues.fail = (call) => {
+      purges += call === "purge" ? 1 : 0;
+      return null;
+    };
+    await letters.purge(ids.slice(1), "jobs");
+    expect(queues.letters("jobs").map((l) => l.id)).toEqual(ids.slice(0, 1));
+    expect(purges).toBe(3);
+  });
+
   test("of one group, only its own are replayed", async () => {
     const { queues, board } = await withLetters(10);
     const letters = new Letters(board, "jobs", "a");
@@ -266,6 +287,8 @@ describe("dead letters", () => {
     expect(letters.list.value.map((l) => l.group)).toEqual(["a", "a", "a", "a", "a"]);
     await letters.replay(null);
     expect(queues.letters("jobs").map((l) => l.group)).toEqual(["b", "b", "b", "b", "b"]);
+    await letters.purge(null, "jobs");
+    expect(queues.letters("jobs")).toHaveLength(5);
   });
 
   test("purged with what was typed, and the refusal is shown", async () => {

@@ -35,6 +35,9 @@ func (a *agent) newClient(args arguments) error {
 	if args.AttemptTimeoutMs != 0 {
 		opts = append(opts, parley.WithAttemptTimeout(millis(args.AttemptTimeoutMs)))
 	}
+	if args.CallTimeoutMs != nil {
+		opts = append(opts, parley.WithCallTimeout(millis(*args.CallTimeoutMs)))
+	}
 	if b := args.Backoff; b != nil {
 		opts = append(opts, parley.WithBackoff(parley.Backoff{Base: millis(b.BaseMs), Max: millis(b.MaxMs)}))
 	}
@@ -90,17 +93,17 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 	"sendBatch": sendBatch,
 	"edit": func(ctx context.Context, c *client, args arguments) (any, error) {
 		m := args.outgoing.toSDK()
-		return receiptOf(c.Edit(ctx, m.ChannelID, args.MsgID, m.Content, parley.WithClientMsgID(m.ClientMsgID)))
+		return changeOf(c.Edit(ctx, m.ChannelID, args.MsgID, m.Content, parley.WithClientMsgID(m.ClientMsgID)))
 	},
 	"recall": func(ctx context.Context, c *client, args arguments) (any, error) {
-		return receiptOf(c.Recall(ctx, args.ChannelID, args.MsgID, parley.WithClientMsgID(args.ClientMsgID)))
+		return changeOf(c.Recall(ctx, args.ChannelID, args.MsgID, parley.WithClientMsgID(args.ClientMsgID)))
 	},
 	"get": func(ctx context.Context, c *client, args arguments) (any, error) {
-		m, err := c.Get(ctx, args.ChannelID, args.MsgID)
+		m, epoch, err := c.Get(ctx, args.ChannelID, args.MsgID)
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"message": fromMessage(m)}, nil
+		return map[string]any{"message": fromMessage(m), "epoch": epoch}, nil
 	},
 	"history": func(ctx context.Context, c *client, args arguments) (any, error) {
 		opts := []parley.HistoryOption{parley.PageSize(args.PageSize), parley.Limit(args.Limit)}
@@ -113,13 +116,13 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 		return collect("messages", c.History(ctx, args.ChannelID, opts...), fromMessage)
 	},
 	"channels": func(ctx context.Context, c *client, _ arguments) (any, error) {
-		return collect("channels", c.Channels(ctx), fromMyChannel)
+		return collect("channels", c.Channels(ctx), fromUserChannel)
 	},
 	"members": func(ctx context.Context, c *client, args arguments) (any, error) {
 		return collect("members", c.Members(ctx, args.ChannelID), fromMember)
 	},
 	"createChannel": func(ctx context.Context, c *client, args arguments) (any, error) {
-		opts := []parley.ChannelOption{parley.WithMembers(args.Members...)}
+		opts := []parley.ChannelOption{parley.WithMembers(args.Members...), parley.WithIdempotencyKey(args.IdempotencyKey)}
 		if args.MembersOnly {
 			opts = append(opts, parley.MembersOnly())
 		}
@@ -140,7 +143,7 @@ var clientOps = map[string]func(ctx context.Context, c *client, args arguments) 
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"seq": cursor.Seq, "unread": cursor.Unread}, nil
+		return map[string]any{"seq": cursor.Seq, "unread": cursor.Unread, "epoch": cursor.Epoch}, nil
 	},
 	"typing": func(ctx context.Context, c *client, args arguments) (any, error) {
 		return nil, c.Typing(ctx, args.ChannelID)
@@ -153,10 +156,6 @@ func sendBatch(ctx context.Context, c *client, args arguments) (any, error) {
 		messages[i] = m.toSDK()
 	}
 	results, err := c.SendBatch(ctx, messages)
-	if ctx.Err() != nil {
-		return nil, err
-	}
-	// What else ended the call is the error of its items too.
 	told := make([]map[string]any, len(results))
 	for i, r := range results {
 		if r.Err != nil {
@@ -165,7 +164,12 @@ func sendBatch(ctx context.Context, c *client, args arguments) (any, error) {
 		}
 		told[i] = map[string]any{"receipt": fromReceipt(r.Receipt)}
 	}
-	return map[string]any{"results": told}, nil
+	result := map[string]any{"results": told}
+	if ctx.Err() != nil || endedByDeadline(err) {
+		return result, err
+	}
+	// A refusal of the call as a whole is the error of its items too.
+	return result, nil
 }
 
 // collect gives all of a list, and with an error what came before it.

@@ -151,6 +151,11 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 	if op == nil {
 		return nil, fmt.Errorf("%w: unknown op %q", errAgent, c.Op)
 	}
+	if c.Args.DeadlineMs > 0 {
+		limited, cancel := context.WithTimeout(ctx, millis(c.Args.DeadlineMs))
+		defer cancel()
+		ctx = limited
+	}
 	return op(ctx, cl, c.Args)
 }
 

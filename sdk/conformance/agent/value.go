@@ -24,6 +24,8 @@ type arguments struct {
 	Token            string     `json:"token"`
 	Tokens           []sourced  `json:"tokens"`
 	AttemptTimeoutMs float64    `json:"attemptTimeoutMs"`
+	CallTimeoutMs    *float64   `json:"callTimeoutMs"`
+	DeadlineMs       float64    `json:"deadlineMs"`
 	Backoff          *backoff   `json:"backoff"`
 	Protocol         string     `json:"protocol"`
 	Messages         []outgoing `json:"messages"`
@@ -34,6 +36,7 @@ type arguments struct {
 	Limit            int        `json:"limit"`
 	MembersOnly      bool       `json:"membersOnly"`
 	Members          []string   `json:"members"`
+	IdempotencyKey   string     `json:"idempotencyKey"`
 	UserIDs          []string   `json:"userIds"`
 	Seq              int64      `json:"seq"`
 	Starts           []start    `json:"starts"`
@@ -119,19 +122,35 @@ type failure struct {
 
 func ownFailure(err error) *failure { return &failure{Kind: "agent", Message: err.Error()} }
 
-// toFailure tells of a command's error. ctx is the command's.
+// toFailure converts a command's error. ctx is the command's.
 func toFailure(ctx context.Context, err error) *failure {
-	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return interrupted("canceled", err)
+	case endedByDeadline(err):
+		return interrupted("deadline", err)
+	default:
 		return fromAny(err)
 	}
-	f := &failure{Kind: "canceled", Message: err.Error()}
+}
+
+// endedByDeadline reports whether a call's deadline ended it: the error is context.DeadlineExceeded itself or wraps it beside the
+// last failure. An *Error alone is one of the server or of a single attempt.
+func endedByDeadline(err error) bool {
+	_, failed := err.(*parley.Error) //nolint:errorlint // only the outermost error tells
+	return !failed && errors.Is(err, context.DeadlineExceeded)
+}
+
+// interrupted is the end of a call by its context, with the failure before it.
+func interrupted(kind string, err error) *failure {
+	f := &failure{Kind: kind, Message: err.Error()}
 	if e, ok := errors.AsType[*parley.Error](err); ok {
 		f.Last = fromError(e)
 	}
 	return f
 }
 
-// fromAny tells of an error that no cancelling made.
+// fromAny converts an error that no context caused.
 func fromAny(err error) *failure {
 	e, typed := errors.AsType[*parley.Error](err)
 	switch {
@@ -180,6 +199,17 @@ func fromReceipt(r *parley.Receipt) any {
 	}
 }
 
+// changeOf is the result of an edit or a recall.
+func changeOf(r *parley.Receipt, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{
+		"message": fromMessage(r.Message), "seq": r.Seq, "time": r.Time, "clientMsgId": r.ClientMsgID, "epoch": r.Epoch,
+		"duplicate": r.Duplicate,
+	}, nil
+}
+
 func fromMessage(m *parley.Message) any {
 	return map[string]any{
 		"msgId": m.GetMsgId(), "channelId": m.GetChannelId(), "seq": m.GetSeq(), "count": m.GetCount(), "fromId": m.GetFromId(),
@@ -200,10 +230,11 @@ func fromChannel(c *parley.Channel) any {
 	return map[string]any{
 		"channelId": c.GetChannelId(), "membersOnly": c.GetMembersOnly(), "createdBy": c.GetCreatedBy(),
 		"createTime": timeOf(c.GetCreateTime()), "headSeq": c.GetHeadSeq(), "count": c.GetCount(),
+		"oldestSeq": c.GetOldestSeq(), "expiredCount": c.GetExpiredCount(), "epoch": c.GetEpoch(), "etag": c.GetEtag(),
 	}
 }
 
-func fromMyChannel(c *parley.MyChannel) any {
+func fromUserChannel(c *parley.UserChannel) any {
 	told := map[string]any{"channel": fromChannel(c.GetChannel()), "readSeq": c.GetReadSeq(), "unread": c.GetUnread()}
 	if c.GetLastMessage() != nil {
 		told["lastMessage"] = fromMessage(c.GetLastMessage())
@@ -212,23 +243,26 @@ func fromMyChannel(c *parley.MyChannel) any {
 }
 
 func fromMember(m *parley.Member) any {
-	return map[string]any{"userId": m.GetUserId(), "joinTime": timeOf(m.GetJoinTime()), "readSeq": m.GetReadSeq()}
+	return map[string]any{
+		"userId": m.GetUserId(), "role": nameOf(m.GetRole().String(), "MEMBER_ROLE_"), "joinTime": timeOf(m.GetJoinTime()),
+		"readSeq": m.GetReadSeq(),
+	}
 }
 
 func fromEvent(e parley.Event) any {
 	told := map[string]any{"kind": e.Kind.String(), "channelId": e.ChannelID, "seq": e.Seq, "epoch": e.Epoch}
 	switch e.Kind {
 	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
-		told["message"] = fromMessage(e.Message)
+		told["fromSeq"], told["message"] = e.FromSeq, fromMessage(e.Message)
 	case parley.EventChannelState:
 		s := e.Channel
 		told["state"] = map[string]any{
 			"epoch": s.GetEpoch(), "oldestSeq": s.GetOldestSeq(), "headSeq": s.GetHeadSeq(), "count": s.GetCount(),
-			"recovered": s.GetRecovered(),
+			"expiredCount": s.GetExpiredCount(), "recovered": s.GetRecovered(),
 		}
 	case parley.EventGap:
 		told["gap"] = map[string]any{
-			"fromSeq": e.Gap.GetFromSeq(), "toSeq": e.Gap.GetToSeq(), "epoch": e.Gap.GetEpoch(),
+			"afterSeq": e.Gap.GetAfterSeq(), "toSeq": e.Gap.GetToSeq(), "epoch": e.Gap.GetEpoch(),
 			"reason": nameOf(e.Gap.GetReason().String(), "GAP_REASON_"),
 		}
 	case parley.EventLost:

@@ -1,17 +1,20 @@
 package parleytest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// adminHandler is the service of operators, as far as tests of queues need it.
+// adminHandler is the AdminService, as far as tests need it.
 type adminHandler struct {
 	parleyv1connect.UnimplementedAdminServiceHandler
 
@@ -25,8 +28,8 @@ func (h adminHandler) CreateTopic(ctx context.Context, req *parleyv1.CreateTopic
 		if h.s.topics[name] != nil {
 			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS)
 		}
-		h.s.topics[name] = newTopic(req.GetTopic())
-		return &parleyv1.CreateTopicResponse{Topic: h.s.topics[name].settings}, nil
+		h.s.topics[name] = newTopic(proto.CloneOf(req.GetTopic()))
+		return &parleyv1.CreateTopicResponse{Topic: proto.CloneOf(h.s.topics[name].settings)}, nil
 	})
 }
 
@@ -51,7 +54,7 @@ func (h adminHandler) GetTopic(ctx context.Context, req *parleyv1.GetTopicReques
 		if err != nil {
 			return nil, err
 		}
-		return &parleyv1.GetTopicResponse{Topic: t.settings}, nil
+		return &parleyv1.GetTopicResponse{Topic: proto.CloneOf(t.settings)}, nil
 	})
 }
 
@@ -60,7 +63,7 @@ func (h adminHandler) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRe
 	return do(ctx, h.s, "ListTopics", req, func() (*parleyv1.ListTopicsResponse, error) {
 		res := &parleyv1.ListTopicsResponse{}
 		for _, name := range slices.Sorted(maps.Keys(h.s.topics)) {
-			res.Topics = append(res.Topics, h.s.topics[name].settings)
+			res.Topics = append(res.Topics, proto.CloneOf(h.s.topics[name].settings))
 		}
 		return res, nil
 	})
@@ -69,31 +72,39 @@ func (h adminHandler) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRe
 // PauseTopic implements the service.
 func (h adminHandler) PauseTopic(ctx context.Context, req *parleyv1.PauseTopicRequest) (*parleyv1.PauseTopicResponse, error) {
 	return do(ctx, h.s, "PauseTopic", req, func() (*parleyv1.PauseTopicResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		if err != nil {
-			return nil, err
-		}
-		both := !req.GetProduceOnly() && !req.GetConsumeOnly()
-		t.settings.ProducePaused = t.settings.GetProducePaused() || both || req.GetProduceOnly()
-		t.settings.ConsumePaused = t.settings.GetConsumePaused() || both || req.GetConsumeOnly()
-		return &parleyv1.PauseTopicResponse{Topic: t.settings}, nil
+		t, err := h.s.setPausedLocked(req.GetTopic(), req.GetOperations(), true)
+		return &parleyv1.PauseTopicResponse{Topic: t}, err
 	})
 }
 
 // ResumeTopic implements the service.
 func (h adminHandler) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopicRequest) (*parleyv1.ResumeTopicResponse, error) {
 	return do(ctx, h.s, "ResumeTopic", req, func() (*parleyv1.ResumeTopicResponse, error) {
-		t, err := h.s.topicLocked(req.GetTopic())
-		if err != nil {
-			return nil, err
-		}
-		t.settings.ProducePaused, t.settings.ConsumePaused = false, false
-		h.s.wakeLocked()
-		return &parleyv1.ResumeTopicResponse{Topic: t.settings}, nil
+		t, err := h.s.setPausedLocked(req.GetTopic(), req.GetOperations(), false)
+		return &parleyv1.ResumeTopicResponse{Topic: t}, err
 	})
 }
 
-// CreateGroup implements the service. Every group begins at the beginning.
+// setPausedLocked pauses or resumes operations, at least one.
+func (s *shared) setPausedLocked(name string, operations []parleyv1.TopicOperation, paused bool) (*parleyv1.Topic, error) {
+	if len(operations) == 0 || slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_UNSPECIFIED) {
+		return nil, invalidField("operations", 1)
+	}
+	t, err := s.topicLocked(name)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE) {
+		t.settings.ProducePaused = paused
+	}
+	if slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME) {
+		t.settings.ConsumePaused = paused
+	}
+	s.wakeLocked()
+	return proto.CloneOf(t.settings), nil
+}
+
+// CreateGroup implements the service.
 func (h adminHandler) CreateGroup(ctx context.Context, req *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
 	return do(ctx, h.s, "CreateGroup", req, func() (*parleyv1.CreateGroupResponse, error) {
 		t, err := h.s.topicLocked(req.GetTopic())
@@ -103,8 +114,63 @@ func (h adminHandler) CreateGroup(ctx context.Context, req *parleyv1.CreateGroup
 		if t.groups[req.GetGroup()] != nil {
 			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
 		}
-		t.addGroup(req.GetGroup())
+		t.addGroup(req.GetGroup(), req.GetStart())
 		return &parleyv1.CreateGroupResponse{}, nil
+	})
+}
+
+// SeekGroup implements the service.
+func (h adminHandler) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
+	return do(ctx, h.s, "SeekGroup", req, func() (*parleyv1.SeekGroupResponse, error) {
+		if req.GetStart().GetStart() == nil {
+			return nil, invalidField("start", 0)
+		}
+		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
+		switch {
+		case err != nil:
+			return nil, err
+		case len(g.consumers) > 0:
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
+		}
+		g.seek(req.GetStart())
+		return &parleyv1.SeekGroupResponse{}, nil
+	})
+}
+
+// TrimTopic implements the service.
+func (h adminHandler) TrimTopic(ctx context.Context, req *parleyv1.TrimTopicRequest) (*parleyv1.TrimTopicResponse, error) {
+	return do(ctx, h.s, "TrimTopic", req, func() (*parleyv1.TrimTopicResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		switch {
+		case err != nil:
+			return nil, err
+		case req.GetKeep() == nil:
+			return nil, invalidField("keep", 0)
+		}
+		res := &parleyv1.TrimTopicResponse{}
+		left, blocked := make(map[int32]int64), make(map[int32]bool)
+		for _, i := range t.log {
+			left[i.partition]++
+		}
+		t.log = slices.DeleteFunc(t.log, func(i *item) bool {
+			keep := left[i.partition] <= req.GetMaxMessages()
+			if req.GetMaxAge() != nil {
+				keep = time.Since(i.at) < req.GetMaxAge().AsDuration()
+			}
+			unsettled := t.unsettled(i)
+			blocked[i.partition] = blocked[i.partition] || keep || len(unsettled) > 0 && !req.GetForce()
+			if blocked[i.partition] {
+				return false
+			}
+			left[i.partition]--
+			res.Removed++
+			for _, g := range unsettled {
+				g.drop(i)
+				res.Lost++
+			}
+			return true
+		})
+		return res, nil
 	})
 }
 
@@ -117,13 +183,14 @@ func (h adminHandler) GetTopicStats(
 		if err != nil {
 			return nil, err
 		}
-		total := &parleyv1.PartitionStats{
+		total := &parleyv1.TopicStats{
 			Length: int64(len(t.log)), Delayed: int64(len(t.later)), Produced: int64(len(t.log) + len(t.later)),
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
 			g := t.groups[name]
 			one := &parleyv1.GroupStats{
-				Group: name, Acked: g.acked, Dead: int64(len(g.dead)), Consumers: int32(len(g.sessions)),
+				Group: name, Acked: g.acked, Dead: int64(len(g.dead)) + g.replayed, Replayed: g.replayed,
+				Consumers: int32(len(g.consumers)),
 			}
 			for _, i := range g.waiting {
 				if i.attempt == 0 {
@@ -132,10 +199,10 @@ func (h adminHandler) GetTopicStats(
 					one.Retrying++
 				}
 			}
-			for _, c := range g.sessions {
+			for _, c := range g.consumers {
 				one.Pending += int64(len(c.flight))
 			}
-			total.DeadLetters += one.GetDead()
+			total.DeadLetters += int64(len(g.dead))
 			total.Groups = append(total.Groups, one)
 		}
 		return &parleyv1.GetTopicStatsResponse{Total: total}, nil
@@ -154,10 +221,110 @@ func (h adminHandler) ListDeadLetters(
 		res := &parleyv1.ListDeadLettersResponse{}
 		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
 			if req.GetGroup() == "" || req.GetGroup() == name {
-				res.DeadLetters = append(res.DeadLetters, t.groups[name].dead...)
+				for _, d := range t.groups[name].dead {
+					res.DeadLetters = append(res.DeadLetters, d.DeadLetter)
+				}
 			}
 		}
 		slices.Reverse(res.GetDeadLetters())
+		return res, nil
+	})
+}
+
+// removeLocked removes the selected dead letters from their groups, at most limit, and returns
+// them; more is true if some are left.
+func (s *shared) removeLocked(
+	t *topic, selection *parleyv1.DeadLetterSelection, limit int,
+) (removed map[*group][]*deadLetter, more bool, err error) {
+	ids := selection.GetIds().GetDeadLetterIds()
+	switch selected := selection.GetSelection().(type) {
+	case nil:
+		return nil, false, invalidField("selection", 0)
+	case *parleyv1.DeadLetterSelection_Ids:
+		if len(ids) == 0 {
+			return nil, false, invalidField("selection.ids.dead_letter_ids", 1)
+		}
+	case *parleyv1.DeadLetterSelection_Group:
+		if t.groups[selected.Group] == nil {
+			return nil, false, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
+		}
+	}
+	removed = make(map[*group][]*deadLetter)
+	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+		g := t.groups[name]
+		g.dead = slices.DeleteFunc(g.dead, func(d *deadLetter) bool {
+			wanted := selection.GetAll() != nil || selection.GetGroup() == name || slices.Contains(ids, d.GetDeadLetterId())
+			if wanted && limit == 0 {
+				more = true
+			}
+			if !wanted || limit == 0 {
+				return false
+			}
+			limit--
+			removed[g] = append(removed[g], d)
+			return true
+		})
+	}
+	return removed, more, nil
+}
+
+// ReplayDeadLetters implements the service.
+func (h adminHandler) ReplayDeadLetters(
+	ctx context.Context, req *parleyv1.ReplayDeadLettersRequest,
+) (*parleyv1.ReplayDeadLettersResponse, error) {
+	return do(ctx, h.s, "ReplayDeadLetters", req, func() (*parleyv1.ReplayDeadLettersResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		if err != nil {
+			return nil, err
+		}
+		limit := int(req.GetLimit())
+		switch {
+		case limit < 0, limit > 10_000:
+			return nil, invalidField("limit", 10_000)
+		case req.Partition != nil && (req.GetPartition() < 0 || req.GetPartition() >= t.settings.GetPartitions()):
+			return nil, invalidField("partition", int64(t.settings.GetPartitions())-1)
+		}
+		removed, more, err := h.s.removeLocked(t, req.GetSelection(), cmp.Or(limit, 1000))
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.ReplayDeadLettersResponse{More: more}
+		for g, letters := range removed {
+			for _, d := range letters {
+				i := d.item.fresh()
+				if req.Partition != nil {
+					i.partition = req.GetPartition()
+				}
+				g.putBack(i)
+				g.replayed++
+				res.Replayed++
+			}
+		}
+		h.s.wakeLocked()
+		return res, nil
+	})
+}
+
+// PurgeDeadLetters implements the service.
+func (h adminHandler) PurgeDeadLetters(
+	ctx context.Context, req *parleyv1.PurgeDeadLettersRequest,
+) (*parleyv1.PurgeDeadLettersResponse, error) {
+	return do(ctx, h.s, "PurgeDeadLetters", req, func() (*parleyv1.PurgeDeadLettersResponse, error) {
+		t, err := h.s.topicLocked(req.GetTopic())
+		switch {
+		case err != nil:
+			return nil, err
+		case req.GetConfirm() != req.GetTopic():
+			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
+		}
+		removed, _, err := h.s.removeLocked(t, req.GetSelection(), -1)
+		if err != nil {
+			return nil, err
+		}
+		res := &parleyv1.PurgeDeadLettersResponse{}
+		for _, letters := range removed {
+			res.Purged += int64(len(letters))
+		}
 		return res, nil
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// queueHandler is the service of queues.
+// queueHandler is the QueueService.
 type queueHandler struct {
 	parleyv1connect.UnimplementedQueueServiceHandler
 
@@ -122,7 +122,7 @@ var errDrop = errors.New("dropped")
 func (s *Server) onStream(
 	ctx context.Context, c *consumer, req *parleyv1.StreamingConsumeRequest,
 ) (answer *parleyv1.StreamingAnswer, drop bool) {
-	answer = &parleyv1.StreamingAnswer{RequestId: req.GetRequestId()}
+	answer = &parleyv1.StreamingAnswer{CallId: req.GetCallId()}
 	method := map[bool]string{
 		req.GetAck() != nil: "Ack", req.GetNack() != nil: "Nack", req.GetExtend() != nil: "Extend", req.GetLeave() != nil: "Leave",
 	}[true]
@@ -145,13 +145,13 @@ func (s *Server) onStream(
 	if err != nil {
 		answer.Results, answer.Error = nil, itemError(err)
 	}
-	if req.GetRequestId() == 0 && answer.GetError() == nil {
+	if req.GetCallId() == 0 && answer.GetError() == nil {
 		return nil, false
 	}
 	return answer, false
 }
 
-// doLocked does what a consumer asks for.
+// doLocked executes a request of a consumer.
 func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
 	var results []*parleyv1.SettleResult
 	result := func(err error) { results = append(results, &parleyv1.SettleResult{Error: itemError(err)}) }
@@ -162,6 +162,10 @@ func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []
 		}
 	case req.GetNack() != nil:
 		for _, n := range req.GetNack().GetItems() {
+			if err := checkNack(n); err != nil {
+				result(err)
+				continue
+			}
 			result(c.settle(n.GetToken(), "nack", func(i *item) { c.group.nacked(i, n) }))
 		}
 	case req.GetExtend() != nil:
@@ -169,7 +173,12 @@ func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []
 		if d := req.GetExtend().GetAckTimeout(); d != nil {
 			timeout = d.AsDuration()
 		}
-		for _, token := range req.GetExtend().GetTokens() {
+		if req.GetExtend().GetAll() != nil {
+			for token := range c.flight {
+				_ = c.extend(token, timeout)
+			}
+		}
+		for _, token := range req.GetExtend().GetDeliveries().GetTokens() {
 			result(c.extend(token, timeout))
 		}
 	case req.GetCredits() != nil:
@@ -207,17 +216,29 @@ func (c *consumer) extend(token string, timeout time.Duration) error {
 	return nil
 }
 
-// nacked does what a nack says. Without a delay the message comes again at once.
-func (g *group) nacked(i *item, n *parleyv1.Nacked) {
+// checkNack checks the fields of a nack.
+func checkNack(n *parleyv1.NackItem) error {
 	switch {
-	case n.GetRelease():
+	case n.GetOutcome() == nil:
+		return invalidField("outcome", 0)
+	case n.GetRelease() != nil && n.GetReason()+n.GetCode() != "":
+		return invalidField("release", 0)
+	default:
+		return nil
+	}
+}
+
+// nacked applies a nack. A retry without a delay comes again at once.
+func (g *group) nacked(i *item, n *parleyv1.NackItem) {
+	switch {
+	case n.GetRelease() != nil:
 		i.attempt--
 		i.due = time.Time{}
 		g.putBack(i)
-	case n.GetDeadLetter(), slices.Contains(g.topic.settings.GetRetry().GetNonRetryableCodes(), n.GetCode()):
+	case n.GetDeadLetter() != nil, slices.Contains(g.topic.settings.GetRetry().GetNonRetryableCodes(), n.GetCode()):
 		g.bury(i, n.GetReason(), n.GetCode())
 	default:
-		g.again(i, time.Now().Add(n.GetDelay().AsDuration()), n.GetReason(), n.GetCode())
+		g.again(i, time.Now().Add(n.GetRetry().GetDelay().AsDuration()), n.GetReason(), n.GetCode())
 	}
 }
 
@@ -240,7 +261,7 @@ func (s *Server) openConsumer(ctx context.Context, req *parleyv1.ConsumeRequest)
 	if req.MaxBytes != nil {
 		c.bytes = req.GetMaxBytes()
 	}
-	g.sessions = append(g.sessions, c)
+	g.consumers = append(g.consumers, c)
 	s.consumers[c.id] = c
 	g.share()
 	s.wakeLocked()
@@ -252,7 +273,7 @@ func (s *Server) closeConsumer(c *consumer) {
 	defer s.mu.Unlock()
 	c.giveBack()
 	delete(s.consumers, c.id)
-	c.group.sessions = slices.DeleteFunc(c.group.sessions, func(other *consumer) bool { return other == c })
+	c.group.consumers = slices.DeleteFunc(c.group.consumers, func(other *consumer) bool { return other == c })
 	c.group.share()
 	s.wakeLocked()
 }
@@ -262,8 +283,8 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 	s.mu.Lock()
 	heartbeat := s.heartbeat
 	s.mu.Unlock()
-	err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Session{Session: &parleyv1.ConsumeSession{
-		SessionId: c.id, HeartbeatInterval: durationpb.New(heartbeat), AckTimeout: durationpb.New(c.timeout),
+	err := send(&parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: &parleyv1.StreamInfo{
+		StreamId: c.id, HeartbeatInterval: durationpb.New(heartbeat),
 	}}})
 	if err != nil {
 		return err
@@ -296,7 +317,7 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 			s.mu.Lock()
 			silent := s.silent
 			s.mu.Unlock()
-			beat := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.ConsumeHeartbeat{}}}
+			beat := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}}
 			if !silent {
 				if err := send(beat); err != nil {
 					return err
@@ -306,7 +327,7 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 	}
 }
 
-// framesOf gives what a consumer is to be sent now.
+// framesOf returns the next frames of a consumer.
 func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,70 +362,4 @@ func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next
 		}})
 	}
 	return frames, next, s.changed, nil
-}
-
-// settleCall does a unary call of a consumer.
-func (h queueHandler) settleCall(session string, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	c := h.s.consumers[session]
-	if c == nil {
-		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
-	}
-	defer h.s.wakeLocked()
-	return h.s.doLocked(c, req), nil
-}
-
-// Ack implements the service.
-func (h queueHandler) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parleyv1.AckResponse, error) {
-	return do(ctx, h.s, "Ack", req, func() (*parleyv1.AckResponse, error) {
-		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
-			Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: req.GetTokens()}},
-		})
-		return &parleyv1.AckResponse{Results: results}, err
-	})
-}
-
-// Nack implements the service.
-func (h queueHandler) Nack(ctx context.Context, req *parleyv1.NackRequest) (*parleyv1.NackResponse, error) {
-	return do(ctx, h.s, "Nack", req, func() (*parleyv1.NackResponse, error) {
-		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
-			Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: req.GetItems()}},
-		})
-		return &parleyv1.NackResponse{Results: results}, err
-	})
-}
-
-// Extend implements the service.
-func (h queueHandler) Extend(ctx context.Context, req *parleyv1.ExtendRequest) (*parleyv1.ExtendResponse, error) {
-	return do(ctx, h.s, "Extend", req, func() (*parleyv1.ExtendResponse, error) {
-		results, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
-			Request: &parleyv1.StreamingConsumeRequest_Extend{
-				Extend: &parleyv1.StreamingExtend{Tokens: req.GetTokens(), AckTimeout: req.GetAckTimeout()},
-			},
-		})
-		return &parleyv1.ExtendResponse{Results: results}, err
-	})
-}
-
-// GrantCredits implements the service.
-func (h queueHandler) GrantCredits(
-	ctx context.Context, req *parleyv1.GrantCreditsRequest,
-) (*parleyv1.GrantCreditsResponse, error) {
-	return do(ctx, h.s, "GrantCredits", req, func() (*parleyv1.GrantCreditsResponse, error) {
-		_, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
-			Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{
-				TotalMessages: req.GetTotalMessages(), TotalBytes: req.GetTotalBytes(),
-			}},
-		})
-		return &parleyv1.GrantCreditsResponse{}, err
-	})
-}
-
-// Leave implements the service.
-func (h queueHandler) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*parleyv1.LeaveResponse, error) {
-	return do(ctx, h.s, "Leave", req, func() (*parleyv1.LeaveResponse, error) {
-		_, err := h.settleCall(req.GetSessionId(), &parleyv1.StreamingConsumeRequest{
-			Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}},
-		})
-		return &parleyv1.LeaveResponse{}, err
-	})
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// handler is the service. The interceptor has recorded the call and failed it where the test asks for that.
+// handler is the MessageService.
 type handler struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
 	s *Server
 }
 
-// interceptor gives the token to the handler.
+// interceptor returns the interceptor that puts the token into the handler's context.
 func (s *Server) interceptor() connect.Interceptor { return tokenInterceptor{} }
 
 type tokenInterceptor struct{}
@@ -81,8 +81,9 @@ func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageReque
 	})
 }
 
-// SendMessages implements the service. A fault may name single items: `SendMessages/<client_msg_id>` is asked about for
-// each, and its error becomes the item's; the channel's later items are then aborted.
+// SendMessages implements the service. A fault may name single items:
+// `SendMessages/<client_msg_id>` is asked about for each, and its error becomes the item's; the
+// channel's later items are then aborted.
 func (h handler) SendMessages(ctx context.Context, req *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
 	return do(ctx, h.s, "SendMessages", req, func() (*parleyv1.SendMessagesResponse, error) {
 		res := new(parleyv1.SendMessagesResponse)
@@ -116,15 +117,7 @@ func (h handler) item(user string, item *parleyv1.SendMessageRequest, stopped ma
 }
 
 func itemResult(err error) *parleyv1.SendResult {
-	item := &parleyv1.ItemError{Code: connect.CodeOf(err).String(), Message: err.Error()}
-	if ce := new(connect.Error); asConnect(err, &ce) {
-		for _, d := range ce.Details() {
-			if value, verr := d.Value(); verr == nil {
-				item.Detail, _ = value.(*parleyv1.ErrorDetail)
-			}
-		}
-	}
-	return &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: item}}
+	return &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: itemError(err)}}
 }
 
 // GetMessage implements the service.
@@ -135,47 +128,30 @@ func (h handler) GetMessage(ctx context.Context, req *parleyv1.GetMessageRequest
 			return nil, err
 		}
 		m := l.messages[req.GetMsgId()]
-		if m == nil {
+		if m == nil || m.GetSeq() < l.oldest {
 			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
 		}
-		return &parleyv1.GetMessageResponse{Message: proto.CloneOf(m)}, nil
+		return &parleyv1.GetMessageResponse{Message: proto.CloneOf(m), Epoch: l.epoch}, nil
 	})
 }
 
 // EditMessage implements the service.
 func (h handler) EditMessage(ctx context.Context, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	return do(ctx, h.s, "EditMessage", req, func() (*parleyv1.EditMessageResponse, error) {
-		l, err := h.s.usableLocked(ctx, req.GetChannelId())
-		if err != nil {
+		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
 			return nil, err
 		}
-		m := l.messages[req.GetMsgId()]
-		switch {
-		case m == nil:
-			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
-		case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
-		}
-		seq, duplicate := h.s.appendLocked(l, "edit "+req.GetClientMsgId(), "edited", m)
-		m.Content, m.Status = req.GetContent(), parleyv1.MessageStatus_MESSAGE_STATUS_EDITED
-		return &parleyv1.EditMessageResponse{Seq: seq, MsgTime: m.GetMsgTime(), Duplicate: duplicate, Epoch: l.epoch}, nil
+		return h.s.editLocked(h.s.userLocked(ctx), req)
 	})
 }
 
 // RecallMessage implements the service.
 func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
 	return do(ctx, h.s, "RecallMessage", req, func() (*parleyv1.RecallMessageResponse, error) {
-		l, err := h.s.usableLocked(ctx, req.GetChannelId())
-		if err != nil {
+		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
 			return nil, err
 		}
-		m := l.messages[req.GetMsgId()]
-		if m == nil {
-			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
-		}
-		seq, duplicate := h.s.appendLocked(l, "recall "+req.GetMsgId(), "recalled", m)
-		m.Content, m.Metadata, m.Status = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
-		return &parleyv1.RecallMessageResponse{Seq: seq, MsgTime: m.GetMsgTime(), Duplicate: duplicate, Epoch: l.epoch}, nil
+		return h.s.recallLocked(h.s.userLocked(ctx), req)
 	})
 }
 
@@ -186,7 +162,10 @@ func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesReq
 		if err != nil {
 			return nil, err
 		}
-		if max(req.GetMinSeq(), req.GetAfterSeq()) > l.head() {
+		switch {
+		case req.GetPageSize() < 0:
+			return nil, invalidField("page_size", 0)
+		case max(req.GetMinSeq(), req.GetAfterSeq()) > l.head():
 			return nil, Error(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
 		}
 		return l.page(req), nil
@@ -194,12 +173,12 @@ func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesReq
 }
 
 func (l *log) page(req *parleyv1.ListMessagesRequest) *parleyv1.ListMessagesResponse {
-	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch}
-	size := int(req.GetPageSize())
+	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch, OldestSeq: l.oldestSeq()}
+	size := min(int(req.GetPageSize()), 1000)
 	if size == 0 {
 		size = 50
 	}
-	first, last := req.GetAfterSeq()+1, l.head()
+	first, last := max(req.GetAfterSeq()+1, l.oldest), l.head()
 	if req.BeforeSeq != nil {
 		last = min(last, req.GetBeforeSeq()-1)
 	}

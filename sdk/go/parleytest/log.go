@@ -17,53 +17,80 @@ type log struct {
 	id      string
 	epoch   string
 	entries []entry
-	// oldest is the first entry that is still held.
+	// oldest is the first entry that can be read.
 	oldest int64
-	// skip holds entries that streams pass over, as a broken server would.
-	skip     map[int64]int
-	messages map[string]*parleyv1.Message
+	// skip holds how often streams leave an entry out, as a broken server would.
+	skip map[int64]int
+	// cover holds, for the last entry of a range, its first: streams send one event for the range.
+	cover    map[int64]int64
+	messages map[string]*parleyv1.ChannelMessage
+	// byClient holds the entry that a user stored under a client_msg_id.
 	byClient map[string]int64
 	count    int64
 
-	// made is true once the channel exists, by a first send or by CreateChannel.
+	// made is true once the channel exists, by a first send or by CreateChannel. created is the
+	// request of the latter.
 	made        bool
+	created     *parleyv1.CreateChannelRequest
 	membersOnly bool
 	createdBy   string
 	createTime  time.Time
 	members     map[string]*member
 }
 
-// entry is what one place of the log says: which message, and what was done to it.
+// entry is one entry of the log: a message, and what was done to it.
 type entry struct {
 	msgID string
 	kind  string
+	// content is what the entry set.
+	content string
+	at      time.Time
 }
 
 func (l *log) head() int64 { return int64(len(l.entries)) }
+
+// oldestSeq returns the oldest entry that can be read, head+1 if there is none.
+func (l *log) oldestSeq() int64 { return min(l.oldest, l.head()+1) }
+
+// expired returns the number of messages that cannot be read any more.
+func (l *log) expired() int64 {
+	var n int64
+	for _, e := range l.entries[:l.oldestSeq()-1] {
+		if e.kind == "sent" {
+			n++
+		}
+	}
+	return n
+}
 
 func (s *shared) logLocked(id string) *log {
 	l := s.channels[id]
 	if l == nil {
 		l = &log{
-			id: id, epoch: "epoch-1", oldest: 1, skip: make(map[int64]int), messages: make(map[string]*parleyv1.Message),
-			byClient: make(map[string]int64), members: make(map[string]*member),
+			id: id, epoch: "epoch-1", oldest: 1, skip: make(map[int64]int), cover: make(map[int64]int64),
+			messages: make(map[string]*parleyv1.ChannelMessage), byClient: make(map[string]int64), members: make(map[string]*member),
 		}
 		s.channels[id] = l
 	}
 	return l
 }
 
-// appendLocked adds an entry, or finds the one that the same id made.
-func (s *shared) appendLocked(l *log, key, kind string, target *parleyv1.Message) (seq int64, duplicate bool) {
-	if seq, ok := l.byClient[key]; ok {
-		return seq, true
+// appendLocked appends an entry, or returns the one that the user stored under the same
+// client_msg_id, if it is the same call. An empty id is unique.
+func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq int64, duplicate bool, err error) {
+	key := user + " " + clientMsgID
+	if known, ok := l.byClient[key]; ok && clientMsgID != "" {
+		first := l.entries[known-1]
+		if first.kind != e.kind || first.content != e.content || e.kind != "sent" && first.msgID != e.msgID {
+			return 0, false, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
+		}
+		return known, true, nil
 	}
-	l.entries = append(l.entries, entry{msgID: target.GetMsgId(), kind: kind})
-	seq = l.head()
-	l.byClient[key] = seq
-	target.ChangedSeq = seq
+	e.at = time.Now()
+	l.entries = append(l.entries, e)
+	l.byClient[key] = l.head()
 	s.wakeLocked()
-	return seq, false
+	return l.head(), false, nil
 }
 
 func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
@@ -72,9 +99,7 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 		return nil, notMember()
 	}
 	if req.GetContent() == "" {
-		return nil, ErrorDetail(connect.CodeInvalidArgument, &parleyv1.ErrorDetail{
-			Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: "content", Limit: 1,
-		})
+		return nil, invalidField("content", 1)
 	}
 	from := req.GetFromId()
 	if from == "" {
@@ -85,23 +110,25 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 		msgType = "text"
 	}
 	s.minted++
-	m := &parleyv1.Message{
-		MsgId: fmt.Sprintf("msg-%d", s.minted), ChannelId: l.id, FromId: from, MsgType: msgType, Content: req.GetContent(),
-		Metadata: maps.Clone(req.GetMetadata()), ClientMsgId: req.GetClientMsgId(), MsgTime: timestamppb.New(time.Now()),
-		Status: parleyv1.MessageStatus_MESSAGE_STATUS_SENT,
+	id, clientMsgID := fmt.Sprintf("msg-%d", s.minted), req.GetClientMsgId()
+	if clientMsgID == "" {
+		clientMsgID = "client-" + id
 	}
-	seq, duplicate := s.appendLocked(l, from+" "+req.GetClientMsgId(), "sent", m)
-	if duplicate {
-		first := l.messages[l.entries[seq-1].msgID]
-		if first.GetContent() != req.GetContent() {
-			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
-		}
-		m = first
-	} else {
+	seq, duplicate, err := s.appendLocked(l, from, clientMsgID, entry{msgID: id, kind: "sent", content: req.GetContent()})
+	if err != nil {
+		return nil, err
+	}
+	e := l.entries[seq-1]
+	m := l.messages[e.msgID]
+	if !duplicate {
 		l.count++
-		m.Seq, m.Count = seq, l.count
-		l.messages[m.GetMsgId()] = m
-		l.make("", false)
+		m = &parleyv1.ChannelMessage{
+			MsgId: id, ChannelId: l.id, Seq: seq, Count: l.count, FromId: from, MsgType: msgType, Content: req.GetContent(),
+			Metadata: maps.Clone(req.GetMetadata()), ClientMsgId: clientMsgID, MsgTime: timestamppb.New(e.at),
+			Status: parleyv1.MessageStatus_MESSAGE_STATUS_SENT, ChangedSeq: seq,
+		}
+		l.messages[id] = m
+		l.create("", false)
 		l.read(from, seq, !l.membersOnly)
 	}
 	return &parleyv1.SendMessageResponse{
@@ -110,11 +137,60 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 	}, nil
 }
 
-// eventLocked is what streams tell of a place of the log: the message as it is now.
+// editLocked appends an edit and returns the message after it.
+func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
+	l := s.logLocked(req.GetChannelId())
+	m := l.messages[req.GetMsgId()]
+	switch {
+	case m == nil:
+		return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+	case req.GetContent() == "":
+		return nil, invalidField("content", 1)
+	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && l.byClient[user+" "+req.GetClientMsgId()] == 0:
+		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
+	}
+	seq, duplicate, err := s.appendLocked(
+		l, user, req.GetClientMsgId(), entry{msgID: m.GetMsgId(), kind: "edited", content: req.GetContent()},
+	)
+	if err != nil {
+		return nil, err
+	}
+	if !duplicate {
+		m.Content, m.Status, m.ChangedSeq = req.GetContent(), parleyv1.MessageStatus_MESSAGE_STATUS_EDITED, seq
+	}
+	return &parleyv1.EditMessageResponse{
+		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+	}, nil
+}
+
+// recallLocked appends a recall, or finds the first one, and returns the tombstone.
+func (s *shared) recallLocked(user string, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
+	l := s.logLocked(req.GetChannelId())
+	m := l.messages[req.GetMsgId()]
+	if m == nil {
+		return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+	}
+	seq, duplicate := m.GetChangedSeq(), m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
+	if !duplicate {
+		var err error
+		if seq, _, err = s.appendLocked(l, user, req.GetClientMsgId(), entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
+			return nil, err
+		}
+		m.Content, m.Metadata, m.Status, m.ChangedSeq = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, seq
+	}
+	return &parleyv1.RecallMessageResponse{
+		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+	}, nil
+}
+
+// eventLocked returns the event of an entry: the message in its current state.
 func (l *log) eventLocked(seq int64) *parleyv1.ChannelEvent {
 	e := l.entries[seq-1]
 	m := proto.CloneOf(l.messages[e.msgID])
-	ev := &parleyv1.ChannelEvent{ChannelId: l.id, Seq: seq}
+	ev := &parleyv1.ChannelEvent{ChannelId: l.id, Seq: seq, FromSeq: seq}
+	if first := l.cover[seq]; first > 0 {
+		ev.FromSeq = first
+	}
 	switch e.kind {
 	case "edited":
 		ev.Event = &parleyv1.ChannelEvent_Edited{Edited: m}
@@ -126,7 +202,7 @@ func (l *log) eventLocked(seq int64) *parleyv1.ChannelEvent {
 	return ev
 }
 
-// Post appends a message as another client would, and gives its seq.
+// Post appends a message as another client would, and returns its seq.
 func (s *Server) Post(channelID, from, content string) int64 {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -141,7 +217,7 @@ func (s *Server) Post(channelID, from, content string) int64 {
 	return res.GetSeq()
 }
 
-// Contents gives the contents of a channel's messages, in order.
+// Contents returns the contents of a channel's messages, in order.
 func (s *Server) Contents(channelID string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,12 +231,12 @@ func (s *Server) Contents(channelID string) []string {
 	return contents
 }
 
-// Messages gives copies of a channel's messages, in order.
-func (s *Server) Messages(channelID string) []*parleyv1.Message {
+// Messages returns copies of a channel's messages, in order.
+func (s *Server) Messages(channelID string) []*parleyv1.ChannelMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logLocked(channelID)
-	var messages []*parleyv1.Message
+	var messages []*parleyv1.ChannelMessage
 	for _, e := range l.entries {
 		if e.kind == "sent" {
 			messages = append(messages, proto.CloneOf(l.messages[e.msgID]))
@@ -169,24 +245,54 @@ func (s *Server) Messages(channelID string) []*parleyv1.Message {
 	return messages
 }
 
-// Trim makes the log forget what is before oldest, so that a subscriber from earlier gets a gap.
+// Trim makes the entries before oldest unreadable, so that a subscriber from an earlier position
+// gets a gap.
 func (s *Server) Trim(channelID string, oldest int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLocked(channelID).oldest = oldest
 }
 
-// Restore cuts the log off after head and gives it another epoch, as restoring an old backup does.
+// Restore truncates the log after head and changes its epoch, as restoring an old backup does.
 func (s *Server) Restore(channelID, epoch string, head int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logLocked(channelID)
+	for _, e := range l.entries[head:] {
+		if e.kind == "sent" {
+			delete(l.messages, e.msgID)
+			l.count--
+		}
+	}
 	l.entries, l.epoch = l.entries[:head], epoch
+	maps.DeleteFunc(l.byClient, func(_ string, seq int64) bool { return seq > head })
+	for i, e := range l.entries {
+		m := l.messages[e.msgID]
+		m.Content, m.ChangedSeq = e.content, int64(i)+1
+		m.Status = map[string]parleyv1.MessageStatus{
+			"sent": parleyv1.MessageStatus_MESSAGE_STATUS_SENT, "edited": parleyv1.MessageStatus_MESSAGE_STATUS_EDITED,
+			"recalled": parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
+		}[e.kind]
+	}
 }
 
-// Skip makes streams pass over an entry the next n times, as a broken server would.
+// Skip makes streams leave an entry out the next n times, as a broken server would.
 func (s *Server) Skip(channelID string, seq int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLocked(channelID).skip[seq] = n
 }
+
+// Cover makes streams send one event for the entries from..to: that of to.
+func (s *Server) Cover(channelID string, from, to int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logLocked(channelID)
+	for seq := from; seq < to; seq++ {
+		l.skip[seq] = forever
+	}
+	l.cover[to] = from
+}
+
+// forever is how often an entry is skipped that is never sent.
+const forever = 1 << 30

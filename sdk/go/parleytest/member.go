@@ -2,6 +2,7 @@ package parleytest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -19,8 +20,8 @@ type member struct {
 	read   int64
 }
 
-// make notes that the channel exists.
-func (l *log) make(createdBy string, membersOnly bool) {
+// create marks the channel as existing.
+func (l *log) create(createdBy string, membersOnly bool) {
 	if l.made {
 		return
 	}
@@ -36,7 +37,7 @@ func (l *log) join(user string) {
 	}
 }
 
-// read moves a member's cursor forward.
+// read moves a user's cursor forward, if the user is a member or join is set.
 func (l *log) read(user string, seq int64, join bool) {
 	if join {
 		l.join(user)
@@ -46,7 +47,7 @@ func (l *log) read(user string, seq int64, join bool) {
 	}
 }
 
-// unread is how many messages lie after a place.
+// unread returns the number of messages after seq.
 func (l *log) unread(seq int64) int64 {
 	var n int64
 	for _, m := range l.messages {
@@ -57,7 +58,7 @@ func (l *log) unread(seq int64) int64 {
 	return n
 }
 
-// usableLocked gives a channel that the caller may use.
+// usableLocked returns a channel that the caller may use.
 func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
 	l := s.logLocked(channelID)
 	if !l.admits(s.userLocked(ctx)) {
@@ -66,7 +67,8 @@ func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, erro
 	return l, nil
 }
 
-// refusedLocked gives the error that names all channels which the caller may not subscribe to.
+// refusedLocked returns the error that names all channels to which the caller may not subscribe, or
+// nil.
 func (s *shared) refusedLocked(ctx context.Context, channels []*parleyv1.ChannelPosition) error {
 	var refused []string
 	for _, p := range channels {
@@ -100,10 +102,14 @@ func (h handler) CreateChannel(
 	return do(ctx, h.s, "CreateChannel", req, func() (*parleyv1.CreateChannelResponse, error) {
 		l, user := h.s.logLocked(req.GetChannelId()), h.s.userLocked(ctx)
 		if l.made {
-			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
+			if err := l.repeats(user, req); err != nil {
+				return nil, err
+			}
+			return &parleyv1.CreateChannelResponse{Channel: l.info(), Duplicate: true}, nil
 		}
-		l.make(user, req.GetMembersOnly())
-		for _, id := range append([]string{user}, req.GetUserIds()...) {
+		l.create(user, req.GetMembersOnly())
+		l.created = proto.CloneOf(req)
+		for _, id := range append([]string{user}, userIDs(req.GetMembers())...) {
 			l.join(id)
 		}
 		h.s.wakeLocked()
@@ -111,14 +117,39 @@ func (h handler) CreateChannel(
 	})
 }
 
-func (l *log) info() *parleyv1.Channel {
-	return &parleyv1.Channel{
-		ChannelId: l.id, MembersOnly: l.membersOnly, CreatedBy: l.createdBy, CreateTime: timestamppb.New(l.createTime),
-		HeadSeq: l.head(), Count: l.count,
+// repeats returns nil if a request repeats the one that created the channel.
+func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
+	key := req.GetIdempotencyKey()
+	members := func(r *parleyv1.CreateChannelRequest) []string {
+		return slices.Compact(slices.Sorted(slices.Values(append(userIDs(r.GetMembers()), user))))
+	}
+	switch {
+	case key == "" || key != l.created.GetIdempotencyKey() || user != l.createdBy:
+		return Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
+	case req.GetMembersOnly() != l.membersOnly || !slices.Equal(members(req), members(l.created)):
+		return Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+	default:
+		return nil
 	}
 }
 
-// madeLocked gives a channel that exists.
+func userIDs(members []*parleyv1.ChannelMember) []string {
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.GetUserId()
+	}
+	return ids
+}
+
+func (l *log) info() *parleyv1.ChannelInfo {
+	return &parleyv1.ChannelInfo{
+		ChannelId: l.id, MembersOnly: l.membersOnly, CreatedBy: l.createdBy, CreateTime: timestamppb.New(l.createTime),
+		HeadSeq: l.head(), Count: l.count, OldestSeq: l.oldestSeq(), ExpiredCount: l.expired(), Epoch: l.epoch,
+		Etag: fmt.Sprintf("%d-%t", l.createTime.UnixMilli(), l.membersOnly),
+	}
+}
+
+// madeLocked returns a channel that exists.
 func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
@@ -129,11 +160,14 @@ func (s *shared) madeLocked(channelID string) (*log, error) {
 // AddMembers implements the service.
 func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest) (*parleyv1.AddMembersResponse, error) {
 	return do(ctx, h.s, "AddMembers", req, func() (*parleyv1.AddMembersResponse, error) {
+		if len(req.GetMembers()) == 0 {
+			return nil, invalidField("members", 1)
+		}
 		l, err := h.s.madeLocked(req.GetChannelId())
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range req.GetUserIds() {
+		for _, id := range userIDs(req.GetMembers()) {
 			l.join(id)
 		}
 		return &parleyv1.AddMembersResponse{}, nil
@@ -145,6 +179,9 @@ func (h handler) RemoveMembers(
 	ctx context.Context, req *parleyv1.RemoveMembersRequest,
 ) (*parleyv1.RemoveMembersResponse, error) {
 	return do(ctx, h.s, "RemoveMembers", req, func() (*parleyv1.RemoveMembersResponse, error) {
+		if len(req.GetUserIds()) == 0 {
+			return nil, invalidField("user_ids", 1)
+		}
 		l, err := h.s.madeLocked(req.GetChannelId())
 		if err != nil {
 			return nil, err
@@ -157,7 +194,7 @@ func (h handler) RemoveMembers(
 	})
 }
 
-// page gives a page of sorted ids, and the token of the next one.
+// page returns a page of sorted ids, and the token of the next one.
 func (s *Server) page(ids []string, size int32, token string) (page []string, next string) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= token })
 	n := 50
@@ -181,11 +218,11 @@ func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersReque
 			return nil, err
 		}
 		ids, next := h.s.page(slices.Sorted(maps.Keys(l.members)), req.GetPageSize(), req.GetPageToken())
-		res := &parleyv1.ListMembersResponse{NextPageToken: next}
+		res := &parleyv1.ListMembersResponse{NextPageToken: next, Epoch: l.epoch}
 		for _, id := range ids {
 			m := l.members[id]
-			res.Members = append(res.Members, &parleyv1.Member{
-				UserId: id, JoinTime: timestamppb.New(m.joined), ReadSeq: m.read,
+			res.Members = append(res.Members, &parleyv1.ChannelMember{
+				UserId: id, Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(m.joined), ReadSeq: m.read,
 			})
 		}
 		return res, nil
@@ -208,7 +245,7 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 		for _, id := range ids {
 			l := h.s.channels[id]
 			read := l.members[user].read
-			res.Channels = append(res.Channels, &parleyv1.MyChannel{
+			res.Channels = append(res.Channels, &parleyv1.UserChannel{
 				Channel: l.info(), ReadSeq: read, Unread: l.unread(read), LastMessage: l.lastMessage(),
 			})
 		}
@@ -216,7 +253,7 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 	})
 }
 
-func (l *log) lastMessage() *parleyv1.Message {
+func (l *log) lastMessage() *parleyv1.ChannelMessage {
 	for _, e := range slices.Backward(l.entries) {
 		if e.kind == "sent" {
 			return proto.CloneOf(l.messages[e.msgID])
@@ -238,11 +275,11 @@ func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*
 		user := h.s.userLocked(ctx)
 		l.read(user, req.GetSeq(), true)
 		read := l.members[user].read
-		return &parleyv1.MarkReadResponse{ReadSeq: read, Unread: l.unread(read)}, nil
+		return &parleyv1.MarkReadResponse{ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch}, nil
 	})
 }
 
-// SendTyping implements the service. Streams of all nodes that have begun the channel are told, the caller's too.
+// SendTyping implements the service. The live streams of all nodes get the event, the caller's too.
 func (h handler) SendTyping(ctx context.Context, req *parleyv1.SendTypingRequest) (*parleyv1.SendTypingResponse, error) {
 	return do(ctx, h.s, "SendTyping", req, func() (*parleyv1.SendTypingResponse, error) {
 		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
@@ -252,7 +289,7 @@ func (h handler) SendTyping(ctx context.Context, req *parleyv1.SendTypingRequest
 			ChannelId: req.GetChannelId(),
 			Event:     &parleyv1.ChannelEvent_Typing{Typing: &parleyv1.Typing{UserId: h.s.userLocked(ctx)}},
 		}
-		for _, one := range h.s.sessions {
+		for _, one := range h.s.streams {
 			if p := one.places[req.GetChannelId()]; p != nil && p.begun {
 				one.typing = append(one.typing, event)
 			}

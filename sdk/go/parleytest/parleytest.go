@@ -1,13 +1,15 @@
-// Package parleytest has a Parley server in memory, for tests of programs that use the SDK and of the SDK itself. It
-// keeps to the contract of parley.v1.MessageService (dense logs, idempotent sends, replay, positions), and of QueueService
-// as far as programs see it (AddTopic makes a topic; a message given back comes again at once), and fails on
-// request: calls that are refused or whose answers are lost, streams that break, fall silent, repeat or skip frames,
-// tokens that expire, a server that is killed and comes back, or stops without a word. StartFleet starts several nodes
-// that share their channels.
+// Package parleytest is a Parley server in memory, for tests of programs that use the SDK and of
+// the SDK itself. It implements the contract of parley.v1.MessageService (dense logs, idempotent
+// calls, replay, positions), and the parts of QueueService and AdminService that programs use:
+// AddTopic creates a topic, and a nacked message without a delay comes again at once. It fails on
+// request: calls that are refused or whose answers are lost, streams that break, fall silent,
+// repeat or skip frames, tokens that expire, a server that is killed and restarted, or that stops
+// without closing its connections. StartFleet starts several nodes that share their channels.
 //
-// It is no server for use: nothing is durable, nothing is validated beyond what tests need, and any token will do unless
-// the test says which. Every token is the user `tester`, unless SetUser says otherwise, and may do everything; who is not
-// a member is kept out of members-only channels all the same.
+// It is for tests only: nothing is durable, only what tests need is validated, and every token is
+// accepted unless the test says otherwise. Every token belongs to the user `tester`, unless SetUser
+// says otherwise, and has every capability. Users that are not members cannot use members-only
+// channels.
 package parleytest
 
 import (
@@ -28,17 +30,18 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// Fault is what becomes of a call.
+// Fault is how a call fails.
 type Fault struct {
-	// Err is what the client gets instead of the answer.
+	// Err is returned to the client instead of the answer.
 	Err error
-	// Drop breaks the connection's stream instead of answering.
+	// Drop resets the HTTP stream instead of answering.
 	Drop bool
-	// Applied lets the call do its work first: the answer is what gets lost.
+	// Applied lets the call do its work first: only the answer is lost.
 	Applied bool
 }
 
-// Server is a Parley server in memory: one alone, or a node of a fleet. All methods are safe for concurrent use.
+// Server is a Parley server in memory: one alone, or a node of a fleet. All methods are safe for
+// concurrent use.
 type Server struct {
 	*shared
 
@@ -62,12 +65,14 @@ type Server struct {
 	conns     int
 }
 
-// shared is what the nodes of a fleet have in common: their stores, and their knowledge of each other's streams.
+// shared is what the nodes of a fleet have in common: their stores, and their knowledge of each
+// other's streams.
 type shared struct {
 	mu       sync.Mutex // guards what follows, and the nodes
 	channels map[string]*log
-	sessions map[string]*session
-	// topics are the queues', and consumers the streams of their groups.
+	// streams are the Subscribe streams.
+	streams map[string]*stream
+	// topics are the queues' topics, and consumers the Consume streams of their groups.
 	topics    map[string]*topic
 	consumers map[string]*consumer
 	tokens    map[string]bool
@@ -82,12 +87,13 @@ func Start(tb testing.TB) *Server {
 	return StartFleet(tb, 1)[0]
 }
 
-// StartFleet starts n servers that share channels, members, tokens and sessions, as the nodes of a fleet do. What a test
-// asks of one (faults, silence, its death) concerns that one only. Addrs gives their addresses.
+// StartFleet starts n servers that share channels, members, tokens and streams, as the nodes of a
+// fleet do. Faults, silence and the death of one affect that one only. Addrs returns their
+// addresses.
 func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
-		channels: make(map[string]*log), sessions: make(map[string]*session), users: make(map[string]string),
+		channels: make(map[string]*log), streams: make(map[string]*stream), users: make(map[string]string),
 		topics: make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
@@ -97,7 +103,7 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	return fleet
 }
 
-// Addrs gives the addresses of several servers as one, with commas, which is what parley.New takes.
+// Addrs returns the addresses of several servers, separated by commas, as parley.New takes them.
 func Addrs(fleet ...*Server) string {
 	addrs := make([]string, len(fleet))
 	for i, s := range fleet {
@@ -119,7 +125,7 @@ func start(tb testing.TB, common *shared) *Server {
 	return s
 }
 
-// Addr is the server's host and port. It stays the same through Kill and Restart.
+// Addr returns the server's host and port. Kill and Restart do not change it.
 func (s *Server) Addr() string { return s.addr }
 
 func (s *Server) serve(listener net.Listener) {
@@ -127,6 +133,7 @@ func (s *Server) serve(listener net.Listener) {
 	mux.Handle(parleyv1connect.NewMessageServiceHandler(handler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewQueueServiceHandler(queueHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	mux.Handle(parleyv1connect.NewAdminServiceHandler(adminHandler{s: s}, connect.WithInterceptors(s.interceptor())))
+	mux.Handle(parleyv1connect.NewServerServiceHandler(serverHandler{s: s}, connect.WithInterceptors(s.interceptor())))
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -148,19 +155,19 @@ func (s *Server) serve(listener net.Listener) {
 	}()
 }
 
-// Kill cuts all connections and stops listening. What was acknowledged is kept.
+// Kill closes all connections and stops listening. Acknowledged data is kept.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	server, served := s.http, s.served
-	maps.DeleteFunc(s.sessions, func(_ string, one *session) bool { return one.node == s })
+	maps.DeleteFunc(s.streams, func(_ string, one *stream) bool { return one.node == s })
 	maps.DeleteFunc(s.consumers, func(_ string, one *consumer) bool { return one.node == s })
 	s.mu.Unlock()
 	_ = server.Close()
 	<-served
 }
 
-// Freeze stops the server without a word, as SIGSTOP or a cut cable does: connections stay, and new ones are taken, but
-// nothing that comes in is read and nothing goes out, until Thaw.
+// Freeze stops the server without closing anything, as SIGSTOP or a cut cable does: connections
+// stay open and new ones are accepted, but nothing is read and nothing is written until Thaw.
 func (s *Server) Freeze() { s.gate.close() }
 
 // Thaw ends Freeze.
@@ -181,23 +188,24 @@ func (s *Server) Restart() {
 	s.tb.Fatalf("listen again: %v", err)
 }
 
-// SetUser says which user a token is of.
+// SetUser sets the user that a token belongs to.
 func (s *Server) SetUser(token, userID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users[token] = userID
 }
 
-// SetPageSize bounds the pages of this server's lists of members and channels.
+// SetPageSize limits the pages of this server's lists of members and channels.
 func (s *Server) SetPageSize(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pageSize = n
 }
 
-// Fault sets what decides each call's fate; nil, and a function that gives nil, let calls pass. The method is the bare
-// name, as SendMessage; for each item of a batch the function is asked again, with SendMessages/<client_msg_id>. It must
-// not call the server.
+// Fault sets the function that decides which calls fail. Without a function, and when it returns
+// nil, calls succeed. method is the name of the call, for example SendMessage. For each item of a
+// batch the function is called again, with SendMessages/<client_msg_id>. It must not call the
+// server.
 func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +226,8 @@ func (s *Server) FaultTimes(n int, method string, fault Fault) {
 	})
 }
 
-// SetTokens sets which tokens are good; others are refused as expired. Live streams of others end. None means that all
-// are good.
+// SetTokens sets the accepted tokens. Calls with other tokens fail with TOKEN_EXPIRED, and so do
+// live streams. Without arguments every token is accepted.
 func (s *Server) SetTokens(tokens ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +238,7 @@ func (s *Server) SetTokens(tokens ...string) {
 	for _, t := range tokens {
 		s.tokens[t] = true
 	}
-	for _, one := range s.sessions {
+	for _, one := range s.streams {
 		if s.tokens != nil && !s.tokens[one.token] {
 			one.end = &end{err: Error(connect.CodeUnauthenticated, parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED)}
 		}
@@ -238,7 +246,7 @@ func (s *Server) SetTokens(tokens ...string) {
 	s.wakeLocked()
 }
 
-// SetHeartbeat sets the interval that streams begun from now on are told.
+// SetHeartbeat sets the heartbeat interval of new streams.
 func (s *Server) SetHeartbeat(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,12 +268,12 @@ func (s *Server) SetRepeat(on bool) {
 	s.repeat = on
 }
 
-// EndStreams ends all live streams of this server: with err, or broken off where that is nil.
+// EndStreams ends all live Subscribe streams of this server with err, or resets them if err is nil.
 func (s *Server) EndStreams(err error) {
 	s.endStreams(end{err: err, drop: err == nil})
 }
 
-// Advise ends all live streams of this server with the advice to reconnect.
+// Advise ends all live Subscribe streams of this server with the advice to reconnect.
 func (s *Server) Advise(within time.Duration) {
 	s.endStreams(end{advice: &parleyv1.Reconnect{Within: durationpb.New(within)}})
 }
@@ -273,7 +281,7 @@ func (s *Server) Advise(within time.Duration) {
 func (s *Server) endStreams(e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.sessions {
+	for _, one := range s.streams {
 		if one.node == s {
 			one.end = &e
 		}
@@ -281,12 +289,12 @@ func (s *Server) endStreams(e end) {
 	s.wakeLocked()
 }
 
-// Streams is how many streams are live on this server.
+// Streams returns the number of live Subscribe streams on this server.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, one := range s.sessions {
+	for _, one := range s.streams {
 		if one.node == s {
 			n++
 		}
@@ -294,21 +302,21 @@ func (s *Server) Streams() int {
 	return n
 }
 
-// Connections is how many connections were ever made.
+// Connections returns the number of connections that were ever accepted.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conns
 }
 
-// Requests gives a copy of all requests that have come in, in order.
+// Requests returns copies of all requests so far, in order.
 func (s *Server) Requests() []proto.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]proto.Message(nil), s.requests...)
 }
 
-// RequestsOf gives those of the server's Requests that are of one type.
+// RequestsOf returns the server's Requests of one type.
 func RequestsOf[T proto.Message](s *Server) []T {
 	var all []T
 	for _, r := range s.Requests() {
@@ -319,7 +327,7 @@ func RequestsOf[T proto.Message](s *Server) []T {
 	return all
 }
 
-// Tokens gives the token of each request, in the order of Requests.
+// Tokens returns the token of each request, in the order of Requests.
 func (s *Server) Tokens() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,7 +340,7 @@ func (s *shared) wakeLocked() {
 	s.changed = make(chan struct{})
 }
 
-// begin records a call and decides its fate.
+// begin records a call and returns its fault, if it is to fail.
 func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,12 +356,12 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 	return fault, nil
 }
 
-// Error makes an error as Parley's: with a detail that holds the reason.
+// Error returns an error as Parley returns it, with a detail that has the reason.
 func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
 	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: "test-request"})
 }
 
-// ErrorDetail makes an error with a detail.
+// ErrorDetail returns an error with a detail.
 func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error {
 	err := connect.NewError(code, nil)
 	if d, derr := connect.NewErrorDetail(detail); derr == nil {
@@ -362,9 +370,16 @@ func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error
 	return err
 }
 
+// invalidField returns the error for a field that breaks its rule.
+func invalidField(field string, limit int64) error {
+	return ErrorDetail(connect.CodeInvalidArgument, &parleyv1.ErrorDetail{
+		Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: field, Limit: limit, RequestId: "test-request",
+	})
+}
+
 type tokenKey struct{}
 
-// userLocked is who makes a call.
+// userLocked returns the user that makes a call.
 func (s *shared) userLocked(ctx context.Context) string {
 	if user := s.users[tokenOf(ctx)]; user != "" {
 		return user
@@ -372,7 +387,7 @@ func (s *shared) userLocked(ctx context.Context) string {
 	return defaultUser
 }
 
-// defaultUser is who a token is of where the test does not say.
+// defaultUser is the user of a token for which the test has set none.
 const defaultUser = "tester"
 
 func tokenOf(ctx context.Context) string {

@@ -11,13 +11,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// itemError is an error as that of an item.
+// itemError converts an error to that of an item. It returns nil for nil.
 func itemError(err error) *parleyv1.ItemError {
 	var ce *connect.Error
 	if err == nil || !asConnect(err, &ce) {
 		return nil
 	}
-	item := &parleyv1.ItemError{Code: ce.Code().String(), Message: ce.Message()}
+	item := &parleyv1.ItemError{Code: parleyv1.StatusCode(ce.Code()), Message: ce.Message()}
 	for _, d := range ce.Details() {
 		if v, err := d.Value(); err == nil {
 			item.Detail, _ = v.(*parleyv1.ErrorDetail)
@@ -26,7 +26,7 @@ func itemError(err error) *parleyv1.ItemError {
 	return item
 }
 
-// storable gives the topic to produce into.
+// storable returns the topic, unless it is paused.
 func (s *shared) storable(name string) (*topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -38,7 +38,8 @@ func (s *shared) storable(name string) (*topic, error) {
 	return t, nil
 }
 
-// storeLocked stores an item of a batch with the fault that the test asks for; the method is that of the batch, a slash, and the payload.
+// storeLocked stores an item of a batch, with the fault that the test asks for by the method's
+// name, a slash and the payload.
 func (s *Server) storeLocked(
 	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
 ) (i *item, duplicate bool, err error) {
@@ -63,6 +64,7 @@ func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest)
 			return nil, err
 		}
 		res := &parleyv1.ProduceResponse{}
+		t.turn++ // all messages of a call without any key go to one partition
 		for _, m := range req.GetMessages() {
 			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
 			if err != nil {
@@ -86,8 +88,9 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 			return nil, err
 		}
 		res := &parleyv1.ScheduleResponse{}
+		t.turn++ // all messages of a call without any key go to one partition
 		for _, m := range req.GetMessages() {
-			due := m.GetDeliverAt().AsTime()
+			due := m.GetDueTime().AsTime()
 			if m.GetDelay() != nil {
 				due = time.Now().Add(m.GetDelay().AsDuration())
 			}
@@ -98,7 +101,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 			}
 			res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{
 				Scheduled: &parleyv1.ScheduledReceipt{
-					MessageId: i.id, Partition: i.partition, DeliverAt: timestamppb.New(i.due), Duplicate: duplicate,
+					MessageId: i.id, Partition: i.partition, DueTime: timestamppb.New(i.due), Duplicate: duplicate,
 				},
 			}})
 		}
@@ -107,7 +110,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 	})
 }
 
-// scheduled finds what has not appeared yet.
+// scheduled returns the index of a scheduled message that has not appeared yet.
 func (t *topic) scheduled(id string) (int, error) {
 	t.advance(time.Now())
 	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })
@@ -135,9 +138,11 @@ func (h queueHandler) CancelScheduled(
 	})
 }
 
-// Reschedule implements the service.
-func (h queueHandler) Reschedule(ctx context.Context, req *parleyv1.RescheduleRequest) (*parleyv1.RescheduleResponse, error) {
-	return do(ctx, h.s, "Reschedule", req, func() (*parleyv1.RescheduleResponse, error) {
+// RescheduleScheduled implements the service.
+func (h queueHandler) RescheduleScheduled(
+	ctx context.Context, req *parleyv1.RescheduleScheduledRequest,
+) (*parleyv1.RescheduleScheduledResponse, error) {
+	return do(ctx, h.s, "RescheduleScheduled", req, func() (*parleyv1.RescheduleScheduledResponse, error) {
 		t, err := h.s.topicLocked(req.GetTopic())
 		if err != nil {
 			return nil, err
@@ -146,12 +151,12 @@ func (h queueHandler) Reschedule(ctx context.Context, req *parleyv1.RescheduleRe
 		if err != nil {
 			return nil, err
 		}
-		due := req.GetDeliverAt().AsTime()
+		due := req.GetDueTime().AsTime()
 		if req.GetDelay() != nil {
 			due = time.Now().Add(req.GetDelay().AsDuration())
 		}
 		t.later[at].due = due
 		h.s.wakeLocked()
-		return &parleyv1.RescheduleResponse{DeliverAt: timestamppb.New(due)}, nil
+		return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
 	})
 }

@@ -3,33 +3,34 @@ package parleytest
 import (
 	"bytes"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// defaultAttempts is how often a message is tried where its topic does not say.
+// defaultAttempts is how many attempts a message has if its topic does not say.
 const defaultAttempts = 16
 
-// topic is a queue topic. It is guarded by the server's lock, as all that follows.
+// topic is a queue topic. It is guarded by the server's lock, as are all types below.
 type topic struct {
 	settings *parleyv1.Topic
 	groups   map[string]*group
-	// log is all that has appeared, in order; later is what has not yet.
+	// log holds the messages that have appeared, in order; later those that are not due yet.
 	log   []*item
 	later []*item
 	keys  map[string]*item
 	seq   int
+	// turn counts the calls whose messages take turns.
+	turn int
 }
 
-// item is a message of a topic, or its way through one group.
+// item is a message of a topic, or its state in one group.
 type item struct {
 	id        string
 	seq       int
@@ -41,17 +42,7 @@ type item struct {
 	attempt int32
 }
 
-// group is a consumer group.
-type group struct {
-	name     string
-	topic    *topic
-	waiting  []*item
-	dead     []*parleyv1.DeadLetter
-	sessions []*consumer
-	acked    int64
-}
-
-// consumer is a stream of a group.
+// consumer is a Consume stream of a group.
 type consumer struct {
 	id    string
 	node  *Server
@@ -63,11 +54,11 @@ type consumer struct {
 	messages, bytes int64
 	sent, sentBytes int64
 	flight          map[string]*held
-	// settled is what was settled, and how.
+	// settled holds how each delivery was settled.
 	settled map[string]string
 	parts   []int32
 	told    bool
-	// leaving is set once it takes nothing more.
+	// leaving is set after Leave: it is sent nothing more.
 	leaving bool
 	end     *end
 }
@@ -79,14 +70,15 @@ type held struct {
 	until time.Time
 }
 
-// AddTopic makes a topic of so many partitions, with consumer groups that begin at its beginning.
+// AddTopic creates a topic with the given number of partitions, and with consumer groups that start
+// at its beginning.
 func (s *Server) AddTopic(name string, partitions int, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := newTopic(&parleyv1.Topic{Name: name, Partitions: int32(partitions)})
 	s.topics[name] = t
 	for _, g := range groups {
-		t.addGroup(g)
+		t.addGroup(g, nil)
 	}
 }
 
@@ -94,17 +86,28 @@ func newTopic(settings *parleyv1.Topic) *topic {
 	if settings.GetPartitions() == 0 {
 		settings.Partitions = 8
 	}
-	settings.CreatedAt = timestamppb.Now()
+	if settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_UNSPECIFIED {
+		settings.Partitioner = parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH
+	}
+	settings.CreateTime = timestamppb.Now()
 	return &topic{settings: settings, groups: make(map[string]*group), keys: make(map[string]*item)}
 }
 
-func (t *topic) addGroup(name string) {
-	g := &group{name: name, topic: t}
-	for _, i := range t.log {
-		g.waiting = append(g.waiting, i.fresh())
+// unsettled returns the groups that have not settled a message.
+func (t *topic) unsettled(i *item) []*group {
+	var groups []*group
+	for _, g := range t.groups {
+		held := slices.ContainsFunc(g.waiting, func(other *item) bool { return other.id == i.id })
+		for _, c := range g.consumers {
+			for _, h := range c.flight {
+				held = held || h.id == i.id
+			}
+		}
+		if held {
+			groups = append(groups, g)
+		}
 	}
-	t.groups[name] = g
-	t.settings.Groups = slices.Sorted(maps.Keys(t.groups))
+	return groups
 }
 
 func (i *item) fresh() *item {
@@ -113,7 +116,7 @@ func (i *item) fresh() *item {
 	return &one
 }
 
-// Produced gives the payloads that have appeared in a topic, in order.
+// Produced returns the payloads of the messages that have appeared in a topic, in order.
 func (s *Server) Produced(topicName string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +129,7 @@ func (s *Server) Produced(topicName string) []string {
 	return all
 }
 
-// Acked is how many messages a group has acknowledged, and Unsettled how many it has not: dead letters count as neither.
+// Acked returns the number of messages that a group has acknowledged.
 func (s *Server) Acked(topicName, groupName string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +140,7 @@ func (s *Server) Acked(topicName, groupName string) int {
 	return int(g.acked)
 }
 
-// Unsettled is how many messages a group has not acknowledged, dead letters aside.
+// Unsettled returns the number of messages that a group has not settled. Dead letters are settled.
 func (s *Server) Unsettled(topicName, groupName string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,13 +149,13 @@ func (s *Server) Unsettled(topicName, groupName string) int {
 		return 0
 	}
 	n := len(g.waiting)
-	for _, c := range g.sessions {
+	for _, c := range g.consumers {
 		n += len(c.flight)
 	}
 	return n
 }
 
-// DeadLetters gives a group's dead letters, the oldest first.
+// DeadLetters returns a group's dead letters, oldest first.
 func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,11 +163,16 @@ func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter
 	if err != nil {
 		return nil
 	}
-	return slices.Clone(g.dead)
+	letters := make([]*parleyv1.DeadLetter, len(g.dead))
+	for i, d := range g.dead {
+		letters[i] = d.DeadLetter
+	}
+	return letters
 }
 
-// LoseLeases takes from the consumers of a group what they hold, as if their leases had ended. They are not told: settling it
-// fails. It is delivered again.
+// LoseLeases takes the deliveries in flight from the consumers of a group, as if their leases had
+// ended. The consumers are not told: a settlement fails with LEASE_LOST. The messages are delivered
+// again.
 func (s *Server) LoseLeases(topicName, groupName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,13 +180,14 @@ func (s *Server) LoseLeases(topicName, groupName string) {
 	if err != nil {
 		return
 	}
-	for _, c := range g.sessions {
+	for _, c := range g.consumers {
 		c.giveBack()
 	}
 	s.wakeLocked()
 }
 
-// EndConsumers ends the live streams of a group on this server: with err, or broken off where that is nil.
+// EndConsumers ends the live streams of a group on this server with err, or resets them if err is
+// nil.
 func (s *Server) EndConsumers(topicName, groupName string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +195,7 @@ func (s *Server) EndConsumers(topicName, groupName string, err error) {
 	if gerr != nil {
 		return
 	}
-	for _, c := range g.sessions {
+	for _, c := range g.consumers {
 		if c.node == s {
 			c.end = &end{err: err, drop: err == nil}
 		}
@@ -212,7 +221,8 @@ func (s *shared) groupLocked(topicName, groupName string) (*group, error) {
 	return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
 }
 
-// store takes a message, to appear when it is due; a known idempotency key gives what is there.
+// store stores a message that appears when it is due, or returns the one with the same idempotency
+// key.
 func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, duplicate bool, err error) {
 	if key := msg.GetIdempotencyKey(); key != "" {
 		if known := t.keys[key]; known != nil {
@@ -238,14 +248,28 @@ func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, dupli
 	return i, false, nil
 }
 
+// partition returns the message's partition, as the real server chooses it.
 func (t *topic) partition(msg *parleyv1.QueueMessage) int32 {
+	n := t.settings.GetPartitions()
 	by := msg.GetKey()
-	if by == "" {
-		by = strconv.Itoa(t.seq)
+	if by == "" || t.settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_ROUND_ROBIN {
+		by = msg.GetIdempotencyKey()
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(by))
-	return int32(h.Sum32() % uint32(t.settings.GetPartitions()))
+	if by == "" {
+		return int32(t.turn % int(n))
+	}
+	hash := xxhash.Sum64String(by)
+	if t.settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_HASH {
+		return int32(hash % uint64(n))
+	}
+	// Jump consistent hash, by Lamping and Veach.
+	at, next := int64(-1), int64(0)
+	for next < int64(n) {
+		at = next
+		hash = hash*2862933555777941757 + 1
+		next = int64(float64(at+1) * (float64(1<<31) / float64(hash>>33+1)))
+	}
+	return int32(at)
 }
 
 func (t *topic) appear(i *item) {
@@ -255,7 +279,8 @@ func (t *topic) appear(i *item) {
 	}
 }
 
-// advance has what is due appear, and gives when the next is; zero if none is.
+// advance makes the messages that are due appear, and returns when the next one is due; zero if
+// there is none.
 func (t *topic) advance(now time.Time) time.Time {
 	var next time.Time
 	slices.SortStableFunc(t.later, func(a, b *item) int { return a.due.Compare(b.due) })
@@ -271,7 +296,7 @@ func (t *topic) advance(now time.Time) time.Time {
 	return next
 }
 
-// giveBack returns what the consumer holds to its group.
+// giveBack returns the consumer's deliveries in flight to its group.
 func (c *consumer) giveBack() {
 	for _, token := range slices.Sorted(maps.Keys(c.flight)) {
 		i := c.flight[token].item
@@ -280,50 +305,8 @@ func (c *consumer) giveBack() {
 	}
 }
 
-// again has a message tried again, or makes it a dead letter if it was tried often enough.
-func (g *group) again(i *item, due time.Time, reason, code string) {
-	attempts := int32(defaultAttempts)
-	if policy := g.topic.settings.GetRetry(); policy.GetMaxAttempts() > 0 {
-		attempts = policy.GetMaxAttempts()
-	}
-	if i.attempt >= attempts {
-		g.bury(i, reason, code)
-		return
-	}
-	i.due = due
-	g.putBack(i)
-}
-
-// putBack puts a message in its place.
-func (g *group) putBack(i *item) {
-	g.waiting = append(g.waiting, i)
-	slices.SortStableFunc(g.waiting, func(a, b *item) int { return a.seq - b.seq })
-}
-
-func (g *group) bury(i *item, reason, code string) {
-	g.dead = append(g.dead, &parleyv1.DeadLetter{
-		DeadLetterId: fmt.Sprintf("%d-%d-%d", i.partition, time.Now().UnixMilli(), i.seq), MessageId: i.id,
-		Partition: i.partition, Group: g.name, Key: i.msg.GetKey(), Payload: i.msg.GetPayload(), Headers: i.msg.GetHeaders(),
-		Attempts: i.attempt, Reason: reason, Code: code, ProducedAt: timestamppb.New(i.at), DeadAt: timestamppb.Now(),
-	})
-}
-
-// share gives each consumer its partitions.
-func (g *group) share() {
-	for n, c := range g.sessions {
-		var parts []int32
-		for p := range g.topic.settings.GetPartitions() {
-			if int(p)%len(g.sessions) == n {
-				parts = append(parts, p)
-			}
-		}
-		if !slices.Equal(parts, c.parts) {
-			c.parts, c.told = parts, false
-		}
-	}
-}
-
-// take gives what the consumer may be sent, and when there may be more; zero if that is not known.
+// take returns the next deliveries of a consumer, and when there may be more; zero if that is not
+// known.
 func (c *consumer) take(now time.Time) (batch []*parleyv1.Delivery, next time.Time) {
 	g := c.group
 	next = g.topic.advance(now)
@@ -350,7 +333,7 @@ func (c *consumer) take(now time.Time) (batch []*parleyv1.Delivery, next time.Ti
 		c.flight[token] = &held{item: i, until: now.Add(c.timeout)}
 		batch = append(batch, &parleyv1.Delivery{
 			Token: token, MessageId: i.id, Partition: i.partition, Key: i.msg.GetKey(), Payload: i.msg.GetPayload(),
-			Headers: i.msg.GetHeaders(), Attempt: i.attempt, ProducedAt: timestamppb.New(i.at),
+			Headers: i.msg.GetHeaders(), Attempt: i.attempt, ProduceTime: timestamppb.New(i.at),
 		})
 		return true
 	})

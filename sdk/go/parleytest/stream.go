@@ -14,8 +14,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// session is a live stream. It is guarded by the server's lock.
-type session struct {
+// stream is a live Subscribe stream. It is guarded by the server's lock.
+type stream struct {
 	id     string
 	node   *Server
 	token  string
@@ -26,7 +26,7 @@ type session struct {
 	end    *end
 }
 
-// place is where a stream is in a channel.
+// place is the position of a stream in a channel.
 type place struct {
 	live  bool
 	after int64
@@ -34,7 +34,7 @@ type place struct {
 	begun bool
 }
 
-// end is how the test wants a stream to end.
+// end is how a stream ends at the test's request.
 type end struct {
 	err    error
 	drop   bool
@@ -43,7 +43,7 @@ type end struct {
 
 func asConnect(err error, target **connect.Error) bool { return errors.As(err, target) }
 
-func (one *session) add(p *parleyv1.ChannelPosition) {
+func (one *stream) add(p *parleyv1.ChannelPosition) {
 	id := p.GetChannelId()
 	if one.places[id] == nil {
 		one.order = append(one.order, id)
@@ -51,7 +51,7 @@ func (one *session) add(p *parleyv1.ChannelPosition) {
 	one.places[id] = &place{live: p.AfterSeq == nil, after: p.GetAfterSeq(), epoch: p.GetEpoch()}
 }
 
-func (one *session) remove(id string) {
+func (one *stream) remove(id string) {
 	delete(one.places, id)
 	one.order = slices.DeleteFunc(one.order, func(other string) bool { return other == id })
 }
@@ -61,9 +61,9 @@ func (h handler) UpdateSubscription(
 	ctx context.Context, req *parleyv1.UpdateSubscriptionRequest,
 ) (*parleyv1.UpdateSubscriptionResponse, error) {
 	return do(ctx, h.s, "UpdateSubscription", req, func() (*parleyv1.UpdateSubscriptionResponse, error) {
-		one := h.s.sessions[req.GetSessionId()]
+		one := h.s.streams[req.GetStreamId()]
 		if one == nil {
-			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND)
+			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND)
 		}
 		if err := h.s.refusedLocked(ctx, req.GetAdd()); err != nil {
 			return nil, err
@@ -95,10 +95,10 @@ func (h handler) Subscribe(
 	if err != nil {
 		return err
 	}
-	defer s.closeSession(one)
-	first := &parleyv1.SubscribeResponse{Session: &parleyv1.Session{
-		SessionId: one.id, HeartbeatInterval: durationpb.New(heartbeat),
-	}}
+	defer s.closeStream(one)
+	first := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: &parleyv1.StreamInfo{
+		StreamId: one.id, HeartbeatInterval: durationpb.New(heartbeat),
+	}}}
 	if err := out.Send(first); err != nil {
 		return err
 	}
@@ -123,7 +123,8 @@ func (h handler) Subscribe(
 			if silent {
 				continue
 			}
-			if err := out.Send(&parleyv1.SubscribeResponse{Heartbeat: &parleyv1.Heartbeat{}}); err != nil {
+			beat := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}}
+			if err := out.Send(beat); err != nil {
 				return err
 			}
 		}
@@ -132,7 +133,7 @@ func (h handler) Subscribe(
 
 func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) error {
 	if e.advice != nil {
-		return out.Send(&parleyv1.SubscribeResponse{Reconnect: e.advice})
+		return out.Send(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Reconnect{Reconnect: e.advice}})
 	}
 	if e.drop {
 		panic(http.ErrAbortHandler)
@@ -140,34 +141,35 @@ func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) erro
 	return e.err
 }
 
-func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*session, time.Duration, error) {
+func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*stream, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refusedLocked(ctx, req.GetChannels()); err != nil {
 		return nil, 0, err
 	}
 	s.minted++
-	one := &session{
-		id: fmt.Sprintf("session-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx),
+	one := &stream{
+		id: fmt.Sprintf("stream-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx),
 		places: make(map[string]*place),
 	}
 	for _, p := range req.GetChannels() {
 		one.add(p)
 	}
-	s.sessions[one.id] = one
+	s.streams[one.id] = one
 	return one, s.heartbeat, nil
 }
 
-func (s *Server) closeSession(one *session) {
+func (s *Server) closeStream(one *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sessions, one.id)
+	delete(s.streams, one.id)
 }
 
 func (s *Server) send(out *connect.ServerStream[parleyv1.SubscribeResponse], events []*parleyv1.ChannelEvent, repeat bool) error {
 	for chunk := range slices.Chunk(events, s.perFrame) {
+		frame := &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: chunk}}}
 		for range 1 + btoi(repeat) {
-			if err := out.Send(&parleyv1.SubscribeResponse{Events: chunk}); err != nil {
+			if err := out.Send(frame); err != nil {
 				return err
 			}
 		}
@@ -182,8 +184,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// collect takes what the stream is to send next. The channel that it gives is closed when there may be more.
-func (s *Server) collect(one *session) (events []*parleyv1.ChannelEvent, ended *end, changed <-chan struct{}, silent, repeat bool) {
+// collect returns the events that the stream sends next. changed is closed when there may be more.
+func (s *Server) collect(one *stream) (events []*parleyv1.ChannelEvent, ended *end, changed <-chan struct{}, silent, repeat bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one.end != nil {
@@ -203,7 +205,8 @@ func (s *Server) collect(one *session) (events []*parleyv1.ChannelEvent, ended *
 	return events, nil, s.changed, s.silent, s.repeat
 }
 
-// advance gives a channel's events from where a stream is to the log's end.
+// advance returns a channel's events from a stream's position to the end of the log, and moves the
+// position.
 func (l *log) advance(p *place) []*parleyv1.ChannelEvent {
 	var events []*parleyv1.ChannelEvent
 	if !p.begun {
@@ -220,7 +223,8 @@ func (l *log) advance(p *place) []*parleyv1.ChannelEvent {
 	return events
 }
 
-// start gives a channel's state, and the gap that follows it where the position is lost.
+// start returns a channel's state, and the gap that follows it if entries after the position cannot
+// be sent.
 func (l *log) start(p *place) []*parleyv1.ChannelEvent {
 	p.begun = true
 	from, reason := p.after, parleyv1.GapReason_GAP_REASON_UNSPECIFIED
@@ -231,18 +235,19 @@ func (l *log) start(p *place) []*parleyv1.ChannelEvent {
 		reason, p.after = parleyv1.GapReason_GAP_REASON_EPOCH_CHANGED, l.head()
 	case p.after > l.head():
 		reason, p.after = parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG, l.head()
-	case p.after < l.oldest-1:
-		reason, p.after = parleyv1.GapReason_GAP_REASON_HISTORY_GONE, l.oldest-1
+	case p.after < l.oldestSeq()-1:
+		reason, p.after = parleyv1.GapReason_GAP_REASON_HISTORY_GONE, l.oldestSeq()-1
 	}
 	lost := reason != parleyv1.GapReason_GAP_REASON_UNSPECIFIED
 	state := &parleyv1.ChannelState{
-		Epoch: l.epoch, OldestSeq: min(l.oldest, l.head()), HeadSeq: l.head(), Count: l.count, Recovered: !p.live && !lost,
+		Epoch: l.epoch, OldestSeq: l.oldestSeq(), HeadSeq: l.head(), Count: l.count, ExpiredCount: l.expired(),
+		Recovered: !p.live && !lost,
 	}
 	events := []*parleyv1.ChannelEvent{{
 		ChannelId: l.id, Seq: p.after, Event: &parleyv1.ChannelEvent_State{State: state},
 	}}
 	if lost {
-		gap := &parleyv1.ChannelGap{FromSeq: from, ToSeq: p.after, Epoch: l.epoch, Reason: reason}
+		gap := &parleyv1.ChannelGap{AfterSeq: from, ToSeq: p.after, Epoch: l.epoch, Reason: reason}
 		events = append(events, &parleyv1.ChannelEvent{
 			ChannelId: l.id, Seq: p.after, Event: &parleyv1.ChannelEvent_Gap{Gap: gap},
 		})

@@ -14,64 +14,78 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// What AdminService tells; the proto file says what each field means.
+// What AdminService returns. The proto files describe the fields.
 type (
 	// Topic is a topic's settings.
 	Topic = parleyv1.Topic
-	// RetryPolicy says what becomes of a message that was given back.
+	// RetryPolicy says when a failed message is delivered again, and how often.
 	RetryPolicy = parleyv1.RetryPolicy
 	// Retention says how long settled messages stay.
-	Retention = parleyv1.Retention
-	// TopicStats counts what a topic holds.
-	TopicStats = parleyv1.GetTopicStatsResponse
-	// PartitionStats counts what a partition holds.
+	Retention = parleyv1.TopicRetention
+	// TopicStats counts the messages of a whole topic.
+	TopicStats = parleyv1.TopicStats
+	// PartitionStats counts the messages of one partition.
 	PartitionStats = parleyv1.PartitionStats
-	// GroupStats counts what a group has to do and has done.
+	// GroupStats counts the messages of a group by state.
 	GroupStats = parleyv1.GroupStats
-	// PartitionOwner is a partition and who has it.
+	// PartitionOwner is a partition and the consumer that it is assigned to.
 	PartitionOwner = parleyv1.PartitionOwner
 	// PendingDelivery is a delivery that is not settled.
 	PendingDelivery = parleyv1.PendingDelivery
-	// DeadMessage is a message that was given up: a dead letter.
+	// DeadMessage is a dead letter.
 	DeadMessage = parleyv1.DeadLetter
 )
 
-// Start is a place in a topic. The zero value is the beginning.
-type Start struct {
-	// End is after the newest message.
-	End bool
-	// Time is the first message at or after it, by the server's clock; not beside End.
-	Time time.Time
+// Operation is an operation on a topic that can be paused.
+type Operation = parleyv1.TopicOperation
+
+// The operations.
+const (
+	// Produce stands for producing and scheduling messages.
+	Produce Operation = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE
+	// Consume stands for deliveries to consumers.
+	Consume Operation = parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
+)
+
+// Start is a position in a topic at which a group starts to read: FromBeginning, FromEnd or
+// FromTime. The zero value names no position: CreateGroup then starts at the beginning, and
+// SeekGroup is parley.ErrInvalidField.
+type Start struct{ wire *parleyv1.GroupStart }
+
+// FromBeginning is the oldest stored message.
+func FromBeginning() Start { return startAt(parleyv1.StartPosition_START_POSITION_BEGINNING) }
+
+// FromEnd is after the newest message.
+func FromEnd() Start { return startAt(parleyv1.StartPosition_START_POSITION_END) }
+
+// FromTime is the first message at or after t, by the server's clock. A time in the future is the
+// end.
+func FromTime(t time.Time) Start {
+	return Start{&parleyv1.GroupStart{Start: &parleyv1.GroupStart_Time{Time: timestamppb.New(t)}}}
 }
 
-func (s Start) wire() *parleyv1.GroupStart {
-	switch {
-	case s.End:
-		return &parleyv1.GroupStart{Start: &parleyv1.GroupStart_End{End: true}}
-	case !s.Time.IsZero():
-		return &parleyv1.GroupStart{Start: &parleyv1.GroupStart_Time{Time: timestamppb.New(s.Time)}}
-	default:
-		return &parleyv1.GroupStart{Start: &parleyv1.GroupStart_Beginning{Beginning: true}}
-	}
+func startAt(p parleyv1.StartPosition) Start {
+	return Start{&parleyv1.GroupStart{Start: &parleyv1.GroupStart_Position{Position: p}}}
 }
 
-// Admin makes, alters and looks into topics. Every call wants the capability `admin`. Failures that may pass are tried again until
-// ctx ends; where the answer to an attempt was lost, an error that says that the work is done already tells so in its text. It is
-// safe for concurrent use.
+// Admin manages topics and consumer groups. Every call requires the capability `admin`: the action
+// `read` for calls that change nothing, the action `write` for all others. Calls are retried until
+// ctx or the call's deadline ends (see parley.WithCallTimeout). If an earlier attempt of a call may
+// have done the work already, the text of the error says so. It is safe for concurrent use.
 type Admin struct{ link link.Link }
 
-// NewAdmin makes an admin.
-func NewAdmin(c *parley.Client) *Admin { return &Admin{link: c.Link()} }
+// NewAdmin returns an Admin that uses the client.
+func NewAdmin(c *parley.Client) *Admin { return &Admin{link: link.Of(c)} }
 
-// adminCall makes one call of the service, again as long as failures may pass. done is the error that an earlier attempt of the call
-// may have brought about; nil for none.
+// adminCall makes one call of the service. done is the error that an earlier attempt of the call
+// may have caused, or nil.
 func adminCall[Req, Res any](
 	ctx context.Context, a *Admin, name string, call func(ctx context.Context, s *link.Services, req Req) (Res, error), req Req,
 	done error,
 ) (Res, error) {
 	var res Res
 	attempts := 0
-	err := a.link.Retry(ctx, name, func(ctx context.Context, s *link.Services) (err error) {
+	err := a.link.Call(ctx, name, func(ctx context.Context, s *link.Services) (err error) {
 		attempts++
 		res, err = call(ctx, s, req)
 		return err
@@ -82,7 +96,7 @@ func adminCall[Req, Res any](
 	return res, err
 }
 
-// CreateTopic makes a topic. Over an existing one it is parley.ErrTopicExists.
+// CreateTopic creates a topic. An existing topic is parley.ErrTopicExists and does not change.
 func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	res, err := adminCall(ctx, a, "CreateTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
@@ -91,8 +105,8 @@ func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	return res.GetTopic(), err
 }
 
-// UpdateTopic changes the named fields of a topic's settings: of partitions, retry, retention, max_messages_per_partition,
-// drop_oldest, idempotency_window.
+// UpdateTopic changes the named fields of a topic's settings. They are some of partitions, retry,
+// retention, max_messages_per_partition, drop_oldest and idempotency_window.
 func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*Topic, error) {
 	res, err := adminCall(ctx, a, "UpdateTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.UpdateTopicRequest) (*parleyv1.UpdateTopicResponse, error) {
@@ -101,7 +115,8 @@ func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*T
 	return res.GetTopic(), err
 }
 
-// DeleteTopic removes a topic with everything in it. confirm must be the topic's name.
+// DeleteTopic deletes a topic and everything in it. If confirm is not the topic's name, it is
+// parley.ErrConfirmationRequired.
 func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.DeleteTopicRequest) (*parleyv1.DeleteTopicResponse, error) {
@@ -110,7 +125,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
 	return err
 }
 
-// Topic gives a topic.
+// Topic returns a topic.
 func (a *Admin) Topic(ctx context.Context, topic string) (*Topic, error) {
 	res, err := adminCall(ctx, a, "GetTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.GetTopicRequest) (*parleyv1.GetTopicResponse, error) {
@@ -119,7 +134,8 @@ func (a *Admin) Topic(ctx context.Context, topic string) (*Topic, error) {
 	return res.GetTopic(), err
 }
 
-// Topics iterates over all topics by name. An error is the last thing it yields.
+// Topics iterates over all topics, ordered by name. Each page is a call. An error is the last thing
+// that it yields.
 func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
 	return link.Pages(func(token string) ([]*Topic, string, error) {
 		res, err := adminCall(ctx, a, "ListTopics",
@@ -130,42 +146,73 @@ func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
 	})
 }
 
-// Pause stops a topic: what it is told to take, or to deliver. Neither pauses both.
-func (a *Admin) Pause(ctx context.Context, topic string, produce, consume bool) (*Topic, error) {
-	req := &parleyv1.PauseTopicRequest{Topic: topic, ProduceOnly: produce && !consume, ConsumeOnly: consume && !produce}
+// Pause pauses operations of a topic: Produce, Consume or both. Operations that are not named do
+// not change; none is parley.ErrInvalidField. While Produce is paused, producers get
+// parley.ErrTopicPaused, which they retry until their deadline.
+func (a *Admin) Pause(ctx context.Context, topic string, operations ...Operation) (*Topic, error) {
 	res, err := adminCall(ctx, a, "PauseTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PauseTopicRequest) (*parleyv1.PauseTopicResponse, error) {
 			return s.Admin.PauseTopic(ctx, r)
-		}, req, nil)
+		}, &parleyv1.PauseTopicRequest{Topic: topic, Operations: operations}, nil)
 	return res.GetTopic(), err
 }
 
-// Resume undoes Pause.
-func (a *Admin) Resume(ctx context.Context, topic string) (*Topic, error) {
+// Resume resumes operations of a topic: Produce, Consume or both. Operations that are not named do
+// not change; none is parley.ErrInvalidField.
+func (a *Admin) Resume(ctx context.Context, topic string, operations ...Operation) (*Topic, error) {
 	res, err := adminCall(ctx, a, "ResumeTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.ResumeTopicRequest) (*parleyv1.ResumeTopicResponse, error) {
 			return s.Admin.ResumeTopic(ctx, r)
-		}, &parleyv1.ResumeTopicRequest{Topic: topic}, nil)
+		}, &parleyv1.ResumeTopicRequest{Topic: topic, Operations: operations}, nil)
 	return res.GetTopic(), err
 }
 
-// Stats counts what a topic holds, in all and for each partition and group.
-func (a *Admin) Stats(ctx context.Context, topic string) (*TopicStats, error) {
-	return adminCall(ctx, a, "GetTopicStats",
-		func(ctx context.Context, s *link.Services, r *parleyv1.GetTopicStatsRequest) (*TopicStats, error) {
+// Stats returns the number of messages of a topic by state: in total, and of each partition in
+// order.
+func (a *Admin) Stats(ctx context.Context, topic string) (total *TopicStats, partitions []*PartitionStats, err error) {
+	res, err := adminCall(ctx, a, "GetTopicStats",
+		func(ctx context.Context, s *link.Services, r *parleyv1.GetTopicStatsRequest) (*parleyv1.GetTopicStatsResponse, error) {
 			return s.Admin.GetTopicStats(ctx, r)
 		}, &parleyv1.GetTopicStatsRequest{Topic: topic}, nil)
+	return res.GetTotal(), res.GetPartitions(), err
 }
 
-// Trim removes a topic's oldest messages but for the newest `keep` of each partition, or where that is negative those younger than
-// maxAge: never what a group has not settled, unless forced. It tells how many were removed, and how many of them a group had not
-// settled. After a lost answer it tells of the rest only.
-func (a *Admin) Trim(
-	ctx context.Context, topic string, keep int64, maxAge time.Duration, force bool,
-) (removed, unsettled int64, err error) {
-	req := &parleyv1.TrimTopicRequest{Topic: topic, Force: force, Keep: &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: keep}}
-	if keep < 0 {
-		req.Keep = &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(maxAge)}
+// Keep says which messages Trim keeps: KeepNewest or KeepYounger. The zero value names none and is
+// parley.ErrInvalidField.
+type Keep struct {
+	apply func(*parleyv1.TrimTopicRequest)
+}
+
+// KeepNewest keeps the newest n messages of each partition.
+func KeepNewest(n int64) Keep {
+	return Keep{func(r *parleyv1.TrimTopicRequest) { r.Keep = &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: n} }}
+}
+
+// KeepYounger keeps the messages that are younger than age.
+func KeepYounger(age time.Duration) Keep {
+	return Keep{func(r *parleyv1.TrimTopicRequest) {
+		r.Keep = &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(age)}
+	}}
+}
+
+// TrimOption sets a property of a Trim.
+type TrimOption func(*parleyv1.TrimTopicRequest)
+
+// WithUnsettled makes Trim also remove messages that a group has not settled. Those are lost for
+// the group.
+func WithUnsettled() TrimOption { return func(r *parleyv1.TrimTopicRequest) { r.Force = true } }
+
+// Trim removes the oldest messages of a topic, except those to keep and those that a group has not
+// settled; WithUnsettled removes the latter too. It returns how many messages it removed, and how
+// many of them a group had not settled. If an answer was lost, the numbers count the last attempt
+// only.
+func (a *Admin) Trim(ctx context.Context, topic string, keep Keep, opts ...TrimOption) (removed, unsettled int64, err error) {
+	req := &parleyv1.TrimTopicRequest{Topic: topic}
+	if keep.apply != nil {
+		keep.apply(req)
+	}
+	for _, opt := range opts {
+		opt(req)
 	}
 	res, err := adminCall(ctx, a, "TrimTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.TrimTopicRequest) (*parleyv1.TrimTopicResponse, error) {

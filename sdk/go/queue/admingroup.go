@@ -9,16 +9,18 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// CreateGroup makes a consumer group. Over an existing one it is parley.ErrGroupExists.
+// CreateGroup creates a consumer group. The zero Start means the beginning. An existing group is
+// parley.ErrGroupExists and does not change.
 func (a *Admin) CreateGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "CreateGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
 			return s.Admin.CreateGroup(ctx, r)
-		}, &parleyv1.CreateGroupRequest{Topic: topic, Group: group, Start: start.wire()}, parley.ErrGroupExists)
+		}, &parleyv1.CreateGroupRequest{Topic: topic, Group: group, Start: start.wire}, parley.ErrGroupExists)
 	return err
 }
 
-// DeleteGroup removes a consumer group with all that waits in it for a retry. confirm must be the group's name.
+// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. If confirm
+// is not the group's name, it is parley.ErrConfirmationRequired.
 func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.DeleteGroupRequest) (*parleyv1.DeleteGroupResponse, error) {
@@ -27,17 +29,19 @@ func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) e
 	return err
 }
 
-// SeekGroup moves a consumer group to another place of the topic, where it begins anew. While a consumer is connected it is
-// parley.ErrGroupInUse.
+// SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
+// waiting messages and retries are dropped. While a consumer is connected, it is
+// parley.ErrGroupInUse. The zero Start is parley.ErrInvalidField.
 func (a *Admin) SeekGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "SeekGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
 			return s.Admin.SeekGroup(ctx, r)
-		}, &parleyv1.SeekGroupRequest{Topic: topic, Group: group, Start: start.wire()}, nil)
+		}, &parleyv1.SeekGroupRequest{Topic: topic, Group: group, Start: start.wire}, nil)
 	return err
 }
 
-// Partitions gives a topic's partitions, and for a group, unless that is empty, who has each of them.
+// Partitions returns a topic's partitions and, unless group is empty, the owner of each in that
+// group.
 func (a *Admin) Partitions(ctx context.Context, topic, group string) ([]*PartitionOwner, error) {
 	res, err := adminCall(ctx, a, "ListPartitions",
 		func(ctx context.Context, s *link.Services, r *parleyv1.ListPartitionsRequest) (*parleyv1.ListPartitionsResponse, error) {
@@ -46,13 +50,20 @@ func (a *Admin) Partitions(ctx context.Context, topic, group string) ([]*Partiti
 	return res.GetPartitions(), err
 }
 
-// Pending iterates over what a group has been delivered and has not settled: the longest idle first, or byAttempts the most often
-// tried. An error is the last thing it yields.
-func (a *Admin) Pending(ctx context.Context, topic, group string, byAttempts bool) iter.Seq2[*PendingDelivery, error] {
-	order := parleyv1.PendingOrder_PENDING_ORDER_IDLE
-	if byAttempts {
-		order = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
-	}
+// PendingOrder is the order of Pending.
+type PendingOrder = parleyv1.PendingOrder
+
+// The orders.
+const (
+	// ByIdle yields the delivery that was idle for the longest time first.
+	ByIdle PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_IDLE
+	// ByAttempts yields the delivery with the most attempts first.
+	ByAttempts PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
+)
+
+// Pending iterates over a group's unsettled deliveries, in the given order. Each page is a call. An
+// error is the last thing that it yields.
+func (a *Admin) Pending(ctx context.Context, topic, group string, order PendingOrder) iter.Seq2[*PendingDelivery, error] {
 	return link.Pages(func(token string) ([]*PendingDelivery, string, error) {
 		res, err := adminCall(ctx, a, "ListPending",
 			func(ctx context.Context, s *link.Services, r *parleyv1.ListPendingRequest) (*parleyv1.ListPendingResponse, error) {
@@ -62,8 +73,9 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, byAttempts boo
 	})
 }
 
-// DeadLetters iterates over a topic's dead letters, the newest first; of one group, unless that is empty. It is parley.ErrGroupNotFound
-// if there is no such group, and none of a deleted one. An error is the last thing it yields.
+// DeadLetters iterates over the dead letters of a group, or of all groups if group is empty, newest
+// first. A group that does not exist and left no dead letters is parley.ErrGroupNotFound. Each page
+// is a call. An error is the last thing that it yields.
 func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[*DeadMessage, error] {
 	return link.Pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
@@ -74,26 +86,53 @@ func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[
 	})
 }
 
-// Replay says which dead letters ReplayDeadLetters gives back.
-type Replay struct {
-	// Group bounds it to one group's; empty is all. One that is not there is parley.ErrGroupNotFound.
-	Group string
-	// IDs are the dead letters', up to 1,000; none is all, up to Limit.
-	IDs []string
-	// Limit is at most 10,000; 0 is 1,000.
-	Limit int
-	// Partition is where they go; nil is their own.
-	Partition *int
+// Selection says which dead letters of a topic a call is about: DeadLetterIDs, DeadLettersOf or
+// AllDeadLetters. The zero value selects nothing and is parley.ErrInvalidField.
+type Selection struct{ wire *parleyv1.DeadLetterSelection }
+
+// DeadLetterIDs selects dead letters by their ids, 1 to 1,000. No ids are parley.ErrInvalidField.
+func DeadLetterIDs(ids ...string) Selection {
+	return Selection{&parleyv1.DeadLetterSelection{
+		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: ids}},
+	}}
 }
 
-// ReplayDeadLetters gives dead letters back to the groups that they are of, each once, however often it is called. It tells how many,
-// and whether there may be more. After a lost answer it tells of the rest only.
-func (a *Admin) ReplayDeadLetters(ctx context.Context, topic string, r Replay) (replayed int64, more bool, err error) {
-	req := &parleyv1.ReplayDeadLettersRequest{
-		Topic: topic, Group: r.Group, DeadLetterIds: r.IDs, Limit: int32(min(max(r.Limit, 0), 1<<30)),
-	}
-	if r.Partition != nil {
-		req.Partition = new(int32(min(max(*r.Partition, -1), 1<<30)))
+// DeadLettersOf selects all dead letters of one group.
+func DeadLettersOf(group string) Selection {
+	return Selection{&parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_Group{Group: group}}}
+}
+
+// AllDeadLetters selects all dead letters of the topic.
+func AllDeadLetters() Selection {
+	return Selection{&parleyv1.DeadLetterSelection{
+		Selection: &parleyv1.DeadLetterSelection_All{All: &parleyv1.AllDeadLetters{}},
+	}}
+}
+
+// ReplayOption sets a property of a replay.
+type ReplayOption func(*parleyv1.ReplayDeadLettersRequest)
+
+// WithLimit sets how many dead letters one call replays at most: 1 to 10,000. The default is 1,000.
+func WithLimit(n int) ReplayOption {
+	return func(r *parleyv1.ReplayDeadLettersRequest) { r.Limit = int32(min(max(n, -1), 1<<30)) }
+}
+
+// WithPartition sets the partition to replay to. The default is the dead letter's own. In another
+// partition the order of keys does not hold.
+func WithPartition(partition int) ReplayOption {
+	return func(r *parleyv1.ReplayDeadLettersRequest) { r.Partition = new(int32(min(max(partition, -1), 1<<30))) }
+}
+
+// ReplayDeadLetters returns dead letters to their groups: the oldest of each partition first, each
+// once, however often the call is repeated. It returns how many it replayed, and whether there may
+// be more. If an answer was lost, the number counts the last attempt only. A group that does not
+// exist is parley.ErrGroupNotFound, even if it left dead letters.
+func (a *Admin) ReplayDeadLetters(
+	ctx context.Context, topic string, letters Selection, opts ...ReplayOption,
+) (replayed int64, more bool, err error) {
+	req := &parleyv1.ReplayDeadLettersRequest{Topic: topic, Selection: letters.wire}
+	for _, opt := range opts {
+		opt(req)
 	}
 	res, err := adminCall(ctx, a, "ReplayDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.ReplayDeadLettersRequest) (*parleyv1.ReplayDeadLettersResponse, error) {
@@ -102,25 +141,14 @@ func (a *Admin) ReplayDeadLetters(ctx context.Context, topic string, r Replay) (
 	return res.GetReplayed(), res.GetMore(), err
 }
 
-// PurgeDeadLetters removes the dead letters of ids for good: of a group, unless that is empty; without ids it does nothing. confirm must
-// be the topic's name. It tells how many; after a lost answer it tells of the rest only. It is parley.ErrGroupNotFound if there is no
-// such group, and none of a deleted one.
-func (a *Admin) PurgeDeadLetters(ctx context.Context, topic, group, confirm string, ids ...string) (int64, error) {
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	return a.purge(ctx, topic, group, confirm, ids)
-}
-
-// PurgeAllDeadLetters removes all dead letters for good, else as PurgeDeadLetters.
-func (a *Admin) PurgeAllDeadLetters(ctx context.Context, topic, group, confirm string) (int64, error) {
-	return a.purge(ctx, topic, group, confirm, nil)
-}
-
-func (a *Admin) purge(ctx context.Context, topic, group, confirm string, ids []string) (int64, error) {
+// PurgeDeadLetters deletes dead letters and returns how many. If an answer was lost, the number
+// counts the last attempt only. If confirm is not the topic's name, it is
+// parley.ErrConfirmationRequired. A group that does not exist and left no dead letters is
+// parley.ErrGroupNotFound.
+func (a *Admin) PurgeDeadLetters(ctx context.Context, topic string, letters Selection, confirm string) (int64, error) {
 	res, err := adminCall(ctx, a, "PurgeDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PurgeDeadLettersRequest) (*parleyv1.PurgeDeadLettersResponse, error) {
 			return s.Admin.PurgeDeadLetters(ctx, r)
-		}, &parleyv1.PurgeDeadLettersRequest{Topic: topic, Group: group, DeadLetterIds: ids, Confirm: confirm}, parley.ErrGroupNotFound)
+		}, &parleyv1.PurgeDeadLettersRequest{Topic: topic, Selection: letters.wire, Confirm: confirm}, parley.ErrGroupNotFound)
 	return res.GetPurged(), err
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// nilError is an error that panics when it is asked for its text, as a nil pointer does that was returned as an error.
+// nilError is an error that panics when it is asked for its text, as a nil pointer does that was
+// returned as an error.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine: both are failures of that one delivery.
+// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine: both
+// are failures of that one delivery.
 func TestBrokenHandlers(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -50,7 +52,8 @@ func TestBrokenHandlers(t *testing.T) {
 	})
 }
 
-// TestTooLargeAmongOthers sends a message that no server takes beside good ones: only that one is refused.
+// TestTooLargeAmongOthers sends a message that no server takes beside good ones: only that one is
+// refused.
 func TestTooLargeAmongOthers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

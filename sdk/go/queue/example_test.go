@@ -7,13 +7,16 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"testing"
 	"time"
 
 	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// Produce a job, and another one for later. Both are repeated under keys of their own until it is known that they are stored.
+// Produce a job now, and another one for later. Both are retried under their own idempotency keys,
+// so they are stored once.
 func Example_produce() {
 	ctx := context.Background()
 	client, err := parley.New("127.0.0.1:8080", parley.WithToken("the token"))
@@ -28,7 +31,8 @@ func Example_produce() {
 		}
 	}()
 
-	// Send gathers what several goroutines send into batches. The messages of a key stay in order.
+	// Send joins the messages of concurrent callers into batches. The messages of a key stay in
+	// order.
 	receipt, err := jobs.Send(ctx, queue.Message{Key: "user-7", Payload: []byte("resize a.png")})
 	if err != nil {
 		log.Fatal(err)
@@ -38,10 +42,55 @@ func Example_produce() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("scheduled", results[0].Receipt.MessageID)
+	for _, result := range results {
+		if result.Err != nil {
+			log.Print(result.Err) // refused for good
+			continue
+		}
+		fmt.Println("scheduled", result.Receipt.MessageID, "for", result.Receipt.DueTime)
+	}
 }
 
-// Work until an interrupt: what is under way then is finished, and the rest goes to other workers.
+// Pause a topic for maintenance: producers wait. Then try the dead letters of one group again.
+func Example_operate() {
+	server := parleytest.Start(exampleTB{})
+	defer server.Kill()
+	server.AddTopic("jobs", 4, "resizers")
+	ctx := context.Background()
+	client, err := parley.New(server.Addr())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	admin := queue.NewAdmin(client)
+	topic, err := admin.Pause(ctx, "jobs", queue.Produce)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("paused:", topic.GetProducePaused(), topic.GetConsumePaused())
+	if _, err := admin.Resume(ctx, "jobs", queue.Produce); err != nil {
+		log.Fatal(err)
+	}
+	replayed, _, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("resizers"), queue.WithLimit(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("replayed:", replayed)
+	// Output:
+	// paused: true false
+	// replayed: 0
+}
+
+// exampleTB stands in for a test.
+type exampleTB struct{ testing.TB }
+
+func (exampleTB) Helper()                   {}
+func (exampleTB) Cleanup(func())            {}
+func (exampleTB) Fatalf(f string, a ...any) { log.Fatalf(f, a...) }
+
+// Work until an interrupt. The worker then finishes the messages that it handles and releases the
+// others.
 func Example_work() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -54,7 +103,8 @@ func Example_work() {
 	errUnreadable := errors.New("unreadable image")
 	resize := func(context.Context, []byte) error { return nil }
 	worker := queue.NewWorker(client, "jobs", "resizers", func(ctx context.Context, d *queue.Delivery) error {
-		// A message may come twice, with the same d.MessageID: where that matters, note the id with what is done.
+		// A message may come twice, with the same d.MessageID. If that matters, store the id
+		// together with the result.
 		switch err := resize(ctx, d.Payload); {
 		case errors.Is(err, errUnreadable):
 			return queue.DeadLetter(err) // no other attempt would help

@@ -24,50 +24,53 @@ const (
 
 var failureCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// Handler does a delivery's work. Nil acknowledges it; an error, or a panic, gives it back to be tried again after the topic's
-// backoff, or as RetryAfter, DeadLetter and Code say.
+// Handler handles one delivery. Nil acknowledges it. An error or a panic nacks it: the message is
+// retried after the topic's backoff, or according to RetryAfter, DeadLetter and Code.
 //
-// ctx carries the values of Run's context and the trace of the producer. It ends when the message is no longer this worker's
-// (context.Cause then is parley.ErrLeaseLost by errors.Is): whatever the handler still does, another may do as well.
+// ctx carries the values of Run's context and the trace of the producer. It ends when the delivery
+// is lost; context.Cause then is parley.ErrLeaseLost by errors.Is, and another worker may handle
+// the same message.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Middleware wraps a Handler.
 type Middleware func(next Handler) Handler
 
-// ErrRelease gives the message back as if it had not been handled, where a handler's error is or wraps it: it does not count as
-// tried, and is delivered again at once, here or elsewhere. It is for a worker that is about to stop; else it makes the message go in
-// circles.
+// ErrRelease releases the message if a handler returns or wraps it: the delivery does not count as
+// an attempt, and the message is delivered again at once, to this or another worker. Use it only in
+// a worker that is about to stop; otherwise the message is delivered again and again.
 var ErrRelease = errors.New("parley: message released")
 
-// HandlerError is a handler's error with what is to become of the message. RetryAfter, DeadLetter and Code make it; where several wrap
-// one error, what any of them sets counts, and the outermost where two set the same.
+// HandlerError is a handler's error and what happens to the message. RetryAfter, DeadLetter and
+// Code create it. If several wrap one error, all their settings apply; of two that set the same,
+// the outermost applies.
 type HandlerError struct {
-	// Err is why.
+	// Err is the cause.
 	Err error
-	// Delay is when to try again; nil leaves it to others and the topic's backoff.
+	// Delay is the time until the next attempt. nil leaves it to other HandlerErrors and the
+	// topic's backoff.
 	Delay *time.Duration
-	// Code is the application's code of the failure: up to 64 of A-Z a-z 0-9 _ . -. One of the topic's non-retryable codes makes a dead
-	// letter at once.
+	// Code is the application's code of the failure: up to 64 of A-Z a-z 0-9 _ . -. With one of the
+	// topic's non-retryable codes the message becomes a dead letter at once.
 	Code string
-	// DeadLetter gives the message up, whatever attempts are left.
+	// DeadLetter makes the message a dead letter, regardless of the attempts left.
 	DeadLetter bool
 }
 
-// Error gives the text of what it wraps.
+// Error returns the text of the cause.
 func (f *HandlerError) Error() string { return f.Err.Error() }
 
-// Unwrap gives what it wraps.
+// Unwrap returns the cause.
 func (f *HandlerError) Unwrap() error { return f.Err }
 
-// RetryAfter has the message tried again after d, up to 366 days. Of nil it is nil.
+// RetryAfter makes the next attempt start after d, up to 366 days. It returns nil for nil.
 func RetryAfter(err error, d time.Duration) error {
 	return fail(err, HandlerError{Delay: &d})
 }
 
-// DeadLetter makes the message a dead letter. Of nil it is nil.
+// DeadLetter makes the message a dead letter. It returns nil for nil.
 func DeadLetter(err error) error { return fail(err, HandlerError{DeadLetter: true}) }
 
-// Code gives the failure a code. Of nil it is nil.
+// Code sets the failure's code. It returns nil for nil.
 func Code(err error, code string) error { return fail(err, HandlerError{Code: code}) }
 
 func fail(err error, f HandlerError) error {
@@ -84,10 +87,11 @@ type panicError struct {
 	stack []byte
 }
 
-// Error gives what it panicked with.
+// Error returns the value of the panic.
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// call runs the handler. A panic is an error, and so is an error whose text can't be told, such as a nil pointer with a type.
+// call runs the handler. A panic is an error, and so is an error whose text can't be told, such as
+// a nil pointer with a type.
 func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -100,12 +104,18 @@ func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 	return err
 }
 
-// nackOf says what is to become of a delivery whose handler failed. What the server would refuse is left out.
-func nackOf(token string, err error) *parleyv1.Nacked {
+// release returns the nack of a delivery that no handler has started.
+func release(token string) *parleyv1.NackItem {
+	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
+}
+
+// nackOf returns the nack of a delivery whose handler failed. It leaves out what the server would
+// refuse.
+func nackOf(token string, err error) *parleyv1.NackItem {
 	if errors.Is(err, ErrRelease) {
-		return &parleyv1.Nacked{Token: token, Release: true}
+		return release(token)
 	}
-	var all HandlerError // of what wraps it, the outermost first
+	var all HandlerError // of all that err wraps, the outermost first
 	reason := reasonOf(err)
 	for f := (*HandlerError)(nil); errors.As(err, &f); err = f.Err {
 		if all.Delay == nil {
@@ -116,14 +126,20 @@ func nackOf(token string, err error) *parleyv1.Nacked {
 		}
 		all.DeadLetter = all.DeadLetter || f.DeadLetter
 	}
-	n := &parleyv1.Nacked{Token: token, Reason: reason, Code: all.Code, DeadLetter: all.DeadLetter}
-	if all.Delay != nil && !all.DeadLetter {
-		n.Delay = durationpb.New(min(max(*all.Delay, 0), maxDelay))
+	n := &parleyv1.NackItem{Token: token, Reason: reason, Code: all.Code}
+	if all.DeadLetter {
+		n.Outcome = &parleyv1.NackItem_DeadLetter{DeadLetter: &parleyv1.NackDeadLetter{}}
+		return n
 	}
+	retry := &parleyv1.NackRetry{}
+	if all.Delay != nil {
+		retry.Delay = durationpb.New(min(max(*all.Delay, 0), maxDelay))
+	}
+	n.Outcome = &parleyv1.NackItem_Retry{Retry: retry}
 	return n
 }
 
-// reasonOf gives an error's text as it fits.
+// reasonOf returns an error's text, cut to what a nack may hold.
 func reasonOf(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxReason {
@@ -136,7 +152,8 @@ func reasonOf(err error) string {
 	return text[:cut]
 }
 
-// Logging logs each delivery: level debug where it was handled, warn where the handler failed. Keys and payloads are not logged.
+// Logging logs each delivery: at level debug if it was handled, at level warn if the handler
+// failed. Keys and payloads are not logged.
 func Logging(log *slog.Logger) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, d *Delivery) error {

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -28,10 +29,10 @@ type joiner struct {
 	room chan struct{}
 }
 
-// joinedBatch is messages that go together. Its requests are not changed once it is under way.
+// joinedBatch is messages that are sent together. Its requests do not change once it is in flight.
 type joinedBatch struct {
 	requests []*parleyv1.QueueMessage
-	answers  []chan Result
+	slots    []*slot
 	timer    *time.Timer
 	// overdue is true once it has waited for long enough.
 	overdue bool
@@ -49,38 +50,52 @@ func newJoiner(cfg producerConfig, do func(ctx context.Context, b *joinedBatch))
 	}
 }
 
-// answer tells the caller of message i. Each is answered once.
-func (b *joinedBatch) answer(i int, r *Receipt, err error) {
-	b.answers[i] <- Result{Receipt: r, Err: err}
+// slot is one message's place in a batch.
+type slot struct {
+	answer chan Result
+	// failure is the message's last retryable failure: an error, or nil.
+	failure atomic.Pointer[error]
 }
 
-// send adds a message to a batch and waits for its answer.
-func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (Receipt, error) {
-	b, answer, err := j.join(ctx, m)
+// answer sends the result of message i to its caller. Each message is answered once.
+func (b *joinedBatch) answer(i int, r *Receipt, err error) {
+	b.slots[i].answer <- Result{Receipt: r, Err: err}
+}
+
+// fail records a retryable failure of message i.
+func (b *joinedBatch) fail(i int, err error) { b.slots[i].failure.Store(&err) }
+
+// send adds a message to a batch and waits for its answer. If ctx ends first, it returns its error
+// and the message's last failure, if there was one.
+func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (r Receipt, last, err error) {
+	b, place, err := j.join(ctx, m)
 	if err != nil {
-		return Receipt{}, err
+		return Receipt{}, nil, err
 	}
 	defer j.leave(b)
 	select {
 	case <-ctx.Done():
-		return Receipt{}, ctx.Err()
-	case r := <-answer:
-		if r.Err != nil {
-			return Receipt{}, r.Err
+		if failure := place.failure.Load(); failure != nil {
+			last = *failure
 		}
-		return *r.Receipt, nil
+		return Receipt{}, last, ctx.Err()
+	case r := <-place.answer:
+		if r.Err != nil {
+			return Receipt{}, nil, r.Err
+		}
+		return *r.Receipt, nil, nil
 	}
 }
 
-// join puts a message into the batch that is being gathered, once there is room in it.
-func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBatch, <-chan Result, error) {
+// join adds a message to the batch that is being gathered, as soon as it has room.
+func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBatch, *slot, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		b, answer, room, err := j.tryJoin(m)
+		b, place, room, err := j.tryJoin(m)
 		if b != nil || err != nil {
-			return b, answer, err
+			return b, place, err
 		}
 		select {
 		case <-room:
@@ -89,8 +104,9 @@ func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBat
 	}
 }
 
-// tryJoin gives the message's batch and where its answer will be, or else when there may be room.
-func (j *joiner) tryJoin(m *parleyv1.QueueMessage) (*joinedBatch, <-chan Result, <-chan struct{}, error) {
+// tryJoin returns the message's batch and its place in it, or a channel that is closed when there
+// may be room.
+func (j *joiner) tryJoin(m *parleyv1.QueueMessage) (*joinedBatch, *slot, <-chan struct{}, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
@@ -103,11 +119,11 @@ func (j *joiner) tryJoin(m *parleyv1.QueueMessage) (*joinedBatch, <-chan Result,
 	if len(b.requests) >= j.messages {
 		return nil, nil, j.room, nil
 	}
-	answer := make(chan Result, 1)
-	b.requests, b.answers = append(b.requests, m), append(b.answers, answer)
+	place := &slot{answer: make(chan Result, 1)}
+	b.requests, b.slots = append(b.requests, m), append(b.slots, place)
 	b.waiting++
 	j.goLocked()
-	return b, answer, nil, nil
+	return b, place, nil, nil
 }
 
 func (j *joiner) beginLocked() *joinedBatch {
@@ -122,8 +138,8 @@ func (j *joiner) beginLocked() *joinedBatch {
 	return b
 }
 
-// goLocked sends the batch that is being gathered if it is time: one that is alone goes at once, else it waits until it is full or
-// overdue, and for those under way to be few enough.
+// goLocked sends the batch that is being gathered if it is time: one that is alone goes at once,
+// else it waits until it is full or overdue, and for those under way to be few enough.
 func (j *joiner) goLocked() {
 	b := j.gathering
 	if b == nil || len(b.requests) == 0 || j.underWay >= j.batches ||

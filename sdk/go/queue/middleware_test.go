@@ -41,7 +41,8 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestLogging has one delivery handled, one fail and one panic: each makes one record, which holds nothing of what the message says.
+// TestLogging has one delivery handled, one fail and one panic: each makes one record, which holds
+// nothing of what the message says.
 func TestLogging(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

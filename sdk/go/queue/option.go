@@ -9,7 +9,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// WorkerOption changes how a Worker works.
+// WorkerOption sets a property of a Worker.
 type WorkerOption func(*workerConfig)
 
 type workerConfig struct {
@@ -45,15 +45,16 @@ func consumerName() string {
 	return host[:min(len(host), 48)] + "-" + rand.Text()[:6]
 }
 
-// WithConcurrency sets how many handlers may run at once, 16 by default.
+// WithConcurrency sets how many handlers may run at once. The default is 16.
 func WithConcurrency(n int) WorkerOption { return func(c *workerConfig) { c.concurrency = max(n, 1) } }
 
-// WithConsumerName names the worker for people who look into the queue: 1 to 64 of A-Z a-z 0-9 _ -. The default is the machine's
-// name and something random.
+// WithConsumerName sets the name that operators see for the worker: 1 to 64 of A-Z a-z 0-9 _ -. The
+// default is the host's name and a random suffix.
 func WithConsumerName(name string) WorkerOption { return func(c *workerConfig) { c.consumer = name } }
 
-// WithWindow sets how much the server may send beyond what is settled: messages up to 10,000, twice the concurrency by default,
-// and bytes of payloads, keys and headers up to 64 MiB, 8 MiB by default. 0 keeps a default.
+// WithWindow sets how much the server may deliver beyond what is settled: messages (maximum 10,000,
+// default twice the concurrency) and bytes of payloads, keys and headers (maximum 64 MiB, default 8
+// MiB). 0 keeps the default.
 func WithWindow(messages int, bytes int64) WorkerOption {
 	return func(c *workerConfig) {
 		if messages > 0 {
@@ -65,40 +66,46 @@ func WithWindow(messages int, bytes int64) WorkerOption {
 	}
 }
 
-// WithAckTimeout sets after how long without a word from this worker the server gives its messages to others, 1 s to 12 h; 30 s by
-// default. It does not bound handlers: while the worker lives, what is in flight is extended every third of it.
+// WithAckTimeout sets how long the server waits for a settlement or an extension before it delivers
+// a message to another worker: 1 s to 12 h, default 30 s. It does not limit handlers: the worker
+// extends the deliveries in flight every third of it.
 func WithAckTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.ackTimeout = min(max(d, time.Second), 12*time.Hour) }
 }
 
-// WithHandlerTimeout bounds each handler: its context ends then, and the message is given back as failed, though the handler may
-// still run, and keep its place among the concurrent ones. The default is without bound: a handler that hangs keeps its message.
+// WithHandlerTimeout sets a limit for each handler. When it is reached, the handler's context ends
+// and the message is nacked. A handler that still runs counts for the concurrency. By default there
+// is no limit: a handler that hangs keeps its message.
 func WithHandlerTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.handlerTimeout = max(d, 0) }
 }
 
-// WithStopTimeout bounds how long Run waits for handlers after its context has ended, 30 s by default.
+// WithStopTimeout sets how long Run waits for handlers after its context has ended. The default is
+// 30 s.
 func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
 
-// WithMiddleware wraps the handler; the first is the outermost. May be given several times.
+// WithMiddleware wraps the handler; the first middleware is the outermost. It may be used several
+// times.
 func WithMiddleware(m ...Middleware) WorkerOption {
 	return func(c *workerConfig) { c.middleware = append(c.middleware, m...) }
 }
 
-// WithUnaryCalls uses a server stream and a call for each request, in place of one bidirectional stream: for HTTP/1.1, and proxies
-// that can't do better.
+// WithUnaryCalls uses a server stream and one call per request instead of a bidirectional stream,
+// for HTTP/1.1 and for proxies without bidirectional streams.
 func WithUnaryCalls() WorkerOption { return func(c *workerConfig) { c.unary = true } }
 
-// WithOnLost sets a function that is told of each delivery that was lost: taken from this worker before it was settled, or whose
-// settlement was refused or is not known. The message comes back, here or elsewhere, unless the settlement arrived. It must not block.
+// WithOnLost sets a function that is called with each lost delivery: one that was taken from this
+// worker before it was settled, or whose settlement was refused or is not known. The message is
+// delivered again, to this or another worker, unless the settlement arrived. The function must not
+// block.
 func WithOnLost(f func(d *Delivery, err error)) WorkerOption {
 	return func(c *workerConfig) { c.onLost = f }
 }
 
-// WithOnState sets a function that is told of the worker's connection: live, waiting (with the reason and the wait), ended. It must
-// not block.
+// WithOnState sets a function that is called with each state of the worker's stream: live, waiting
+// (with the reason and the wait), ended. It must not block.
 func WithOnState(f func(parley.StateChange)) WorkerOption {
 	return func(c *workerConfig) { c.onState = f }
 }

@@ -19,13 +19,15 @@ const (
 // settlement is what becomes of a task: acknowledged where nack is nil.
 type settlement struct {
 	t    *task
-	nack *parleyv1.Nacked
+	nack *parleyv1.NackItem
 }
 
-// credits counts what the server may send. It sends running totals, so that one that is lost or late does no harm.
+// credits counts what the server may send. It sends running totals, so that one that is lost or
+// late does no harm.
 type credits struct {
 	window, windowBytes int64
-	// freed is what was settled or lost since the session began; told is how much of that the server knows.
+	// freed is what was settled or lost since the stream began; told is how much of that the server
+	// knows.
 	freed, freedBytes, told, toldBytes int64
 }
 
@@ -37,7 +39,7 @@ func (c *credits) free(size int64) {
 	c.freedBytes += size
 }
 
-// grant gives the totals to send, or nil while it is not worth it: until a quarter of the window is free, three are left.
+// grant returns the totals to send, or nil while less than a quarter of the window is free.
 func (c *credits) grant() *parleyv1.StreamingCredits {
 	if 4*(c.freed-c.told) < c.window && 4*(c.freedBytes-c.toldBytes) < c.windowBytes {
 		return nil
@@ -46,11 +48,11 @@ func (c *credits) grant() *parleyv1.StreamingCredits {
 	return &parleyv1.StreamingCredits{TotalMessages: c.window + c.freed, TotalBytes: c.windowBytes + c.freedBytes}
 }
 
-// outbox gathers settlements into requests: one goes at once while none is under way, else with up to 255 others or after 5 ms.
-// Safe for concurrent use.
+// outbox gathers settlements into requests: one goes at once while none is under way, else with up
+// to 255 others or after 5 ms. Safe for concurrent use.
 type outbox struct {
-	s *session
-	// work are the session's goroutines. Each is added under mu while it is not closed.
+	s *stream
+	// work are the stream's goroutines. Each is added under mu while the outbox is not closed.
 	work sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -64,7 +66,7 @@ type outbox struct {
 	idle chan struct{}
 }
 
-func newOutbox(s *session) *outbox {
+func newOutbox(s *stream) *outbox {
 	o := &outbox{s: s, idle: make(chan struct{})}
 	close(o.idle)
 	return o
@@ -75,7 +77,7 @@ func (o *outbox) add(one settlement) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return // The session's end loses it.
+		return // The end of the stream loses it.
 	}
 	if len(o.pending) == 0 && o.underWay == 0 {
 		o.idle = make(chan struct{})
@@ -120,7 +122,7 @@ func (o *outbox) goLocked() {
 	})
 }
 
-// run has the session do something beside, unless it is over.
+// run starts a goroutine of the stream, unless the outbox is closed.
 func (o *outbox) run(what func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,7 +131,7 @@ func (o *outbox) run(what func()) {
 	}
 }
 
-// close waits until nothing of the session runs. What is pending is not sent.
+// close waits until no goroutine of the stream runs. Pending settlements are not sent.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -153,7 +155,7 @@ func (o *outbox) flush(ctx context.Context) {
 }
 
 // settleAll sends settlements until each is answered for good, and the credits that they free.
-func (s *session) settleAll(batch []settlement) {
+func (s *stream) settleAll(batch []settlement) {
 	var acks, nacks []settlement
 	tasks := make([]*task, len(batch))
 	for i, one := range batch {
@@ -179,8 +181,8 @@ func (s *session) settleAll(batch []settlement) {
 	all.Wait()
 }
 
-// settlePart sends acks, or nacks. What failed and may pass is sent again as long as the session lives.
-func (s *session) settlePart(part []settlement) {
+// settlePart sends acks, or nacks. Retryable failures are sent again as long as the stream lives.
+func (s *stream) settlePart(part []settlement) {
 	for failures := 0; ; failures++ {
 		results, err := s.wire.do(s.ctx, settleRequest(part))
 		var again []settlement
@@ -207,13 +209,13 @@ func (s *session) settlePart(part []settlement) {
 		case <-wait.C:
 		case <-s.ctx.Done():
 			wait.Stop()
-			return // The session's end loses them.
+			return // The end of the stream loses them.
 		}
 	}
 }
 
 // settled counts what became of a settlement.
-func (s *session) settled(one settlement, err error) {
+func (s *stream) settled(one settlement, err error) {
 	if !s.remove(one.t, err) || err != nil {
 		return
 	}
@@ -221,7 +223,7 @@ func (s *session) settled(one settlement, err error) {
 	switch {
 	case one.nack == nil:
 		c.acked.Add(1)
-	case one.nack.GetRelease():
+	case one.nack.GetRelease() != nil:
 		c.released.Add(1)
 	default:
 		c.nacked.Add(1)
@@ -236,7 +238,7 @@ func settleRequest(part []settlement) *parleyv1.StreamingConsumeRequest {
 		}
 		return &parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: ack}}
 	}
-	nack := &parleyv1.StreamingNack{Items: make([]*parleyv1.Nacked, len(part))}
+	nack := &parleyv1.StreamingNack{Items: make([]*parleyv1.NackItem, len(part))}
 	for i, one := range part {
 		nack.Items[i] = one.nack
 	}

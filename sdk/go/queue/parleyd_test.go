@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
 	"github.com/parleyhq/parley/sdk/go/queue"
 	"github.com/parleyhq/parley/server/servertest"
@@ -47,19 +48,26 @@ func millis(n int) *durationpb.Duration { return durationpb.New(time.Duration(n)
 func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 	r.t.Helper()
 	eventually(r.t, func() error {
-		s, err := r.Stats(testContext(r.t), topic)
+		total, partitions, err := r.Stats(testContext(r.t), topic)
 		if err != nil {
 			return err
 		}
-		if g := s.GetTotal().GetGroups()[0]; !want(g) {
+		length := int64(0)
+		for _, p := range partitions {
+			length += p.GetLength()
+		}
+		if length != total.GetLength() {
+			return fmt.Errorf("the partitions hold %d messages, the topic %d", length, total.GetLength())
+		}
+		if g := total.GetGroups()[0]; !want(g) {
 			return fmt.Errorf("stats %v", g)
 		}
 		return nil
 	})
 }
 
-// TestWorkersOfParleyd share a backlog of many keys, while one of them is stopped and another one joins: everything is done once, in
-// each key's order.
+// TestWorkersOfParleyd share a backlog of many keys, while one of them is stopped and another one
+// joins: everything is done once, in each key's order.
 func TestWorkersOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 4}, "g")
@@ -107,7 +115,8 @@ func TestWorkersOfParleyd(t *testing.T) {
 	}
 }
 
-// TestFailuresAtParleyd has messages retried, given up, coded and scheduled, and the dead letters replayed after a fix.
+// TestFailuresAtParleyd has messages retried, given up, coded and scheduled, and the dead letters
+// replayed after a fix.
 func TestFailuresAtParleyd(t *testing.T) {
 	t.Parallel()
 	quick := &queue.RetryPolicy{MaxAttempts: new(int32(3)), MinBackoff: millis(1), MaxBackoff: millis(20), NonRetryableCodes: []string{"bad"}}
@@ -162,15 +171,15 @@ func TestFailuresAtParleyd(t *testing.T) {
 		}
 		reasons["typo"] = "told"
 	}
-	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.Replay{Group: "typo"})
-	_, errPurge := r.PurgeAllDeadLetters(ctx, "jobs", "typo", "jobs")
+	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"))
+	_, errPurge := r.PurgeDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"), "jobs")
 	if reasons["typo"] == "" || !errors.Is(errReplay, parley.ErrGroupNotFound) || !errors.Is(errPurge, parley.ErrGroupNotFound) {
 		t.Errorf("a group that is not there: replay %v, purge %v", errReplay, errPurge)
 	}
 	mu.Lock()
 	fixed = true
 	mu.Unlock()
-	if n, more, err := r.ReplayDeadLetters(ctx, "jobs", queue.Replay{Group: "g"}); n != 2 || more || err != nil {
+	if n, more, err := r.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("g")); n != 2 || more || err != nil {
 		t.Errorf("replay: %d, %v, %v", n, more, err)
 	}
 	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 5 && g.GetReplayed() == 2 })
@@ -181,6 +190,72 @@ func TestFailuresAtParleyd(t *testing.T) {
 	defer mu.Unlock()
 	if diff := cmp.Diff(map[string]int{"twice": 3, "poison": 4, "coded": 2, "fine": 1, "later": 1}, tries); diff != "" {
 		t.Errorf("tries (-want +got):\n%s", diff)
+	}
+}
+
+// TestAdminOfParleyd makes the calls that change much: each names what it changes, and nothing
+// happens by omission.
+func TestAdminOfParleyd(t *testing.T) {
+	t.Parallel()
+	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g", "moved")
+	ctx := testContext(t)
+	if topic, err := r.Topic(ctx, "jobs"); err != nil || topic.GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH {
+		t.Errorf("topic %v, %v", topic, err)
+	}
+	produce(t, r.client, "jobs", keyed("k", 0, 4)...)
+	_, errPause := r.Pause(ctx, "jobs")
+	_, errResume := r.Resume(ctx, "jobs")
+	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.Selection{})
+	_, errPurge := r.PurgeDeadLetters(ctx, "jobs", queue.DeadLetterIDs(), "jobs")
+	_, _, errTrim := r.Trim(ctx, "jobs", queue.Keep{}, queue.WithUnsettled())
+	errSeek := r.SeekGroup(ctx, "jobs", "moved", queue.Start{})
+	for i, err := range []error{errPause, errResume, errReplay, errPurge, errTrim, errSeek} {
+		if !errors.Is(err, parley.ErrInvalidField) {
+			t.Errorf("call %d that names nothing: %v", i, err)
+		}
+	}
+	if topic, err := r.Pause(ctx, "jobs", queue.Produce); err != nil || !topic.GetProducePaused() || topic.GetConsumePaused() {
+		t.Errorf("pause: %v, %v", topic, err)
+	}
+	stored := make(chan error, 1)
+	go func() {
+		_, err := queue.NewProducer(r.client, "jobs").Produce(ctx, queue.Message{Key: "k", Payload: []byte("k-4")})
+		stored <- err
+	}()
+	if topic, err := r.Resume(ctx, "jobs", queue.Produce); err != nil || topic.GetProducePaused() {
+		t.Errorf("resume: %v, %v", topic, err)
+	}
+	if err := <-stored; err != nil {
+		t.Errorf("produce into a topic that was paused: %v", err)
+	}
+	if err := r.SeekGroup(ctx, "jobs", "moved", queue.FromEnd()); err != nil {
+		t.Errorf("seek: %v", err)
+	}
+	held := make(chan struct{})
+	w := work(t, r.client, "jobs", "g", func(context.Context, *queue.Delivery) error { <-held; return nil })
+	eventually(t, func() error {
+		n := 0
+		for d, err := range r.Pending(ctx, "jobs", "g", queue.ByAttempts) {
+			if err != nil {
+				return err
+			}
+			if d.GetAttempt() != 1 || d.GetStreamId() == "" {
+				t.Errorf("pending %v", d)
+			}
+			n++
+		}
+		if n != 5 {
+			return fmt.Errorf("%d deliveries are pending", n)
+		}
+		return nil
+	})
+	close(held)
+	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 5 })
+	if err := w.finish(); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if removed, unsettled, err := r.Trim(ctx, "jobs", queue.KeepNewest(1)); err != nil || unsettled != 0 || removed > 4 {
+		t.Errorf("trim: %d, %d, %v", removed, unsettled, err)
 	}
 }
 
@@ -199,13 +274,14 @@ func TestLongWorkAtParleyd(t *testing.T) {
 			return nil
 		}, append(opts, queue.WithAckTimeout(time.Second))...)
 		r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 1 })
-		if s := w.Stats(); s.Sessions != 1 || s.Delivered != 1 {
+		if s := w.Stats(); s.Streams != 1 || s.Delivered != 1 {
 			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// TestStopAtParleyd stops a worker that is busy with a few of many: what it did not begin does not count as tried.
+// TestStopAtParleyd stops a worker that is busy with a few of many: what it did not begin does not
+// count as tried.
 func TestStopAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -244,8 +320,8 @@ func TestStopAtParleyd(t *testing.T) {
 	})
 }
 
-// TestReleaseAtParleyd stops workers by handlers that give their message back: it comes again and again while they stop, and does not
-// count as tried.
+// TestReleaseAtParleyd stops workers by handlers that give their message back: it comes again and
+// again while they stop, and does not count as tried.
 func TestReleaseAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -304,7 +380,7 @@ func TestRestartOfParleyd(t *testing.T) {
 			t.Fatalf("message %d is %s", i, p)
 		}
 	}
-	if s := w.Stats(); s.Sessions < 2 {
+	if s := w.Stats(); s.Streams < 2 {
 		t.Errorf("stats %+v", s)
 	}
 }

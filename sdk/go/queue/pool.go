@@ -8,8 +8,8 @@ type lane struct {
 	key       string
 }
 
-// pool runs tasks, at most limit at once, those of one lane in order and one at a time. It outlives sessions: what a lost one
-// still runs keeps its lane. Safe for concurrent use.
+// pool runs tasks, at most limit at once, those of one lane in order and one at a time. It outlives
+// streams: what a lost one still runs keeps its lane. Safe for concurrent use.
 type pool struct {
 	limit int
 	run   func(t *task)
@@ -66,7 +66,7 @@ func (p *pool) work(done *task) {
 	over = true
 }
 
-// next gives the next task, after the one done; nil if there is none.
+// next returns the next task after the one done, nil if there is none.
 func (p *pool) next(done *task) *task {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *pool) next(done *task) *task {
 	return t
 }
 
-// quiet gives a channel that is closed once nothing runs.
+// quiet returns a channel that is closed when no task runs.
 func (p *pool) quiet() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,10 +25,11 @@ const (
 	maxBatchBytes = 3 << 19
 )
 
-// ErrClosed is what a Producer answers after Close.
+// ErrClosed is the error of a Producer after Close.
 var ErrClosed = errors.New("parley: producer closed")
 
-// Producer puts messages into one topic. It is safe for concurrent use; a program wants one per topic. Close it when done.
+// Producer stores messages in one topic. It is safe for concurrent use; a program needs one per
+// topic. Close it when done.
 type Producer struct {
 	link   link.Link
 	topic  string
@@ -36,7 +37,7 @@ type Producer struct {
 	joined *joiner
 }
 
-// ProducerOption changes how a Producer works.
+// ProducerOption sets a property of a Producer.
 type ProducerOption func(*producerConfig)
 
 type producerConfig struct {
@@ -46,68 +47,79 @@ type producerConfig struct {
 	batches  int
 }
 
-// WithoutIdempotency mints no idempotency keys: a message without one, whose answer was lost, may be stored twice. It saves the
-// server remembering them.
+// WithoutIdempotency turns the generation of idempotency keys off: a message without a key whose
+// answer was lost may be stored twice. The server then has no keys to remember.
 func WithoutIdempotency() ProducerOption { return func(c *producerConfig) { c.keys = false } }
 
-// WithLinger sets how long Send waits for others to join while a batch is under way: 5 ms by default, 0 not at all.
+// WithLinger sets how long Send waits for other messages to join its batch while another batch is
+// in flight. The default is 5 ms; 0 means no wait.
 func WithLinger(d time.Duration) ProducerOption {
 	return func(c *producerConfig) { c.linger = max(d, 0) }
 }
 
-// WithJoined sets how many messages Send joins into one batch, 100 by default and 1,000 at most, and how many batches may be
-// under way, 8 by default; beyond, Send blocks. A batch is under way until the last of its messages is settled: one that a full
-// partition holds up keeps the batch's place, which bounds what is sent to it again and again.
+// WithJoined sets how many messages Send joins into one batch (default 100, maximum 1,000) and how
+// many batches may be in flight (default 8). When both are reached, Send blocks. A batch is in
+// flight until its last message is settled, so one message for a full partition keeps a whole batch
+// in flight.
 func WithJoined(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
 		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
 	}
 }
 
-// NewProducer makes a producer for a topic, which must exist when it is used. It does not connect; the first call does.
+// NewProducer returns a producer for a topic. The topic must exist when the producer is used.
+// NewProducer does not connect; the first call does.
 func NewProducer(c *parley.Client, topic string, opts ...ProducerOption) *Producer {
 	cfg := producerConfig{keys: true, linger: 5 * time.Millisecond, messages: 100, batches: 8}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
-	p := &Producer{link: c.Link(), topic: topic, keys: cfg.keys}
+	p := &Producer{link: link.Of(c), topic: topic, keys: cfg.keys}
 	p.joined = newJoiner(cfg, p.send)
 	return p
 }
 
-// Produce stores messages, any number, and gives a result for each, in order. Failures that may pass, a full topic among them,
-// are tried again until ctx ends, each message with the same idempotency key: so it is stored once, however often it was sent.
+// Produce stores any number of messages and returns one result per message, in order. Retryable
+// failures, for example of a full or paused topic, are retried until ctx or the call's deadline
+// ends (see parley.WithCallTimeout; it starts again whenever a request made progress). Each message
+// keeps its idempotency key, so it is stored once, however often it was sent.
 //
-// Up to 1,000 messages or 1.5 MiB go in one request, one request at a time. What failed goes again before anything after it that
-// was not sent yet, and in its order; the server refuses what follows a refused one in its partition. So the messages of one key
-// stand in the order given, unless the topic's store failed for one of several in a way that the server can't tell.
+// Up to 1,000 messages or 1.5 MiB are sent in one request, one request at a time. Failed messages
+// are sent again in order, before later ones that were not sent yet; the server refuses the
+// messages that follow a refused one in its partition. So the messages of one key are stored in the
+// given order, unless the topic's store failed for one of several in a way that the server cannot
+// see.
 //
-// The error is nil if every message was either stored or refused for good. Otherwise it says what ended the call: ctx, or a
-// refusal of the call as a whole; the results then tell how far it came.
+// The error is nil if every message was either stored or refused for good. Otherwise it tells what
+// ended the call: ctx, the call's deadline, or a refusal of the whole call. The results are valid
+// in any case: a Result has either a Receipt or an Err.
 func (p *Producer) Produce(ctx context.Context, messages ...Message) ([]Result, error) {
 	return p.run(ctx, p.produceCall(ctx, messages))
 }
 
-// Schedule stores messages that appear in the topic after a delay of up to 366 days, never before. It is like Produce else. The
-// delay is taken from the moment the server has the message. Their ids, by which they can be cancelled, hold for good.
+// Schedule stores messages that appear in the topic after a delay of up to 366 days, never earlier.
+// The delay starts when the server accepts the message. The messages' ids, by which they can be
+// cancelled, never change. All else is as in Produce.
 func (p *Producer) Schedule(ctx context.Context, delay time.Duration, messages ...Message) ([]Result, error) {
 	return p.schedule(ctx, messages, func(m *parleyv1.ScheduledMessage) {
 		m.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(delay)}
 	})
 }
 
-// ScheduleAt is Schedule for a time by the server's clock. One that has passed is due at once.
+// ScheduleAt is Schedule with a time by the server's clock. A message whose time has passed is due
+// at once.
 func (p *Producer) ScheduleAt(ctx context.Context, at time.Time, messages ...Message) ([]Result, error) {
 	return p.schedule(ctx, messages, func(m *parleyv1.ScheduledMessage) {
-		m.Due = &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(at)}
+		m.Due = &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)}
 	})
 }
 
-// Cancel takes a scheduled message back. One that has appeared in the topic, or was cancelled, is parley.ErrScheduledNotFound;
-// where the answer to an attempt was lost, that may be by this very call, and the error's text says so.
+// Cancel cancels a scheduled message. A message that has appeared in the topic, or was cancelled,
+// is parley.ErrScheduledNotFound. If an earlier attempt of this call may have cancelled it, the
+// error's text says so.
 func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	attempts := 0
-	err := p.link.Retry(ctx, "CancelScheduled", func(ctx context.Context, s *link.Services) error {
+	err := p.link.Call(ctx, "CancelScheduled", func(ctx context.Context, s *link.Services) error {
 		attempts++
 		_, err := s.Queue.CancelScheduled(ctx, &parleyv1.CancelScheduledRequest{Topic: p.topic, MessageId: messageID})
 		return err
@@ -115,52 +127,60 @@ func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	return mayBeOurs(err, attempts, parley.ErrScheduledNotFound)
 }
 
-// Reschedule gives a scheduled message another time, from now, and tells it. One that has appeared in the topic, or was
-// cancelled, is parley.ErrScheduledNotFound.
+// Reschedule makes a scheduled message due after delay, from now, and returns when it is due. A
+// message that has appeared in the topic, or was cancelled, is parley.ErrScheduledNotFound.
 func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
-	return p.reschedule(ctx, &parleyv1.RescheduleRequest{
-		MessageId: messageID, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(delay)},
+	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
+		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(delay)},
 	})
 }
 
-// RescheduleAt is Reschedule for a time by the server's clock. One that has passed is due at once.
+// RescheduleAt is Reschedule with a time by the server's clock. A message whose time has passed is
+// due at once.
 func (p *Producer) RescheduleAt(ctx context.Context, messageID string, at time.Time) (time.Time, error) {
-	return p.reschedule(ctx, &parleyv1.RescheduleRequest{
-		MessageId: messageID, Due: &parleyv1.RescheduleRequest_DeliverAt{DeliverAt: timestamppb.New(at)},
+	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
+		MessageId: messageID, Due: &parleyv1.RescheduleScheduledRequest_DueTime{DueTime: timestamppb.New(at)},
 	})
 }
 
-func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleRequest) (time.Time, error) {
+func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleScheduledRequest) (time.Time, error) {
 	req.Topic = p.topic
-	var res *parleyv1.RescheduleResponse
-	err := p.link.Retry(ctx, "Reschedule", func(ctx context.Context, s *link.Services) (err error) {
-		res, err = s.Queue.Reschedule(ctx, req)
+	var res *parleyv1.RescheduleScheduledResponse
+	err := p.link.Call(ctx, "RescheduleScheduled", func(ctx context.Context, s *link.Services) (err error) {
+		res, err = s.Queue.RescheduleScheduled(ctx, req)
 		return err
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
-	return res.GetDeliverAt().AsTime(), nil
+	return res.GetDueTime().AsTime(), nil
 }
 
-// Send stores one message, joined with those of other callers into batches: a message goes at once while none is under way, else
-// with up to 99 others or after 5 ms. It returns once the message is stored or refused, and retries as Produce does. Where ctx
-// ends first the outcome is unknown. While too many batches are under way it blocks.
+// Send stores one message. Messages of concurrent callers are joined into batches: a message is
+// sent at once if no batch is in flight, else with up to 99 others or after 5 ms. Send returns when
+// the message is stored or refused, and retries as Produce does. If ctx or the call's deadline ends
+// first, the outcome is unknown. Send blocks while too many batches are in flight.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
-	// Its batch may live on when the caller has given up.
+	// The batch may outlive the caller's wait.
 	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
 	req := p.message(ctx, &m)
 	if err := checkMessage(req); err != nil {
 		return Receipt{}, err
 	}
-	return p.joined.send(ctx, req)
+	ctx, cancel := p.link.Deadline(ctx)
+	defer cancel()
+	receipt, last, err := p.joined.send(ctx, req)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = p.link.Interrupted(ctx, last)
+	}
+	return receipt, err
 }
 
-// Close refuses further Sends, waits until those under way are answered, and gives up on them when ctx ends, whose error it then
-// gives. It may be called more than once.
+// Close makes further Sends fail with ErrClosed and waits until those in flight are answered. When
+// ctx ends it gives up on them and returns its error. It may be called more than once.
 func (p *Producer) Close(ctx context.Context) error { return p.joined.close(ctx) }
 
-// mayBeOurs adds to an error that an earlier attempt of the same call may have brought about.
+// mayBeOurs adds a note to an error that an earlier attempt of the same call may have caused.
 func mayBeOurs(err error, attempts int, reason error) error {
 	if e, ok := errors.AsType[*parley.Error](err); ok && attempts > 1 && errors.Is(e, reason) {
 		e.Message += " (an earlier attempt of this call may have done it)"
@@ -168,7 +188,7 @@ func mayBeOurs(err error, attempts int, reason error) error {
 	return err
 }
 
-// message makes what is sent.
+// message returns the message as it is sent.
 func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessage {
 	key := m.IdempotencyKey
 	if key == "" && p.keys {
@@ -177,13 +197,15 @@ func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessa
 	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: traced(ctx, m.Headers), IdempotencyKey: key}
 }
 
-// The server's bound of a payload, and one that no message passes that it would take.
+// maxPayload is the server's limit for a payload. No message that the server accepts is larger than
+// maxMessage.
 const (
 	maxPayload = 256 << 10
 	maxMessage = 2 * maxPayload
 )
 
-// checkMessage refuses what would have the whole batch refused: what protobuf can't carry, and what is larger than a message may be.
+// checkMessage refuses messages for which the server would refuse the whole batch: text that
+// protobuf cannot encode, and messages that are too large.
 func checkMessage(m *parleyv1.QueueMessage) error {
 	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
 		return &parley.Error{
@@ -204,7 +226,7 @@ func checkMessage(m *parleyv1.QueueMessage) error {
 	}
 }
 
-// call is a batch under way: its requests, and where the results go.
+// call is a batch in flight: its requests and its results.
 type call struct {
 	link.Batch
 
@@ -266,7 +288,7 @@ func (p *Producer) produceRequests(requests []*parleyv1.QueueMessage) *call {
 	return c
 }
 
-// accept notes an item that is to be sent, or what is wrong with it.
+// accept adds an item to those to send, or records what is wrong with it.
 func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 	if err := checkMessage(m); err != nil {
 		c.results[i].Err = err
@@ -275,10 +297,12 @@ func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 	c.items = append(c.items, i)
 }
 
-// orUnset gives an error for an item that was answered with neither.
+// orUnset returns e, or an error for an item that was answered with neither a result nor an error.
 func orUnset(e *parleyv1.ItemError) *parleyv1.ItemError {
 	if e == nil {
-		return &parleyv1.ItemError{Code: "internal", Message: "an item was answered with nothing"}
+		return &parleyv1.ItemError{
+			Code: parleyv1.StatusCode_STATUS_CODE_INTERNAL, Message: "an item was answered with neither a result nor an error",
+		}
 	}
 	return e
 }
@@ -308,7 +332,7 @@ func (p *Producer) schedule(ctx context.Context, messages []Message, due func(*p
 			} else if n < len(items) {
 				c.results[items[n]].Receipt = &Receipt{
 					MessageID: done.GetMessageId(), Partition: int(done.GetPartition()), Duplicate: done.GetDuplicate(),
-					DeliverAt: done.GetDeliverAt().AsTime(), IdempotencyKey: requests[items[n]].GetMessage().GetIdempotencyKey(),
+					DueTime: done.GetDueTime().AsTime(), IdempotencyKey: requests[items[n]].GetMessage().GetIdempotencyKey(),
 				}
 			}
 		}
@@ -317,9 +341,12 @@ func (p *Producer) schedule(ctx context.Context, messages []Message, due func(*p
 	return p.run(ctx, c)
 }
 
-// send stores a batch of Send's, and answers each as soon as that is known.
+// send stores a batch of Send's messages, and answers each as soon as its result is known. The
+// callers' deadlines bound it.
 func (p *Producer) send(ctx context.Context, b *joinedBatch) {
 	c := p.produceRequests(b.requests)
+	c.Unbounded = true
+	c.Failed = b.fail
 	answered := make([]bool, len(b.requests))
 	c.Settled = func(i int, err error) {
 		answered[i] = true

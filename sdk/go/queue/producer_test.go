@@ -23,8 +23,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestProduceSurvivesLostAnswers has the answers to some batches lost after they were stored, and some lost on the way there: each
-// message is stored once, in order.
+// TestProduceSurvivesLostAnswers has the answers to some batches lost after they were stored, and
+// some lost on the way there: each message is stored once, in order.
 func TestProduceSurvivesLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -142,7 +142,8 @@ func TestProduceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSendJoins has many callers at once: they share requests, each gets its own answer, and Close waits for all.
+// TestSendJoins has many callers at once: they share requests, each gets its own answer, and Close
+// waits for all.
 func TestSendJoins(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -186,8 +187,8 @@ func TestSendJoins(t *testing.T) {
 	}
 }
 
-// TestSendLingers has a batch under way that is not settled: what is sent meanwhile waits for company for as long as it was told, or
-// until its batch is full.
+// TestSendLingers has a batch under way that is not settled: what is sent meanwhile waits for
+// company for as long as it was told, or until its batch is full.
 func TestSendLingers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -319,7 +320,7 @@ func TestScheduleCancelReschedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		if r.Err != nil || time.Until(r.Receipt.DeliverAt) < 59*time.Minute {
+		if r.Err != nil || time.Until(r.Receipt.DueTime) < 59*time.Minute {
 			t.Fatalf("result %+v", r)
 		}
 	}

@@ -1,14 +1,19 @@
-// Package queue is the Go SDK of Parley's work queues: a Producer puts messages into a topic, a Worker handles what a consumer
-// group is given of it, and an Admin makes, alters and looks into topics.
+// Package queue is the Go SDK of Parley's work queues: a Producer stores messages in a topic, a
+// Worker handles the messages that are delivered to a consumer group, and an Admin manages topics
+// and groups.
 //
-// Work is done at least once. A message is given to one worker of a group at a time and comes back until one of them has
-// acknowledged it, or until it has been tried so often that it is a dead letter. A handler that must act once only remembers
-// Delivery.MessageID, which stays the same.
+// Delivery is at least once. A message is delivered to one worker of a group at a time, again and
+// again until one of them has acknowledged it or until it has no attempts left and becomes a dead
+// letter. A handler that must act only once stores Delivery.MessageID, which never changes.
 //
-// Messages with one key go to one partition and are handled in the order in which they were produced, one at a time, as long as
-// none of them is tried again; a topic of strict order keeps it then too. Messages without a key are handled in parallel.
+// Messages with the same key go to one partition and are handled in the order in which they were
+// produced, one at a time, unless one of them is retried; a topic of strict order keeps the order
+// even then. Messages without a key are handled in parallel.
 //
-// What this package does at each failure (states, waits, credits) is what sdk/SPEC.md asks of every SDK.
+// Calls of a Producer and an Admin have the default deadline of parley.WithCallTimeout. A Worker
+// has none.
+//
+// sdk/SPEC.md specifies what this package does at each failure: states, waits and credits.
 package queue
 
 import (
@@ -17,60 +22,66 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Message is what a Producer sends.
+// Message is a message to produce.
 type Message struct {
-	// Key decides the partition: messages of one key come in order. Up to 256 bytes; may be empty.
+	// Key selects the partition; messages of one key are delivered in order. Up to 256 bytes; may
+	// be empty.
 	Key string
-	// Payload is up to 262,144 bytes.
+	// Payload has up to 262,144 bytes.
 	Payload []byte
-	// Headers are up to 32 short strings: names of A-Z a-z 0-9 _ . - up to 64, values up to 1,024 bytes. The global OpenTelemetry
-	// propagator's, as traceparent, are added where there is one and the message has none.
+	// Headers are up to 32 short strings: names of up to 64 of A-Z a-z 0-9 _ . -, values of up to
+	// 1,024 bytes. The headers of the global OpenTelemetry propagator, for example traceparent, are
+	// added unless the message has them.
 	Headers map[string]string
-	// IdempotencyKey makes sure that the message is stored once within the topic's window, however often it is sent: up to 128
-	// printable ASCII characters without spaces. Where it is empty one is minted, unless the producer was made WithoutIdempotency.
+	// IdempotencyKey makes sure that the message is stored once within the topic's window, however
+	// often it is sent. Up to 128 printable ASCII characters without spaces. If it is empty, the
+	// Producer generates one, unless it was created WithoutIdempotency.
 	IdempotencyKey string
 }
 
-// Receipt says where a message is.
+// Receipt describes a stored message.
 type Receipt struct {
-	// MessageID is the message's for good.
+	// MessageID is the message's id. It never changes.
 	MessageID string
 	Partition int
-	// Duplicate is true if an earlier call with the same idempotency key stored it, for instance one whose answer was lost.
+	// Duplicate is true if an earlier attempt or call with the same idempotency key stored the
+	// message.
 	Duplicate bool
-	// DeliverAt is when a scheduled message is due, by the server's clock; zero for others.
-	DeliverAt time.Time
-	// IdempotencyKey is what the message was sent with.
+	// DueTime is when a scheduled message is due, by the server's clock. Zero for other messages.
+	DueTime time.Time
+	// IdempotencyKey is the key that the message was sent with.
 	IdempotencyKey string
 }
 
-// Result is what became of one message.
+// Result is the result of one message.
 type Result struct {
 	// Receipt is set if the message is stored.
 	Receipt *Receipt
-	// Err is set if it is not, or if that is not known. It is a *parley.Error, or the error of the context that ended first.
+	// Err is set if the message is not stored, or if that is not known. It is a *parley.Error, or
+	// the error of the context that ended.
 	Err error
 }
 
-// Delivery is one message, handed to a Handler. It is not changed once it is handed out.
+// Delivery is one message that is delivered to a Handler. It does not change.
 type Delivery struct {
 	Topic, Group string
-	// MessageID is the message's for good, through retries.
+	// MessageID is the message's id. It is the same in every attempt.
 	MessageID string
 	Partition int
 	Key       string
 	Payload   []byte
 	Headers   map[string]string
-	// Attempt is 1 for the first delivery. A worker that was lost with the message counts.
+	// Attempt is 1 for the first delivery. A delivery to a worker that was lost counts.
 	Attempt int
-	// ProducedAt is when the server took the message; of a scheduled one, when it was due.
-	ProducedAt time.Time
+	// ProduceTime is when the server accepted the message; for a scheduled message, when it was
+	// due.
+	ProduceTime time.Time
 }
 
 func newDelivery(topic, group string, d *parleyv1.Delivery) *Delivery {
 	return &Delivery{
 		Topic: topic, Group: group, MessageID: d.GetMessageId(), Partition: int(d.GetPartition()), Key: d.GetKey(),
-		Payload: d.GetPayload(), Headers: d.GetHeaders(), Attempt: int(d.GetAttempt()), ProducedAt: d.GetProducedAt().AsTime(),
+		Payload: d.GetPayload(), Headers: d.GetHeaders(), Attempt: int(d.GetAttempt()), ProduceTime: d.GetProduceTime().AsTime(),
 	}
 }
 

@@ -17,7 +17,8 @@ const (
 
 var headerName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// traced gives the headers with the context's trace added, as far as it fits. The map given is not changed.
+// traced returns the headers with the context's trace added, as far as it fits. It does not change
+// the given map.
 func traced(ctx context.Context, headers map[string]string) map[string]string {
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)
@@ -38,7 +39,7 @@ func traced(ctx context.Context, headers map[string]string) map[string]string {
 	return all
 }
 
-// tracing gives a context with the trace that a delivery's headers carry.
+// tracing returns a context with the trace of a delivery's headers.
 func tracing(ctx context.Context, d *Delivery) context.Context {
 	return otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(d.Headers))
 }

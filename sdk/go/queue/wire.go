@@ -15,11 +15,12 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// wire is how a session talks to its server.
+// wire is the connection of a stream to its server.
 type wire interface {
 	// receive waits for the next frame. It is for one goroutine.
 	receive() (*parleyv1.ConsumeResponse, error)
-	// do makes a request and gives its results, one per item. Its error is that of the request as a whole.
+	// do makes a request and returns its results, one per item. The error is that of the whole
+	// request.
 	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
 	// grant tells the running totals of credits.
 	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
@@ -42,7 +43,8 @@ func retryable(message string) error {
 	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: message}
 }
 
-// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or its session has ended.
+// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or
+// it has ended on the server.
 func creditsRefused(err error) error { return retryable("credits were refused: " + err.Error()) }
 
 // bidi is a StreamingConsume stream.
@@ -93,14 +95,14 @@ func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
 
 func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
 	b.mu.Lock()
-	waiter := b.waiting[a.GetRequestId()]
-	delete(b.waiting, a.GetRequestId())
+	waiter := b.waiting[a.GetCallId()]
+	delete(b.waiting, a.GetCallId())
 	b.mu.Unlock()
 	switch {
 	case waiter != nil:
 		waiter <- a
 	case a.GetError() != nil:
-		// Only a grant of credits wants no answer.
+		// Only a grant of credits has no call id.
 		b.watch.Leave(creditsRefused(b.link.ItemError(a.GetError())))
 	}
 }
@@ -125,8 +127,8 @@ func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([
 		return nil, errStreamOver
 	}
 	b.last++
-	req.RequestId = b.last
-	b.waiting[req.GetRequestId()] = waiter
+	req.CallId = b.last
+	b.waiting[req.GetCallId()] = waiter
 	b.mu.Unlock()
 	patience := time.AfterFunc(4*b.link.Patience(), func() { b.watch.Leave(errUnanswered) })
 	defer patience.Stop()
@@ -170,8 +172,8 @@ type unary struct {
 	topic  string
 	group  string
 
-	mu      sync.Mutex // guards session
-	session string
+	mu       sync.Mutex // guards streamID
+	streamID string
 }
 
 func dialUnary(ctx context.Context, l link.Link, watch link.Stream, start *parleyv1.ConsumeRequest) (*unary, error) {
@@ -189,9 +191,9 @@ func (u *unary) receive() (*parleyv1.ConsumeResponse, error) {
 	}
 	u.watch.Busy()
 	frame := u.stream.Msg()
-	if first := frame.GetSession(); first != nil {
+	if first := frame.GetInfo(); first != nil {
 		u.mu.Lock()
-		u.session = first.GetSessionId()
+		u.streamID = first.GetStreamId()
 		u.mu.Unlock()
 	}
 	return frame, nil
@@ -200,7 +202,7 @@ func (u *unary) receive() (*parleyv1.ConsumeResponse, error) {
 func (u *unary) id() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.session
+	return u.streamID
 }
 
 // do implements wire.
@@ -209,24 +211,25 @@ func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (
 		switch r := req.GetRequest().(type) {
 		case *parleyv1.StreamingConsumeRequest_Ack:
 			res, err := s.Queue.Ack(ctx, &parleyv1.AckRequest{
-				Topic: u.topic, Group: u.group, SessionId: u.id(), Tokens: r.Ack.GetTokens(),
+				Topic: u.topic, Group: u.group, StreamId: u.id(), Tokens: r.Ack.GetTokens(),
 			})
 			results = res.GetResults()
 			return err
 		case *parleyv1.StreamingConsumeRequest_Nack:
 			res, err := s.Queue.Nack(ctx, &parleyv1.NackRequest{
-				Topic: u.topic, Group: u.group, SessionId: u.id(), Items: r.Nack.GetItems(),
+				Topic: u.topic, Group: u.group, StreamId: u.id(), Items: r.Nack.GetItems(),
 			})
 			results = res.GetResults()
 			return err
 		case *parleyv1.StreamingConsumeRequest_Extend:
 			res, err := s.Queue.Extend(ctx, &parleyv1.ExtendRequest{
-				Topic: u.topic, Group: u.group, SessionId: u.id(), Tokens: r.Extend.GetTokens(), AckTimeout: r.Extend.GetAckTimeout(),
+				Topic: u.topic, Group: u.group, StreamId: u.id(), AckTimeout: r.Extend.GetAckTimeout(),
+				Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: r.Extend.GetDeliveries()},
 			})
 			results = res.GetResults()
 			return err
 		case *parleyv1.StreamingConsumeRequest_Leave:
-			_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{Topic: u.topic, Group: u.group, SessionId: u.id()})
+			_, err := s.Queue.Leave(ctx, &parleyv1.LeaveRequest{Topic: u.topic, Group: u.group, StreamId: u.id()})
 			return err
 		default:
 			return connect.NewError(connect.CodeInternal, errors.New("no such request"))
@@ -235,12 +238,12 @@ func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (
 	return results, err
 }
 
-// grant implements wire. A grant that does not arrive is made good by the next one, for it carries running totals; where it was
-// refused for good the stream would run dry, and is left.
+// grant implements wire. A grant that does not arrive is made good by the next one, for it carries
+// running totals; where it was refused for good the stream would run dry, and is left.
 func (u *unary) grant(ctx context.Context, credits *parleyv1.StreamingCredits) {
 	err := u.link.Retry(ctx, "GrantCredits", func(ctx context.Context, s *link.Services) error {
 		_, err := s.Queue.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{
-			Topic: u.topic, Group: u.group, SessionId: u.id(),
+			Topic: u.topic, Group: u.group, StreamId: u.id(),
 			TotalMessages: credits.GetTotalMessages(), TotalBytes: credits.GetTotalBytes(),
 		})
 		return err

@@ -15,15 +15,17 @@ import (
 // haste is how long a worker that stops waits for those that it has told to, and for answers.
 const haste = time.Second
 
-// ErrStopTimeout is Run's error where handlers were still running when the stop timeout had passed. Their contexts have ended, with
-// it as the cause; their messages go to others, and count as tried.
+// ErrStopTimeout is the error of Run if handlers were still running after the stop timeout. It is
+// the cause of the end of their contexts. Their messages are delivered to other workers, as another
+// attempt.
 var ErrStopTimeout = errors.New("parley: handlers were still running when the worker had to stop")
 
-// Worker handles what a consumer group is given of one topic. Several workers of a group, in one process or many, share its
-// partitions.
+// Worker handles the messages of one topic that are delivered to a consumer group. Several workers
+// of a group, in one process or many, share its partitions.
 //
-// It acknowledges in batches, extends what is in flight by itself, and reconnects, at another node if one failed. What it held when
-// a stream broke comes again, here or elsewhere.
+// It acknowledges in batches, extends deliveries in flight on its own, and reconnects, to another
+// node if one failed. Deliveries that it held when a stream broke are delivered again, to this or
+// another worker.
 type Worker struct {
 	link    link.Link
 	topic   string
@@ -33,25 +35,28 @@ type Worker struct {
 	counts  counters
 }
 
-// Stats counts what a Worker has done since it was made.
+// Stats counts the deliveries of a Worker since it was created.
 type Stats struct {
-	// Delivered messages have come in. Each is then acked, nacked, released or lost.
+	// Delivered counts all deliveries. Each is then acked, nacked, released or lost.
 	Delivered int64
 	Acked     int64
-	// Nacked messages were given back because a handler failed; Panicked counts those among them that panicked.
+	// Nacked counts deliveries whose handler failed; Panicked counts those among them whose handler
+	// panicked.
 	Nacked   int64
 	Panicked int64
-	// Released messages were given back unhandled when the worker stopped.
+	// Released counts deliveries that the worker released when it stopped, or that a handler
+	// released with ErrRelease.
 	Released int64
-	// Lost messages: see WithOnLost.
+	// Lost counts lost deliveries: see WithOnLost.
 	Lost int64
-	// Sessions counts the streams that were live.
-	Sessions int64
+	// Streams counts the streams that were live.
+	Streams int64
 }
 
-type counters struct{ delivered, acked, nacked, panicked, released, lost, sessions atomic.Int64 }
+type counters struct{ delivered, acked, nacked, panicked, released, lost, streams atomic.Int64 }
 
-// NewWorker makes a worker of a group, both of which must exist when it runs. It does not connect; Run does.
+// NewWorker returns a worker of a group. Topic and group must exist when it runs. NewWorker does
+// not connect; Run does.
 func NewWorker(c *parley.Client, topic, group string, h Handler, opts ...WorkerOption) *Worker {
 	cfg := defaultWorkerConfig()
 	for _, opt := range opts {
@@ -63,23 +68,25 @@ func NewWorker(c *parley.Client, topic, group string, h Handler, opts ...WorkerO
 	for _, m := range slices.Backward(cfg.middleware) {
 		h = m(h)
 	}
-	return &Worker{link: c.Link(), topic: topic, group: group, handler: h, cfg: cfg}
+	return &Worker{link: link.Of(c), topic: topic, group: group, handler: h, cfg: cfg}
 }
 
-// Stats gives the counts so far. It may be called at any time.
+// Stats returns the counts so far. It is safe for concurrent use.
 func (w *Worker) Stats() Stats {
 	c := &w.counts
 	return Stats{
 		Delivered: c.delivered.Load(), Acked: c.acked.Load(), Nacked: c.nacked.Load(), Panicked: c.panicked.Load(),
-		Released: c.released.Load(), Lost: c.lost.Load(), Sessions: c.sessions.Load(),
+		Released: c.released.Load(), Lost: c.lost.Load(), Streams: c.streams.Load(),
 	}
 }
 
-// Run works until ctx ends or a failure is final, as parley.ErrGroupNotFound; failures that may pass are waited out.
+// Run handles messages until ctx ends or a failure is final, for example parley.ErrGroupNotFound.
+// After a retryable failure it reconnects.
 //
-// When ctx ends it stops gracefully: it takes nothing more, waits for the handlers that run, settles what they did, gives back the
-// rest, which does not count as tried, and returns nil; or ErrStopTimeout, if handlers were still running after the stop timeout.
-// The context of handlers does not end with ctx. Run may be called again after it has returned, not at the same time.
+// When ctx ends it stops gracefully: it starts no more handlers, waits for those that run, settles
+// their deliveries, releases the others, which does not count as an attempt, and returns nil. If
+// handlers still run after the stop timeout, it returns ErrStopTimeout. The contexts of handlers do
+// not end with ctx. Run may be called again after it has returned, but not concurrently.
 func (w *Worker) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -92,7 +99,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	err := w.link.Keep(life, &link.Keep{Name: "worker", Follow: r.follow, Waiting: r.waiting})
 	if halt() {
-		// Final: the session is over, and with it the contexts of what it was given.
+		// Final: the stream has ended, and with it the contexts of its handlers.
 		if waitErr := r.await(w.cfg.stopTimeout); waitErr != nil {
 			err = errors.Join(err, waitErr)
 		}
@@ -108,11 +115,11 @@ type run struct {
 	w *Worker
 	// asked is Run's context, whose end stops the work.
 	asked context.Context //nolint:containedctx // see above
-	life  context.Context //nolint:containedctx // what the contexts of sessions and handlers come from
+	life  context.Context //nolint:containedctx // the parent of the contexts of streams and handlers
 	pool  *pool
 
 	mu       sync.Mutex // guards what follows
-	session  *session
+	stream   *stream
 	stopping bool
 }
 
@@ -136,10 +143,10 @@ func (r *run) await(limit time.Duration) error {
 func (r *run) stop() error {
 	r.mu.Lock()
 	r.stopping = true
-	s := r.session
+	s := r.stream
 	r.mu.Unlock()
 	if s != nil {
-		go s.leave() // which ends with the session
+		go s.leave() // which ends with the stream
 	}
 	err := r.await(r.w.cfg.stopTimeout)
 	switch {
@@ -158,22 +165,22 @@ func (r *run) stop() error {
 	return err
 }
 
-// enter makes s the session, unless the worker stops.
-func (r *run) enter(s *session) bool {
+// enter makes s the run's stream, unless the worker stops.
+func (r *run) enter(s *stream) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopping {
 		return false
 	}
-	r.session = s
+	r.stream = s
 	return true
 }
 
-func (r *run) leave(s *session) {
+func (r *run) leave(s *stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.session == s && !r.stopping {
-		r.session = nil
+	if r.stream == s && !r.stopping {
+		r.stream = nil
 	}
 }
 

@@ -29,7 +29,8 @@ func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
 	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
 }
 
-// TestOrderPerKey has many handlers at once: messages of one key come in order and one at a time, those of others meanwhile.
+// TestOrderPerKey has many handlers at once: messages of one key come in order and one at a time,
+// those of others meanwhile.
 func TestOrderPerKey(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -81,7 +82,7 @@ func TestOrderPerKey(t *testing.T) {
 		if err := w.finish(); err != nil {
 			t.Errorf("run: %v", err)
 		}
-		if got := w.Stats(); got != (queue.Stats{Delivered: keys * each, Acked: keys * each, Sessions: 1}) {
+		if got := w.Stats(); got != (queue.Stats{Delivered: keys * each, Acked: keys * each, Streams: 1}) {
 			t.Errorf("stats %+v", got)
 		}
 	})
@@ -115,7 +116,8 @@ func TestAcksAreJoined(t *testing.T) {
 	}
 }
 
-// TestCreditsRefused has a grant come to a server that has just ended the session: the worker consumes again.
+// TestCreditsRefused has a grant come to a server that has just ended the stream: the worker
+// consumes again.
 func TestCreditsRefused(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -129,7 +131,7 @@ func TestCreditsRefused(t *testing.T) {
 		var got record
 		w := work(t, c, "jobs", "g", got.handle, append(opts, queue.WithWindow(10, 0))...)
 		settledAll(t, s, "jobs", "g", 100)
-		if stats := w.Stats(); stats.Sessions < 2 {
+		if stats := w.Stats(); stats.Streams < 2 {
 			t.Errorf("stats %+v", stats)
 		}
 	})
@@ -152,8 +154,8 @@ func TestEndsThatPass(t *testing.T) {
 			settledAll(t, s, "jobs", "g", 10*(n+1))
 			s.EndConsumers("jobs", "g", end)
 			eventually(t, func() error {
-				if sessions := w.Stats().Sessions; sessions != int64(n)+2 {
-					return fmt.Errorf("session %d", sessions)
+				if streams := w.Stats().Streams; streams != int64(n)+2 {
+					return fmt.Errorf("%d streams", streams)
 				}
 				return nil
 			})
@@ -248,7 +250,7 @@ func TestLongWorkIsExtended(t *testing.T) {
 			return nil
 		}, append(opts, queue.WithAckTimeout(time.Second), queue.WithConcurrency(2))...)
 		settledAll(t, s, "jobs", "g", 3)
-		if got := w.Stats(); got.Sessions != 1 || got.Lost != 0 {
+		if got := w.Stats(); got.Streams != 1 || got.Lost != 0 {
 			t.Errorf("stats %+v", got)
 		}
 	})
@@ -278,8 +280,8 @@ func TestHandlerTimeout(t *testing.T) {
 	}
 }
 
-// TestLeaseIsLost takes what a worker holds from it: its handler's context ends, what it then says changes nothing and is no error
-// of Run's, and the message comes again.
+// TestLeaseIsLost takes what a worker holds from it: its handler's context ends, what it then says
+// changes nothing and is no error of Run's, and the message comes again.
 func TestLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -324,13 +326,14 @@ func TestLeaseIsLost(t *testing.T) {
 		if err := w.finish(); err != nil {
 			t.Errorf("run: %v", err)
 		}
-		if got := w.Stats(); got.Lost != 2 || got.Acked != 2 || got.Sessions != 1 {
+		if got := w.Stats(); got.Lost != 2 || got.Acked != 2 || got.Streams != 1 {
 			t.Errorf("stats %+v", got)
 		}
 	})
 }
 
-// TestLostFreesCredits loses all that a worker's window holds while its stream lives: more comes all the same.
+// TestLostFreesCredits loses all that a worker's window holds while its stream lives: more comes
+// all the same.
 func TestLostFreesCredits(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -350,14 +353,14 @@ func TestLostFreesCredits(t *testing.T) {
 		started.Wait()
 		s.LoseLeases("jobs", "g")
 		settledAll(t, s, "jobs", "g", 2)
-		if got := w.Stats(); got.Lost != 2 || got.Sessions != 1 {
+		if got := w.Stats(); got.Lost != 2 || got.Streams != 1 {
 			t.Errorf("stats %+v", got)
 		}
 	})
 }
 
-// TestStreamsBreak cuts the stream again and again while a backlog is worked off: everything is handled, and nothing of a key out of
-// order but for what comes again.
+// TestStreamsBreak cuts the stream again and again while a backlog is worked off: everything is
+// handled, and nothing of a key out of order but for what comes again.
 func TestStreamsBreak(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -394,13 +397,14 @@ func TestStreamsBreak(t *testing.T) {
 				t.Errorf("key %s (-want +got):\n%s", key, diff)
 			}
 		}
-		if w.Stats().Sessions < 3 {
-			t.Errorf("%d sessions", w.Stats().Sessions)
+		if w.Stats().Streams < 3 {
+			t.Errorf("%d streams", w.Stats().Streams)
 		}
 	})
 }
 
-// TestSettlementsAreRepeated has requests fail in every way: on a stream that goes on what failed is sent again.
+// TestSettlementsAreRepeated has requests fail in every way: on a stream that goes on what failed
+// is sent again.
 func TestSettlementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -429,7 +433,7 @@ func TestSettlementsAreRepeated(t *testing.T) {
 		}, opts...)
 		settledAll(t, s, "jobs", "g", 50)
 		eventually(t, func() error {
-			if got := w.Stats(); got.Acked != 50 || got.Nacked != 50 || got.Lost != 0 || got.Sessions != 1 {
+			if got := w.Stats(); got.Acked != 50 || got.Nacked != 50 || got.Lost != 0 || got.Streams != 1 {
 				return fmt.Errorf("stats %+v", got)
 			}
 			return nil
@@ -437,8 +441,8 @@ func TestSettlementsAreRepeated(t *testing.T) {
 	})
 }
 
-// TestGracefulStop ends the context with handlers under way and messages waiting: those finish and are acknowledged, these go back
-// untried, and nothing begins any more.
+// TestGracefulStop ends the context with handlers under way and messages waiting: those finish and
+// are acknowledged, these go back untried, and nothing begins any more.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -553,6 +557,39 @@ func TestFleet(t *testing.T) {
 	settledAll(t, fleet[0], "jobs", "g", 30)
 }
 
+// TestWorkerLeavesAFullNodeAtOnce has one node refuse streams, with waits that no test would
+// outlive.
+func TestWorkerLeavesAFullNodeAtOnce(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
+		fleet := parleytest.StartFleet(t, 2)
+		fleet[0].AddTopic("jobs", 2, "g")
+		full := parleytest.Fault{Err: parleytest.Error(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)}
+		fleet[0].Fault(func(method string, _ proto.Message) *parleytest.Fault {
+			if method == "Consume" || method == "StreamingConsume" {
+				return &full
+			}
+			return nil
+		})
+		never := parley.WithBackoff(parley.Backoff{Base: time.Hour, Max: time.Hour})
+		for range 5 { // half of the clients begin at the full node
+			c := newClient(t, parleytest.Addrs(fleet...), never)
+			live := make(chan string, 1)
+			w := work(t, c, "jobs", "g", (&record{}).handle, append(opts, queue.WithOnState(func(change parley.StateChange) {
+				if change.State == parley.StateLive {
+					live <- change.Addr
+				}
+			}))...)
+			if at := <-live; !strings.HasSuffix(at, fleet[1].Addr()) {
+				t.Errorf("the stream is at %s", at)
+			}
+			if err := w.finish(); err != nil {
+				t.Errorf("run: %v", err)
+			}
+		}
+	})
+}
+
 // TestDeadStream has the server fall silent: the worker leaves it for a new stream.
 func TestDeadStream(t *testing.T) {
 	t.Parallel()
@@ -562,18 +599,18 @@ func TestDeadStream(t *testing.T) {
 	c := newClient(t, s.Addr())
 	var got record
 	w := work(t, c, "jobs", "g", got.handle)
-	sessions := func(n int64) {
+	streams := func(n int64) {
 		t.Helper()
 		eventually(t, func() error {
-			if w.Stats().Sessions < n {
-				return fmt.Errorf("%d sessions", w.Stats().Sessions)
+			if w.Stats().Streams < n {
+				return fmt.Errorf("%d streams", w.Stats().Streams)
 			}
 			return nil
 		})
 	}
-	sessions(1)
+	streams(1)
 	s.SetSilent(true)
-	sessions(2)
+	streams(2)
 	s.SetSilent(false)
 	produce(t, c, "jobs", queue.Message{})
 	settledAll(t, s, "jobs", "g", 1)

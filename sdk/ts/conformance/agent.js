@@ -6,7 +6,7 @@ import { after, Client, ClosedError, fromStart, InterruptedError, live, ParleyEr
 
 class AgentError extends Error {}
 
-/** Gives what a handle names. */
+/** Returns the value of a handle. */
 function find(map, handle) {
   if (!map.has(handle)) {
     throw new AgentError(`no such handle: ${handle}`);
@@ -16,7 +16,7 @@ function find(map, handle) {
 
 const clients = new Map();
 const subscriptions = new Map();
-/** What ends each command that is under way, by its id. */
+/** The controllers of the running commands, by id. */
 const underWay = new Map();
 
 /** A token source that does what the steps say, the last one again and again. */
@@ -34,12 +34,13 @@ function scripted(client, steps) {
   };
 }
 
-function newClient({ client: handle, addresses, token, tokens, attemptTimeoutMs, backoff, protocol }) {
+function newClient({ client: handle, addresses, token, tokens, attemptTimeoutMs, callTimeoutMs, backoff, protocol }) {
   const client = { tokenCalls: 0, sdk: undefined };
   client.sdk = new Client(addresses, {
     token,
     tokenSource: tokens && scripted(client, tokens),
     attemptTimeout: attemptTimeoutMs,
+    callTimeout: callTimeoutMs,
     backoff: backoff && { base: backoff.baseMs, max: backoff.maxMs },
     protocol,
     log: (level, message, fields) => console.error(level, message, JSON.stringify(fields)),
@@ -66,7 +67,7 @@ async function collect(items, into) {
   }
 }
 
-function subscribe(client, { sub: handle, starts }, signal) {
+function subscribe(client, { sub: handle, starts }, { signal }) {
   const states = [];
   const onState = ({ state, error, wait, addr }) =>
     states.push({ state, error: error && toError(error), waitMs: wait, addr });
@@ -96,47 +97,50 @@ async function take(sub, { count = 1, timeoutMs }, signal, events) {
   }
 }
 
+/** The ops on a client. options has the call's signal and its own time limit. */
 const ofClient = {
-  send: (c, args, signal) => {
-    const { channelId, content, ...options } = toOutgoing(args);
-    return c.send(channelId, content, { ...options, signal });
+  send: (c, args, options) => {
+    const { channelId, content, ...rest } = toOutgoing(args);
+    return c.send(channelId, content, { ...rest, ...options });
   },
-  sendBatch: async (c, args, signal) => {
-    let results;
+  sendBatch: async (c, args, options, result) => {
+    const told = (results) => results.map(({ receipt, error }) => (error ? { error: toError(error) } : { receipt }));
     try {
-      results = await c.sendBatch(args.messages.map(toOutgoing), { signal });
+      result.results = told(await c.sendBatch(args.messages.map(toOutgoing), options));
     } catch (err) {
-      if (signal.aborted) {
+      result.results = told(err.results);
+      if (!(err instanceof ParleyError)) {
         throw err;
       }
-      // What else ended the call is the error of its items too.
-      results = err.results;
+      // A refusal of the call as a whole is the error of its items too.
     }
-    return { results: results.map(({ receipt, error }) => (error ? { error: toError(error) } : { receipt })) };
   },
-  edit: (c, { channelId, msgId, content, clientMsgId }, signal) =>
-    c.edit(channelId, msgId, content, { clientMsgId, signal }),
-  recall: (c, { channelId, msgId, clientMsgId }, signal) => c.recall(channelId, msgId, { clientMsgId, signal }),
-  get: async (c, { channelId, msgId }, signal) => ({ message: await c.get(channelId, msgId, { signal }) }),
-  history: (c, { channelId, afterSeq, beforeSeq, pageSize, limit }, signal, result) => {
+  edit: (c, { channelId, msgId, content, clientMsgId }, options) =>
+    c.edit(channelId, msgId, content, { clientMsgId, ...options }),
+  recall: (c, { channelId, msgId, clientMsgId }, options) => c.recall(channelId, msgId, { clientMsgId, ...options }),
+  get: async (c, { channelId, msgId }, options) => {
+    const { epoch, ...message } = await c.get(channelId, msgId, options);
+    return { message, epoch };
+  },
+  history: (c, { channelId, afterSeq, beforeSeq, pageSize, limit }, options, result) => {
     result.messages = [];
-    return collect(c.history(channelId, { afterSeq, beforeSeq, pageSize, limit, signal }), result.messages);
+    return collect(c.history(channelId, { afterSeq, beforeSeq, pageSize, limit, ...options }), result.messages);
   },
-  channels: (c, { pageSize }, signal, result) => {
+  channels: (c, { pageSize }, options, result) => {
     result.channels = [];
-    return collect(c.channels({ pageSize, signal }), result.channels);
+    return collect(c.channels({ pageSize, ...options }), result.channels);
   },
-  members: (c, { channelId }, signal, result) => {
+  members: (c, { channelId }, options, result) => {
     result.members = [];
-    return collect(c.members(channelId, { signal }), result.members);
+    return collect(c.members(channelId, options), result.members);
   },
-  createChannel: async (c, { channelId, membersOnly, members }, signal) => ({
-    channel: await c.createChannel(channelId, { membersOnly, members, signal }),
+  createChannel: async (c, { channelId, membersOnly, members, idempotencyKey }, options) => ({
+    channel: await c.createChannel(channelId, { membersOnly, members, idempotencyKey, ...options }),
   }),
-  addMembers: (c, { channelId, userIds }, signal) => c.addMembers(channelId, userIds, { signal }),
-  removeMembers: (c, { channelId, userIds }, signal) => c.removeMembers(channelId, userIds, { signal }),
-  markRead: (c, { channelId, seq }, signal) => c.markRead(channelId, seq, { signal }),
-  typing: (c, { channelId }, signal) => c.typing(channelId, { signal }),
+  addMembers: (c, { channelId, userIds }, options) => c.addMembers(channelId, userIds, options),
+  removeMembers: (c, { channelId, userIds }, options) => c.removeMembers(channelId, userIds, options),
+  markRead: (c, { channelId, seq }, options) => c.markRead(channelId, seq, options),
+  typing: (c, { channelId }, options) => c.typing(channelId, options),
   subscribe,
 };
 
@@ -169,7 +173,7 @@ function begin(op, args, signal, result) {
     return others[op](args);
   }
   if (Object.hasOwn(ofClient, op)) {
-    return ofClient[op](find(clients, args.client).sdk, args, signal, result);
+    return ofClient[op](find(clients, args.client).sdk, args, { signal, timeout: args.deadlineMs }, result);
   }
   if (Object.hasOwn(ofSubscription, op)) {
     return ofSubscription[op](find(subscriptions, args.sub), args, signal, result);
@@ -195,16 +199,14 @@ function toError(err) {
       positions,
     };
   }
-  if (err instanceof InterruptedError) {
-    return { kind: "canceled", message, last: err.cause && toError(err.cause) };
-  }
   if (err instanceof ClosedError) {
     return { kind: "closed", message };
   }
   if (err instanceof AgentError) {
     return { kind: "agent", message };
   }
-  return { kind: err?.name === "AbortError" ? "canceled" : "other", message };
+  const kind = { AbortError: "canceled", TimeoutError: "deadline" }[err?.name] ?? "other";
+  return { kind, message, last: err instanceof InterruptedError && err.cause ? toError(err.cause) : undefined };
 }
 
 function answer(id, result, error) {

@@ -1,11 +1,12 @@
 import type { SendResult } from "./message.js";
 
-/** What waits for a signal, by the signal. */
+/** The callbacks of each signal. */
 const waiting = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
- * onAbort calls back when the signal is aborted, which it is not yet. It gives what ends that. However many wait for a
- * signal, it has one listener: of more than ten Node warns as of a leak.
+ * onAbort calls aborted when the signal is aborted, and returns a function that ends this. The
+ * signal must not be aborted yet. A signal has one listener for any number of callbacks, because
+ * Node warns of a leak when it has more than ten.
  */
 export function onAbort(signal: AbortSignal, aborted: () => void): () => void {
   const callbacks = waiting.get(signal) ?? new Set();
@@ -31,8 +32,8 @@ function callAll(this: AbortSignal): void {
 }
 
 /**
- * link aborts the controller when the signal is aborted, with its reason. It gives what ends that; until then the
- * signal holds on to the controller.
+ * link aborts the controller when the signal is aborted, with the signal's reason. It returns a
+ * function that ends this; until then the signal references the controller.
  */
 export function link(controller: AbortController, signal: AbortSignal | undefined): () => void {
   if (signal === undefined) {
@@ -45,7 +46,10 @@ export function link(controller: AbortController, signal: AbortSignal | undefine
   return onAbort(signal, () => controller.abort(signal.reason));
 }
 
-/** until settles as the promise does, or rejects with the signal's reason, whichever comes first. */
+/**
+ * until settles as the promise does, or rejects with the signal's reason if the signal is aborted
+ * first.
+ */
 export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) {
     return promise;
@@ -53,7 +57,7 @@ export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): 
   return new Promise((resolve, reject) => {
     if (signal.aborted) {
       reject(signal.reason);
-      promise.catch(() => {}); // Nobody waits for it any more.
+      promise.catch(() => {}); // No one waits for the promise.
       return;
     }
     const forget = onAbort(signal, () => reject(signal.reason));
@@ -62,26 +66,27 @@ export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): 
 }
 
 /**
- * InterruptedError is a call that its signal ended after a failure, or in the middle of a batch. It is both: name and
- * reason are those of the signal, cause is the failure that the call was waiting out.
+ * InterruptedError is the error of a call that its signal or its time limit ended after a failed
+ * attempt, or during a batch. name is that of the signal's reason: `AbortError`, or `TimeoutError`
+ * for a time limit. cause is the last failure.
  */
 export class InterruptedError extends Error {
-  /** The signal's reason. */
+  /** The signal's reason, or the TimeoutError of the time limit. */
   readonly reason: unknown;
-  /** From sendBatch alone: what had become of each message. */
+  /** Only from sendBatch: the result of each message when the call ended. */
   readonly results: SendResult[] | undefined;
 
   constructor(reason: unknown, last: Error | undefined, results?: SendResult[]) {
     const why = reason instanceof Error ? reason.message : String(reason);
     super(last === undefined ? why : `${why}; last failure: ${last.message}`, { cause: last });
-    // A program tells an abort from a timeout by the name, as with fetch.
+    // Programs distinguish an abort from a timeout by the name, as with fetch.
     this.name = reason instanceof Error ? reason.name : "AbortError";
     this.reason = reason;
     this.results = results;
   }
 }
 
-/** interrupted gives what a call rejects with whose signal was aborted. */
+/** interrupted returns the error of a call whose signal was aborted. */
 export function interrupted(signal: AbortSignal, last: Error | undefined): unknown {
   return last === undefined ? signal.reason : new InterruptedError(signal.reason, last);
 }

@@ -1,14 +1,14 @@
 import type { Wait } from "./clock.js";
 
 /**
- * Backoff says how long to wait between attempts: a random time between nothing and a bound, which starts at base and
- * doubles with each attempt up to max (full jitter: the bound is capped first, then the time is drawn, so that many
- * clients which failed together do not come back together).
+ * Backoff configures the waits between attempts. A wait is a random time between 0 and a bound,
+ * which starts at base and doubles with each attempt up to max. The bound is capped before the time
+ * is drawn (full jitter), so that clients that failed together do not return together.
  */
 export interface Backoff {
-  /** Bounds the first wait, in milliseconds. Default 200. */
+  /** The bound of the first wait, in milliseconds. The default is 200. */
   base?: number;
-  /** Bounds every wait, in milliseconds. Default 10,000. */
+  /** The maximum of all bounds, in milliseconds. The default is 10,000. */
   max?: number;
 }
 
@@ -24,15 +24,15 @@ export class Waits {
     this.#random = random;
   }
 
-  /** bound is the longest wait after the given number of failures, from 0. */
+  /** bound returns the longest wait after the given number of failures, from 0. */
   bound(failures: number): number {
     // Beyond 2^30 every bound is capped; the power must stay finite.
     return Math.min(this.#max, this.#base * 2 ** Math.min(failures, 30));
   }
 
   /**
-   * draw gives the wait after the given number of failures, from 0. What the server asked for comes on top of nothing
-   * less than itself: those that it told the same time must not come back together either.
+   * draw returns the wait after the given number of failures, from 0. It adds a random time to
+   * retryAfter, so that clients that were told the same time do not return together.
    */
   draw(failures: number, retryAfter: number): Wait {
     return { told: Math.max(retryAfter, 0), own: this.upTo(this.bound(failures)) };
@@ -43,7 +43,9 @@ export class Waits {
     return Math.max(bound, 0) * this.#random();
   }
 
-  /** hurried draws what is left of a wait when the platform tells that something may work again. */
+  /**
+   * hurried draws the rest of a wait after the platform reported that the network may work again.
+   */
   hurried(): number {
     return this.upTo(this.bound(0));
   }

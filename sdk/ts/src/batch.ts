@@ -6,31 +6,32 @@ import {
   type SendResult as SentItem,
 } from "@parleyhq/api/parley/v1/message_pb.js";
 import { InterruptedError } from "./abort.js";
-import type { Caller } from "./caller.js";
+import type { Caller, Scope } from "./caller.js";
 import type { Endpoint } from "./endpoint.js";
 import { itemError, nodeFailed, ParleyError } from "./error.js";
 import type { Outgoing, SendResult } from "./message.js";
+import type { CallOptions } from "./options.js";
 import { toReceipt, toRequest } from "./send.js";
 
-// What bounds one request; the server takes 500 items and 2 MiB.
+// The limits of one request. The server accepts 500 items and 2 MiB.
 const maxItems = 500;
 const maxBytes = 2 * 1024 * 1024 - 64 * 1024;
-// How much longer than another call one of a batch may take.
+// The factor by which an attempt of a batch may take longer than one of another call.
 const patience = 3;
 
-/** Item is a message that is neither stored nor refused for good. */
+/** Item is a message without a final result. */
 interface Item {
   index: number;
   request: SendMessageRequest;
-  /** Encoded, with what precedes it. */
+  /** The encoded size in bytes, with its field header. */
   size: number;
 }
 
-/** sendBatch sends messages in order, part after part, and gives a result for each. */
+/** sendBatch sends messages in order, one request at a time, and returns a result for each. */
 export async function sendBatch(
   caller: Caller,
   messages: readonly Outgoing[],
-  signal: AbortSignal | undefined,
+  options: CallOptions,
 ): Promise<SendResult[]> {
   const results: SendResult[] = [];
   const pending: Item[] = [];
@@ -45,18 +46,21 @@ export async function sendBatch(
   }
   const batch = new Batch(caller, results, pending);
   try {
-    await caller.run(signal, (scope) => batch.send(scope));
+    await caller.run(options, (scope) => batch.send(scope));
   } catch (err) {
     throw batch.giveUp(err);
   }
   return results;
 }
 
-/** Batch is a sendBatch under way. */
+/** Batch is one running sendBatch. */
 class Batch {
   readonly #caller: Caller;
   readonly #results: SendResult[];
-  /** Ascending by index. What a request sends is always the first part, so that nothing overtakes. */
+  /**
+   * Ascending by index. A request always sends the first part of it, so that no message overtakes
+   * another.
+   */
   #pending: Item[];
 
   constructor(caller: Caller, results: SendResult[], pending: Item[]) {
@@ -65,30 +69,37 @@ class Batch {
     this.#pending = pending;
   }
 
-  /** send sends until nothing is pending, or rejects with what ended the call. */
-  async send(signal: AbortSignal): Promise<void> {
+  /** send sends until nothing is pending. It rejects with the error that ended the call. */
+  async send({ signal, renew }: Scope): Promise<void> {
     let failures = 0;
+    let last: ParleyError | undefined;
     while (this.#pending.length > 0) {
       const before = this.#pending.length;
       const { node, error } = await this.#sendPart(signal, patience * this.#caller.limit(failures));
       if (this.#pending.length < before) {
         failures = 0;
+        last = undefined;
+        renew();
       }
       if (error === undefined) {
         continue;
       }
       if (signal.aborted) {
-        throw this.#caller.ended(signal, error);
+        throw this.#caller.ended(signal, last ?? error);
       }
       if (!this.#caller.worthRetrying(error)) {
         throw error;
       }
+      last = error;
       await this.#caller.pause(signal, "SendMessages", failures, node, error);
       failures++;
     }
   }
 
-  /** giveUp answers what is pending and has no answer yet, and gives what the call rejects with. */
+  /**
+   * giveUp sets the results of the pending messages that have none, and returns the error of the
+   * call.
+   */
   giveUp(err: unknown): Error {
     const error = err instanceof ParleyError ? err : wholly(err);
     for (const item of this.#pending) {
@@ -100,7 +111,7 @@ class Batch {
       : new InterruptedError(error.reason, error.cause as Error | undefined, results);
   }
 
-  /** part gives the first pending messages, as many as one request may hold. */
+  /** part returns the first pending messages, as many as fit into one request. */
   #part(): Item[] {
     let size = 0;
     const end = this.#pending.findIndex((item, n) => {
@@ -111,8 +122,8 @@ class Batch {
   }
 
   /**
-   * sendPart makes one request and takes the settled messages from the pending ones. Its error is the first failure
-   * that may pass, or that of the request as a whole.
+   * sendPart makes one request and removes the messages with a final result from the pending ones.
+   * Its error is that of the request, or else the first retryable error of a message.
    */
   async #sendPart(signal: AbortSignal, limit: number): Promise<{ node?: Endpoint; error?: ParleyError }> {
     const part = this.#part();
@@ -123,7 +134,7 @@ class Batch {
       error = new ParleyError({
         code: Code.Internal,
         retryable: true,
-        message: "a batch was answered with too few or too many results",
+        message: "the response to a batch has the wrong number of results",
       });
     }
     if (outcome.value === undefined || error !== undefined) {
@@ -141,7 +152,7 @@ class Batch {
     return { node: outcome.node, error };
   }
 
-  /** settle takes the answers of a part, in order. */
+  /** settle records the results of a part, in order. It returns the first retryable error. */
   #settle(part: Item[], answers: SentItem[]): ParleyError | undefined {
     const settled = new Set<Item>();
     let failure: ParleyError | undefined;
@@ -167,7 +178,7 @@ class Batch {
   }
 }
 
-/** wholly makes one error of whatever a signal may have ended the call with. */
+/** wholly converts a signal's reason to the error of the call. */
 function wholly(err: unknown): InterruptedError {
   return err instanceof InterruptedError ? err : new InterruptedError(err, undefined);
 }

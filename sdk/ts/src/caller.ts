@@ -1,33 +1,49 @@
-import type { CallOptions } from "@connectrpc/connect";
+import type { CallOptions as RpcOptions } from "@connectrpc/connect";
 import { Code } from "@connectrpc/connect";
 import { interrupted, link, until } from "./abort.js";
 import type { Waits } from "./backoff.js";
 import { Alarm, now, sleep, total } from "./clock.js";
 import type { Endpoint, Endpoints, Rpc } from "./endpoint.js";
 import { ParleyError, refused, toError } from "./error.js";
+import type { CallOptions } from "./options.js";
 import type { Heads } from "./position.js";
 import type { Tokens } from "./token.js";
 
-/** Log is told of retries and reconnects. Tokens and content never are. */
+/** Log receives a line for each retry and each reconnect. It never receives tokens or content. */
 export type Log = (level: "warn", message: string, fields: Record<string, unknown>) => void;
 
 /** Attempt makes one attempt of a call. It may run several times. */
-export type Attempt<T> = (rpc: Rpc, options: CallOptions) => Promise<T>;
+export type Attempt<T> = (rpc: Rpc, options: RpcOptions) => Promise<T>;
 
-/** Outcome is what came of an attempt: a value or an error. */
+/** Outcome is the result of an attempt: a value or an error. */
 export type Outcome<T> = {
-  /** The node that was called last, absent if none was. */
+  /** The node that was called last. Undefined if none was. */
   node?: Endpoint;
-  /** What the call was authorized with. */
+  /** The token of the attempt. */
   token: string;
 } & ({ value: T; error?: undefined } | { value?: undefined; error: ParleyError });
 
-// What an attempt gives that its caller ended; the caller's signal tells why.
+/** Scope is the life of one call. */
+export interface Scope {
+  /** Aborted by the caller's signal, by the time limit, and by the client's close. */
+  readonly signal: AbortSignal;
+  /**
+   * renew starts the time limit again. A call of several requests renews it when it makes progress.
+   */
+  renew(): void;
+}
+
+// The error of an attempt that its caller ended. The caller's signal has the reason.
 const cancelled = new ParleyError({ code: Code.Canceled, message: "cancelled", retryable: true });
 
-/** Caller makes a client's calls: to which node, with which token, how often and how fast. */
+/**
+ * Caller makes a client's calls: it chooses the node and the token, retries, and limits the time.
+ */
 export class Caller {
-  /** What ends each call and subscription that is under way; undefined once the client is closed. */
+  /**
+   * The controllers of the calls and subscriptions that run, each with its reason. Undefined once
+   * the client is closed.
+   */
   #scopes: Map<AbortController, () => Error> | undefined = new Map();
 
   constructor(
@@ -35,12 +51,17 @@ export class Caller {
     readonly tokens: Tokens,
     readonly waits: Waits,
     readonly heads: Heads,
-    /** The limit of a call's first attempt, and of the wait for a stream's first frame, in milliseconds. */
+    /**
+     * The time limit of a call's first attempt, and of the wait for a stream's first frame, in
+     * milliseconds.
+     */
     readonly attemptTimeout: number,
+    /** The time limit of a call that has none of its own, in milliseconds. 0 means no limit. */
+    readonly callTimeout: number,
     readonly log: Log,
   ) {}
 
-  /** close ends all that is under way. */
+  /** close ends all calls and subscriptions. */
   close(): void {
     const scopes = this.#scopes;
     this.#scopes = undefined;
@@ -50,9 +71,9 @@ export class Caller {
   }
 
   /**
-   * enter has the controller aborted with the signal, and for the reason given when the client is closed. It gives what
-   * ends that. The client keeps a list of its own, since Node warns of a leak where a signal has more than ten
-   * listeners.
+   * enter aborts the controller when the signal is aborted, and with the reason from why when the
+   * client is closed. It returns a function that ends this. The client keeps a list of its own
+   * because Node warns of a leak when a signal has more than ten listeners.
    */
   enter(controller: AbortController, signal: AbortSignal | undefined, why: () => Error): () => void {
     if (this.#scopes === undefined) {
@@ -67,29 +88,34 @@ export class Caller {
     };
   }
 
-  /** run gives work a signal that is aborted with the caller's, and with the client's end. */
-  async run<T>(signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    const scope = new AbortController();
-    const leave = this.enter(scope, signal, clientClosed);
+  /** run runs work in the scope of one call. */
+  async run<T>(options: CallOptions, work: (scope: Scope) => Promise<T>): Promise<T> {
+    const controller = new AbortController();
+    const leave = this.enter(controller, options.signal, clientClosed);
+    const timeout = options.timeout ?? this.callTimeout;
+    const deadline = timeout > 0 ? new Alarm(() => controller.abort(timedOut(timeout))) : undefined;
+    deadline?.set(timeout);
     try {
-      scope.signal.throwIfAborted();
-      return await work(scope.signal);
+      controller.signal.throwIfAborted();
+      return await work({ signal: controller.signal, renew: () => deadline?.set(timeout) });
     } finally {
+      deadline?.close();
       leave();
     }
   }
 
   /**
-   * limit is how long an attempt after the given number of failures may take. It grows: what is too long for a dead
-   * node may be too short for a slow network.
+   * limit returns the time limit of an attempt after the given number of failures. It grows,
+   * because a limit that finds a dead node soon can be too short for a slow network.
    */
   limit(failures: number): number {
     return this.attemptTimeout * 2 ** Math.min(failures, 2);
   }
 
   /**
-   * call makes one attempt within limit, and one more at once if the token was refused and can be replaced: a refused
-   * call did nothing. It does not reject.
+   * call makes one attempt within limit. If the server refused the token and there is a token
+   * source, it makes one more attempt at once, because a refused call changed nothing. It does not
+   * reject.
    */
   async call<T>(signal: AbortSignal, limit: number, attempt: Attempt<T>): Promise<Outcome<T>> {
     for (let again = true; ; again = false) {
@@ -129,44 +155,49 @@ export class Caller {
     }
   }
 
-  /** retry makes attempts until one succeeds, fails for good, or the signal is aborted. */
-  async retry<T>(name: string, signal: AbortSignal | undefined, attempt: Attempt<T>): Promise<T> {
-    return this.run(signal, async (scope) => {
+  /**
+   * retry makes attempts until one succeeds, one fails with a final error, or the call's scope
+   * ends.
+   */
+  async retry<T>(name: string, options: CallOptions, attempt: Attempt<T>): Promise<T> {
+    return this.run(options, async ({ signal }) => {
       let last: ParleyError | undefined;
       for (let failures = 0; ; failures++) {
-        const outcome = await this.call(scope, this.limit(failures), attempt);
+        const outcome = await this.call(signal, this.limit(failures), attempt);
         if (outcome.error === undefined) {
           return outcome.value;
         }
-        if (scope.aborted) {
-          throw this.ended(scope, last ?? outcome.error);
+        if (signal.aborted) {
+          throw this.ended(signal, last ?? outcome.error);
         }
         if (!this.worthRetrying(outcome.error)) {
           throw outcome.error;
         }
         last = outcome.error;
-        await this.pause(scope, name, failures, outcome.node, last);
+        await this.pause(signal, name, failures, outcome.node, last);
       }
     });
   }
 
-  /** once makes one attempt, and rejects as a call does. */
-  async once<T>(signal: AbortSignal | undefined, attempt: Attempt<T>): Promise<T> {
-    return this.run(signal, async (scope) => {
-      const outcome = await this.call(scope, this.attemptTimeout, attempt);
+  /** once makes one attempt. It rejects as retry does. */
+  async once<T>(options: CallOptions, attempt: Attempt<T>): Promise<T> {
+    return this.run(options, async ({ signal }) => {
+      const outcome = await this.call(signal, this.attemptTimeout, attempt);
       if (outcome.error === undefined) {
         return outcome.value;
       }
-      throw scope.aborted ? this.ended(scope, outcome.error) : outcome.error;
+      throw signal.aborted ? this.ended(signal, outcome.error) : outcome.error;
     });
   }
 
-  /** ended gives what a call rejects with whose signal was aborted after the failure. */
+  /** ended returns the error of a call whose signal was aborted after the failure. */
   ended(signal: AbortSignal, failure: ParleyError): unknown {
     return interrupted(signal, failure === cancelled ? undefined : failure);
   }
 
-  /** pause waits before the next attempt, unless that is the first to go elsewhere. It rejects as a call does. */
+  /**
+   * pause waits before the next attempt. It does not wait if that is the first one at another node.
+   */
   async pause(
     signal: AbortSignal,
     name: string,
@@ -187,21 +218,25 @@ export class Caller {
   }
 
   /**
-   * worthRetrying reports whether the same call may succeed later. An expired token can only be replaced if there is a
-   * source of tokens.
+   * worthRetrying reports whether the same call may succeed later. TOKEN_EXPIRED is retryable only
+   * with a token source.
    */
   worthRetrying(error: ParleyError): boolean {
     return error.retryable && (error.reason !== "TOKEN_EXPIRED" || this.tokens.refreshable);
   }
 }
 
-/** authorization gives the headers that carry a token. */
+/** authorization returns the headers that carry a token. */
 export function authorization(token: string): HeadersInit {
   return token === "" ? {} : { Authorization: `Bearer ${token}` };
 }
 
 function clientClosed(): Error {
   return new DOMException("the client was closed", "AbortError");
+}
+
+function timedOut(timeout: number): Error {
+  return new DOMException(`the call did not finish within ${timeout} ms`, "TimeoutError");
 }
 
 function tooLong(limit: number): ParleyError {

@@ -1,18 +1,20 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import type { ChannelMessage } from "@parleyhq/api/parley/v1/channel_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { integer, named, toMessage } from "./convert.js";
 import type { EntryEvent, Event, Gap, GapReason, LostReason, StateEvent } from "./event.js";
 import type { Position } from "./position.js";
 import type { Start } from "./start.js";
 
-/** How often the server may skip the same entries before the subscription takes them for lost. */
+/** The number of holes in a row after which the subscription reports a gap. */
 const holesBeforeGap = 3;
 
 /**
- * Verdict is what is to be done with an event that arrived:
- * - an event is handed to the program;
- * - "drop" forgets it: a repeat, or one of a channel that is no longer wanted;
- * - "broken" means that entries before it are missing: the stream is not to be trusted, and begun anew.
+ * Verdict is what happens to an event that arrived:
+ * - an event is delivered to the program;
+ * - "drop" discards the event: it is a repeat, or its channel is no longer followed;
+ * - "broken" means that entries before the event are missing. The subscription leaves the stream
+ *   and resumes.
  */
 export type Verdict = Event | "drop" | "broken";
 
@@ -20,25 +22,29 @@ export type Verdict = Event | "drop" | "broken";
 export class Channel {
   readonly id: string;
   /**
-   * What has arrived: from here the next stream resumes. Absent as long as the channel is to start live and has not.
+   * The position of the last event that arrived. The next stream resumes from it. Undefined for a
+   * live-only channel until its first state.
    */
   arrived: { seq: number; epoch: string } | undefined;
-  /** What the program has taken; absent likewise. */
+  /** The position of the last event that the program took. Undefined as arrived is. */
   taken: Position | undefined;
   /**
-   * True once the current stream has told the channel's state. Events before that belong to an earlier life of the
-   * channel on the stream.
+   * True once the channel's state arrived on the current stream. Events before it belong to an
+   * earlier subscription of the channel on the same stream.
    */
   begun = false;
-  /** True if the current stream was asked for the channel. */
+  /** True if the current stream was requested with the channel. */
   onStream = false;
-  /** True while the server has not yet agreed to the channel: a new stream must not stand or fall with it. */
+  /**
+   * True until the server accepted the channel. A new stream does not request it, because its
+   * refusal would end the stream.
+   */
   tentative = false;
-  /** True once the channel's last event has arrived: no stream is asked for it any more. */
+  /** True once the channel's last event arrived. Later streams do not request it. */
   lost = false;
-  /** The lost channel of this id that makes way, as long as this one is tentative. */
+  /** The lost channel with this id that this one replaces, while this one is tentative. */
   replaced: Channel | undefined;
-  /** How often entries after the position were skipped. */
+  /** The number of holes in a row after the position. */
   #holes = 0;
 
   constructor(start: Start) {
@@ -49,12 +55,12 @@ export class Channel {
     }
   }
 
-  /** wanted reports whether a new stream is to begin with the channel. */
+  /** wanted reports whether a new stream requests the channel. */
   get wanted(): boolean {
     return !this.tentative && !this.lost;
   }
 
-  /** request is how a stream is asked for the channel from where it is. */
+  /** request returns the channel's part of a request, from its current position. */
   request(): MessageInitShape<typeof pb.ChannelPositionSchema> {
     if (this.arrived === undefined) {
       return { channelId: this.id };
@@ -63,8 +69,8 @@ export class Channel {
   }
 
   /**
-   * accept judges an event that arrived and moves the position. For a server that keeps skipping the verdict is a gap,
-   * and the event itself is to be judged again.
+   * accept decides about an event that arrived and moves the position. At the third hole in a row
+   * it returns a gap, and the caller passes the same event again.
    */
   accept(ev: pb.ChannelEvent): Verdict {
     const { event } = ev;
@@ -85,7 +91,7 @@ export class Channel {
         this.#holes = 0;
         this.arrived = { seq: integer(ev.seq), epoch: event.value.epoch || this.arrived.epoch };
         return this.#gap({
-          fromSeq: integer(event.value.fromSeq),
+          afterSeq: integer(event.value.afterSeq),
           toSeq: integer(event.value.toSeq),
           epoch: event.value.epoch,
           reason: named(pb.GapReason, event.value.reason, "REASON") as GapReason,
@@ -95,17 +101,20 @@ export class Channel {
       case "sent":
       case "edited":
       case "recalled":
-        return this.#acceptEntry(this.arrived, integer(ev.seq), event.case, event.value);
-      default:
-        // A kind of event that this version does not know. If it has a place in the log, that is behind us now.
-        if (integer(ev.seq) === this.arrived.seq + 1) {
-          this.arrived.seq++;
+        return this.#acceptEntry(this.arrived, range(ev), event.case, event.value);
+      default: {
+        // A kind of event that this version does not know. The entries that it covers count as
+        // seen.
+        const { from, seq } = range(ev);
+        if (seq > this.arrived.seq && from <= this.arrived.seq + 1) {
+          this.arrived.seq = seq;
         }
         return "drop";
+      }
     }
   }
 
-  /** lose makes the channel's last event. */
+  /** lose marks the channel as lost and returns its last event. */
   lose(reason: pb.LostReason): Event {
     this.lost = true;
     this.onStream = false;
@@ -115,8 +124,8 @@ export class Channel {
   }
 
   /**
-   * take records that the program takes the event. A state moves nothing but a channel that starts live; what follows a
-   * position that was lost comes with a gap.
+   * take records that the program took the event. A state moves the position only of a channel
+   * without one, because a position that the log no longer has is followed by a gap.
    */
   take(e: Event): void {
     if (e.kind === "typing" || e.kind === "lost") {
@@ -146,6 +155,7 @@ export class Channel {
         oldestSeq: integer(state.oldestSeq),
         headSeq: integer(state.headSeq),
         count: integer(state.count),
+        expiredCount: integer(state.expiredCount),
         recovered: state.recovered,
       },
     };
@@ -153,16 +163,23 @@ export class Channel {
 
   #acceptEntry(
     arrived: { seq: number; epoch: string },
-    seq: number,
+    { from, seq }: Range,
     kind: EntryEvent["kind"],
-    message: pb.Message,
+    message: ChannelMessage,
   ): Verdict {
     if (seq <= arrived.seq) {
       return "drop";
     }
-    if (seq === arrived.seq + 1) {
-      // Converted first: what can't be must not count as seen.
-      const e: Event = { kind, channelId: this.id, seq, epoch: arrived.epoch, message: toMessage(message) };
+    if (from <= arrived.seq + 1) {
+      // Converted first: a message that cannot be converted must not count as seen.
+      const e: Event = {
+        kind,
+        channelId: this.id,
+        seq,
+        fromSeq: from,
+        epoch: arrived.epoch,
+        message: toMessage(message),
+      };
       arrived.seq = seq;
       this.#holes = 0;
       return e;
@@ -171,7 +188,7 @@ export class Channel {
     if (this.#holes < holesBeforeGap) {
       return "broken";
     }
-    const gap: Gap = { fromSeq: arrived.seq, toSeq: seq - 1, epoch: arrived.epoch, reason: "" };
+    const gap: Gap = { afterSeq: arrived.seq, toSeq: from - 1, epoch: arrived.epoch, reason: "" };
     arrived.seq = gap.toSeq;
     this.#holes = 0;
     return this.#gap(gap);
@@ -181,4 +198,17 @@ export class Channel {
     const { seq, epoch } = this.arrived as { seq: number; epoch: string };
     return { kind: "gap", channelId: this.id, seq, epoch, gap };
   }
+}
+
+/** Range is the entries that an event covers, both ends included. */
+interface Range {
+  from: number;
+  seq: number;
+}
+
+/** range returns the entries that an event covers. A from_seq of 0 or above seq counts as seq. */
+function range(ev: pb.ChannelEvent): Range {
+  const seq = integer(ev.seq);
+  const from = integer(ev.fromSeq);
+  return { from: from > 0 && from <= seq ? from : seq, seq };
 }

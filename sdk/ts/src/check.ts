@@ -1,8 +1,8 @@
 import { invalid } from "./error.js";
 
 /**
- * text takes fields' names and values, and refuses what could not even be encoded: a lone surrogate has no UTF-8.
- * Absent values pass. All other rules are the server's to judge.
+ * text throws INVALID_FIELD for a value that cannot be encoded: one that is not a string, or has a
+ * lone surrogate. Undefined values are valid. The server checks all other rules.
  */
 export function text(...pairs: [field: string, value: unknown][]): void {
   for (const [field, value] of pairs) {
@@ -18,8 +18,8 @@ export function text(...pairs: [field: string, value: unknown][]): void {
   }
 }
 
-// With the flag u a pair of surrogates is one character, so that only lone ones match. String.prototype.isWellFormed is
-// younger than some browsers in use.
+// With the flag u a pair of surrogates is one character, so that only lone ones match. Some
+// supported browsers lack String.prototype.isWellFormed.
 const loneSurrogate = /\p{Surrogate}/u;
 
 function wellFormed(value: string): boolean {
@@ -33,7 +33,7 @@ export function texts(field: string, values: Iterable<unknown>): void {
   }
 }
 
-/** place refuses what is no place in a log. Absent values pass. */
+/** place throws INVALID_FIELD for a number that is not an integer. Undefined is valid. */
 export function place(field: string, value: number | undefined): void {
   if (value !== undefined && !Number.isSafeInteger(value)) {
     throw invalid(field, "is not an integer");

@@ -1,12 +1,13 @@
 import { createClient, type Interceptor, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-web";
 import { MessageService } from "@parleyhq/api/parley/v1/message_pb.js";
+import { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { parseAddresses } from "./address.js";
 import { type Backoff, Waits } from "./backoff.js";
 import { sendBatch } from "./batch.js";
 import { Caller, type Log } from "./caller.js";
 import { Core, type SubscribeOptions } from "./core.js";
-import { Endpoints } from "./endpoint.js";
+import { Endpoints, type Rpc } from "./endpoint.js";
 import { abortable } from "./fetch.js";
 import { type HistoryOptions, history } from "./history.js";
 import {
@@ -17,40 +18,72 @@ import {
   members,
   removeMembers,
 } from "./member.js";
-import type { Channel, Member, Message, MyChannel, Outgoing, ReadCursor, Receipt, SendResult } from "./message.js";
-import { channels, markRead, typing } from "./mychannel.js";
+import type {
+  ChangeReceipt,
+  CreatedChannel,
+  Member,
+  Message,
+  NewMember,
+  Outgoing,
+  ReadCursor,
+  Receipt,
+  SendResult,
+  StoredMessage,
+  UserChannel,
+} from "./message.js";
+import type { CallOptions } from "./options.js";
 import { Heads } from "./position.js";
 import { type ChangeOptions, edit, get, recall, send } from "./send.js";
+import { type ServerInfo, serverInfo } from "./serverinfo.js";
 import type { Start } from "./start.js";
 import { Subscription } from "./subscription.js";
 import { type TokenSource, Tokens } from "./token.js";
+import { channels, markRead, typing } from "./userchannel.js";
 
-/** The time that a call's first attempt is given, in milliseconds, and the wait for a stream's first frame. */
+/** The default of attemptTimeout, in milliseconds. */
 const attemptTimeoutMs = 5_000;
+/** The default of callTimeout, in milliseconds. */
+const callTimeoutMs = 30_000;
 
-/** ClientOptions change how a client works. */
+/** ClientOptions configure a client. */
 export interface ClientOptions {
-  /** A token that stays the same. When it expires, calls and subscriptions end with TOKEN_EXPIRED. */
+  /** A fixed token. When it expires, calls and subscriptions end with TOKEN_EXPIRED. */
   token?: string;
-  /** Where tokens come from, so that a client outlives its token. It goes before token. */
+  /**
+   * Provides tokens, so that the client can replace an expired one. It takes precedence over token.
+   */
   tokenSource?: TokenSource;
   /** The waits between attempts. */
   backoff?: Backoff;
   /**
-   * Bounds the first attempt of a call and the wait for a stream's first frame, in milliseconds. Default 5,000. A
-   * second attempt may take twice, later ones four times as long, those of a batch three times that. What bounds a call
-   * as a whole is its signal.
+   * The time limit of a call's first attempt, and of the wait for a stream's first frame, in
+   * milliseconds. The default is 5,000. The second attempt can take twice as long, later ones four
+   * times. An attempt of a batch can take three times as long.
    */
   attemptTimeout?: number;
-  /** The wire protocol. Default "connect". */
+  /**
+   * The time limit of a call with all its attempts, in milliseconds. The default is 30,000; 0 means
+   * no limit. It applies to every call that does not set its own timeout. A call that makes several
+   * requests has this time for each of them: for each page of a list and for each 500 members; in a
+   * batch it starts again whenever a message is stored or refused for good. Subscriptions have no
+   * time limit.
+   */
+  callTimeout?: number;
+  /** The wire protocol. The default is "connect". */
   protocol?: "connect" | "grpc-web";
-  /** Replaces the platform's fetch, for proxies and the like. It must honour the signal and stream bodies. */
+  /** Replaces the platform's fetch. It must honour the signal and stream bodies. */
   fetch?: typeof globalThis.fetch;
-  /** Interceptors around every attempt, for instance for tracing. */
+  /** Interceptors of every attempt, for example for tracing. */
   interceptors?: Interceptor[];
-  /** Replaces protocol, fetch and interceptors by a Connect transport for the node at addr, a URL. */
+  /**
+   * Returns the Connect transport of the node at addr, a URL. It replaces protocol, fetch and
+   * interceptors.
+   */
   transport?: (addr: string) => Transport;
-  /** Where retries and reconnects are logged. Default nowhere. Tokens and content are never logged. */
+  /**
+   * Receives a line for each retry and each reconnect. The default is no log. Tokens and content
+   * are never logged.
+   */
   log?: Log;
   /**
    * Replaces Math.random, for tests.
@@ -59,173 +92,188 @@ export interface ClientOptions {
   random?: () => number;
 }
 
-/** CallOptions are those of every call. */
-export interface CallOptions {
-  /**
-   * Ends the call, which then rejects: with the signal's reason, or with an InterruptedError whose cause is the failure
-   * that the call was waiting out. Without a signal a call goes on until it succeeds or fails for good.
-   */
-  signal?: AbortSignal;
-}
-
-/** SendOptions add to a message. */
+/** SendOptions are the options of a send. */
 export type SendOptions = Omit<Outgoing, "channelId" | "content"> & CallOptions;
 
 /**
- * Client calls one Parley server, or a fleet of them. A program wants one client per identity, not one per call.
+ * Client calls one Parley server, or a fleet of them. A program has one client for each identity,
+ * not one for each call.
  *
- * Failures that may pass are tried again, with the same client_msg_id, until the call's signal is aborted; any other
- * rejects with a ParleyError. What this package does at each failure (states, codes, waits) is what sdk/SPEC.md asks of
- * every SDK.
+ * A call repeats attempts that fail with a retryable error, with the same ids, until the call's
+ * time limit ends or its signal is aborted. It then rejects with the last failure. Any other error
+ * rejects with a ParleyError. sdk/SPEC.md describes what every SDK does after each failure.
  */
 export class Client {
   readonly #caller: Caller;
 
   /**
-   * Makes a client of the server at an address: `host:port`, which means http, or an http or https URL. Several
-   * addresses, as an array or with commas between them, name the nodes of a fleet; all have the same scheme. It does
-   * not connect; the first call does. It throws a TypeError for what is no address.
+   * Creates a client of the server at an address: `host:port`, which means http, or an http or
+   * https URL. Several addresses, as an array or separated by commas, are the nodes of a fleet; all
+   * have the same scheme. The constructor does not connect. It throws a TypeError for an invalid
+   * address.
    */
   constructor(addresses: string | readonly string[], options: ClientOptions = {}) {
     const random = options.random ?? Math.random;
-    const dial = (addr: string) => createClient(MessageService, newTransport(addr, options));
+    const { attemptTimeout = 0, callTimeout = callTimeoutMs } = options;
     this.#caller = new Caller(
-      new Endpoints(parseAddresses(addresses), dial, random),
+      new Endpoints(parseAddresses(addresses), (addr) => dial(newTransport(addr, options)), random),
       new Tokens(options.tokenSource, options.token ?? ""),
       new Waits(options.backoff, random),
       new Heads(),
-      options.attemptTimeout !== undefined && options.attemptTimeout > 0 ? options.attemptTimeout : attemptTimeoutMs,
+      attemptTimeout > 0 ? attemptTimeout : attemptTimeoutMs,
+      callTimeout,
       options.log ?? (() => {}),
     );
   }
 
   /**
-   * send sends a message and resolves once it is durable. When the signal ends it first, the outcome is unknown, and a
-   * later send with the same clientMsgId and content settles it.
+   * send sends a message. It resolves when the message is durable. If the signal or the time limit
+   * ends the call, the outcome is unknown; send again with the same clientMsgId and content to
+   * learn it.
    */
   async send(channelId: string, content: string, options: SendOptions = {}): Promise<Receipt> {
-    const { signal, ...rest } = options;
-    return send(this.#caller, { ...rest, channelId, content }, signal);
+    const { signal, timeout, ...rest } = options;
+    return send(this.#caller, { ...rest, channelId, content }, { signal, timeout });
   }
 
   /**
-   * sendBatch sends messages, of one channel or of many, and gives a result for each, in order. Messages of one channel
-   * are stored in the order given: those that failed and may pass are tried again, with the same ids, before any later
-   * one of their channel is stored. A message that is refused for good holds nothing up. There is no limit to the
-   * number: more than fit into one request go in several, one after another.
+   * sendBatch sends messages to one or more channels and returns one result per message, in order.
+   * The number of messages is not limited: sendBatch makes as many requests as needed, one at a
+   * time. The messages of one channel are stored in order: one that fails with a retryable error is
+   * sent again before any later one of its channel. A message that is refused for good does not
+   * stop the others.
    *
-   * It resolves if every message was either stored or refused for good. Otherwise it rejects as the other calls do,
-   * with a ParleyError if the call as a whole was refused and with an InterruptedError if its signal ended it; the
-   * error's `results` then tell how far it came.
+   * It resolves when every message is either stored or refused for good. Otherwise it rejects as
+   * the other calls do: with a ParleyError if the server refused the call, with an InterruptedError
+   * if the signal or the time limit ended it. The error's `results` have the result of each
+   * message. The time limit starts again whenever a message is stored or refused for good.
    */
   async sendBatch(messages: readonly Outgoing[], options: CallOptions = {}): Promise<SendResult[]> {
-    return sendBatch(this.#caller, messages, options.signal);
+    return sendBatch(this.#caller, messages, options);
   }
 
-  /** edit replaces a message's content. Only its sender may. */
-  async edit(channelId: string, msgId: string, content: string, options: ChangeOptions = {}): Promise<Receipt> {
+  /** edit replaces the content of a message. Only the sender can edit. */
+  async edit(channelId: string, msgId: string, content: string, options: ChangeOptions = {}): Promise<ChangeReceipt> {
     return edit(this.#caller, channelId, msgId, content, options);
   }
 
   /**
-   * recall takes a message back for good: it stays as a tombstone without content. Its sender may, and who moderates.
-   * Recalling what is recalled gives the first recall's receipt.
+   * recall removes the content and metadata of a message for good. The sender can recall, and any
+   * holder of `moderate`. A recall of a recalled message returns the first recall.
    */
-  async recall(channelId: string, msgId: string, options: ChangeOptions = {}): Promise<Receipt> {
+  async recall(channelId: string, msgId: string, options: ChangeOptions = {}): Promise<ChangeReceipt> {
     return recall(this.#caller, channelId, msgId, options);
   }
 
-  /** get gives one message as it is now. */
-  async get(channelId: string, msgId: string, options: CallOptions = {}): Promise<Message> {
-    return get(this.#caller, channelId, msgId, options.signal);
+  /** get returns one message in its current state. */
+  async get(channelId: string, msgId: string, options: CallOptions = {}): Promise<StoredMessage> {
+    return get(this.#caller, channelId, msgId, options);
   }
 
   /**
-   * history iterates over a channel's messages, each as it is now; a recalled one is a tombstone without content.
-   * Without options it goes from the newest to the oldest. What it gives is at least as new as everything that this
-   * client was told of the channel before. Pages are loaded as the loop needs them. RESYNC says that the log's epoch
-   * changed between two pages: list anew.
+   * history iterates over a channel's messages in their current state. Without options it iterates
+   * from the newest to the oldest. The list is at least as new as everything that this client was
+   * told of the channel. Pages are loaded when the loop needs them. RESYNC means that the log's
+   * epoch changed between two pages: list again from the start.
    */
   history(channelId: string, options: HistoryOptions = {}): AsyncGenerator<Message, void> {
     return history(this.#caller, channelId, options);
   }
 
   /**
-   * channels iterates over the caller's channels by id: those where he is a member, and open ones in which he has sent
-   * or marked something read since he last left. Numbers and last messages may be 100 ms behind what was acknowledged.
-   * Pages are loaded as the loop needs them.
+   * channels iterates over the caller's channels, ordered by channel id: those of which the caller
+   * is a member, and open ones in which the caller sent or marked a message since they last left.
+   * Heads, counts and last messages can be 100 ms old. Pages are loaded when the loop needs them.
    */
-  channels(options: ListOptions = {}): AsyncGenerator<MyChannel, void> {
+  channels(options: ListOptions = {}): AsyncGenerator<UserChannel, void> {
     return channels(this.#caller, options);
   }
 
-  /** members iterates over a channel's members by user id. It wants the capability `history`. */
+  /**
+   * members iterates over a channel's members, ordered by user id. Requires the action `history`.
+   */
   members(channelId: string, options: ListOptions = {}): AsyncGenerator<Member, void> {
     return members(this.#caller, channelId, options);
   }
 
   /**
-   * createChannel makes a channel, with the caller as a member. It wants the capability `manage`. A channel that
-   * exists, also one that a first send has made, is CHANNEL_EXISTS.
-   *
-   * A channel has no clientMsgId, so where the answer to an attempt was lost, CHANNEL_EXISTS of the next one may be
-   * about the channel that this very call made: its text then says so, and createdBy, as channels gives it, tells.
+   * createChannel creates a channel. The caller becomes a member too. Requires the action `manage`.
+   * An existing channel is CHANNEL_EXISTS, unless an earlier call with the same idempotencyKey and
+   * the same settings created it.
    */
-  async createChannel(channelId: string, options: CreateChannelOptions = {}): Promise<Channel> {
+  async createChannel(channelId: string, options: CreateChannelOptions = {}): Promise<CreatedChannel> {
     return createChannel(this.#caller, channelId, options);
   }
 
   /**
-   * addMembers makes users members of a channel, any number; who is one already stays one. It wants the capability
-   * `manage`; who may subscribe to an open channel may add himself. After an error some of the users may have been
-   * added: it does no harm to call it again.
+   * addMembers adds any number of users to a channel. Users that are members already stay members.
+   * Requires the action `manage`, except that users who can subscribe to an open channel can add
+   * themselves. After an error some of the users may be members; the call can be repeated.
    */
-  async addMembers(channelId: string, userIds: readonly string[], options: CallOptions = {}): Promise<void> {
-    return addMembers(this.#caller, channelId, userIds, options.signal);
+  async addMembers(channelId: string, users: readonly NewMember[], options: CallOptions = {}): Promise<void> {
+    return addMembers(this.#caller, channelId, users, options);
   }
 
   /**
-   * removeMembers takes users off a channel, any number; who is no member is passed over. Subscriptions of theirs lose
-   * a members-only channel within a second. It wants the capability `manage`; anyone may remove himself.
+   * removeMembers removes any number of users from a channel. Users that are not members are
+   * ignored. Subscriptions of a removed user lose a members-only channel within one second.
+   * Requires the action `manage`, except that users can remove themselves.
    */
   async removeMembers(channelId: string, userIds: readonly string[], options: CallOptions = {}): Promise<void> {
-    return removeMembers(this.#caller, channelId, userIds, options.signal);
+    return removeMembers(this.#caller, channelId, userIds, options);
   }
 
   /**
-   * markRead moves the caller's read cursor of a channel forward to seq, and gives where it is then; a place behind it
-   * changes nothing. Above the log's head it is POSITION_OUT_OF_RANGE. It wants the capability `history`, and makes the
-   * caller a member of an open channel.
+   * markRead moves the caller's read cursor of a channel forward to seq and returns the cursor. A
+   * lower seq changes nothing. A seq beyond the end of the log is POSITION_OUT_OF_RANGE. In an open
+   * channel the caller becomes a member. Requires the action `history`.
    */
   async markRead(channelId: string, seq: number, options: CallOptions = {}): Promise<ReadCursor> {
-    return markRead(this.#caller, channelId, seq, options.signal);
+    return markRead(this.#caller, channelId, seq, options);
   }
 
   /**
-   * typing tells a channel's live subscribers that the caller is typing. Call it every 3 s or so while that holds; more
-   * than once a second is passed over. It is tried once: late, it would be wrong. It wants the capability `send`.
+   * typing tells the live subscribers of a channel that the caller is typing. Call it every 3 s
+   * while the user types; more than one call a second has no effect. It is tried once, because a
+   * late call would be wrong. Requires the action `send`.
    */
   async typing(channelId: string, options: CallOptions = {}): Promise<void> {
-    return typing(this.#caller, channelId, options.signal);
+    return typing(this.#caller, channelId, options);
   }
 
   /**
-   * subscribe follows channels: subscribe([live("a"), fromStart("b"), after(stored)]). It returns at once, and connects
-   * in the background. One stream carries up to 500 channels.
+   * serverInfo returns the server's version, its limits and its features. Requires a token and no
+   * capability.
+   */
+  async serverInfo(options: CallOptions = {}): Promise<ServerInfo> {
+    return serverInfo(this.#caller, options);
+  }
+
+  /**
+   * subscribe follows channels: subscribe([live("a"), fromStart("b"), after(stored)]). It returns
+   * immediately and connects in the background. One stream carries up to 500 channels.
    *
-   * Failures that may pass lead to a new stream, after a wait or at another node; any other ends the subscription, and
-   * is what next rejects with. So does NOT_MEMBER from the first stream, whose positions name the channels refused;
-   * once the subscription has been live, such channels are lost instead.
+   * After a retryable error the subscription opens a new stream, after a wait or at another node.
+   * Any other error ends the subscription, and next rejects with it. NOT_MEMBER from the first
+   * stream ends it too; the error's positions name the refused channels. Later, refused channels
+   * are lost instead.
    */
   subscribe(starts: Start | readonly Start[], options: SubscribeOptions = {}): Subscription {
     const list = Array.isArray(starts) ? starts : [starts];
     return new Subscription(new Core(this.#caller, list, options));
   }
 
-  /** close ends the client for good: its subscriptions as by their own close, and its calls with an AbortError. */
+  /**
+   * close ends the client: its subscriptions as their own close does, and its calls with an
+   * AbortError.
+   */
   close(): void {
     this.#caller.close();
   }
+}
+
+function dial(transport: Transport): Rpc {
+  return { ...createClient(MessageService, transport), ...createClient(ServerService, transport) };
 }
 
 function newTransport(addr: string, options: ClientOptions): Transport {

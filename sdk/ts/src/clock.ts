@@ -1,20 +1,25 @@
 import { onAbort } from "./abort.js";
 
-// The monotonic clock of some platforms stands still while the machine sleeps, and timers with it. The wall clock does
-// not, but may be set. So a step of the wall clock by more than stepMs is taken for sleep.
+// The monotonic clock of some platforms stands still while the machine sleeps, and timers with it.
+// The wall clock does not, but may be set. So a step of the wall clock by more than stepMs is taken
+// for sleep.
 const stepMs = 1_000;
-// sliceMs is the longest that a timer runs without a look at the clock: so soon it is seen that the machine slept.
+// sliceMs is the longest that a timer runs without a look at the clock: so soon it is seen that the
+// machine slept.
 const sliceMs = 1_000;
 
-// Who comes late because the machine slept or the process was stopped gives what has arrived meanwhile this long to be
-// seen: else a stream would be taken for dead whose frames lie in a buffer.
+// An alarm that is late by lateMs, because the machine slept or the process was stopped, waits for
+// another graceMs. Otherwise a stream would count as dead although its frames wait in a buffer.
 const lateMs = 50;
 const graceMs = 100;
 
 let skew = Date.now() - performance.now();
 let slept = 0;
 
-/** now gives milliseconds from an arbitrary start, which go on while the machine sleeps and never go back. */
+/**
+ * now returns milliseconds since an arbitrary start. They include the time in which the machine
+ * sleeps and never go back.
+ */
 export function now(): number {
   const running = performance.now();
   const seen = Date.now() - running;
@@ -26,8 +31,9 @@ export function now(): number {
 }
 
 /**
- * onWake calls back whenever the platform tells that something may work again: the network is back, or the page is
- * being looked at. Where there is no such platform, never. It gives what ends that.
+ * onWake calls wake whenever the platform reports that the network may work again: the event
+ * `online`, and the page becoming visible. It never does on other platforms. It returns a function
+ * that ends this.
  */
 export function onWake(wake: () => void): () => void {
   const page = typeof document === "undefined" ? undefined : document;
@@ -46,8 +52,8 @@ export function onWake(wake: () => void): () => void {
 }
 
 /**
- * Alarm calls back once when its time is over by now(), also if the machine slept meanwhile. It may be set again and
- * again at little cost. It does not keep a Node process alive.
+ * Alarm calls back once when its time is over according to now(), also if the machine slept.
+ * Setting it again is cheap. It does not keep a Node process alive.
  */
 export class Alarm {
   readonly #ring: () => void;
@@ -62,7 +68,7 @@ export class Alarm {
     this.#unwatch = onWake(() => this.#look());
   }
 
-  /** set makes the alarm ring ms from now, and at no other time. */
+  /** set makes the alarm ring in ms, and cancels the earlier time. */
   set(ms: number): void {
     this.#due = now() + ms;
     this.#graced = false;
@@ -72,12 +78,12 @@ export class Alarm {
     }
   }
 
-  /** pause keeps it from ringing until it is set again. */
+  /** pause stops the alarm until it is set again. */
   pause(): void {
     this.#due = Number.POSITIVE_INFINITY;
   }
 
-  /** close ends it for good. */
+  /** close stops the alarm forever. */
   close(): void {
     this.pause();
     this.#unwatch();
@@ -124,20 +130,20 @@ function unref(timer: unknown): void {
 
 /** Wait is a time to wait, in milliseconds. */
 export interface Wait {
-  /** told is what the server asked for: nothing shortens it. */
+  /** told is the time that the server asked for. Nothing shortens it. */
   told: number;
-  /** own is what comes on top. */
+  /** own is the time that the client adds. */
   own: number;
 }
 
-/** total is the whole wait. */
+/** total returns the whole wait. */
 export function total(wait: Wait): number {
   return wait.told + wait.own;
 }
 
 /**
- * sleep waits, or rejects with the signal's reason. Where the platform tells that something may work again (see
- * onWake), what is left of wait.own is at most what hurried gives.
+ * sleep waits. It rejects with the signal's reason. When the platform reports that the network may
+ * work again (see onWake), the rest of wait.own becomes at most the time that hurried returns.
  */
 export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): Promise<void> {
   return new Promise((resolve, reject) => {

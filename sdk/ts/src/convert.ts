@@ -1,11 +1,14 @@
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
-import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ParleyError } from "./error.js";
-import type { Channel, Member, Message, MyChannel } from "./message.js";
+import type { Channel, Member, MemberRole, Message, UserChannel } from "./message.js";
 
-/** integer makes a number of a 64-bit integer, and refuses what a number can't hold exactly. */
+/**
+ * integer converts a 64-bit integer to a number. It throws OutOfRange for one that a number cannot
+ * hold exactly.
+ */
 export function integer(value: bigint): number {
   const n = Number(value);
   if (!Number.isSafeInteger(n)) {
@@ -17,23 +20,23 @@ export function integer(value: bigint): number {
   return n;
 }
 
-/** milliseconds gives a duration's length; 0 for none. */
+/** milliseconds returns a duration's length; 0 for undefined. */
 export function milliseconds(duration: Duration | undefined): number {
   return duration === undefined ? 0 : Number(duration.seconds) * 1_000 + duration.nanos / 1e6;
 }
 
-/** named gives the name of an enum's value: empty for 0, `<unknown>_7` for 7 if that is not known. */
+/** named returns the name of an enum's value: empty for 0, `<unknown>_7` for an unknown 7. */
 export function named(names: Record<number, string>, value: number, unknown: string): string {
   return value === 0 ? "" : (names[value] ?? `${unknown}_${value}`);
 }
 
-/** date gives a point in time; the epoch's start for none. */
+/** date converts a timestamp; undefined is the Unix epoch. */
 export function date(at: Timestamp | undefined): Date {
   return at === undefined ? new Date(0) : timestampDate(at);
 }
 
-/** toMessage converts a message as the server tells it. */
-export function toMessage(m: pb.Message): Message {
+/** toMessage converts a message. */
+export function toMessage(m: pb.ChannelMessage): Message {
   return {
     msgId: m.msgId,
     channelId: m.channelId,
@@ -61,8 +64,8 @@ function status(s: pb.MessageStatus): Message["status"] {
   }
 }
 
-/** toChannel converts a channel as the server tells it. */
-export function toChannel(c: pb.Channel | undefined): Channel {
+/** toChannel converts a channel. */
+export function toChannel(c: pb.ChannelInfo | undefined): Channel {
   return {
     channelId: c?.channelId ?? "",
     membersOnly: c?.membersOnly ?? false,
@@ -70,11 +73,15 @@ export function toChannel(c: pb.Channel | undefined): Channel {
     createTime: c?.createTime === undefined ? undefined : timestampDate(c.createTime),
     headSeq: integer(c?.headSeq ?? 0n),
     count: integer(c?.count ?? 0n),
+    oldestSeq: integer(c?.oldestSeq ?? 0n),
+    expiredCount: integer(c?.expiredCount ?? 0n),
+    epoch: c?.epoch ?? "",
+    etag: c?.etag ?? "",
   };
 }
 
-/** toMyChannel converts a channel of the caller's. */
-export function toMyChannel(c: pb.MyChannel): MyChannel {
+/** toUserChannel converts a channel of the caller. */
+export function toUserChannel(c: pb.UserChannel): UserChannel {
   return {
     channel: toChannel(c.channel),
     readSeq: integer(c.readSeq),
@@ -83,7 +90,13 @@ export function toMyChannel(c: pb.MyChannel): MyChannel {
   };
 }
 
-/** toMember converts a member of a channel. */
-export function toMember(m: pb.Member): Member {
-  return { userId: m.userId, joinTime: date(m.joinTime), readSeq: integer(m.readSeq) };
+/** toMember converts a member of a channel. epoch is that of the member's read cursor. */
+export function toMember(m: pb.ChannelMember, epoch: string): Member {
+  return {
+    userId: m.userId,
+    role: named(pb.MemberRole, m.role, "ROLE") as MemberRole,
+    joinTime: date(m.joinTime),
+    readSeq: integer(m.readSeq),
+    epoch,
+  };
 }

@@ -1,6 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
-import type { ChannelEvent, ChannelPositionSchema } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { ChannelEvent, ChannelPositionSchema } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import type { Caller } from "./caller.js";
 import { sleep, total } from "./clock.js";
 import type { Endpoint } from "./endpoint.js";
@@ -14,32 +14,33 @@ import { Stream } from "./stream.js";
 import { catchUp } from "./update.js";
 
 /**
- * How many frames may wait for the program. A program that is slower than its channels fills them, then the
- * connection's window, and is cut by the server; the subscription then resumes.
+ * The number of frames that wait for the program. A program that is slower than its channels fills
+ * this queue and then the connection's window. The server then ends the stream, and the
+ * subscription resumes.
  */
 const queuedFrames = 4;
 
-/** SubscribeOptions change how a subscription works. */
+/** SubscribeOptions are the options of a subscription. */
 export interface SubscribeOptions {
-  /** Told of each new state, in order. What it throws is not caught. */
+  /** Called with each new state, in order. Errors that it throws are not caught. */
   onState?: (change: StateChange) => void;
-  /** Bounds the subscription's life, which then ends with the signal's reason. */
+  /** Ends the subscription with the signal's reason. */
   signal?: AbortSignal;
 }
 
-/** Core is what keeps a subscription up. */
+/** Core keeps a subscription's stream open. */
 export class Core {
   readonly roster: Roster;
   readonly queue = new Queue<Queued[]>(queuedFrames);
-  /** Held while the stream is asked to change, so that changes reach the server in order. */
+  /** Held during a change of the stream's channels, so that changes reach the server in order. */
   readonly turn = new Turn();
-  /** Resolves when nothing of the subscription runs any more. */
+  /** Resolves when all work of the subscription has stopped. */
   readonly done: Promise<void>;
 
   state: State = "connecting";
   /** The current stream, or the last one. */
   stream: Stream | undefined;
-  /** What ended the subscription. */
+  /** The error that ended the subscription. */
   error: unknown;
 
   readonly #onState: ((change: StateChange) => void) | undefined;
@@ -64,23 +65,28 @@ export class Core {
     return this.#controller.signal;
   }
 
-  /** closed is true once the subscription, or its client, was closed by its own side. */
+  /** closed reports whether the program closed the subscription or its client. */
   get closed(): boolean {
     return this.signal.reason instanceof ClosedError;
   }
 
-  /** close ends the subscription; done tells when it has. */
+  /** close ends the subscription; done resolves when it has ended. */
   close(): void {
     this.#controller.abort(new ClosedError());
   }
 
-  /** begin makes stream the current one, and its request from where each channel is. */
+  /**
+   * begin makes stream the current one, and returns the channels of its request with their
+   * positions.
+   */
   begin(stream: Stream): MessageInitShape<typeof ChannelPositionSchema>[] {
     this.stream = stream;
     return this.roster.begin();
   }
 
-  /** live notes that the stream is up, and asks for what was changed since its request was made. */
+  /**
+   * live records that the stream is open, and sends the changes that were made after its request.
+   */
   live(stream: Stream, node: Endpoint): void {
     this.#wasLive = true;
     const late = stream.removed.length > 0 || this.roster.late().length > 0;
@@ -92,8 +98,9 @@ export class Core {
   }
 
   /**
-   * deliver hands events on, and waits while the program is slow. It is false if the stream is not to be trusted. It
-   * waits on although the stream is left meanwhile: what has arrived is not asked for again.
+   * deliver puts events into the queue, and waits while the program is slow. It returns false if
+   * entries are missing. It also waits after the stream was left, because the next stream does not
+   * send these events again.
    */
   async deliver(events: ChannelEvent[]): Promise<boolean> {
     const { frame, missing } = this.roster.accept(events);
@@ -122,7 +129,7 @@ export class Core {
     if (this.signal.aborted) {
       this.error = this.signal.reason;
     }
-    // Ends what may still be at work.
+    // Ends the work that still runs.
     this.#controller.abort(this.error);
     await Promise.all(this.#work);
     const error = this.error instanceof Error ? this.error : new Error(String(this.error));
@@ -130,7 +137,9 @@ export class Core {
     this.queue.close();
   }
 
-  /** keepUp keeps a stream up until a failure is final, which it gives, or rejects when the subscription ends. */
+  /**
+   * keepUp keeps a stream open. It returns a final error, and rejects when the subscription ends.
+   */
   async #keepUp(): Promise<ParleyError | undefined> {
     const pacer = new Pacer(this.caller);
     for (;;) {
@@ -152,7 +161,10 @@ export class Core {
     }
   }
 
-  /** judge draws from a stream's end whether its node works, and notes whether the next stream goes elsewhere. */
+  /**
+   * judge records whether the stream's node failed, and whether the next stream goes to another
+   * node.
+   */
   #judge(end: StreamEnd): void {
     if (end.node === undefined) {
       return;
@@ -164,9 +176,9 @@ export class Core {
   }
 
   /**
-   * passOverRefused loses the channels for which a stream was refused, and reports whether the next stream is to be
-   * made at once without them. The first stream of a subscription is not made good like that: its refusal is for the
-   * program.
+   * passOverRefused loses the channels for which the server refused a stream. It reports whether to
+   * open the next stream immediately without them. The refusal of a subscription's first stream is
+   * an error for the program instead.
    */
   async #passOverRefused(end: StreamEnd): Promise<boolean> {
     const { error } = end;
@@ -175,11 +187,12 @@ export class Core {
     }
     const frame = this.roster.lose(error.positions);
     if (frame.length === 0) {
-      // Removed meanwhile, or the server names what it was not asked for: with a wait, so that it can't make us spin.
+      // The channels were removed, or the server names others than requested. The error makes the
+      // next stream wait.
       end.error = new ParleyError({
         code: Code.Aborted,
         retryable: true,
-        message: "refused for channels that are not followed",
+        message: "the server refused channels that are not followed",
         cause: error,
       });
       return false;
@@ -194,7 +207,7 @@ export class Core {
     try {
       this.#onState?.(change);
     } catch (err) {
-      // The program's own mistake: it must be seen, but not take the subscription along.
+      // An error of the program: report it, but do not end the subscription.
       queueMicrotask(() => {
         throw err;
       });

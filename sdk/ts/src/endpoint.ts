@@ -1,29 +1,33 @@
 import { type Client, Code } from "@connectrpc/connect";
 import type { MessageService } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { now } from "./clock.js";
 import { nodeFailed, type ParleyError } from "./error.js";
 
-/** Rpc is the generated client of one node. */
-export type Rpc = Client<typeof MessageService>;
+/** Rpc has the generated calls of one node. */
+export type Rpc = Client<typeof MessageService> & Client<typeof ServerService>;
 
-// How long a node that failed is avoided, and how long at most one that fails again and again.
+// The time for which a node that failed is avoided, and the maximum for one that fails repeatedly.
 const avoidMs = 5_000;
 const avoidMostMs = 30_000;
-// How long an attempt must have taken for its deadline to tell something about the node.
+// The time after which an attempt that its deadline ended counts as a failure of the node.
 const tellingMs = 1_000;
 
-/** Endpoint is one node that a client may call. */
+/** Endpoint is one node that a client can call. */
 export interface Endpoint {
   readonly addr: string;
   readonly rpc: Rpc;
-  /** How often in a row the node failed, not counting what failed while it was avoided anyway. */
+  /** The number of failures in a row, without those while the node was avoided. */
   failures: number;
   failedAt: number;
-  /** Until when other nodes are preferred. */
+  /** The time until which other nodes are preferred. */
   avoided: number;
 }
 
-/** Endpoints are the nodes that a client may call, in an order of its own. It sticks to one until that one fails. */
+/**
+ * Endpoints are the nodes that a client can call, in random order. The client uses one node until
+ * that node fails.
+ */
 export class Endpoints {
   readonly #nodes: Endpoint[];
   readonly #now: () => number;
@@ -38,7 +42,8 @@ export class Endpoints {
       failedAt: Number.NEGATIVE_INFINITY,
       avoided: Number.NEGATIVE_INFINITY,
     }));
-    // Each client has another order, so that all nodes are used, and those whose node fails do not all go to the same.
+    // Each client has another order. So all nodes are used, and the clients of a failed node go to
+    // different nodes.
     for (let i = this.#nodes.length - 1; i > 0; i--) {
       const j = Math.floor(random() * (i + 1));
       const [a, b] = [this.#node(i), this.#node(j)];
@@ -48,8 +53,8 @@ export class Endpoints {
   }
 
   /**
-   * pick gives the node for the next attempt: the current one, or if that is to be avoided the next one that is not. If
-   * all are, it is the one whose last failure is the longest ago.
+   * pick returns the node for the next attempt: the current one, or the next one if the current one
+   * is avoided. If all are avoided, it returns the one with the oldest last failure.
    */
   pick(): Endpoint {
     const at = this.#now();
@@ -69,13 +74,16 @@ export class Endpoints {
     return this.#node(oldest);
   }
 
-  /** elsewhere reports whether the next attempt goes to another node, and to one that is not known to fail. */
+  /** elsewhere reports whether the next attempt goes to another node that is not avoided. */
   elsewhere(node: Endpoint): boolean {
     const next = this.pick();
     return next !== node && this.#now() >= next.avoided;
   }
 
-  /** fail makes the next attempts go elsewhere. Many calls that fail together count once. */
+  /**
+   * fail records a failure: the next attempts go to other nodes. Failures at the same time count
+   * once.
+   */
   fail(node: Endpoint): void {
     const at = this.#now();
     node.failedAt = at;
@@ -87,8 +95,8 @@ export class Endpoints {
   }
 
   /**
-   * work notes that the node answered an attempt which began at the time given. What began before the last failure
-   * proves nothing: a node that shuts down still answers.
+   * work records that the node answered an attempt that began at the given time. An attempt that
+   * began before the last failure does not count, because a node that shuts down still answers.
    */
   work(node: Endpoint, began: number): void {
     if (began > node.failedAt) {
@@ -98,8 +106,8 @@ export class Endpoints {
   }
 
   /**
-   * judge draws from the outcome of an attempt whether the node works. signal is the caller's, without the attempt's
-   * own limit, which is given in milliseconds.
+   * judge records whether the node works, according to the outcome of an attempt. signal is that of
+   * the call, limit is the attempt's time limit in milliseconds.
    */
   judge(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
     const overdue = signal.aborted && isTimeout(signal.reason);
@@ -107,7 +115,7 @@ export class Endpoints {
       return;
     }
     if (overdue || err?.code === Code.DeadlineExceeded) {
-      // A short deadline is more likely to be what was too short.
+      // With a short deadline, the deadline is the likelier cause.
       if (this.#now() - began >= Math.min(tellingMs, limit)) {
         this.fail(node);
       }
@@ -123,7 +131,7 @@ export class Endpoints {
   }
 }
 
-/** isTimeout reports whether a signal was aborted by AbortSignal.timeout. */
+/** isTimeout reports whether a signal was aborted by a time limit, as AbortSignal.timeout does. */
 function isTimeout(reason: unknown): boolean {
   return reason instanceof Error && reason.name === "TimeoutError";
 }

@@ -1,25 +1,28 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { codeFromString, codeToString } from "@connectrpc/connect/protocol-connect";
-import { type ErrorDetail, ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
-import type { ItemError } from "@parleyhq/api/parley/v1/message_pb.js";
+import { codeToString } from "@connectrpc/connect/protocol-connect";
+import { type ErrorDetail, ErrorDetailSchema, ErrorReason, type ItemError } from "@parleyhq/api/parley/v1/error_pb.js";
 import { milliseconds, named } from "./convert.js";
 import type { SendResult } from "./message.js";
 import type { Position } from "./position.js";
 
-/** firstRetryable is the lowest ErrorReason that is retryable. A reason that this SDK does not know is judged by it. */
+/**
+ * firstRetryable is the lowest ErrorReason that is retryable. The rule also holds for unknown
+ * reasons.
+ */
 const firstRetryable = 100;
 
 /**
- * Reason is why a call failed, for programs: the name in error.proto without its prefix, `REASON_123` for a number that
- * this SDK does not know, empty for a failure that Parley itself did not raise (the network, a proxy, the client).
+ * Reason is the machine-readable reason of an error: the name in error.proto without its prefix, or
+ * `REASON_123` for a number that this SDK does not know. It is empty for errors that Parley did not
+ * raise: those of the network, of a proxy and of the client.
  */
 export type Reason = "" | Exclude<keyof typeof ErrorReason, "UNSPECIFIED"> | `REASON_${number}`;
 
-/** ErrorInit is what a ParleyError is made of; what is absent is empty. */
+/** ErrorInit has the properties of a new ParleyError. Properties that are not set are empty. */
 export interface ErrorInit {
   code?: Code;
   reason?: Reason;
-  /** Where it is absent, the reason decides. */
+  /** The default depends on the reason. */
   retryable?: boolean;
   message?: string;
   field?: string;
@@ -33,29 +36,40 @@ export interface ErrorInit {
   unanswered?: boolean;
 }
 
-/** ParleyError is a failed call, a failed item of a batch, or the end of a subscription. Switch on its reason. */
+/**
+ * ParleyError is the error of a call, of an item of a batch, or of a subscription. Programs switch
+ * on its reason.
+ */
 export class ParleyError extends Error {
-  /** The status code, Connect's. */
+  /** The Connect status code. */
   readonly code: Code;
   readonly reason: Reason;
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
-  /** The text for people alone; message has code, reason and request id besides. */
+  /** The description for people. message has the code, the reason and the request id too. */
   readonly rawMessage: string;
-  /** The request's field at fault, as a path; empty if none is. */
+  /**
+   * The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
+   * is.
+   */
   readonly field: string;
-  /** The limit that was broken, in the field's unit; 0 if none was. */
+  /** The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was. */
   readonly limit: number;
-  /** The least time to wait before a retry, in milliseconds; 0 says nothing. */
+  /**
+   * The minimum time to wait before a retry, in milliseconds. 0 if the server does not ask for one.
+   */
   readonly retryAfter: number;
-  /** Finds the request in the server's log; may be empty. */
+  /** The id of the request in the server's log. It can be empty. */
   readonly requestId: string;
-  /** Where a cut stream stood, by what the server had sent; with NOT_MEMBER from subscribe, the channels refused. */
+  /**
+   * If the server ended a stream: the last position that it sent, for each channel. With
+   * NOT_MEMBER: the refused channels.
+   */
   readonly positions: Position[];
-  /** From sendBatch alone: what had become of each message when the call as a whole ended. */
+  /** Only from sendBatch: the result of each message when the call ended. */
   readonly results: SendResult[] | undefined;
   /**
-   * True if the failure arose on the client's side, for want of a sound answer.
+   * True if the client raised the error because it got no valid response.
    * @internal
    */
   readonly unanswered: boolean;
@@ -85,7 +99,10 @@ export class ParleyError extends Error {
   }
 }
 
-/** ClosedError ends a subscription that was closed by its own side, and what waits for it. */
+/**
+ * ClosedError is the error of a subscription that its program closed, and of the calls that wait
+ * for it.
+ */
 export class ClosedError extends Error {
   constructor() {
     super("the subscription was closed");
@@ -109,7 +126,7 @@ function reasonNumber(reason: Reason): number {
   return known ?? (Number(reason.slice("REASON_".length)) || 0);
 }
 
-/** toError makes a ParleyError of what a generated client threw. */
+/** toError converts an error that a generated client threw. */
 export function toError(err: unknown): ParleyError {
   if (err instanceof ParleyError) {
     return err;
@@ -119,7 +136,7 @@ export function toError(err: unknown): ParleyError {
     return new ParleyError({ code: Code.Unavailable, message, retryable: true, unanswered: true, cause: err });
   }
   if (err.cause instanceof ParleyError) {
-    // What this SDK aborted its own call with.
+    // The reason with which this SDK aborted its own call.
     return err.cause;
   }
   const init: ErrorInit = {
@@ -132,11 +149,12 @@ export function toError(err: unknown): ParleyError {
   if (detail !== undefined) {
     return new ParleyError({ ...init, ...detailed(detail, init.requestId) });
   }
-  if (err.isWireError) {
+  if (fromServer(err)) {
     return new ParleyError({ ...init, retryable: passing(err.code) });
   }
-  // The client's own side: fetch tells a broken connection by a TypeError of any text, which has no code. What can't
-  // get better is an answer too large to read and a call that the server does not have.
+  // The client raised the error. fetch reports a broken connection as a TypeError without a code.
+  // Two errors are final: a response that is too large to read, and a call that the server does not
+  // have.
   return new ParleyError({
     ...init,
     code: err.code === Code.Unknown ? Code.Unavailable : err.code,
@@ -145,7 +163,28 @@ export function toError(err: unknown): ParleyError {
   });
 }
 
-/** passing says which codes may get better by themselves where nothing else is known, as from a proxy. */
+// The codes that Connect's client never raises on its own. It uses the others also for a broken
+// connection or a truncated response.
+const onlyServers: readonly Code[] = [
+  Code.NotFound,
+  Code.AlreadyExists,
+  Code.PermissionDenied,
+  Code.FailedPrecondition,
+  Code.Aborted,
+  Code.OutOfRange,
+  Code.DataLoss,
+  Code.Unauthenticated,
+];
+
+/**
+ * fromServer reports whether the server, or a proxy, sent an error. Connect 2.1 does not tell, so
+ * the code decides.
+ */
+function fromServer(err: { code: Code; isWireError?: boolean }): boolean {
+  return err.isWireError ?? onlyServers.includes(err.code);
+}
+
+/** passing reports whether an error without a detail, for example from a proxy, is retryable. */
 function passing(code: Code): boolean {
   return code === Code.Unavailable || code === Code.DeadlineExceeded || code === Code.Aborted || code === Code.Canceled;
 }
@@ -162,14 +201,16 @@ function detailed(detail: ErrorDetail, requestId: string | undefined): ErrorInit
   };
 }
 
-/** itemError makes a ParleyError of a batch item's. */
+/** itemError converts the error of one item of a batch. */
 export function itemError(item: ItemError | undefined): ParleyError {
-  const code = codeFromString(item?.code ?? "") ?? Code.Unknown;
+  // StatusCode has gRPC's numbers, and so has Connect's Code.
+  const number: number = item?.code ?? 0;
+  const code = number in Code ? (number as Code) : Code.Unknown;
   const init: ErrorInit = { code, message: item?.message, retryable: passing(code) };
   return new ParleyError(item?.detail === undefined ? init : { ...init, ...detailed(item.detail, "") });
 }
 
-/** tokenError makes the error of a token source that failed: final if it says that the token will not come. */
+/** tokenError converts the error of a token source. It is final if its reason is TOKEN_INVALID. */
 export function tokenError(err: unknown): ParleyError {
   const final = err instanceof ParleyError && err.reason === "TOKEN_INVALID";
   const message = `get token: ${err instanceof Error ? err.message : String(err)}`;
@@ -182,7 +223,7 @@ export function tokenError(err: unknown): ParleyError {
   });
 }
 
-/** invalid makes the error of a field that the client refuses before it is sent. */
+/** invalid returns the error of a field that the client refuses without sending it. */
 export function invalid(field: string, message: string): ParleyError {
   return new ParleyError({
     code: Code.InvalidArgument,
@@ -197,12 +238,16 @@ export function refused(err: ParleyError | undefined): boolean {
   return err !== undefined && (err.code === Code.Unauthenticated || err.reason === "TOKEN_EXPIRED");
 }
 
-/** nodeFailed reports whether the failure is one that another node may not have. */
+/** nodeFailed reports whether the node failed, so that another node may serve the same call. */
 export function nodeFailed(err: ParleyError | undefined): boolean {
   if (err === undefined || !err.retryable) {
     return false;
   }
   return (
-    err.unanswered || err.code === Code.Unavailable || err.code === Code.DeadlineExceeded || err.code === Code.Internal
+    err.unanswered ||
+    err.reason === "NODE_FULL" ||
+    err.code === Code.Unavailable ||
+    err.code === Code.DeadlineExceeded ||
+    err.code === Code.Internal
   );
 }

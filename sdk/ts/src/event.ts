@@ -1,31 +1,43 @@
-import type { GapReason as GapReasons, LostReason as LostReasons } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { GapReason as GapReasons, LostReason as LostReasons } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import type { Message } from "./message.js";
 
-/** ChannelState is where a channel stands as its events begin. */
+/** ChannelState describes a channel's log when its events begin. */
 export interface ChannelState {
   epoch: string;
-  /** The first entry that the log still holds; 0 while the log is empty. */
+  /** The oldest entry that can be read. It is headSeq + 1 if the log holds no entry. */
   oldestSeq: number;
-  /** The last entry when the state was taken; 0 while the log is empty. */
+  /** The last entry of the log. 0 if the log has none. */
   headSeq: number;
-  /** How many messages the log holds up to and with headSeq. */
+  /** The number of messages that the log ever had up to and including headSeq. */
   count: number;
-  /** True if everything after the position follows; false for live only, and where a gap follows. */
+  /** The number of messages before oldestSeq. They count and cannot be read. */
+  expiredCount: number;
+  /**
+   * True if all entries after the position follow. False for a live-only subscription, and if a gap
+   * follows.
+   */
   recovered: boolean;
 }
 
-/** GapReason is why entries can't be had; empty where the server itself skipped entries, again and again. */
+/**
+ * GapReason is why entries cannot be sent. It is empty if the server skipped entries three times in
+ * a row.
+ */
 export type GapReason = "" | Exclude<keyof typeof GapReasons, "UNSPECIFIED"> | `REASON_${number}`;
 
-/** LostReason is why a subscription lost a channel. */
+/** LostReason is why a subscription no longer follows a channel. */
 export type LostReason = "" | Exclude<keyof typeof LostReasons, "UNSPECIFIED"> | `REASON_${number}`;
 
-/** Gap is the explicit hole in a channel's events. */
+/** Gap is a range of entries that is missing from a channel's events. */
 export interface Gap {
-  /** What the program has up to here is all that it can keep, and in another epoch not even that. */
-  fromSeq: number;
-  /** Events go on after this one. */
+  /** The position before the gap. Everything up to it stays valid, except after EPOCH_CHANGED. */
+  afterSeq: number;
+  /**
+   * The last missing entry. The events continue after it. It can be lower than afterSeq when the
+   * epoch changed.
+   */
   toSeq: number;
+  /** The epoch of toSeq and of all later events. */
   epoch: string;
   reason: GapReason;
 }
@@ -33,33 +45,37 @@ export interface Gap {
 interface Common {
   channelId: string;
   /**
-   * The entry's place in the log; for `channel_state` and `gap`, the position from which the channel goes on; for
-   * `lost` the position up to which events had come; 0 for `typing`.
+   * Of `sent`, `edited` and `recalled`: the last entry of the log that the event covers. Of
+   * `channel_state` and `gap`: the position from which the channel continues. Of `lost`: the
+   * position of the last event. 0 for `typing`.
    */
   seq: number;
   epoch: string;
 }
 
 /**
- * EntryEvent is a new message, the whole message after an edit, or the tombstone that a recall left. In a replay `sent`
- * has the message as it is now, which may be edited or recalled.
+ * EntryEvent is a new message, a message after an edit, or a message after its recall. During a
+ * replay, `sent` has the message in its current state, which can be edited or recalled.
  */
 export interface EntryEvent extends Common {
   kind: "sent" | "edited" | "recalled";
+  /**
+   * The first entry that the event covers. The entries from fromSeq to seq have no other event. It
+   * can be lower than the seq of an earlier event.
+   */
+  fromSeq: number;
   message: Message;
 }
 
-/**
- * StateEvent is where a channel stands as its events begin: once per channel and stream, so again after each reconnect.
- */
+/** StateEvent is the first event of a channel on a stream. It comes again after each reconnect. */
 export interface StateEvent extends Common {
   kind: "channel_state";
   state: ChannelState;
 }
 
 /**
- * GapEvent says that entries can't be had. The subscription goes on behind them; what the program holds of the channel
- * is to be loaded anew with history.
+ * GapEvent tells that entries cannot be sent. The subscription continues after them. Load the
+ * channel with history.
  */
 export interface GapEvent extends Common {
   kind: "gap";
@@ -67,45 +83,45 @@ export interface GapEvent extends Common {
 }
 
 /**
- * LostEvent is a channel's last event: it takes members only, and the user is none any more. The subscription goes on
- * for the others; to follow the channel again, add it.
+ * LostEvent is the last event of a channel: the channel is members-only, and the user is no longer
+ * a member. The subscription continues for the other channels. To follow the channel again, add it.
  */
 export interface LostEvent extends Common {
   kind: "lost";
   reason: LostReason;
 }
 
-/** TypingEvent says that somebody is typing; show it for 6 s. It has no place in the log. */
+/** TypingEvent tells that a user is typing. Show it for 6 s. It has no place in the log. */
 export interface TypingEvent extends Common {
   kind: "typing";
   userId: string;
 }
 
 /**
- * Event is something that a subscription learned about a channel. Events of one channel come in the order of its log,
- * each entry once.
+ * Event is an event of a channel. The events of one channel come in the order of its log, each
+ * entry once.
  */
 export type Event = EntryEvent | StateEvent | GapEvent | LostEvent | TypingEvent;
 
 /**
- * State is what a subscription is doing: `connecting` until a stream's first frame, `live` while a stream is up,
- * `waiting` between two streams, `ended` for good.
+ * State is the state of a subscription: `connecting` until a stream's first frame, `live` while the
+ * stream is open, `waiting` between two streams, `ended` forever.
  */
 export type State = "connecting" | "live" | "waiting" | "ended";
 
-/** StateChange tells of a subscription's new state. */
+/** StateChange is a subscription's new state. */
 export interface StateChange {
   state: State;
   /**
-   * Why the last stream ended, for `waiting`, a ParleyError; and why the subscription did, for `ended`. Absent after a
-   * server's advice to reconnect.
+   * For `waiting`: why the last stream ended, a ParleyError. For `ended`: why the subscription
+   * ended. Undefined after the server asked to reconnect.
    */
   error?: Error;
-  /** How long `waiting` lasts at most, in milliseconds. */
+  /** For `waiting`: the longest time until the next stream, in milliseconds. */
   wait?: number;
   /**
-   * The address of the node: for `live` the stream's, for `waiting` the last stream's, absent if none was tried for
-   * want of a token.
+   * The address of the node: for `live` of the stream, for `waiting` of the last stream. Undefined
+   * if there was no stream because the client got no token.
    */
   addr?: string;
 }

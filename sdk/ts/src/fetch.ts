@@ -1,7 +1,8 @@
 /**
- * abortable gives a fetch whose answers can be aborted while their bodies are read. With Node's own that is true only
- * until the garbage collector has taken the request, which nothing holds on to once there is an answer: a stream that
- * is left then goes on for ever, and keeps the process alive.
+ * abortable returns a fetch whose responses can be aborted while their bodies are read. Node's own
+ * fetch stops observing the signal when the garbage collector takes the request, which nothing
+ * references once there is a response. A stream that the subscription left would then run forever
+ * and keep the process alive.
  */
 export function abortable(fetch: typeof globalThis.fetch): typeof globalThis.fetch {
   return async (input, init) => {

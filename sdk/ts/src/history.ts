@@ -9,25 +9,31 @@ import { place, text } from "./check.js";
 import { integer, toMessage } from "./convert.js";
 import { ParleyError } from "./error.js";
 import type { Message } from "./message.js";
+import type { CallOptions } from "./options.js";
 
-// The most messages that a server gives at once.
+// The number of messages that a server returns at most in one page.
 const maxPage = 1_000;
 
-/** HistoryOptions say which messages history gives. */
-export interface HistoryOptions {
-  /** The messages after this place, oldest first. 0 begins at the log's start. */
+/** HistoryOptions select messages. The time limit applies to each page. */
+export interface HistoryOptions extends CallOptions {
+  /**
+   * Exclusive. If it is set, the messages after it are returned, oldest first. 0 starts with the
+   * oldest message.
+   */
   afterSeq?: number;
-  /** The messages before this place; newest first, unless afterSeq is given too. */
+  /** Exclusive. Returns the messages before it, newest first unless afterSeq is set too. */
   beforeSeq?: number;
-  /** How many messages one request asks for, up to 1000. The default is the server's, or limit if that is given. */
+  /**
+   * The number of messages that one request asks for, at most 1,000. The default is limit, or the
+   * server's.
+   */
   pageSize?: number;
-  /** Ends the iteration after so many messages. 0 means no limit. */
+  /** Ends the iteration after this number of messages. 0 means no limit. */
   limit?: number;
-  signal?: AbortSignal;
 }
 
 export async function* history(caller: Caller, channelId: string, options: HistoryOptions): AsyncGenerator<Message> {
-  const { afterSeq, beforeSeq, limit = 0, signal } = options;
+  const { afterSeq, beforeSeq, limit = 0 } = options;
   text(["channel_id", channelId]);
   place("after_seq", afterSeq);
   place("before_seq", beforeSeq);
@@ -41,7 +47,7 @@ export async function* history(caller: Caller, channelId: string, options: Histo
   });
   let given = 0;
   do {
-    const page = await load(caller, request, signal);
+    const page = await load(caller, request, options);
     for (const m of page.messages) {
       yield toMessage(m);
       given++;
@@ -54,16 +60,12 @@ export async function* history(caller: Caller, channelId: string, options: Histo
 }
 
 /**
- * load loads one page. Where the log now ends before min_seq it has been restored: what this client was told of it then
- * counts no more, if the epoch confirms that.
+ * load loads one page. If the log ends before min_seq, it may have been restored. If its epoch is
+ * another one than this client knows, load tries again without min_seq.
  */
-async function load(
-  caller: Caller,
-  request: ListMessagesRequest,
-  signal: AbortSignal | undefined,
-): Promise<ListMessagesResponse> {
+async function load(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
   try {
-    return await list(caller, request, signal);
+    return await list(caller, request, options);
   } catch (err) {
     const beyond = err instanceof ParleyError && err.reason === "POSITION_OUT_OF_RANGE";
     if (!beyond || request.minSeq === 0n || request.pageToken !== "") {
@@ -72,7 +74,7 @@ async function load(
     const known = caller.heads.get(request.channelId);
     const minSeq = request.minSeq;
     request.minSeq = 0n;
-    const again = await list(caller, request, signal).catch(() => undefined);
+    const again = await list(caller, request, options).catch(() => undefined);
     if (again !== undefined && again.epoch !== known.epoch) {
       return again;
     }
@@ -81,12 +83,8 @@ async function load(
   }
 }
 
-async function list(
-  caller: Caller,
-  request: ListMessagesRequest,
-  signal: AbortSignal | undefined,
-): Promise<ListMessagesResponse> {
-  const res = await caller.retry("ListMessages", signal, (rpc, options) => rpc.listMessages(request, options));
+async function list(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
+  const res = await caller.retry("ListMessages", options, (rpc, opts) => rpc.listMessages(request, opts));
   caller.heads.note(request.channelId, res.epoch, integer(res.headSeq));
   return res;
 }

@@ -1,112 +1,117 @@
-import type { CallOptions } from "@connectrpc/connect";
+import type { CallOptions as RpcOptions } from "@connectrpc/connect";
+import { MemberRole } from "@parleyhq/api/parley/v1/channel_pb.js";
 import type { Caller } from "./caller.js";
 import { place, text, texts } from "./check.js";
 import { toChannel, toMember } from "./convert.js";
 import type { Rpc } from "./endpoint.js";
-import { ParleyError } from "./error.js";
-import type { Channel, Member } from "./message.js";
+import { invalid } from "./error.js";
+import { mint } from "./id.js";
+import type { CreatedChannel, Member, NewMember } from "./message.js";
+import type { CallOptions } from "./options.js";
 
-/** The most users that one request may name. */
+/** The number of users that one request can name. */
 const maxUsers = 500;
 
-/** CreateChannelOptions add to a channel that is created. */
-export interface CreateChannelOptions {
-  /** Makes a channel that only its members may use, for good. Without it the channel is open. */
+/** CreateChannelOptions are the options of createChannel. */
+export interface CreateChannelOptions extends CallOptions {
+  /** Whether only members can use the channel. The default is an open channel. */
   membersOnly?: boolean;
-  /** Members from the start besides the caller, at most 500; addMembers takes any number. */
-  members?: readonly string[];
-  signal?: AbortSignal;
+  /** The members besides the caller, at most 500. addMembers has no such limit. */
+  members?: readonly NewMember[];
+  /**
+   * Makes the call idempotent, also across restarts of the program: a repeat by the same caller
+   * with the same key and the same settings returns the channel instead of CHANNEL_EXISTS. Up to
+   * 128 printable ASCII characters without spaces. The default is a new UUIDv7.
+   */
+  idempotencyKey?: string;
 }
 
-/** ListOptions are those of a list that comes in pages. */
-export interface ListOptions {
-  /** How many items one request asks for. The default is the server's. */
+/** ListOptions are the options of a list. The time limit applies to each page. */
+export interface ListOptions extends CallOptions {
+  /** The number of items that one request asks for. The default is the server's. */
   pageSize?: number;
-  signal?: AbortSignal;
 }
 
 export async function createChannel(
   caller: Caller,
   channelId: string,
   options: CreateChannelOptions,
-): Promise<Channel> {
-  const userIds = [...(options.members ?? [])];
-  text(["channel_id", channelId]);
-  texts("user_ids", userIds);
-  const request = { channelId, membersOnly: options.membersOnly ?? false, userIds };
-  let attempts = 0;
-  try {
-    const res = await caller.retry("CreateChannel", options.signal, (rpc, opts) => {
-      attempts++;
-      return rpc.createChannel(request, opts);
-    });
-    return toChannel(res.channel);
-  } catch (err) {
-    if (err instanceof ParleyError && err.reason === "CHANNEL_EXISTS" && attempts > 1) {
-      throw err.with({ message: `${err.rawMessage} (an earlier attempt of this call may have made it)` });
-    }
-    throw err;
-  }
+): Promise<CreatedChannel> {
+  const idempotencyKey = options.idempotencyKey || mint();
+  text(["channel_id", channelId], ["idempotency_key", idempotencyKey]);
+  const members = toMembers(options.members ?? []);
+  const request = { channelId, membersOnly: options.membersOnly ?? false, members, idempotencyKey };
+  const res = await caller.retry("CreateChannel", options, (rpc, opts) => rpc.createChannel(request, opts));
+  return { ...toChannel(res.channel), duplicate: res.duplicate };
 }
 
-/** MemberChange makes one request about some of the users. */
-type MemberChange = (
-  rpc: Rpc,
-  request: { channelId: string; userIds: string[] },
-  options: CallOptions,
-) => Promise<unknown>;
+/** toMembers converts users to add. It throws INVALID_FIELD for what cannot be encoded. */
+function toMembers(users: readonly NewMember[]): { userId: string; role: MemberRole }[] {
+  return users.map((user) => {
+    const { userId, role } = typeof user === "string" ? { userId: user, role: undefined } : user;
+    text(["members", userId]);
+    const number = role === undefined ? MemberRole.UNSPECIFIED : MemberRole[role];
+    if (typeof number !== "number") {
+      throw invalid("members", `${JSON.stringify(role)} is not a role`);
+    }
+    return { userId, role: number };
+  });
+}
 
-/** changeMembers makes one request per part of the users, at least one: to judge an empty list is for the server. */
-async function changeMembers(
+/**
+ * changeMembers makes one request for each part of the users. An empty list is one request too: the
+ * server decides whether it is valid.
+ */
+async function changeMembers<T>(
   caller: Caller,
   name: string,
-  channelId: string,
-  users: readonly string[],
-  signal: AbortSignal | undefined,
-  change: MemberChange,
+  users: readonly T[],
+  options: CallOptions,
+  change: (rpc: Rpc, part: T[], options: RpcOptions) => Promise<unknown>,
 ): Promise<void> {
-  text(["channel_id", channelId]);
-  texts("user_ids", users);
   let from = 0;
   do {
-    const request = { channelId, userIds: users.slice(from, from + maxUsers) };
-    await caller.retry(name, signal, (rpc, options) => change(rpc, request, options));
+    const part = users.slice(from, from + maxUsers);
+    await caller.retry(name, options, (rpc, opts) => change(rpc, part, opts));
     from += maxUsers;
   } while (from < users.length);
 }
 
-export function addMembers(
+export async function addMembers(
   caller: Caller,
   channelId: string,
-  users: readonly string[],
-  signal: AbortSignal | undefined,
+  users: readonly NewMember[],
+  options: CallOptions,
 ): Promise<void> {
-  return changeMembers(caller, "AddMembers", channelId, users, signal, (rpc, request, options) =>
-    rpc.addMembers(request, options),
+  text(["channel_id", channelId]);
+  await changeMembers(caller, "AddMembers", toMembers(users), options, (rpc, members, opts) =>
+    rpc.addMembers({ channelId, members }, opts),
   );
 }
 
-export function removeMembers(
+export async function removeMembers(
   caller: Caller,
   channelId: string,
   users: readonly string[],
-  signal: AbortSignal | undefined,
+  options: CallOptions,
 ): Promise<void> {
-  return changeMembers(caller, "RemoveMembers", channelId, users, signal, (rpc, request, options) =>
-    rpc.removeMembers(request, options),
+  text(["channel_id", channelId]);
+  texts("user_ids", users);
+  await changeMembers(caller, "RemoveMembers", users, options, (rpc, userIds, opts) =>
+    rpc.removeMembers({ channelId, userIds }, opts),
   );
 }
 
 export async function* members(caller: Caller, channelId: string, options: ListOptions): AsyncGenerator<Member> {
-  const { pageSize, signal } = options;
+  const { pageSize } = options;
   text(["channel_id", channelId]);
   place("page_size", pageSize);
   let pageToken = "";
   do {
     const request = { channelId, pageSize, pageToken };
-    const res = await caller.retry("ListMembers", signal, (rpc, opts) => rpc.listMembers(request, opts));
+    const res = await caller.retry("ListMembers", options, (rpc, opts) => rpc.listMembers(request, opts));
     for (const member of res.members) {
-      yield toMember(member);
+      yield toMember(member, res.epoch);
     }
     pageToken = res.nextPageToken;
   } while (pageToken !== "");

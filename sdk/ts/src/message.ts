@@ -1,104 +1,195 @@
-/** Message is a message of a channel, as it is now. Where two copies meet, the one with the higher changedSeq wins. */
+import type { MemberRole as MemberRoles } from "@parleyhq/api/parley/v1/channel_pb.js";
+
+/**
+ * Message is a message of a channel in its current state. Of two copies, the one with the higher
+ * changedSeq is newer.
+ */
 export interface Message {
-  /** The server's id, unique everywhere. */
+  /** The server's id of the message. It is unique across all channels. */
   msgId: string;
   channelId: string;
-  /** The place in the channel's log: dense, from 1, never reused. Edits and recalls have places of their own. */
+  /**
+   * The message's place in the log of its channel. Places start at 1, have no gaps and are never
+   * reused. Edits and recalls have places of their own.
+   */
   seq: number;
-  /** How many messages the log holds up to and with this one. Unread is the difference of two counts. */
+  /**
+   * The number of messages in the log up to and including this one. The difference of two counts is
+   * a number of unread messages.
+   */
   count: number;
-  /** The user who sent it. */
+  /** The sender's user id. */
   fromId: string;
-  /** The kind of content, free for the application to use; `text` unless the sender said otherwise. */
+  /** The kind of the content. The application defines it; the default is `text`. */
   type: string;
   content: string;
   metadata: Record<string, string>;
   clientMsgId: string;
-  /** When the server took it. */
+  /** When the server accepted the message. */
   time: Date;
-  /** A recalled message is a tombstone without content and metadata, which keeps its place and still counts. */
+  /**
+   * A recalled message is a tombstone without content and metadata. It keeps its place and still
+   * counts.
+   */
   status: "sent" | "edited" | "recalled";
-  /** The seq of the last entry that changed it; its own seq if none has. */
+  /**
+   * The seq of the last entry that changed the message. It is the message's own seq if no entry
+   * did.
+   */
   changedSeq: number;
 }
 
-/** Receipt says where a channel's log holds what was sent, edited or recalled. */
+/** StoredMessage is a message and the epoch of its seqs. */
+export interface StoredMessage extends Message {
+  epoch: string;
+}
+
+/** Receipt is the result of a send. */
 export interface Receipt {
   channelId: string;
-  /** The message's; for an edit and a recall, that of the message changed. */
   msgId: string;
-  /** The place in the log of the message, of the edit or of the recall. */
+  /** The message's place in the log. */
   seq: number;
-  /** How many messages the log holds up to and with a message; 0 for an edit and a recall. */
+  /** The number of messages in the log up to and including this one. */
   count: number;
-  /** The server's clock. */
+  /** When the server accepted the message. */
   time: Date;
-  /** The id that made the call idempotent. */
+  /** The id that makes the call idempotent. */
   clientMsgId: string;
+  /** The epoch of seq. Positions can be compared only within one epoch. */
   epoch: string;
-  /** True if an earlier call with this id had stored it, for instance one whose answer was lost. */
+  /** True if an earlier attempt or an earlier call with this id stored the message. */
   duplicate: boolean;
 }
 
-/** Outgoing is a message to be sent. */
+/** ChangeReceipt is the result of an edit or a recall. */
+export interface ChangeReceipt {
+  channelId: string;
+  /** The id of the message that was edited or recalled. */
+  msgId: string;
+  /** The message in its current state, which includes the change. After a recall it is the tombstone. */
+  message: Message;
+  /** The place in the log of the edit, or of the recall that removed the content. */
+  seq: number;
+  /** When the server appended that entry. */
+  time: Date;
+  /** The id that makes the call idempotent. */
+  clientMsgId: string;
+  /** The epoch of seq and of the message's seqs. */
+  epoch: string;
+  /**
+   * True if an earlier attempt or an earlier call with this id stored the edit, or if the message
+   * was recalled before this call.
+   */
+  duplicate: boolean;
+}
+
+/** Outgoing is a message to send. */
 export interface Outgoing {
   channelId: string;
-  /** 1 to 65,536 bytes of UTF-8 without NUL. */
+  /** UTF-8 text without NUL, 1 to 65,536 bytes. */
   content: string;
-  /** Makes the send idempotent for ever, unique within channel and sender. Where it is absent one is minted. */
+  /**
+   * Makes the send idempotent. It is unique within channel and sender. The default is a new UUIDv7.
+   */
   clientMsgId?: string;
-  /** `text` where it is absent. */
+  /** The default is `text`. */
   type?: string;
   /** Up to 16 short strings for the application. */
   metadata?: Record<string, string>;
-  /** Another sender than the token's subject, which wants the capability `send_as`. */
+  /** The sender, if it is not the token's subject. Requires the action `send_as`. */
   sender?: string;
 }
 
-/** SendResult is what became of one message of a batch. */
+/** SendResult is the result of one message of a batch. */
 export type SendResult =
   /** The message is stored. */
   | { receipt: Receipt; error?: undefined }
-  /** It is not, or that is not known: a ParleyError, or an InterruptedError where a signal ended the call. */
+  /**
+   * The message is not stored, or the outcome is unknown. The error is a ParleyError, or an
+   * InterruptedError if a signal or the time limit ended the call.
+   */
   | { receipt?: undefined; error: Error };
 
-/** Channel is what is told of a channel. */
+/** Channel describes a channel. */
 export interface Channel {
   channelId: string;
-  /** Whether only members may use it; it never changes. */
+  /** Whether only members can use the channel. */
   membersOnly: boolean;
-  /** Who made it; empty for one that a first send made. */
+  /** The user that created the channel. Empty if a first send created it. */
   createdBy: string;
   createTime?: Date;
-  /** The log's last entry. */
+  /** The last entry of the log. 0 if the log has none. */
   headSeq: number;
-  /** How many messages the log holds up to and with that. */
+  /** The number of messages that the log ever had up to and including headSeq. */
   count: number;
+  /** The oldest entry that can be read. It is headSeq + 1 if the log holds no entry. */
+  oldestSeq: number;
+  /** The number of messages before oldestSeq. They count and cannot be read. */
+  expiredCount: number;
+  /** The epoch of the seqs above. Positions can be compared only within one epoch. */
+  epoch: string;
+  /** Changes whenever the channel's settings change. Opaque. */
+  etag: string;
 }
 
-/** MyChannel is a channel as it is to the caller. */
-export interface MyChannel {
+/** CreatedChannel is the result of createChannel. */
+export interface CreatedChannel extends Channel {
+  /**
+   * True if an earlier attempt or an earlier call with this idempotency key created the channel.
+   */
+  duplicate: boolean;
+}
+
+/** UserChannel is a channel with the caller's own state in it. */
+export interface UserChannel {
   channel: Channel;
-  /** How far the caller has read. */
+  /** The caller's read cursor, in channel.epoch. 0 if there is none. */
   readSeq: number;
-  /** How many messages lie after that; edits and recalls do not count, recalled messages do. */
+  /**
+   * The number of messages after the read cursor. Edits and recalls do not count; recalled messages
+   * do.
+   */
   unread: number;
-  /** The newest message as it is now; absent while there is none, and for a token that may not read the history. */
+  /**
+   * The newest message in its current state, which can be a tombstone. Undefined if there is none,
+   * or if the token cannot read the channel's history.
+   */
   lastMessage?: Message;
 }
 
-/** Member is one user of a channel. */
+/**
+ * MemberRole is what a member may do besides what every member may: the name in channel.proto
+ * without its prefix, or `ROLE_7` for a number that this SDK does not know.
+ */
+export type MemberRole = "" | Exclude<keyof typeof MemberRoles, "UNSPECIFIED"> | `ROLE_${number}`;
+
+/** Member is a user's membership of a channel. */
 export interface Member {
   userId: string;
+  role: MemberRole;
   joinTime: Date;
-  /** How far the user has read: the highest seq that he marked or sent; 0 for nothing. */
+  /**
+   * The user's read cursor: the highest seq that the user marked as read or sent. 0 if there is
+   * none.
+   */
   readSeq: number;
+  /** The epoch of readSeq. */
+  epoch: string;
 }
 
-/** ReadCursor is how far the caller has read a channel. */
+/**
+ * NewMember is a user to add to a channel: a user id, or a user id with a role. The default role is
+ * `MEMBER`.
+ */
+export type NewMember = string | { userId: string; role?: Exclude<keyof typeof MemberRoles, "UNSPECIFIED"> };
+
+/** ReadCursor is the caller's read cursor of a channel. */
 export interface ReadCursor {
-  /** The highest place that was marked or sent. */
+  /** The highest seq that was marked or sent. */
   seq: number;
-  /** How many messages lie after it. */
+  /** The number of messages after it. */
   unread: number;
+  /** The epoch of seq. */
+  epoch: string;
 }

@@ -3,25 +3,25 @@ import type { Wait } from "./clock.js";
 import type { Endpoint } from "./endpoint.js";
 import { type ParleyError, refused } from "./error.js";
 
-/** How long a stream must have lived for the waits to begin anew, in milliseconds. */
+/** The time after which a live stream resets the waits, in milliseconds. */
 const stableMs = 10_000;
 /**
- * How long a stream must have lived for the next one to be made without a wait, on a server's advice or with a new
- * token: else a server that ends each stream at once would be called without pause.
+ * The time after which the next stream needs no wait besides the advised one, in milliseconds.
+ * Otherwise a server that ends each stream immediately would be called without a pause.
  */
 const usefulMs = 1_000;
 
 /** StreamEnd is how a stream ended. */
 export interface StreamEnd {
-  /** Absent only after an advice. */
+  /** Undefined only after the server asked to reconnect. */
   error?: ParleyError;
   /** Set if the server asked to reconnect within a time, in milliseconds. */
   advice?: number;
-  /** What the stream was authorized with. */
+  /** The stream's token. */
   token: string;
-  /** How long the stream was live, in milliseconds; 0 if it never was. */
+  /** The time for which the stream was live, in milliseconds. 0 if it never was. */
   lived: number;
-  /** Where it was; absent if none was tried. */
+  /** The stream's node. Undefined if none was tried. */
   node?: Endpoint;
   /** True if the next stream goes to another node. */
   moved: boolean;
@@ -30,16 +30,16 @@ export interface StreamEnd {
 /** Pacer decides how long a subscription waits between two streams. */
 export class Pacer {
   readonly #caller: Caller;
-  /** Counts streams that ended before they were stable. */
+  /** The number of streams in a row that were not stable. */
   #failures = 0;
-  /** Counts those that a new token did not help. */
+  /** The number of refused tokens in a row. */
   #refusals = 0;
 
   constructor(caller: Caller) {
     this.#caller = caller;
   }
 
-  /** next gives the wait after a stream's end, or nothing if that was final. */
+  /** next returns the wait after a stream's end, or undefined if its error is final. */
   next(end: StreamEnd): Wait | undefined {
     const { waits, tokens } = this.#caller;
     const useful = end.lived >= usefulMs;
@@ -57,7 +57,7 @@ export class Pacer {
         return { told, own: 0 };
       }
     } else if (replaced && this.#refusals === 0) {
-      // A new token is worth one attempt at once.
+      // One attempt with a new token needs no wait.
       this.#refusals++;
       return { told: 0, own: 0 };
     } else if (end.error !== undefined && !this.#caller.worthRetrying(end.error)) {
@@ -65,7 +65,7 @@ export class Pacer {
     }
     const retryAfter = end.error?.retryAfter ?? 0;
     if (this.#failures === 0 && end.moved && retryAfter === 0) {
-      // The first attempt at another node is made without a wait, but for the one advised.
+      // The first attempt at another node waits only for the advised time.
       this.#failures++;
       return { told, own: 0 };
     }

@@ -1,24 +1,27 @@
 /**
- * Position is a place in a channel's log, up to and with which everything has been seen. Store it, and resume a
- * subscription from it with after().
+ * Position is a place in a channel's log: the program has seen everything up to and including seq.
+ * Store it, and resume a subscription from it with after().
  */
 export interface Position {
   channelId: string;
   seq: number;
-  /** The log's epoch: positions are only comparable within one. Empty if it is not known. */
+  /**
+   * The epoch of the log. Positions can be compared only within one epoch. Empty if it is not
+   * known.
+   */
   epoch: string;
 }
 
 /**
- * Heads remembers, for each channel, the highest seq that the client was told: what min_seq asks to be at least as new
- * as.
+ * Heads has, for each channel, the highest seq that the server told the client. Lists send it as
+ * min_seq.
  */
 export class Heads {
   readonly #known = new Map<string, { seq: number; epoch: string }>();
 
   /**
-   * note records that the client was told seq. Another epoch than the one known starts anew; an empty one means the
-   * same.
+   * note records a seq. Another epoch than the known one replaces what was known; an empty epoch
+   * means the known one.
    */
   note(channelId: string, epoch: string, seq: number): void {
     const known = this.#known.get(channelId);
@@ -28,7 +31,7 @@ export class Heads {
     }
   }
 
-  /** reset forgets what was known of the channel, which has lost entries. */
+  /** reset replaces what was known of a channel that lost entries. */
   reset(position: Position): void {
     this.#known.set(position.channelId, { seq: position.seq, epoch: position.epoch });
   }

@@ -1,18 +1,18 @@
 import { until } from "./abort.js";
 
-/** Queue is a bounded queue between one side that puts and another that takes. */
+/** Queue is a bounded queue. */
 export class Queue<T> {
   readonly #items: T[] = [];
   readonly #bound: number;
   #changed = deferred();
   #closed = false;
 
-  /** bound is how many items may wait. */
+  /** bound is the maximum number of items. */
   constructor(bound: number) {
     this.#bound = bound;
   }
 
-  /** put waits for room, and rejects with the signal's reason. */
+  /** put adds an item when there is room. It rejects with the signal's reason. */
   async put(item: T, signal: AbortSignal): Promise<void> {
     while (this.#items.length >= this.#bound) {
       await until(this.#changed.promise, signal);
@@ -22,7 +22,9 @@ export class Queue<T> {
     this.#change();
   }
 
-  /** take waits for an item; undefined is the end. It rejects with the signal's reason. */
+  /**
+   * take waits for an item. It returns undefined at the end, and rejects with the signal's reason.
+   */
   async take(signal: AbortSignal | undefined): Promise<T | undefined> {
     for (;;) {
       if (this.#items.length > 0) {
@@ -57,11 +59,14 @@ function deferred(): { promise: Promise<void>; resolve: () => void } {
   return { promise, resolve };
 }
 
-/** Turn lets one at a time do something, in the order in which they came. */
+/** Turn is a lock. Waiters get it in the order of their calls. */
 export class Turn {
   #last: Promise<void> = Promise.resolve();
 
-  /** take waits for the turn and gives what ends it. It rejects with the signal's reason. */
+  /**
+   * take waits for the lock and returns a function that releases it. It rejects with the signal's
+   * reason.
+   */
   async take(signal: AbortSignal | undefined): Promise<() => void> {
     const before = this.#last;
     const mine = deferred();

@@ -1,19 +1,20 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { Channel } from "./channel.js";
 import type { Event } from "./event.js";
 import type { Heads, Position } from "./position.js";
 import type { Start } from "./start.js";
 
 /**
- * Queued is an event with the channel that it was accepted for, by which events of a channel removed since are told.
+ * Queued is an event and its channel. The channel shows whether it was removed after the event
+ * arrived.
  */
 export interface Queued {
   event: Event;
   channel: Channel;
 }
 
-/** Roster is the channels that a subscription follows, in the order in which they were added. */
+/** Roster is the set of a subscription's channels, in the order in which they were added. */
 export class Roster {
   readonly #channels = new Map<string, Channel>();
   readonly #heads: Heads;
@@ -26,17 +27,20 @@ export class Roster {
     return this.#channels.get(id);
   }
 
-  /** wanted are the channels that a new stream is to begin with. */
+  /** wanted returns the channels that a new stream requests. */
   wanted(): Channel[] {
     return [...this.#channels.values()].filter((ch) => ch.wanted);
   }
 
-  /** late are those of them that the current stream was not asked for. */
+  /** late returns those of them that the current stream did not request. */
   late(): Channel[] {
     return this.wanted().filter((ch) => !ch.onStream);
   }
 
-  /** begin notes that a new stream is asked for the wanted channels, and gives how. */
+  /**
+   * begin records that a new stream requests the wanted channels, and returns their part of the
+   * request.
+   */
   begin(): MessageInitShape<typeof pb.ChannelPositionSchema>[] {
     for (const ch of this.#channels.values()) {
       ch.begun = false;
@@ -45,7 +49,7 @@ export class Roster {
     return this.wanted().map((ch) => ch.request());
   }
 
-  /** insert adds a channel that is not there yet, or was lost. */
+  /** insert adds a channel that is not followed yet, or was lost. */
   insert(start: Start): Channel | undefined {
     const known = this.#channels.get(start.channelId);
     if (known !== undefined && !known.lost) {
@@ -57,7 +61,7 @@ export class Roster {
     return ch;
   }
 
-  /** put adds a channel at the end, in the place of one of the same id. */
+  /** put adds a channel at the end. It replaces one with the same id. */
   put(ch: Channel): void {
     this.delete(ch.id);
     this.#channels.set(ch.id, ch);
@@ -67,7 +71,9 @@ export class Roster {
     this.#channels.delete(id);
   }
 
-  /** accept takes a frame's events. It is not sound if one of them shows that entries are missing. */
+  /**
+   * accept takes a frame's events. It sets missing if one of them shows that entries are missing.
+   */
   accept(events: pb.ChannelEvent[]): { frame: Queued[]; missing?: { channel: string; after: number } } {
     const frame: Queued[] = [];
     for (let i = 0; i < events.length; i++) {
@@ -86,13 +92,13 @@ export class Roster {
       frame.push({ event: verdict, channel });
       this.#note(verdict);
       if (verdict.kind === "gap" && ev.event.case !== "gap") {
-        i--; // The gap stands for what was skipped; the event itself now follows on.
+        i--; // The gap replaces the missing entries. The event itself is next.
       }
     }
     return { frame };
   }
 
-  /** lose ends the channels for which a stream was refused, as far as they are followed. */
+  /** lose ends the refused channels that are followed, and returns their last events. */
   lose(refused: readonly Position[]): Queued[] {
     const frame: Queued[] = [];
     for (const { channelId } of refused) {
@@ -104,10 +110,11 @@ export class Roster {
     return frame;
   }
 
-  /** take records that the program takes an event, and gives false if its channel was removed since. */
+  /** take records that the program takes an event. It returns false if its channel was removed. */
   take({ event, channel }: Queued): boolean {
     const current = this.#channels.get(channel.id);
-    // A channel that was lost goes on being told of until the one that is to take its place is sure.
+    // The events of a lost channel are delivered until the server accepted the channel that
+    // replaces it.
     const making = current?.tentative && current.replaced === channel;
     if (current !== channel && !making) {
       return false;

@@ -1,27 +1,26 @@
 import { create } from "@bufbuild/protobuf";
+import { ChannelMessageSchema } from "@parleyhq/api/parley/v1/channel_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
-import { v7 as uuidv7 } from "uuid";
 import type { Caller } from "./caller.js";
 import { text } from "./check.js";
 import { date, integer, toMessage } from "./convert.js";
 import { invalid } from "./error.js";
-import type { Message, Outgoing, Receipt } from "./message.js";
+import { mint } from "./id.js";
+import type { ChangeReceipt, Outgoing, Receipt, StoredMessage } from "./message.js";
+import type { CallOptions } from "./options.js";
 
-/** ChangeOptions are those of an edit and a recall. */
-export interface ChangeOptions {
-  /** Makes the call idempotent, for a program that repeats it itself, as after a restart. Minted where it is absent. */
+/** ChangeOptions are the options of an edit and a recall. */
+export interface ChangeOptions extends CallOptions {
+  /**
+   * Makes the call idempotent, also across restarts of the program. The default is a new UUIDv7.
+   */
   clientMsgId?: string;
-  signal?: AbortSignal;
 }
 
 /**
- * mint makes a client_msg_id, which sorts by time. It works without a secure context, where crypto.randomUUID does not.
+ * toRequest returns the request that every attempt sends. It throws INVALID_FIELD for what cannot
+ * be encoded.
  */
-function mint(): string {
-  return uuidv7();
-}
-
-/** toRequest makes what every attempt of this message sends. It throws INVALID_FIELD for what can't be encoded. */
 export function toRequest(o: Outgoing): pb.SendMessageRequest {
   const clientMsgId = o.clientMsgId || mint();
   text(
@@ -47,7 +46,7 @@ export function toRequest(o: Outgoing): pb.SendMessageRequest {
   });
 }
 
-/** toReceipt makes a message's receipt, and notes how far its channel is. */
+/** toReceipt converts a send's response and records the channel's head. */
 export function toReceipt(caller: Caller, channelId: string, res: pb.SendMessageResponse): Receipt {
   const seq = integer(res.seq);
   caller.heads.note(channelId, res.epoch, seq);
@@ -63,25 +62,26 @@ export function toReceipt(caller: Caller, channelId: string, res: pb.SendMessage
   };
 }
 
-export async function send(caller: Caller, message: Outgoing, signal: AbortSignal | undefined): Promise<Receipt> {
+export async function send(caller: Caller, message: Outgoing, options: CallOptions): Promise<Receipt> {
   const request = toRequest(message);
-  const res = await caller.retry("SendMessage", signal, (rpc, options) => rpc.sendMessage(request, options));
+  const res = await caller.retry("SendMessage", options, (rpc, opts) => rpc.sendMessage(request, opts));
   return toReceipt(caller, request.channelId, res);
 }
 
-/** changed makes the receipt of an edit or a recall. */
-function changed(
+/** toChange converts the response of an edit or a recall and records the channel's head. */
+function toChange(
   caller: Caller,
   request: { channelId: string; msgId: string; clientMsgId: string },
   res: pb.EditMessageResponse | pb.RecallMessageResponse,
-): Receipt {
+): ChangeReceipt {
+  const message = toMessage(res.message ?? create(ChannelMessageSchema));
   const seq = integer(res.seq);
-  caller.heads.note(request.channelId, res.epoch, seq);
+  caller.heads.note(request.channelId, res.epoch, Math.max(seq, message.changedSeq));
   return {
     channelId: request.channelId,
     msgId: request.msgId,
+    message,
     seq,
-    count: 0,
     time: date(res.msgTime),
     clientMsgId: request.clientMsgId,
     epoch: res.epoch,
@@ -95,11 +95,11 @@ export async function edit(
   msgId: string,
   content: string,
   options: ChangeOptions,
-): Promise<Receipt> {
+): Promise<ChangeReceipt> {
   const request = { channelId, msgId, content, clientMsgId: options.clientMsgId || mint() };
   text(["channel_id", channelId], ["msg_id", msgId], ["content", content], ["client_msg_id", request.clientMsgId]);
-  const res = await caller.retry("EditMessage", options.signal, (rpc, opts) => rpc.editMessage(request, opts));
-  return changed(caller, request, res);
+  const res = await caller.retry("EditMessage", options, (rpc, opts) => rpc.editMessage(request, opts));
+  return toChange(caller, request, res);
 }
 
 export async function recall(
@@ -107,22 +107,22 @@ export async function recall(
   channelId: string,
   msgId: string,
   options: ChangeOptions,
-): Promise<Receipt> {
+): Promise<ChangeReceipt> {
   const request = { channelId, msgId, clientMsgId: options.clientMsgId || mint() };
   text(["channel_id", channelId], ["msg_id", msgId], ["client_msg_id", request.clientMsgId]);
-  const res = await caller.retry("RecallMessage", options.signal, (rpc, opts) => rpc.recallMessage(request, opts));
-  return changed(caller, request, res);
+  const res = await caller.retry("RecallMessage", options, (rpc, opts) => rpc.recallMessage(request, opts));
+  return toChange(caller, request, res);
 }
 
 export async function get(
   caller: Caller,
   channelId: string,
   msgId: string,
-  signal: AbortSignal | undefined,
-): Promise<Message> {
+  options: CallOptions,
+): Promise<StoredMessage> {
   text(["channel_id", channelId], ["msg_id", msgId]);
-  const res = await caller.retry("GetMessage", signal, (rpc, options) => rpc.getMessage({ channelId, msgId }, options));
-  const message = toMessage(res.message ?? create(pb.MessageSchema));
-  caller.heads.note(channelId, "", message.changedSeq);
-  return message;
+  const res = await caller.retry("GetMessage", options, (rpc, opts) => rpc.getMessage({ channelId, msgId }, opts));
+  const message = toMessage(res.message ?? create(ChannelMessageSchema));
+  caller.heads.note(channelId, res.epoch, message.changedSeq);
+  return { ...message, epoch: res.epoch };
 }

@@ -1,5 +1,5 @@
 import { Code } from "@connectrpc/connect";
-import type { SubscribeResponse } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { SubscribeResponse } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { link, until } from "./abort.js";
 import { authorization } from "./caller.js";
 import { Alarm, now } from "./clock.js";
@@ -9,24 +9,27 @@ import type { Endpoint } from "./endpoint.js";
 import { ParleyError, toError } from "./error.js";
 import type { StreamEnd } from "./pacer.js";
 
-/** Counts where the server names no interval. */
+/** The heartbeat interval if the server sends none. */
 const defaultHeartbeatMs = 15_000;
 
-/** leaving makes the error with which a subscription leaves a stream by itself. */
+/** leaving returns the error with which a subscription leaves a stream on its own. */
 function leaving(code: Code, message: string, unanswered = false): ParleyError {
   return new ParleyError({ code, message, retryable: true, unanswered });
 }
 
-/** resubscribe makes the error with which a stream is left whose channels may not be those that are followed. */
+/**
+ * resubscribe returns the error with which a subscription leaves a stream that may follow other
+ * channels than it should.
+ */
 export function resubscribe(): ParleyError {
   return leaving(Code.Aborted, "a change of channels may not have arrived");
 }
 
 /** Stream is one Subscribe call of a subscription. */
 export class Stream {
-  /** Empty until the first frame. */
-  session = "";
-  /** Channels that the request asked for and that were removed before the first frame. */
+  /** The server's id of the stream. Empty until the first frame. */
+  id = "";
+  /** The requested channels that were removed before the first frame. */
   removed: string[] = [];
 
   readonly #core: Core;
@@ -50,7 +53,7 @@ export class Stream {
     this.#controller.abort(why);
   }
 
-  /** follow makes the stream and takes its frames until it ends. It does not reject. */
+  /** follow opens the stream and reads its frames until it ends. It does not reject. */
   async follow(): Promise<StreamEnd> {
     const unlink = link(this.#controller, this.#core.signal);
     const watch = new Alarm(() =>
@@ -67,7 +70,7 @@ export class Stream {
     } finally {
       watch.close();
       unlink();
-      // Whatever ended it: the server must see the end, and the connection must not be kept.
+      // The server must see the end of the stream, and the connection must not stay open.
       this.#controller.abort();
     }
     if (this.#began !== undefined) {
@@ -92,7 +95,8 @@ export class Stream {
         this.#end.error = leaving(Code.Unavailable, "the stream ended without a reason");
         return;
       }
-      // While the program is slow to take events, the silence is not the server's.
+      // While the program is slow to take events, no frame is read, so silence does not mean that
+      // the stream is dead.
       watch.pause();
       if (this.#began === undefined) {
         this.#first(frame, node, tried);
@@ -106,25 +110,31 @@ export class Stream {
 
   #first(frame: SubscribeResponse, node: Endpoint, tried: number): void {
     this.#began = now();
-    this.#patience = 2.5 * (milliseconds(frame.session?.heartbeatInterval) || defaultHeartbeatMs);
-    this.session = frame.session?.sessionId ?? "";
+    const info = frame.frame.case === "info" ? frame.frame.value : undefined;
+    this.#patience = 2.5 * (milliseconds(info?.heartbeatInterval) || defaultHeartbeatMs);
+    this.id = info?.streamId ?? "";
     this.#core.caller.endpoints.work(node, tried);
     this.#core.live(this, node);
   }
 
   /**
-   * deliver hands a frame's events on. It is false if the stream is at its end; what came before a hole is delivered
-   * all the same.
+   * deliver delivers a frame's events. It returns false if the subscription has to leave the
+   * stream. Events before a hole are delivered. A frame of an unknown kind has no effect besides
+   * showing that the stream is alive.
    */
-  async #deliver(frame: SubscribeResponse): Promise<boolean> {
-    if (!(await this.#core.deliver(frame.events))) {
-      this.#end.error = leaving(Code.DataLoss, "the stream skipped entries", true);
-      return false;
+  async #deliver({ frame }: SubscribeResponse): Promise<boolean> {
+    switch (frame.case) {
+      case "events":
+        if (!(await this.#core.deliver(frame.value.events))) {
+          this.#end.error = leaving(Code.DataLoss, "the stream skipped entries", true);
+          return false;
+        }
+        return true;
+      case "reconnect":
+        this.#end.advice = milliseconds(frame.value.within);
+        return false;
+      default:
+        return true;
     }
-    if (frame.reconnect !== undefined) {
-      this.#end.advice = milliseconds(frame.reconnect.within);
-      return false;
-    }
-    return true;
   }
 }

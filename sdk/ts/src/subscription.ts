@@ -8,12 +8,12 @@ import type { Start } from "./start.js";
 import { add, remove } from "./update.js";
 
 /**
- * Subscription is a stream of many channels' events that survives its connections: it reconnects, resumes each channel
- * from where it was, and drops what it has seen. Close it when done.
+ * Subscription delivers the events of many channels. It reconnects on its own, resumes each channel
+ * from its position, and drops repeated events. Close it when done.
  */
 export class Subscription implements AsyncIterable<Event> {
   readonly #core: Core;
-  /** What next has from the queue and has not given yet. */
+  /** The events that next took from the queue and has not returned yet. */
   #taken: Queued[] = [];
   #at = 0;
   readonly #turn = new Turn();
@@ -24,9 +24,10 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * next waits for the next event; calls that overlap get one each, in the order in which they were made. It rejects
-   * with the signal's reason, after which the subscription goes on, or with what ended it: a ClosedError, the reason of
-   * the signal that the subscription was made with, or a ParleyError.
+   * next waits for the next event. Overlapping calls get one event each, in the order of the calls.
+   * It rejects with the signal's reason, and the subscription continues; or with the error that
+   * ended the subscription: a ClosedError, the reason of the subscription's own signal, or a
+   * ParleyError.
    */
   async next(signal?: AbortSignal): Promise<Event> {
     const release = await this.#turn.take(signal);
@@ -58,8 +59,9 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * Iterates over the events until the subscription ends: for its own close, and its client's, the loop ends, for all
-   * else it throws what next would. Leaving the loop does not close the subscription.
+   * Iterates over the events until the subscription ends. If the program closed the subscription or
+   * the client, the loop ends; otherwise it throws as next does. Leaving the loop does not close
+   * the subscription.
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<Event, void> {
     for (;;) {
@@ -77,52 +79,55 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * add follows more channels, on the same stream. One that is followed already stays as it is: remove it first to
-   * begin it anew. One that was lost begins anew, also if its event has not been taken yet, which then does not come.
+   * add follows more channels, on the same stream. It ignores channels that are followed already;
+   * to start one from another position, remove it first. A lost channel starts again, and its lost
+   * event is dropped if it was not taken yet.
    *
-   * It rejects with an error that is final, as CAPABILITY_MISSING, and leaves the subscription as it was. Where the
-   * request may or may not have arrived, the subscription reconnects, with all channels. Between two streams it
-   * resolves at once; the next stream begins with all channels, and a refusal of one of them then ends the
-   * subscription, but for NOT_MEMBER, which loses the channel.
+   * It rejects with a final error such as CAPABILITY_MISSING, and the subscription does not change.
+   * If the outcome is unknown, the subscription reconnects with all channels. Between two streams
+   * it resolves immediately, and the next stream requests all channels. If the server refuses one
+   * of them then, the subscription ends; NOT_MEMBER loses only the refused channels.
    */
   async add(start: Start | readonly Start[], signal?: AbortSignal): Promise<void> {
     await add(this.#core, isList(start) ? start : [start], signal);
   }
 
   /**
-   * remove follows channels no longer. Events of theirs that have arrived and were not taken yet are dropped. Channels
-   * that are not followed are passed over.
+   * remove stops following channels. Their events that were not taken yet are dropped. Channels
+   * that are not followed are ignored.
    */
   async remove(channelId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await remove(this.#core, typeof channelId === "string" ? [channelId] : channelId, signal);
   }
 
   /**
-   * position gives the place in a channel's log up to which events have been taken: what to store, and to pass to
-   * after() later. There is none for a channel that is not subscribed to or was lost, and for one that is to start live
-   * and has not.
+   * position returns the position of the last event of a channel that the program took. Store it,
+   * and pass it to after() later. It is undefined for a channel that is not followed or was lost,
+   * and for a live-only channel before its first state.
    */
   position(channelId: string): Position | undefined {
     const taken = this.#core.roster.get(channelId)?.taken;
     return taken === undefined ? undefined : { ...taken };
   }
 
-  /** What the subscription is doing. */
+  /** The state of the subscription. */
   get state(): State {
     return this.#core.state;
   }
 
-  /** What ended the subscription; undefined while it lives. */
+  /** The error that ended the subscription. Undefined until then. */
   get error(): unknown {
     return this.#core.error;
   }
 
-  /** Resolves when the subscription has ended and nothing of it runs any more. It never rejects. */
+  /** Resolves when the subscription has ended and all its work has stopped. It never rejects. */
   get done(): Promise<void> {
     return this.#core.done;
   }
 
-  /** close ends the subscription; done tells when it has. It may be called more than once. */
+  /**
+   * close ends the subscription; done resolves when it has ended. It can be called more than once.
+   */
   close(): void {
     this.#core.close();
   }

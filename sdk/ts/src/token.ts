@@ -2,20 +2,20 @@ import { until } from "./abort.js";
 import { Alarm } from "./clock.js";
 import { ParleyError, tokenError } from "./error.js";
 
-/** The time that one call of a token source is given, in milliseconds. */
+/** The time limit of one call of a token source, in milliseconds. */
 const tokenTimeoutMs = 10_000;
 
 /**
- * TokenSource gives a token. It is called when the client has none and when the server refused the last one or ended
- * its streams because it had expired; never more than once at a time. It should return soon: it is given 10 s, after
- * which its signal is aborted.
+ * TokenSource returns a token. The client calls it when it has no token, and when the server
+ * refused the last one or ended a stream because it expired. There is at most one call at a time.
+ * After 10 s its signal is aborted.
  *
- * A ParleyError with the reason TOKEN_INVALID says that there will be no token: calls and subscriptions end with it.
- * Any other error counts as passing, and is tried again after a wait.
+ * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. After
+ * any other error the client calls the source again, after a wait.
  */
 export type TokenSource = (signal: AbortSignal) => string | Promise<string>;
 
-/** Tokens holds the client's token and gets a new one when it was refused. */
+/** Tokens holds the client's token and replaces it when the server refused it. */
 export class Tokens {
   readonly #source: TokenSource | undefined;
   readonly #fixed: string;
@@ -33,8 +33,9 @@ export class Tokens {
   }
 
   /**
-   * get gives the token in use; empty for none. Concurrent callers share one call of the source, which outlives the
-   * caller that began it. It rejects with a ParleyError or the signal's reason.
+   * get returns the current token, or an empty string if the client has none. Concurrent callers
+   * share one call of the source, which continues when the caller that started it gives up. It
+   * rejects with a ParleyError or the signal's reason.
    */
   async get(signal: AbortSignal): Promise<string> {
     if (this.#source === undefined) {
@@ -50,8 +51,8 @@ export class Tokens {
   }
 
   /**
-   * refuse forgets the token that the server refused, unless another caller has replaced it already. It reports whether
-   * a new one can be had.
+   * refuse discards the token that the server refused, unless another caller replaced it already.
+   * It reports whether the client can get a new one.
    */
   refuse(token: string): boolean {
     if (this.#source === undefined) {
@@ -65,13 +66,15 @@ export class Tokens {
 
   async #fetch(source: TokenSource): Promise<string> {
     const limit = new AbortController();
-    const alarm = new Alarm(() => limit.abort(new Error(`the source gave none within ${tokenTimeoutMs} ms`)));
+    const alarm = new Alarm(() =>
+      limit.abort(new Error(`the token source returned nothing within ${tokenTimeoutMs} ms`)),
+    );
     alarm.set(tokenTimeoutMs);
     try {
       const given = (async () => source(limit.signal))();
       const token = checked(await until(given, limit.signal));
       if (token === "") {
-        throw new Error("the source gave an empty token");
+        throw new Error("the token source returned an empty token");
       }
       this.#current = token;
       return token;
@@ -83,10 +86,11 @@ export class Tokens {
   }
 }
 
-// What no header can carry would fail in fetch like a broken network, and be tried for ever.
+// fetch would fail for a token that no header can carry as for a broken network, and the client
+// would retry forever.
 function checked(token: unknown): string {
   if (typeof token !== "string" || !/^[\x20-\x7e]*$/.test(token)) {
-    throw new ParleyError({ reason: "TOKEN_INVALID", message: "the token is no printable ASCII text" });
+    throw new ParleyError({ reason: "TOKEN_INVALID", message: "the token is not printable ASCII text" });
   }
   return token;
 }

@@ -1,5 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { UpdateSubscriptionRequestSchema } from "@parleyhq/api/parley/v1/message_pb.js";
+import type { UpdateSubscriptionRequestSchema } from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { link } from "./abort.js";
 import type { Channel } from "./channel.js";
 import { texts } from "./check.js";
@@ -10,7 +10,7 @@ import { resubscribe, type Stream } from "./stream.js";
 
 type Change = MessageInitShape<typeof UpdateSubscriptionRequestSchema>;
 
-/** add follows more channels: see Subscription.add. */
+/** add implements Subscription.add. */
 export async function add(core: Core, starts: readonly Start[], signal: AbortSignal | undefined): Promise<void> {
   checkStarts(starts);
   await inTurn(core, signal, async (scope) => {
@@ -28,7 +28,7 @@ export async function add(core: Core, starts: readonly Start[], signal: AbortSig
   });
 }
 
-/** settle makes channels that were added definite, or takes them back. */
+/** settle confirms added channels, or removes them if they were refused. */
 function settle(core: Core, stream: Stream | undefined, added: readonly Channel[], refused: boolean): void {
   for (const ch of added) {
     if (refused) {
@@ -41,14 +41,14 @@ function settle(core: Core, stream: Stream | undefined, added: readonly Channel[
     ch.tentative = false;
     ch.replaced = undefined;
     const current = core.stream;
-    if (!ch.onStream && !ch.lost && current !== undefined && current !== stream && current.session !== "") {
-      // The stream that took the channel has gone, and the one after it began without.
+    if (!ch.onStream && !ch.lost && current !== undefined && current !== stream && current.id !== "") {
+      // The stream that accepted the channel has ended, and the next one started without it.
       current.leave(resubscribe());
     }
   }
 }
 
-/** remove follows channels no longer: see Subscription.remove. */
+/** remove implements Subscription.remove. */
 export async function remove(core: Core, ids: readonly string[], signal: AbortSignal | undefined): Promise<void> {
   texts("channels", ids);
   await inTurn(core, signal, async (scope) => {
@@ -71,11 +71,11 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
   });
 }
 
-/** catchUp asks for what was changed while the stream was being made. It does not reject. */
+/** catchUp sends the changes that were made before the stream's first frame. It does not reject. */
 export async function catchUp(core: Core, stream: Stream): Promise<void> {
   try {
     await inTurn(core, stream.signal, async (scope) => {
-      // A channel that was removed and added again is only added: that begins it anew.
+      // A channel that was removed and added again is only added, which starts it again.
       const removed = stream.removed.filter((id) => core.roster.get(id) === undefined);
       const change = changeRequest(stream, core.roster.late(), removed);
       stream.removed = [];
@@ -85,32 +85,33 @@ export async function catchUp(core: Core, stream: Stream): Promise<void> {
       }
     });
   } catch {
-    // The stream or the subscription has ended; the next stream begins with all channels.
+    // The stream or the subscription has ended. The next stream requests all channels.
   }
 }
 
 /**
- * changeRequest makes the request that changes the live stream, or none if there is no live stream or nothing to
- * change.
+ * changeRequest returns the request that changes the live stream, or undefined without a live
+ * stream or a change.
  */
 function changeRequest(
   stream: Stream | undefined,
   added: readonly Channel[],
   removed: readonly string[],
 ): Change | undefined {
-  if (stream === undefined || stream.session === "" || added.length + removed.length === 0) {
+  if (stream === undefined || stream.id === "" || added.length + removed.length === 0) {
     return undefined;
   }
   for (const ch of added) {
     ch.onStream = true;
     ch.begun = false;
   }
-  return { sessionId: stream.session, add: added.map((ch) => ch.request()), remove: [...removed] };
+  return { streamId: stream.id, add: added.map((ch) => ch.request()), remove: [...removed] };
 }
 
 /**
- * update makes the request, and gives its refusal. It is tried once: where it is not known to have arrived, or the
- * stream is no more, a new stream with all channels is what makes it sure.
+ * update sends the change and returns the error if the server refused it. It makes one attempt: if
+ * the outcome is unknown, or the stream has ended, a new stream with all channels applies the
+ * change.
  */
 async function update(
   core: Core,
@@ -125,7 +126,7 @@ async function update(
   const { error } = await caller.call(signal, caller.attemptTimeout, (rpc, options) =>
     rpc.updateSubscription(change, options),
   );
-  if (error === undefined || error.retryable || error.reason === "SESSION_NOT_FOUND") {
+  if (error === undefined || error.retryable || error.reason === "STREAM_NOT_FOUND") {
     if (error !== undefined) {
       stream?.leave(resubscribe());
     }
@@ -135,8 +136,8 @@ async function update(
 }
 
 /**
- * inTurn does work when no other change is under way. It rejects with the signal's reason, or with what ended the
- * subscription, if either comes before its turn.
+ * inTurn runs work when no other change is running. It rejects with the signal's reason, or with
+ * the error that ended the subscription.
  */
 async function inTurn(
   core: Core,

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Alarm, now, sleep } from "../src/clock.js";
 import { Code, fromStart } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
-import { newClient, nextEvent, States, wantEntries } from "./helper.js";
+import { newClient, nextEvent, rejected, States, wantEntries } from "./helper.js";
 
 /** Page is what of a browser the SDK listens to. */
 class Page extends EventTarget {
@@ -118,12 +118,23 @@ describe.sequential("a machine that sleeps", () => {
   it("gives up an attempt whose time was over meanwhile", async () => {
     const server = new Fake();
     server.faults(1, "SendMessage", { hang: true });
-    const sending = newClient(server).send("room", "hello");
+    const sending = newClient(server, { callTimeout: 0 }).send("room", "hello");
     await awake(1_000);
     asleep(3_600_000);
     await awake(2_000);
     expect(server.of("SendMessage").length).toBe(2);
     await sending;
+  });
+
+  it("gives up a call whose time limit was over meanwhile", async () => {
+    const server = new Fake();
+    server.faults(1, "SendMessage", { hang: true });
+    const sending = rejected(newClient(server).send("room", "hello"), Error);
+    await awake(1_000);
+    asleep(3_600_000);
+    await awake(2_000);
+    expect((await sending).name).toBe("TimeoutError");
+    expect(page.listeners).toBe(0);
   });
 
   it("keeps a stream whose frames had arrived meanwhile", async () => {

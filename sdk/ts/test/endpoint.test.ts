@@ -1,9 +1,10 @@
+import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import { describe, expect, it } from "vitest";
 import { parseAddresses } from "../src/address.js";
 import { Endpoints, type Rpc } from "../src/endpoint.js";
 import { Code, fromStart, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
-import { eventually, newClient, nextEvent, States, subscribe, wantEntries } from "./helper.js";
+import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries } from "./helper.js";
 
 /** Fleet makes endpoints with a clock that the test moves. */
 class Fleet {
@@ -96,6 +97,8 @@ describe("endpoints", () => {
       ["internal", never, 10, error(Code.Internal), true],
       ["no sound answer", never, 10, error(Code.Unknown, { unanswered: true }), true],
       ["over the limit", never, 10, error(Code.ResourceExhausted, { reason: "RATE_LIMITED" }), false],
+      ["a full node", never, 10, error(Code.ResourceExhausted, { reason: "NODE_FULL" }), true],
+      ["a limit of the caller's", never, 10, error(Code.ResourceExhausted, { reason: "LIMIT_EXCEEDED" }), false],
       ["a final unavailable", never, 10, error(Code.Unavailable, { retryable: false }), false],
       ["a deadline", never, 5_000, error(Code.DeadlineExceeded), true],
       ["a short deadline", never, 900, error(Code.DeadlineExceeded), false],
@@ -172,6 +175,46 @@ describe("a client of a fleet", () => {
     // A change goes where the client is now.
     await sub.add(fromStart("more"));
     expect(other.of("UpdateSubscription").length).toBe(1);
+  });
+
+  it("takes streams and calls of a full node elsewhere at once", async () => {
+    const servers = [new Fake(), new Fake()];
+    const full = { error: failure(Code.ResourceExhausted, ErrorReason.NODE_FULL, { limit: 10n }) };
+    for (const server of servers) {
+      server.post("room", 1);
+    }
+    const client = newClient(servers, patient);
+    await client.send("room", "where is it?");
+    const first = servers.find((s) => s.requests.length > 0) as Fake;
+    const other = servers.find((s) => s !== first) as Fake;
+    first.fault = (method) => (method === "Subscribe" ? full : undefined);
+    const states = new States();
+    const sub = subscribe(client, fromStart("room"), states);
+    await wantEntries(sub, "room", 1, 1);
+    expect([first.of("Subscribe").length, other.streams.size]).toEqual([1, 1]);
+    expect(states.waits).toMatchObject([{ wait: 0, error: { reason: "NODE_FULL", retryable: true, limit: 10 } }]);
+    await client.send("room", "and the calls go along");
+    expect(other.of("SendMessage").length).toBe(1);
+  });
+
+  it("waits where the only node is full", async () => {
+    const server = new Fake();
+    const states = new States();
+    server.faults(2, "Subscribe", { error: failure(Code.ResourceExhausted, ErrorReason.NODE_FULL) });
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    await nextEvent(sub, "channel_state");
+    expect(states.waits.length).toBe(2);
+    expect(states.waits[0]?.wait).toBeGreaterThan(0);
+  });
+
+  it("ends a subscription that has too many channels", async () => {
+    const servers = [new Fake(), new Fake()];
+    for (const server of servers) {
+      server.faults(9, "Subscribe", { error: failure(Code.ResourceExhausted, ErrorReason.LIMIT_EXCEEDED) });
+    }
+    const err = await rejected(subscribe(newClient(servers, patient), fromStart("room")).next(), ParleyError);
+    expect(err.reason).toBe("LIMIT_EXCEEDED");
+    expect(servers.flatMap((s) => s.of("Subscribe")).length).toBe(1);
   });
 
   it("stays where a stream was slow", async () => {

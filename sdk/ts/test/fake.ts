@@ -2,9 +2,11 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createConnectRouter, type HandlerContext } from "@connectrpc/connect";
 import { createFetchHandler } from "@connectrpc/connect/protocol";
-import { codeToString } from "@connectrpc/connect/protocol-connect";
-import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import * as channel from "@parleyhq/api/parley/v1/channel_pb.js";
+import { ErrorDetailSchema, ErrorReason, type StatusCode } from "@parleyhq/api/parley/v1/error_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import { ServerFeature, ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
+import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { ChannelLog } from "./log.js";
 import { FakeStream } from "./stream.js";
 
@@ -28,8 +30,6 @@ export function failure(
   return new ConnectError("scripted", code, undefined, [{ desc: ErrorDetailSchema, value }]);
 }
 
-const path = "/parley.v1.MessageService/";
-
 /**
  * Fake is a Parley server in memory, which does what tests tell it to do wrong. Its fetch is what clients are given; the
  * subject of a token is the token itself.
@@ -49,6 +49,8 @@ export class Fake {
   repeat = false;
   /** Nothing can be reached. */
   down = false;
+  /** What every member is told to be. */
+  role = channel.MemberRole.MEMBER;
 
   readonly #logs = new Map<string, ChannelLog>();
   readonly #handlers = new Map<string, (req: Request) => Promise<Response>>();
@@ -60,7 +62,15 @@ export class Fake {
   #posted = 0;
 
   constructor() {
-    const router = createConnectRouter().service(pb.MessageService, this.#service());
+    const router = createConnectRouter()
+      .service(pb.MessageService, this.#service())
+      .service(ServerService, {
+        getServerInfo: this.#call("GetServerInfo", () => ({
+          version: "1.4.0",
+          limits: { maxContentBytes: 65_536, maxChannelsPerStream: 500, heartbeatInterval: durationFromMs(15_000) },
+          features: [ServerFeature.QUEUES, 99 as ServerFeature],
+        })),
+      });
     for (const handler of router.handlers) {
       this.#handlers.set(handler.requestPath, createFetchHandler(handler));
     }
@@ -220,7 +230,7 @@ export class Fake {
         if (message === undefined) {
           throw missing();
         }
-        return { message };
+        return { message, epoch: this.log(req.channelId).epoch };
       }),
       editMessage: this.#call("EditMessage", (req: pb.EditMessageRequest) => {
         const message = find(req.channelId, req.msgId);
@@ -228,8 +238,8 @@ export class Fake {
           throw missing();
         }
         const { seq, duplicate } = this.log(req.channelId).append(`edit ${req.clientMsgId}`, "edited", message);
-        Object.assign(message, { content: req.content, status: pb.MessageStatus.EDITED });
-        return { seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
+        Object.assign(message, { content: req.content, status: channel.MessageStatus.EDITED });
+        return { message, seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
       }),
       recallMessage: this.#call("RecallMessage", (req: pb.RecallMessageRequest) => {
         const message = find(req.channelId, req.msgId);
@@ -237,8 +247,8 @@ export class Fake {
           throw missing();
         }
         const { seq, duplicate } = this.log(req.channelId).append(`recall ${req.msgId}`, "recalled", message);
-        Object.assign(message, { content: "", metadata: {}, status: pb.MessageStatus.RECALLED });
-        return { seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
+        Object.assign(message, { content: "", metadata: {}, status: channel.MessageStatus.RECALLED });
+        return { message, seq: BigInt(seq), duplicate, epoch: this.log(req.channelId).epoch };
       }),
       listMessages: this.#call("ListMessages", (req: pb.ListMessagesRequest) => {
         const log = this.log(req.channelId);
@@ -247,41 +257,53 @@ export class Fake {
         }
         return log.page(req);
       }),
-      subscribe: (req: pb.SubscribeRequest, context: HandlerContext) => this.#subscribe(req, context),
-      updateSubscription: this.#call("UpdateSubscription", (req: pb.UpdateSubscriptionRequest, from) => {
-        const stream = [...this.streams].find((s) => s.session === req.sessionId);
+      subscribe: (req: sub.SubscribeRequest, context: HandlerContext) => this.#subscribe(req, context),
+      updateSubscription: this.#call("UpdateSubscription", (req: sub.UpdateSubscriptionRequest, from) => {
+        const stream = [...this.streams].find((s) => s.id === req.streamId);
         if (stream === undefined) {
-          throw failure(Code.NotFound, ErrorReason.SESSION_NOT_FOUND);
+          throw failure(Code.NotFound, ErrorReason.STREAM_NOT_FOUND);
         }
         this.#admit(req.add, from);
         stream.change(req.add, req.remove);
         return {};
       }),
-      createChannel: this.#call("CreateChannel", (req: pb.CreateChannelRequest, from) => {
-        if (this.#logs.has(req.channelId)) {
+      createChannel: this.#call("CreateChannel", (req: channel.CreateChannelRequest, from) => {
+        const known = this.#logs.get(req.channelId);
+        if (known !== undefined && (known.createKey !== req.idempotencyKey || req.idempotencyKey === "")) {
           throw failure(Code.AlreadyExists, ErrorReason.CHANNEL_EXISTS);
         }
-        const log = this.log(req.channelId);
-        log.members = req.membersOnly ? new Set([from, ...req.userIds]) : undefined;
-        return { channel: { channelId: log.id, membersOnly: req.membersOnly, createdBy: from } };
+        const log = known ?? this.log(req.channelId);
+        if (known === undefined) {
+          log.createKey = req.idempotencyKey;
+          log.createdBy = from;
+          log.members = req.membersOnly ? new Set([from, ...req.members.map((m) => m.userId)]) : undefined;
+        }
+        return { channel: log.info(), duplicate: known !== undefined };
       }),
-      addMembers: this.#call("AddMembers", (req: pb.AddMembersRequest) => {
-        for (const id of req.userIds) {
-          this.log(req.channelId).members?.add(id);
+      addMembers: this.#call("AddMembers", (req: channel.AddMembersRequest) => {
+        for (const { userId } of req.members) {
+          this.log(req.channelId).members?.add(userId);
         }
         return {};
       }),
-      removeMembers: this.#call("RemoveMembers", (req: pb.RemoveMembersRequest) => {
+      listMembers: this.#call("ListMembers", (req: channel.ListMembersRequest) => {
+        const log = this.log(req.channelId);
+        const members = [...(log.members ?? [])].sort();
+        return { members: members.map((userId) => ({ userId, role: this.role })), epoch: log.epoch };
+      }),
+      removeMembers: this.#call("RemoveMembers", (req: channel.RemoveMembersRequest) => {
         for (const id of req.userIds) {
           this.log(req.channelId).members?.delete(id);
         }
         return {};
       }),
-      markRead: this.#call("MarkRead", (req: pb.MarkReadRequest) => ({ readSeq: req.seq, unread: 0n })),
-      listChannels: this.#call("ListChannels", (req: pb.ListChannelsRequest) => {
-        const all = [...this.#logs.values()].map((log) => ({
-          channel: { channelId: log.id, headSeq: BigInt(log.head), count: BigInt(log.count) },
-        }));
+      markRead: this.#call("MarkRead", (req: channel.MarkReadRequest) => ({
+        readSeq: req.seq,
+        unread: 0n,
+        epoch: this.log(req.channelId).epoch,
+      })),
+      listChannels: this.#call("ListChannels", (req: channel.ListChannelsRequest) => {
+        const all = [...this.#logs.values()].map((log) => ({ channel: log.info() }));
         const from = Number(req.pageToken || 0);
         const size = req.pageSize || 50;
         return {
@@ -289,7 +311,7 @@ export class Fake {
           nextPageToken: from + size < all.length ? `${from + size}` : "",
         };
       }),
-      sendTyping: this.#call("SendTyping", (req: pb.SendTypingRequest, from) => {
+      sendTyping: this.#call("SendTyping", (req: channel.SendTypingRequest, from) => {
         for (const stream of this.streams) {
           stream.typing(req.channelId, from);
         }
@@ -316,14 +338,16 @@ export class Fake {
       if (detail.value.retryable) {
         stopped.add(item.channelId);
       }
-      const value = { code: codeToString(error.code), message: error.rawMessage, detail: detail.value };
+      // Both have gRPC's numbers.
+      const code = error.code as number as StatusCode;
+      const value = { code, message: error.rawMessage, detail: detail.value };
       return { result: { case: "error" as const, value } };
     });
     return { results };
   }
 
   /** admit refuses channels that the user may not subscribe to. */
-  #admit(channels: pb.ChannelPosition[], from: string): void {
+  #admit(channels: sub.ChannelPosition[], from: string): void {
     const refused = channels.filter((p) => !this.log(p.channelId).admits(from));
     if (refused.length > 0) {
       throw failure(Code.PermissionDenied, ErrorReason.NOT_MEMBER, {
@@ -332,7 +356,7 @@ export class Fake {
     }
   }
 
-  async *#subscribe(req: pb.SubscribeRequest, context: HandlerContext) {
+  async *#subscribe(req: sub.SubscribeRequest, context: HandlerContext) {
     const fault = this.#begin("Subscribe", req, context);
     if (fault !== undefined) {
       await this.#happen(fault, context);
@@ -342,9 +366,8 @@ export class Fake {
     this.streams.add(stream);
     try {
       stream.change(req.channels, []);
-      yield create(pb.SubscribeResponseSchema, {
-        session: { sessionId: stream.session, heartbeatInterval: durationFromMs(this.heartbeatMs) },
-      });
+      const value = { streamId: stream.id, heartbeatInterval: durationFromMs(this.heartbeatMs) };
+      yield create(sub.SubscribeResponseSchema, { frame: { case: "info", value } });
       yield* stream.frames(context.signal);
     } finally {
       this.streams.delete(stream);
@@ -356,7 +379,7 @@ function user(context: HandlerContext): string {
   return (context.requestHeader.get("authorization") ?? "").replace("Bearer ", "");
 }
 
-/** pathOf gives the method that a URL calls. */
+/** methodOf returns the method that a URL calls. */
 export function methodOf(url: string): string {
-  return new URL(url).pathname.replace(path, "");
+  return new URL(url).pathname.split("/").at(-1) ?? "";
 }

@@ -1,3 +1,9 @@
+import {
+  type AddMembersRequest,
+  type CreateChannelRequest,
+  MemberRole,
+  type RemoveMembersRequest,
+} from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
 import { describe, expect, it } from "vitest";
@@ -100,7 +106,7 @@ describe("history", () => {
 });
 
 describe("channels", () => {
-  it("are listed page by page, and made with members", async () => {
+  it("are listed page by page", async () => {
     const server = new Fake();
     for (const id of ["a", "b", "c"]) {
       server.post(id, 2);
@@ -114,12 +120,69 @@ describe("channels", () => {
     ]);
     await all(client.history("b"));
     expect(server.of<pb.ListMessagesRequest>("ListMessages")[0]?.minSeq).toBe(2n);
-    server.faults(1, "CreateChannel", { drop: true, applied: true });
-    const err = await rejected(client.createChannel("d", { membersOnly: true, members: ["bob"] }), ParleyError);
-    expect(err.reason).toBe("CHANNEL_EXISTS");
-    expect(err.message).toContain("may have made it");
-    expect((await rejected(client.createChannel("d"), ParleyError)).message).not.toContain("may have");
-    expect(await client.createChannel("e")).toMatchObject({ channelId: "e", createdBy: "tester", membersOnly: false });
+    expect(mine[0]?.channel).toEqual({
+      channelId: "a",
+      membersOnly: false,
+      createdBy: "",
+      createTime: undefined,
+      headSeq: 2,
+      count: 2,
+      oldestSeq: 1,
+      expiredCount: 0,
+      epoch: "epoch-1",
+      etag: "etag-1",
+    });
+  });
+
+  it("are made once, under one key", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    server.faults(2, "CreateChannel", { drop: true, applied: true });
+    expect(await client.createChannel("a", { membersOnly: true, members: ["bob"] })).toMatchObject({
+      channelId: "a",
+      createdBy: "tester",
+      membersOnly: true,
+      epoch: "epoch-1",
+      oldestSeq: 1,
+      duplicate: true,
+    });
+    const keys = server.of<CreateChannelRequest>("CreateChannel").map((r) => r.idempotencyKey);
+    expect(keys).toEqual(Array(3).fill(keys[0]));
+    expect(keys[0]).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7/);
+    expect(await rejected(client.createChannel("a"), ParleyError)).toMatchObject({ reason: "CHANNEL_EXISTS" });
+
+    expect(await client.createChannel("b", { idempotencyKey: "mine" })).toMatchObject({ duplicate: false });
+    expect(await client.createChannel("b", { idempotencyKey: "mine" })).toMatchObject({ duplicate: true });
+    expect(server.of<CreateChannelRequest>("CreateChannel").at(-1)?.idempotencyKey).toBe("mine");
+    const broken = client.createChannel("c", { idempotencyKey: "\ud800" });
+    expect(await rejected(broken, ParleyError)).toMatchObject({ field: "idempotency_key" });
+  });
+
+  it("have members with roles", async () => {
+    const server = new Fake();
+    const client = newClient(server);
+    await client.createChannel("room", { membersOnly: true, members: ["ann", { userId: "ben", role: "MEMBER" }] });
+    await client.addMembers("room", ["cid", { userId: "dan" }, { userId: "eve", role: "MEMBER" }]);
+    const asked = [
+      ...server.of<CreateChannelRequest>("CreateChannel"),
+      ...server.of<AddMembersRequest>("AddMembers"),
+    ].flatMap((r) => r.members.map((m) => [m.userId, m.role]));
+    const { UNSPECIFIED, MEMBER } = MemberRole;
+    expect(asked).toEqual([
+      ["ann", UNSPECIFIED],
+      ["ben", MEMBER],
+      ["cid", UNSPECIFIED],
+      ["dan", UNSPECIFIED],
+      ["eve", MEMBER],
+    ]);
+    const listed = await all(client.members("room"));
+    expect(listed.map((m) => m.userId)).toEqual(["ann", "ben", "cid", "dan", "eve", "tester"]);
+    expect(listed[0]).toEqual({ userId: "ann", role: "MEMBER", joinTime: new Date(0), readSeq: 0, epoch: "epoch-1" });
+    server.role = 7 as MemberRole;
+    expect((await all(client.members("room")))[0]?.role).toBe("ROLE_7");
+    for (const wrong of ["\ud800", { userId: "x", role: "KING" as "MEMBER" }, { userId: "x", role: "0" as "MEMBER" }]) {
+      expect(await rejected(client.addMembers("room", [wrong]), ParleyError)).toMatchObject({ field: "members" });
+    }
   });
 
   it("take any number of members", async () => {
@@ -129,13 +192,13 @@ describe("channels", () => {
     await client.createChannel("room", { membersOnly: true });
     server.faults(1, "AddMembers", { drop: true });
     await client.addMembers("room", users);
-    const parts = server.of<pb.AddMembersRequest>("AddMembers").map((r) => r.userIds.length);
+    const parts = server.of<AddMembersRequest>("AddMembers").map((r) => r.members.length);
     expect(parts).toEqual([500, 500, 500, 1]);
     await client.removeMembers("room", users.slice(1));
     expect([...(server.log("room").members ?? [])]).toEqual(["tester", "user-0"]);
     await client.removeMembers("room", []);
-    expect(server.of<pb.RemoveMembersRequest>("RemoveMembers").at(-1)?.userIds).toEqual([]);
-    expect(await client.markRead("room", 3)).toEqual({ seq: 3, unread: 0 });
+    expect(server.of<RemoveMembersRequest>("RemoveMembers").at(-1)?.userIds).toEqual([]);
+    expect(await client.markRead("room", 3)).toEqual({ seq: 3, unread: 0, epoch: "epoch-1" });
     expect(await rejected(client.markRead("room", Number.NaN), ParleyError)).toMatchObject({ field: "seq" });
   });
 });

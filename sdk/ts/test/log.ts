@@ -1,16 +1,21 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import * as channel from "@parleyhq/api/parley/v1/channel_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 
 /** Entry is what one place of a log says: which message, and what was done to it. */
 interface Entry {
-  message: pb.Message;
+  message: channel.ChannelMessage;
   kind: "sent" | "edited" | "recalled";
 }
 
 /** ChannelLog is one channel of the fake server. */
 export class ChannelLog {
   readonly id: string;
+  createdBy = "";
+  /** The key that the channel was created under. */
+  createKey = "";
   epoch = "epoch-1";
   /** The first entry that is still held. */
   oldest = 1;
@@ -19,6 +24,8 @@ export class ChannelLog {
   members: Set<string> | undefined;
   /** Entries that streams pass over so many times more, as a broken server would. */
   readonly skip = new Map<number, number>();
+  /** Entries that streams leave out for good: the next event covers them. */
+  readonly covered = new Set<number>();
   readonly #byClient = new Map<string, number>();
 
   constructor(id: string) {
@@ -33,7 +40,7 @@ export class ChannelLog {
     return this.entries.filter((e) => e.kind === "sent").length;
   }
 
-  get messages(): pb.Message[] {
+  get messages(): channel.ChannelMessage[] {
     return this.entries.filter((e) => e.kind === "sent").map((e) => e.message);
   }
 
@@ -42,7 +49,7 @@ export class ChannelLog {
   }
 
   /** append adds an entry, or finds the one that the same key made. */
-  append(key: string, kind: Entry["kind"], message: pb.Message): { seq: number; duplicate: boolean } {
+  append(key: string, kind: Entry["kind"], message: channel.ChannelMessage): { seq: number; duplicate: boolean } {
     const known = this.#byClient.get(key);
     if (known !== undefined) {
       return { seq: known, duplicate: true };
@@ -54,7 +61,7 @@ export class ChannelLog {
   }
 
   send(from: string, req: MessageInitShape<typeof pb.SendMessageRequestSchema>): pb.SendMessageResponse {
-    const fresh = create(pb.MessageSchema, {
+    const fresh = create(channel.ChannelMessageSchema, {
       msgId: `${this.id}-${this.head + 1}`,
       channelId: this.id,
       seq: BigInt(this.head + 1),
@@ -65,7 +72,7 @@ export class ChannelLog {
       metadata: { ...req.metadata },
       clientMsgId: req.clientMsgId,
       msgTime: timestampFromMs(Date.now()),
-      status: pb.MessageStatus.SENT,
+      status: channel.MessageStatus.SENT,
     });
     const { seq, duplicate } = this.append(`${from} ${req.clientMsgId}`, "sent", fresh);
     const message = this.entries[seq - 1]?.message ?? fresh;
@@ -94,29 +101,55 @@ export class ChannelLog {
       nextPageToken: from + size < found.length ? String(from + size) : "",
       headSeq: BigInt(this.head),
       epoch: this.epoch,
+      oldestSeq: BigInt(this.oldest),
     });
   }
 
-  state(recovered: boolean, seq: number): pb.ChannelEvent {
-    const state = create(pb.ChannelStateSchema, {
-      epoch: this.epoch,
-      oldestSeq: BigInt(this.head === 0 ? 0 : this.oldest),
+  /** The messages before the oldest entry that is held. */
+  get expired(): number {
+    return this.entries.slice(0, this.oldest - 1).filter((e) => e.kind === "sent").length;
+  }
+
+  info(): MessageInitShape<typeof channel.ChannelInfoSchema> {
+    return {
+      channelId: this.id,
+      membersOnly: this.members !== undefined,
+      createdBy: this.createdBy,
       headSeq: BigInt(this.head),
       count: BigInt(this.count),
+      oldestSeq: BigInt(this.oldest),
+      expiredCount: BigInt(this.expired),
+      epoch: this.epoch,
+      etag: "etag-1",
+    };
+  }
+
+  state(recovered: boolean, seq: number): sub.ChannelEvent {
+    const state = create(sub.ChannelStateSchema, {
+      epoch: this.epoch,
+      oldestSeq: BigInt(this.oldest),
+      headSeq: BigInt(this.head),
+      count: BigInt(this.count),
+      expiredCount: BigInt(this.expired),
       recovered,
     });
-    return create(pb.ChannelEventSchema, {
+    return create(sub.ChannelEventSchema, {
       channelId: this.id,
       seq: BigInt(seq),
       event: { case: "state", value: state },
     });
   }
 
-  event(seq: number): pb.ChannelEvent {
+  event(seq: number): sub.ChannelEvent {
     const entry = this.entries[seq - 1] as Entry;
-    return create(pb.ChannelEventSchema, {
+    let from = seq;
+    while (this.covered.has(from - 1)) {
+      from--;
+    }
+    return create(sub.ChannelEventSchema, {
       channelId: this.id,
       seq: BigInt(seq),
+      fromSeq: BigInt(from),
       event: { case: entry.kind, value: entry.message },
     });
   }

@@ -1,5 +1,5 @@
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
-import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
 import { after, Code, fromStart, live, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";

@@ -11,7 +11,7 @@ import { Tokens } from "../src/token.js";
 function pacer(): Pacer {
   const endpoints = new Endpoints(["a", "b"], () => ({}) as Rpc, Math.random);
   const waits = new Waits({ base: 100, max: 1_000 }, () => 0.5);
-  return new Pacer(new Caller(endpoints, new Tokens(undefined, ""), waits, new Heads(), 5_000, () => {}));
+  return new Pacer(new Caller(endpoints, new Tokens(undefined, ""), waits, new Heads(), 5_000, 30_000, () => {}));
 }
 
 function end(changes: Partial<StreamEnd>): StreamEnd {

@@ -1,5 +1,6 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { ConnectError } from "@connectrpc/connect";
+import type { ChannelMessage } from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
 import { describe, expect, it } from "vitest";
@@ -16,6 +17,8 @@ const passing: Record<string, Fault> = {
   "a reason of the future": { error: failure(Code.FailedPrecondition, 4711) },
   internal: { error: failure(Code.Internal, ErrorReason.INTERNAL), applied: true },
   "over the rate limit": { error: failure(Code.ResourceExhausted, ErrorReason.RATE_LIMITED) },
+  "the node is full": { error: failure(Code.ResourceExhausted, ErrorReason.NODE_FULL) },
+  paused: { error: failure(Code.FailedPrecondition, ErrorReason.TOPIC_PAUSED) },
   "the server's own deadline": { error: failure(Code.DeadlineExceeded, ErrorReason.DEADLINE_EXCEEDED) },
 };
 
@@ -150,7 +153,7 @@ describe("send", () => {
     const server = new Fake();
     const client = newClient(server);
     const { msgId } = await client.send("room", "hello");
-    (server.log("room").messages[0] as pb.Message).seq = 2n ** 53n;
+    (server.log("room").messages[0] as ChannelMessage).seq = 2n ** 53n;
     expect(await rejected(client.get("room", msgId), ParleyError)).toMatchObject({ code: Code.OutOfRange });
   });
 
@@ -159,8 +162,17 @@ describe("send", () => {
     const client = newClient(server);
     const { msgId } = await client.send("room", "frist", { type: "note", metadata: { k: "v" } });
     server.faults(1, "EditMessage", { drop: true, applied: true });
-    expect(await client.edit("room", msgId, "first")).toMatchObject({ seq: 2, duplicate: true, msgId });
+    expect(await client.edit("room", msgId, "first", { clientMsgId: "mine" })).toMatchObject({
+      channelId: "room",
+      msgId,
+      message: { msgId, seq: 1, content: "first", status: "edited", changedSeq: 2 },
+      seq: 2,
+      clientMsgId: "mine",
+      epoch: "epoch-1",
+      duplicate: true,
+    });
     expect(await client.get("room", msgId)).toMatchObject({
+      epoch: "epoch-1",
       content: "first",
       status: "edited",
       type: "note",
@@ -168,7 +180,12 @@ describe("send", () => {
       fromId: "tester",
       changedSeq: 2,
     });
-    expect(await client.recall("room", msgId)).toMatchObject({ seq: 3, count: 0 });
+    expect(await client.recall("room", msgId)).toMatchObject({
+      message: { msgId, seq: 1, content: "", metadata: {}, status: "recalled", changedSeq: 3 },
+      seq: 3,
+      epoch: "epoch-1",
+      duplicate: false,
+    });
     expect(await client.get("room", msgId)).toMatchObject({ content: "", status: "recalled", seq: 1, count: 1 });
   });
 

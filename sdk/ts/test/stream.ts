@@ -1,14 +1,14 @@
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { ConnectError } from "@connectrpc/connect";
-import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import type { Fake } from "./fake.js";
 
-let sessions = 0;
+let made = 0;
 
 /** FakeStream is one Subscribe call of the fake server. */
 export class FakeStream {
-  readonly session = `session-${++sessions}`;
+  readonly id = `stream-${++made}`;
   /** How the stream is to end. */
   end: { error?: ConnectError; withinMs?: number } | undefined;
   /** How many frames with events were taken from it. */
@@ -19,6 +19,7 @@ export class FakeStream {
   /** The last seq that was sent of each channel. */
   readonly #sent = new Map<string, number>();
   #pending: pb.ChannelEvent[] = [];
+  #frames: pb.SubscribeResponse[] = [];
   #wake = () => {};
 
   constructor(server: Fake, user: string) {
@@ -50,7 +51,7 @@ export class FakeStream {
           : ahead
             ? pb.GapReason.AHEAD_OF_LOG
             : pb.GapReason.HISTORY_GONE;
-        const value = { fromSeq: BigInt(after), toSeq: BigInt(from), epoch: log.epoch, reason };
+        const value = { afterSeq: BigInt(after), toSeq: BigInt(from), epoch: log.epoch, reason };
         this.push(p.channelId, from, { case: "gap", value: create(pb.ChannelGapSchema, value) });
       }
       this.#sent.set(p.channelId, from);
@@ -58,9 +59,15 @@ export class FakeStream {
     this.wake();
   }
 
-  /** push has the stream say something of its own. */
-  push(channelId: string, seq: number, event: pb.ChannelEvent["event"]): void {
-    this.#pending.push(create(pb.ChannelEventSchema, { channelId, seq: BigInt(seq), event }));
+  /** say has the stream send a frame of the test's own. */
+  say(frame: pb.SubscribeResponse["frame"]): void {
+    this.#frames.push(create(pb.SubscribeResponseSchema, { frame }));
+    this.wake();
+  }
+
+  /** push has the stream send an event of the test's own. */
+  push(channelId: string, seq: number, event: pb.ChannelEvent["event"], fromSeq = 0): void {
+    this.#pending.push(create(pb.ChannelEventSchema, { channelId, seq: BigInt(seq), fromSeq: BigInt(fromSeq), event }));
     this.wake();
   }
 
@@ -77,13 +84,15 @@ export class FakeStream {
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
+      yield* this.#frames.splice(0);
       const events = this.#server.silent ? [] : this.#collect();
       for (let i = 0; events.length > 0 && i < (this.#server.repeat ? 2 : 1); i++) {
         this.said++;
-        yield create(pb.SubscribeResponseSchema, { events });
+        yield create(pb.SubscribeResponseSchema, { frame: { case: "events", value: { events } } });
       }
       if (this.end?.withinMs !== undefined) {
-        yield create(pb.SubscribeResponseSchema, { reconnect: { within: durationFromMs(this.end.withinMs) } });
+        const value = { within: durationFromMs(this.end.withinMs) };
+        yield create(pb.SubscribeResponseSchema, { frame: { case: "reconnect", value } });
       }
       if (this.end !== undefined) {
         if (this.end.error !== undefined) {
@@ -92,7 +101,7 @@ export class FakeStream {
         return;
       }
       if (events.length === 0 && (await this.#quiet(woken, signal)) && !this.#server.silent) {
-        yield create(pb.SubscribeResponseSchema, { heartbeat: {} });
+        yield create(pb.SubscribeResponseSchema, { frame: { case: "heartbeat", value: {} } });
       }
     }
   }
@@ -125,6 +134,9 @@ export class FakeStream {
       }
       for (let seq = sent + 1; seq <= log.head; seq++) {
         const skips = log.skip.get(seq) ?? 0;
+        if (log.covered.has(seq)) {
+          continue;
+        }
         if (skips > 0) {
           log.skip.set(seq, skips - 1);
         } else {

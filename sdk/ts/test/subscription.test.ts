@@ -1,7 +1,19 @@
+import { create } from "@bufbuild/protobuf";
+import type { ChannelMessage } from "@parleyhq/api/parley/v1/channel_pb.js";
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
-import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
-import { after, ClosedError, Code, type Event, fromStart, live, ParleyError } from "../src/index.js";
+import {
+  after,
+  ClosedError,
+  Code,
+  type EntryEvent,
+  type Event,
+  fromStart,
+  live,
+  ParleyError,
+  type Subscription,
+} from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries, wantQuiet } from "./helper.js";
 
@@ -12,6 +24,17 @@ const ends: Record<string, (server: Fake) => void> = {
   "a reason of the future": (s) => s.endStreams(failure(Code.Unknown, 999)),
   advice: (s) => s.advise(20),
 };
+
+/** wantSeqs takes entries until it has as many as are wanted, and compares their places. */
+async function wantSeqs(sub: Subscription, want: (number | [from: number, seq: number])[]): Promise<void> {
+  const got: [number, number][] = [];
+  while (got.length < want.length) {
+    const { kind, fromSeq, seq } = (await nextEvent(sub)) as EntryEvent;
+    expect(kind).toBe("sent");
+    got.push([fromSeq, seq]);
+  }
+  expect(got).toEqual(want.map((one) => (typeof one === "number" ? [one, one] : one)));
+}
 
 describe("a subscription", () => {
   for (const [name, end] of Object.entries(ends)) {
@@ -209,10 +232,13 @@ describe("a subscription", () => {
     server.post("room", 9);
     server.log("room").oldest = 6;
     const sub = subscribe(newClient(server), after({ channelId: "room", seq: 2 }));
+    expect(await nextEvent(sub, "channel_state")).toMatchObject({
+      state: { oldestSeq: 6, headSeq: 9, count: 9, expiredCount: 5, recovered: false },
+    });
     expect(await nextEvent(sub)).toMatchObject({
       kind: "gap",
       seq: 5,
-      gap: { fromSeq: 2, toSeq: 5, reason: "HISTORY_GONE" },
+      gap: { afterSeq: 2, toSeq: 5, epoch: "epoch-1", reason: "HISTORY_GONE" },
     });
     await wantEntries(sub, "room", 6, 9);
     // A restored log: the position moves backwards.
@@ -242,9 +268,86 @@ describe("a subscription", () => {
     expect(states.waits.map((c) => (c.error as ParleyError).code)).toEqual([Code.DataLoss, Code.DataLoss]);
     server.log("room").skip.set(5, 3);
     server.post("room", 2);
-    expect(await nextEvent(sub)).toMatchObject({ kind: "gap", seq: 5, gap: { fromSeq: 4, toSeq: 5, reason: "" } });
+    expect(await nextEvent(sub)).toMatchObject({ kind: "gap", seq: 5, gap: { afterSeq: 4, toSeq: 5, reason: "" } });
     await wantEntries(sub, "room", 6, 6);
     await wantQuiet(sub);
+  });
+
+  it("takes an event that covers several entries for all of them", async () => {
+    const server = new Fake();
+    const states = new States();
+    const log = server.log("room");
+    server.post("room", 6);
+    log.covered.add(2).add(3).add(6);
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    await wantSeqs(sub, [1, [2, 4], 5]);
+    server.post("room");
+    await wantSeqs(sub, [[6, 7]]);
+    expect(sub.position("room")?.seq).toBe(7);
+    // The position lies within what the next event covers.
+    log.covered.add(8).add(9);
+    server.post("room", 3);
+    await wantSeqs(sub, [[8, 10]]);
+    const middle = subscribe(newClient(server), after({ channelId: "room", seq: 8 }));
+    await wantSeqs(middle, [[8, 10]]);
+    middle.close();
+    await middle.done;
+    expect(states.names).toEqual(["connecting", "live"]);
+    // There is a hole before what it covers: 11 is missing.
+    await eventually(() => server.streams.size === 1);
+    log.skip.set(11, 1);
+    log.covered.add(12);
+    server.post("room", 3);
+    await wantSeqs(sub, [11, [12, 13]]);
+    expect(states.waits.map((c) => (c.error as ParleyError).code)).toEqual([Code.DataLoss]);
+  });
+
+  it("takes the third hole before an event that covers several entries for a gap", async () => {
+    const server = new Fake();
+    server.post("room", 1);
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await wantSeqs(sub, [1]);
+    server.log("room").skip.set(2, 3).set(3, 3);
+    server.log("room").covered.add(4);
+    server.post("room", 4);
+    expect(await nextEvent(sub)).toMatchObject({ kind: "gap", seq: 3, gap: { afterSeq: 1, toSeq: 3, reason: "" } });
+    await wantSeqs(sub, [[4, 5]]);
+    expect(sub.position("room")?.seq).toBe(5);
+  });
+
+  it("reads a start of the covered entries that makes no sense as the event's own seq", async () => {
+    const server = new Fake();
+    const sub = subscribe(newClient(server), fromStart("room"));
+    await nextEvent(sub, "channel_state");
+    const [stream] = server.streams;
+    const other = server.log("other");
+    server.log("room").skip.set(1, 9).set(2, 9).set(3, 9).set(4, 9);
+    for (const [seq, from] of [
+      [1, 0],
+      [2, 9],
+    ] as const) {
+      other.send("bob", { content: `${seq}`, clientMsgId: `${seq}` });
+      const value = { ...(other.messages[seq - 1] as ChannelMessage), seq: BigInt(seq) };
+      stream?.push("room", seq, { case: "sent", value }, from);
+    }
+    await wantSeqs(sub, [1, 2]);
+    // An unknown kind of event covers entries too.
+    stream?.push("room", 4, { case: undefined }, 3);
+    server.post("room", 5);
+    await wantSeqs(sub, [5]);
+  });
+
+  it("passes over frames of a kind that it does not know", async () => {
+    const server = new Fake();
+    const states = new States();
+    server.heartbeatMs = 80;
+    const sub = subscribe(newClient(server), fromStart("room"), states);
+    await nextEvent(sub, "channel_state");
+    const [stream] = server.streams;
+    stream?.say({ case: undefined });
+    server.post("room");
+    await wantEntries(sub, "room", 1, 1);
+    expect(states.names).toEqual(["connecting", "live"]);
   });
 
   it("passes over kinds of events that it does not know", async () => {
@@ -281,8 +384,8 @@ describe("a subscription", () => {
     const [stream] = server.streams;
     const message = server.log("other");
     message.send("bob", { content: "x", clientMsgId: "x" });
-    stream?.push("room", 0, { case: "sent", value: message.messages[0] as pb.Message });
-    stream?.push("room", 2 ** 60, { case: "gap", value: { $typeName: "parley.v1.ChannelGap" } as pb.ChannelGap });
+    stream?.push("room", 0, { case: "sent", value: message.messages[0] as ChannelMessage });
+    stream?.push("room", 2 ** 60, { case: "gap", value: create(pb.ChannelGapSchema) });
     expect(await rejected(nextEvent(sub), ParleyError)).toMatchObject({ code: Code.OutOfRange, retryable: false });
   });
 

@@ -1,4 +1,5 @@
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
 import { describe, expect, it } from "vitest";
 import { Code, live, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
@@ -39,6 +40,24 @@ describe("tokens", () => {
     const client = newClient(server, { tokenSource: () => `token-${++minted}` });
     expect(await rejected(client.send("room", "hello"), ParleyError)).toMatchObject({ reason: "TOKEN_INVALID" });
     expect([server.requests.length, minted]).toEqual([2, 2]);
+  });
+
+  it("that expire again and again make a call wait", async () => {
+    const server = new Fake();
+    server.faults(4, "SendMessage", { error: failure(Code.Unauthenticated, ErrorReason.TOKEN_EXPIRED) });
+    let minted = 0;
+    const waits: unknown[] = [];
+    const client = newClient(server, {
+      tokenSource: () => `token-${++minted}`,
+      random: () => 0.5,
+      log: (_level, _message, { wait }) => waits.push(wait),
+    });
+    expect(await client.send("room", "hello")).toMatchObject({ seq: 1, duplicate: false });
+    // Each attempt is made once more at once with a new token.
+    expect([server.requests.length, minted]).toEqual([5, 5]);
+    expect(waits).toEqual([2.5, 5]);
+    const ids = server.of<pb.SendMessageRequest>("SendMessage").map((r) => r.clientMsgId);
+    expect(new Set(ids).size).toBe(1);
   });
 
   it("that expire again and again make a stream wait", async () => {

@@ -1,5 +1,5 @@
 import { ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
-import type * as pb from "@parleyhq/api/parley/v1/message_pb.js";
+import type * as pb from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { describe, expect, it } from "vitest";
 import { after, Code, fromStart, live, ParleyError, type Subscription } from "../src/index.js";
 import { Fake, type Fault, failure, methodOf } from "./fake.js";
@@ -61,7 +61,7 @@ describe("add and remove", () => {
   const unsure: Record<string, Fault> = {
     lost: { drop: true },
     "answer lost": { drop: true, applied: true },
-    "no session": { error: failure(Code.NotFound, ErrorReason.SESSION_NOT_FOUND) },
+    "no stream": { error: failure(Code.NotFound, ErrorReason.STREAM_NOT_FOUND) },
   };
   for (const [name, fault] of Object.entries(unsure)) {
     it(`are made sure by a new stream: ${name}`, async () => {

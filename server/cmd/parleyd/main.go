@@ -13,7 +13,7 @@ import (
 )
 
 // version is set by the linker in releases.
-var version = "dev"
+var version = "devel"
 
 func main() {
 	os.Exit(run(os.Args[1:]))

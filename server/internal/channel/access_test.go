@@ -46,7 +46,7 @@ func setupAccess(t *testing.T) *accessBundle {
 	t.Helper()
 	b := &accessBundle{store: newFakeStore(), clock: newClock()}
 	for _, row := range []Row{{ChannelID: "closed", MembersOnly: true}, {ChannelID: "open"}} {
-		if err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
+		if _, err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestAbsenceIsNotRemembered(t *testing.T) {
 	if err := b.access.ForRead(t.Context(), bob, "new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.store.Create(t.Context(), Row{ChannelID: "new", MembersOnly: true}, []string{"ada"}); err != nil {
+	if _, err := b.store.Create(t.Context(), Row{ChannelID: "new", MembersOnly: true}, []string{"ada"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.access.ForRead(t.Context(), bob, "new"); !fault.Is(err, fault.NotMember) {
@@ -266,7 +266,7 @@ func TestReadable(t *testing.T) {
 		if i%3 == 1 {
 			users = []string{"bob"}
 		}
-		if err := b.store.Create(t.Context(), row, users); err != nil {
+		if _, err := b.store.Create(t.Context(), row, users); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -303,7 +303,7 @@ func TestCreationRace(t *testing.T) {
 		var created, sent error
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, created = svc.Create(ident.NewContext(t.Context(), boss), CreateRequest{ChannelID: "race", MembersOnly: true})
+			_, _, created = svc.Create(ident.NewContext(t.Context(), boss), CreateRequest{ChannelID: "race", MembersOnly: true})
 		})
 		wg.Go(func() { sent = other.ForSend(t.Context(), bob, "race") })
 		wg.Wait()

@@ -15,6 +15,9 @@ type Row struct {
 	// CreatedBy is empty for a channel that a first send made.
 	CreatedBy string
 	CreatedAt time.Time
+	// CreateKey is the idempotency key of the call that created the channel, and CreateDigest identifies what that
+	// call asked for. Both are empty if the call had no key, and for a channel that a first send made.
+	CreateKey, CreateDigest string
 	// Numbers are the log's, as far as the feed has come.
 	Numbers
 }

@@ -80,17 +80,20 @@ func (f *fakeStore) Ensure(ctx context.Context, id string, now time.Time) (row R
 	return row, err
 }
 
-func (f *fakeStore) Create(ctx context.Context, row Row, userIDs []string) error {
-	return f.do(ctx, "Create", func() error {
-		if _, ok := f.rows[row.ChannelID]; ok {
+func (f *fakeStore) Create(ctx context.Context, row Row, userIDs []string) (got Row, err error) {
+	err = f.do(ctx, "Create", func() error {
+		if there, ok := f.rows[row.ChannelID]; ok {
+			got = there
 			return ErrExists
 		}
 		row.Numbers = Numbers{}
+		got = row
 		f.rows[row.ChannelID] = row
 		f.join(row.ChannelID, userIDs, row.CreatedAt)
 		f.changes = append(f.changes, Change{ChannelID: row.ChannelID})
 		return nil
 	})
+	return got, err
 }
 
 func (f *fakeStore) join(id string, userIDs []string, now time.Time) {

@@ -38,7 +38,7 @@ func TestARemovedMemberDoesNotPutHimselfBack(t *testing.T) {
 	b := setup(t)
 	ctx := t.Context()
 	eve := listener("eve")
-	if err := b.store.Create(ctx, Row{ChannelID: "board", MembersOnly: true}, []string{"eve"}); err != nil {
+	if _, err := b.store.Create(ctx, Row{ChannelID: "board", MembersOnly: true}, []string{"eve"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"}); err != nil { // remembers the membership for 500 ms

@@ -51,7 +51,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	}
 	boss, ada, bob := as("boss", ident.Manage), as("ada"), as("bob")
 
-	if _, err := channels.Create(boss, channel.CreateRequest{ChannelID: "team", MembersOnly: true, UserIDs: []string{"ada"}}); err != nil {
+	if _, _, err := channels.Create(boss, channel.CreateRequest{ChannelID: "team", MembersOnly: true, UserIDs: []string{"ada"}}); err != nil {
 		t.Fatal(err)
 	}
 	var last message.Receipt
@@ -60,7 +60,7 @@ func TestServicesOnARealStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := messages.Edit(ada, message.EditRequest{ChannelID: "team", MsgID: last.MsgID, Content: "new"}); err != nil {
+	if _, _, err := messages.Edit(ada, message.EditRequest{ChannelID: "team", MsgID: last.MsgID, Content: "new"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := messages.Send(bob, message.SendRequest{ChannelID: "team", Content: "x"}); !fault.Is(err, fault.NotMember) {

@@ -2,9 +2,13 @@ package channel
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -48,8 +52,8 @@ type ServiceConfig struct {
 
 // Service is the channel use-cases: who may do what with channels, members and cursors. Safe for concurrent use. The
 // caller's ident.Principal travels in the context; without one every call is refused. The transport has checked the
-// fields' own rules. After a fault with OUTCOME_UNKNOWN, or a deadline, a change may have been made; all but Create may
-// be repeated.
+// fields' own rules. After a fault with OUTCOME_UNKNOWN, or a deadline, a change may have been made. All calls may be
+// repeated; a repeat of Create without an idempotency key can be CHANNEL_EXISTS.
 type Service struct {
 	cfg    ServiceConfig
 	tokens pagetoken.Sealer
@@ -73,37 +77,69 @@ func NewService(cfg ServiceConfig) *Service {
 	return &Service{cfg: cfg, tokens: pagetoken.New(cfg.Secret), typing: throttle{every: time.Second}}
 }
 
-// CreateRequest asks for a channel to be made.
+// CreateRequest asks for a channel to be created.
 type CreateRequest struct {
 	ChannelID   string
 	MembersOnly bool
 	// UserIDs are members besides the caller, at most 500. One may be named twice.
 	UserIDs []string
+	// IdempotencyKey makes the call idempotent, together with the caller; empty for a call that is not.
+	IdempotencyKey string
 }
 
-// Create makes a channel with its members, the caller among them. It wants `manage`. Over one that exists it is
-// CHANNEL_EXISTS, and changes nothing.
-func (s *Service) Create(ctx context.Context, r CreateRequest) (Row, error) {
+// Create creates a channel with its members, the caller among them, and returns its row. Requires `manage`. It changes
+// nothing if the channel exists: a repeat of the call that created it, by the same caller with the same key, returns the
+// channel as it is now and duplicate; with other settings it is IDEMPOTENCY_KEY_REUSED. Every other call is
+// CHANNEL_EXISTS. A repeat adds no members: users that were removed meanwhile stay removed.
+func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplicate bool, err error) {
 	p, err := allow(ctx, ident.Manage, r.ChannelID)
 	if err != nil {
-		return Row{}, err
+		return Row{}, false, err
 	}
-	row := Row{ChannelID: r.ChannelID, MembersOnly: r.MembersOnly, CreatedBy: p.Subject, CreatedAt: now(s.cfg.Now)}
-	err = s.cfg.Store.Create(ctx, row, unique(append([]string{p.Subject}, r.UserIDs...)))
-	if errors.Is(err, ErrExists) {
-		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "there is a channel of this id already")
-		e.Field = "channel_id"
-		return Row{}, e
+	members := unique(append([]string{p.Subject}, r.UserIDs...))
+	wanted := Row{ChannelID: r.ChannelID, MembersOnly: r.MembersOnly, CreatedBy: p.Subject, CreatedAt: now(s.cfg.Now)}
+	if r.IdempotencyKey != "" {
+		wanted.CreateKey, wanted.CreateDigest = r.IdempotencyKey, createDigest(r.MembersOnly, members)
 	}
-	if err != nil {
-		return Row{}, unknown(err)
+	row, err = s.cfg.Store.Create(ctx, wanted, members)
+	switch {
+	case errors.Is(err, ErrExists):
+		if err := repeats(&wanted, &row); err != nil {
+			return Row{}, false, err
+		}
+		s.cfg.Access.saw(row)
+		return row, true, nil
+	case err != nil:
+		return Row{}, false, unknown(err)
 	}
 	s.cfg.Access.saw(row)
 	if row.MembersOnly {
 		// Streams may have been opened while there was no such channel, which is as good as an open one.
 		s.changed(Change{ChannelID: r.ChannelID})
 	}
-	return row, nil
+	return row, false, nil
+}
+
+// repeats returns nil if the call that wants a channel repeats the one that created it, and else what it is refused with.
+func repeats(wanted, existing *Row) error {
+	if wanted.CreateKey == "" || existing.CreateKey != wanted.CreateKey || existing.CreatedBy != wanted.CreatedBy {
+		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "there is a channel of this id already")
+		e.Field = "channel_id"
+		return e
+	}
+	if existing.CreateDigest != wanted.CreateDigest {
+		e := fault.New(fault.AlreadyExists, fault.IdempotencyKeyReused, "the idempotency key was used with other settings")
+		e.Field = "idempotency_key"
+		return e
+	}
+	return nil
+}
+
+// createDigest identifies what a call asks for: the kind of the channel and its members, sorted and without duplicates.
+func createDigest(membersOnly bool, members []string) string {
+	text := strconv.FormatBool(membersOnly) + " " + strings.Join(members, " ") // no id contains a space
+	sum := sha256.Sum256([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // changed tells this node and then all.

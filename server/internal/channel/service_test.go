@@ -64,9 +64,9 @@ func check(t *testing.T, what string, err error, want fault.Reason) {
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	row, err := b.svc.Create(as(t, boss), CreateRequest{ChannelID: "team", MembersOnly: true, UserIDs: []string{"bob", "bob", "boss", "auth0|42"}})
-	if err != nil {
-		t.Fatal(err)
+	row, duplicate, err := b.svc.Create(as(t, boss), CreateRequest{ChannelID: "team", MembersOnly: true, UserIDs: []string{"bob", "bob", "boss", "auth0|42"}})
+	if err != nil || duplicate {
+		t.Fatal(duplicate, err)
 	}
 	want := Row{ChannelID: "team", MembersOnly: true, CreatedBy: "boss", CreatedAt: b.clock.now().UTC()}
 	if diff := cmp.Diff(want, row); diff != "" {
@@ -79,21 +79,21 @@ func TestCreate(t *testing.T) {
 		t.Errorf("nodes were told: %s", diff)
 	}
 	for _, again := range []bool{true, false} {
-		_, err = b.svc.Create(as(t, boss), CreateRequest{ChannelID: "team", MembersOnly: again, UserIDs: []string{"eve"}})
+		_, _, err = b.svc.Create(as(t, boss), CreateRequest{ChannelID: "team", MembersOnly: again, UserIDs: []string{"eve"}})
 		check(t, "over an existing one", err, fault.ChannelExists)
 	}
 	if got := b.members("team"); len(got) != 3 || len(b.notified) != 1 {
 		t.Errorf("a refused create left %v and told %v", got, b.notified)
 	}
-	if _, err := b.svc.Create(as(t, boss), CreateRequest{ChannelID: "hall"}); err != nil || len(b.notified) != 1 {
+	if _, _, err := b.svc.Create(as(t, boss), CreateRequest{ChannelID: "hall"}); err != nil || len(b.notified) != 1 {
 		t.Errorf("an open one: %v, %v", err, b.notified)
 	}
-	_, err = b.svc.Create(as(t, bob), CreateRequest{ChannelID: "team"})
+	_, _, err = b.svc.Create(as(t, bob), CreateRequest{ChannelID: "team"})
 	check(t, "without manage", err, fault.CapabilityMissing)
-	_, err = b.svc.Create(t.Context(), CreateRequest{ChannelID: "team"})
+	_, _, err = b.svc.Create(t.Context(), CreateRequest{ChannelID: "team"})
 	check(t, "without a token", err, fault.TokenInvalid)
 	b.store.script(nil, func(context.Context, string) error { return errors.New("reply lost") })
-	_, err = b.svc.Create(as(t, boss), CreateRequest{ChannelID: "lost"})
+	_, _, err = b.svc.Create(as(t, boss), CreateRequest{ChannelID: "lost"})
 	check(t, "with the reply lost", err, fault.OutcomeUnknown)
 }
 

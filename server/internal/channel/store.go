@@ -24,9 +24,10 @@ type Stamp struct {
 type Store interface { //nolint:interfacebloat // the whole contract; callers may take a part
 	// Ensure gives the channel's row, and makes an open one if there is none.
 	Ensure(ctx context.Context, channelID string, now time.Time) (Row, error)
-	// Create makes a channel with its members, all or nothing, or fails with ErrExists. Row.Numbers are not looked at. A
-	// repeat after an unknown outcome may be told ErrExists of the channel that it made itself.
-	Create(ctx context.Context, row Row, userIDs []string) error
+	// Create creates a channel with its members, all or nothing, and returns its row. Row.Numbers are ignored. If there
+	// is a channel of this id, Create changes nothing and returns that channel's row with ErrExists. After an unknown
+	// outcome, that can be the channel that the call itself created.
+	Create(ctx context.Context, row Row, userIDs []string) (Row, error)
 	// Rows gives the rows of those of the channels that have one, by channel id; at most 500.
 	Rows(ctx context.Context, channelIDs []string) (map[string]Row, error)
 	// AddMembers makes users members; at most 500. Who is one already keeps JoinedAt; cursors stay as they were. Of a

@@ -163,7 +163,7 @@ func TestWatcherLearnsOfAMembersOnlyChannel(t *testing.T) {
 	for _, hint := range []bool{false, true} {
 		watch(t, func(b *watchBundle) {
 			row := Row{ChannelID: "none", MembersOnly: true}
-			if err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
+			if _, err := b.store.Create(t.Context(), row, []string{"ada"}); err != nil {
 				t.Fatal(err)
 			}
 			if hint {

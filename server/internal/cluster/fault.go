@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 

@@ -63,11 +63,11 @@ func (h *holder) stop() {
 }
 
 // node gives the node that a stream's id names; here is true if it is this one. An id that can be none names nobody.
-func (h *holder) node(sessionID string) (node string, here bool) {
-	if len(sessionID) <= idLen {
+func (h *holder) node(streamID string) (node string, here bool) {
+	if len(streamID) <= idLen {
 		return "", false
 	}
-	node = sessionID[len(sessionID)-idLen:]
+	node = streamID[len(streamID)-idLen:]
 	return node, node == h.peers.ID()
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
@@ -26,7 +26,7 @@ type QueueSessions struct {
 	local func(ctx context.Context, c queue.Call) ([]error, error)
 }
 
-// NewQueueSessions makes QueueSessions. local is this node's queue.Hub.Do; its session ids must end with the node's id.
+// NewQueueSessions makes QueueSessions. local is this node's queue.Hub.Do; its stream ids must end with the node's id.
 // logger is slog.Default if nil.
 func NewQueueSessions(
 	peers Peers, transport Transport, local func(ctx context.Context, c queue.Call) ([]error, error), logger *slog.Logger,
@@ -47,7 +47,7 @@ func (s *QueueSessions) Stop() { s.holder.stop() }
 // have done it, and then the call may be repeated without harm. A large call goes to another node in pieces; if a later
 // one fails as a whole, its items and those after it have that error.
 func (s *QueueSessions) Do(ctx context.Context, c queue.Call) ([]error, error) {
-	node, here := s.holder.node(c.SessionID)
+	node, here := s.holder.node(c.StreamID)
 	if here {
 		return s.local(ctx, c)
 	}
@@ -74,7 +74,7 @@ func (s *QueueSessions) Do(ctx context.Context, c queue.Call) ([]error, error) {
 }
 
 // ask has another node make a call.
-func (s *QueueSessions) ask(ctx context.Context, node string, piece *clusterv1.QueueSessionRequest) ([]error, error) {
+func (s *QueueSessions) ask(ctx context.Context, node string, piece *clusterv1.QueueStreamRequest) ([]error, error) {
 	payload, err := proto.Marshal(piece)
 	if err != nil {
 		return nil, fmt.Errorf("call about a consumer stream: %w", err)
@@ -86,7 +86,7 @@ func (s *QueueSessions) ask(ctx context.Context, node string, piece *clusterv1.Q
 	if err != nil {
 		return nil, err
 	}
-	var w clusterv1.QueueSessionResponse
+	var w clusterv1.QueueStreamResponse
 	if err := proto.Unmarshal(answer, &w); err != nil {
 		return nil, unanswered(err)
 	}
@@ -107,8 +107,8 @@ func (s *QueueSessions) ask(ctx context.Context, node string, piece *clusterv1.Q
 
 // serve answers another node.
 func (s *QueueSessions) serve(ctx context.Context, payload []byte) []byte {
-	var w clusterv1.QueueSessionRequest
-	response := &clusterv1.QueueSessionResponse{}
+	var w clusterv1.QueueStreamRequest
+	response := &clusterv1.QueueStreamResponse{}
 	err := proto.Unmarshal(payload, &w)
 	var errs []error
 	if err == nil {
@@ -143,15 +143,15 @@ func (s *QueueSessions) tell(ctx context.Context, err error) {
 }
 
 // callToWire gives a call without its items.
-func callToWire(c *queue.Call) *clusterv1.QueueSessionRequest {
-	return &clusterv1.QueueSessionRequest{
-		SessionId: c.SessionID, Subject: c.Subject, Topic: c.Topic, Group: c.Group, Call: int32(c.Kind),
+func callToWire(c *queue.Call) *clusterv1.QueueStreamRequest {
+	return &clusterv1.QueueStreamRequest{
+		StreamId: c.StreamID, Subject: c.Subject, Topic: c.Topic, Group: c.Group, Call: int32(c.Kind),
 		AckTimeoutMs: c.AckTimeout.Milliseconds(), TotalMessages: c.TotalMessages, TotalBytes: c.TotalBytes,
 	}
 }
 
 // takeItems puts as many items into a piece as fit, at least one, and gives the rest.
-func takeItems(piece *clusterv1.QueueSessionRequest, items []queue.CallItem) (rest []queue.CallItem) {
+func takeItems(piece *clusterv1.QueueStreamRequest, items []queue.CallItem) (rest []queue.CallItem) {
 	size := 0
 	for i := range items {
 		w := itemToWire(&items[i])
@@ -175,9 +175,9 @@ func itemToWire(it *queue.CallItem) *clusterv1.QueueSettlement {
 	return w
 }
 
-func callFromWire(w *clusterv1.QueueSessionRequest) queue.Call {
+func callFromWire(w *clusterv1.QueueStreamRequest) queue.Call {
 	c := queue.Call{
-		SessionID: w.GetSessionId(), Subject: w.GetSubject(), Topic: w.GetTopic(), Group: w.GetGroup(),
+		StreamID: w.GetStreamId(), Subject: w.GetSubject(), Topic: w.GetTopic(), Group: w.GetGroup(),
 		AckTimeout:    time.Duration(w.GetAckTimeoutMs()) * time.Millisecond,
 		TotalMessages: w.GetTotalMessages(), TotalBytes: w.GetTotalBytes(),
 	}

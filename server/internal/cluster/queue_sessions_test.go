@@ -20,7 +20,7 @@ func queueSessionsOf(t *testing.T, net *fakeNet, node string) (s *QueueSessions,
 	t.Helper()
 	got = &[]queue.Call{}
 	s = NewQueueSessions(peers(node), net.node(), func(_ context.Context, c queue.Call) ([]error, error) {
-		if c.SessionID != session+node || c.Subject != "ann" {
+		if c.StreamID != session+node || c.Subject != "ann" {
 			return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "none")
 		}
 		*got = append(*got, c)
@@ -52,7 +52,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	delay := 1500 * time.Millisecond
 	zero := time.Duration(0)
 	calls := func(node string) []queue.Call {
-		base := queue.Call{SessionID: session + node, Subject: "ann", Topic: "jobs", Group: "g"}
+		base := queue.Call{StreamID: session + node, Subject: "ann", Topic: "jobs", Group: "g"}
 		ack, nack, extend, credits := base, base, base, base
 		ack.Kind, ack.Items = queue.AckCall, []queue.CallItem{{Token: "t1"}, {Token: "bad"}, {Token: "t2"}}
 		nack.Kind, nack.Items = queue.NackCall, []queue.CallItem{
@@ -76,7 +76,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 				}
 			}
 		}
-		stranger := queue.Call{Kind: queue.AckCall, SessionID: session + node, Subject: "bob", Items: []queue.CallItem{{Token: "x"}}}
+		stranger := queue.Call{Kind: queue.AckCall, StreamID: session + node, Subject: "bob", Items: []queue.CallItem{{Token: "x"}}}
 		if _, err := a.Do(t.Context(), stranger); !fault.Is(err, fault.LeaseLost) {
 			t.Errorf("another's session on %s: %v", node, err)
 		}
@@ -84,7 +84,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	if diff := cmp.Diff(calls(nodeA), *atA) + cmp.Diff(calls(nodeB), *atB); diff != "" {
 		t.Error(diff)
 	}
-	broken := queue.Call{Kind: queue.AckCall, SessionID: session + nodeB, Subject: "ann", Items: []queue.CallItem{{Token: "broken"}}}
+	broken := queue.Call{Kind: queue.AckCall, StreamID: session + nodeB, Subject: "ann", Items: []queue.CallItem{{Token: "broken"}}}
 	errs, err := a.Do(t.Context(), broken)
 	if f, ok := fault.As(errors.Join(errs...)); err != nil || !ok || f.Reason != fault.InternalError || strings.Contains(f.Msg, "secret") {
 		t.Errorf("an item's error that is no fault: %v, %v", errs, err)
@@ -94,7 +94,7 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 		t.Errorf("an error that is no fault: %v", err)
 	}
 	for _, id := range []string{"", "x", nodeB, session, session + nodeC, "*" + nodeB, session + "*"} {
-		_, err := a.Do(t.Context(), queue.Call{Kind: queue.CreditsCall, SessionID: id, Subject: "ann"})
+		_, err := a.Do(t.Context(), queue.Call{Kind: queue.CreditsCall, StreamID: id, Subject: "ann"})
 		if f, ok := fault.As(err); !ok || f.Kind != fault.FailedPrecondition || f.Reason != fault.LeaseLost {
 			t.Errorf("session %q: %v", id, err)
 		}
@@ -109,7 +109,7 @@ func TestQueueCallsAreCut(t *testing.T) {
 		net := newFakeNet()
 		a, _ := queueSessionsOf(t, net, nodeA)
 		_, atB := queueSessionsOf(t, net, nodeB)
-		c := queue.Call{Kind: queue.NackCall, SessionID: session + nodeB, Subject: "ann"}
+		c := queue.Call{Kind: queue.NackCall, StreamID: session + nodeB, Subject: "ann"}
 		for i := range 1000 {
 			c.Items = append(c.Items, queue.CallItem{Token: fmt.Sprint("t", i), Reason: strings.Repeat("r", 1024)})
 		}
@@ -154,7 +154,7 @@ func TestQueueStreamsThatCannotBeReached(t *testing.T) {
 				a, _ := queueSessionsOf(t, net, nodeA)
 				queueSessionsOf(t, net, nodeB)
 				_, err := a.Do(t.Context(), queue.Call{
-					Kind: queue.AckCall, SessionID: session + c.node, Subject: "ann", Items: []queue.CallItem{{Token: "t"}},
+					Kind: queue.AckCall, StreamID: session + c.node, Subject: "ann", Items: []queue.CallItem{{Token: "t"}},
 				})
 				if e, ok := fault.As(err); !ok || e.Kind != fault.Unavailable || e.Reason != c.want || !e.Retryable() {
 					t.Errorf("got %+v", e)
@@ -165,7 +165,7 @@ func TestQueueStreamsThatCannotBeReached(t *testing.T) {
 	// A node that lives and does not serve: it has just lost its connection, or begins.
 	net := newFakeNet()
 	a, _ := queueSessionsOf(t, net, nodeA)
-	if _, err := a.Do(t.Context(), queue.Call{SessionID: session + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
+	if _, err := a.Do(t.Context(), queue.Call{StreamID: session + nodeB}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,14 +9,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // Hub holds this node's streams; fanout.Hub is one.
 type Hub interface {
-	// Session finds a live session of the subject's, or is SESSION_NOT_FOUND.
+	// Session finds a live session of the subject's, or is STREAM_NOT_FOUND.
 	Session(id, subject string) (*fanout.Session, error)
 }
 
@@ -27,16 +27,16 @@ type Sessions struct {
 	// readable is Guard's; nil asks nobody.
 	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 	// update changes a stream of this node's.
-	update func(sessionID, subject string, add []fanout.Position, remove []string) error
+	update func(streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// NewSessions makes Sessions over this node's hub, whose session ids must end with the node's id. logger is slog.Default
+// NewSessions makes Sessions over this node's hub, whose stream ids must end with the node's id. logger is slog.Default
 // if nil.
 func NewSessions(peers Peers, transport Transport, hub Hub, logger *slog.Logger) *Sessions {
 	s := &Sessions{
 		log: cmp.Or(logger, slog.Default()),
-		update: func(sessionID, subject string, add []fanout.Position, remove []string) error {
-			session, err := hub.Session(sessionID, subject)
+		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
+			session, err := hub.Session(streamID, subject)
 			if err != nil {
 				return err
 			}
@@ -61,27 +61,27 @@ func (s *Sessions) Start() error { return s.holder.start() }
 func (s *Sessions) Stop() { s.holder.stop() }
 
 // Update changes the channels of the subject's live stream, as fanout.Session.Update does; that the subject may have
-// them is the caller's to know. A stream that is nowhere, or another's, is SESSION_NOT_FOUND. A node that can't be
+// them is the caller's to know. A stream that is nowhere, or another's, is STREAM_NOT_FOUND. A node that can't be
 // reached is Unavailable: with OUTCOME_UNKNOWN if it may have made the change, which may be asked for again.
 func (s *Sessions) Update(
-	ctx context.Context, sessionID, subject string, add []fanout.Position, remove []string,
+	ctx context.Context, streamID, subject string, add []fanout.Position, remove []string,
 ) error {
-	node, here := s.holder.node(sessionID)
+	node, here := s.holder.node(streamID)
 	if here {
-		return s.update(sessionID, subject, add, remove)
+		return s.update(streamID, subject, add, remove)
 	}
-	payload, err := proto.Marshal(updateToWire(sessionID, subject, add, remove))
+	payload, err := proto.Marshal(updateToWire(streamID, subject, add, remove))
 	if err != nil {
 		return fmt.Errorf("ask for a change of a stream: %w", err)
 	}
 	answer, err := s.holder.ask(ctx, node, payload)
 	if errors.Is(err, errNobodyHolds) {
-		return sessionNotFound()
+		return streamNotFound()
 	}
 	if err != nil {
 		return err
 	}
-	var w clusterv1.UpdateSessionResponse
+	var w clusterv1.UpdateStreamResponse
 	if err := proto.Unmarshal(answer, &w); err != nil {
 		return unanswered(err)
 	}
@@ -90,18 +90,18 @@ func (s *Sessions) Update(
 
 // serve answers another node.
 func (s *Sessions) serve(ctx context.Context, payload []byte) []byte {
-	var w clusterv1.UpdateSessionRequest
+	var w clusterv1.UpdateStreamRequest
 	err := proto.Unmarshal(payload, &w)
 	if err == nil {
 		add, remove := updateFromWire(&w)
 		if err = s.check(ctx, w.GetSubject(), add); err == nil {
-			err = s.update(w.GetSessionId(), w.GetSubject(), add, remove)
+			err = s.update(w.GetStreamId(), w.GetSubject(), add, remove)
 		}
 	}
 	if _, ok := fault.As(err); err != nil && !ok {
 		s.log.ErrorContext(ctx, "change a stream for another node", "error", err)
 	}
-	answer, err := proto.Marshal(&clusterv1.UpdateSessionResponse{Fault: faultToWire(err)})
+	answer, err := proto.Marshal(&clusterv1.UpdateStreamResponse{Fault: faultToWire(err)})
 	if err != nil {
 		s.log.ErrorContext(ctx, "answer a change of a stream", "error", err)
 		return nil
@@ -130,8 +130,8 @@ func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Posit
 	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", refused[0])
 }
 
-func updateToWire(sessionID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateSessionRequest {
-	w := &clusterv1.UpdateSessionRequest{SessionId: sessionID, Subject: subject, Remove: remove}
+func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {
+	w := &clusterv1.UpdateStreamRequest{StreamId: streamID, Subject: subject, Remove: remove}
 	for _, p := range add {
 		w.Add = append(w.Add, &clusterv1.Position{
 			ChannelId: p.ChannelID, AfterSeq: p.After, Epoch: p.Epoch, Exempt: p.Exempt,
@@ -140,7 +140,7 @@ func updateToWire(sessionID, subject string, add []fanout.Position, remove []str
 	return w
 }
 
-func updateFromWire(w *clusterv1.UpdateSessionRequest) (add []fanout.Position, remove []string) {
+func updateFromWire(w *clusterv1.UpdateStreamRequest) (add []fanout.Position, remove []string) {
 	for _, p := range w.GetAdd() {
 		add = append(add, fanout.Position{
 			ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch(), Exempt: p.GetExempt(),
@@ -149,6 +149,6 @@ func updateFromWire(w *clusterv1.UpdateSessionRequest) (add []fanout.Position, r
 	return add, w.GetRemove()
 }
 
-func sessionNotFound() error {
-	return fault.New(fault.NotFound, fault.SessionNotFound, "no such live stream")
+func streamNotFound() error {
+	return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
 }

@@ -34,7 +34,7 @@ func sessionsOf(t *testing.T, net *fakeNet, node string) (s *Sessions, got *[]fa
 	s.update = func(id, subject string, add []fanout.Position, remove []string) error {
 		switch {
 		case id != session+node || subject != "ann":
-			return fault.New(fault.NotFound, fault.SessionNotFound, "none")
+			return fault.New(fault.NotFound, fault.StreamNotFound, "none")
 		case len(remove) > 0:
 			return errors.New("secret")
 		}
@@ -59,7 +59,7 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 		if err := a.Update(t.Context(), session+node, "ann", add, nil); err != nil {
 			t.Errorf("%s: %v", node, err)
 		}
-		if err := a.Update(t.Context(), session+node, "bob", add, nil); !fault.Is(err, fault.SessionNotFound) {
+		if err := a.Update(t.Context(), session+node, "bob", add, nil); !fault.Is(err, fault.StreamNotFound) {
 			t.Errorf("another's session on %s: %v", node, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 		t.Errorf("an error that is no fault: %+v", e)
 	}
 	for _, id := range []string{"", "x", nodeB, session, session + nodeC, "*" + nodeB, session + "*"} {
-		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.SessionNotFound {
+		if e, ok := fault.As(a.Update(t.Context(), id, "ann", add, nil)); !ok || e.Kind != fault.NotFound || e.Reason != fault.StreamNotFound {
 			t.Errorf("session %q: %+v", id, e)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
@@ -137,9 +137,9 @@ func TestPositionsArriveWhole(t *testing.T) {
 	var full fanout.Position
 	fill(t, reflect.ValueOf(&full).Elem())
 	add, remove := []fanout.Position{full, {ChannelID: "live"}}, []string{"gone"}
-	w := carry(t, updateToWire("SID", "ann", add, remove), &clusterv1.UpdateSessionRequest{})
+	w := carry(t, updateToWire("SID", "ann", add, remove), &clusterv1.UpdateStreamRequest{})
 	gotAdd, gotRemove := updateFromWire(w)
-	if diff := cmp.Diff(add, gotAdd) + cmp.Diff(remove, gotRemove); diff != "" || w.GetSessionId() != "SID" || w.GetSubject() != "ann" {
+	if diff := cmp.Diff(add, gotAdd) + cmp.Diff(remove, gotRemove); diff != "" || w.GetStreamId() != "SID" || w.GetSubject() != "ann" {
 		t.Error(diff, w)
 	}
 }

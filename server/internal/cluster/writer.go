@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/parleyhq/parley/gen/go/parley/cluster/v1"
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 

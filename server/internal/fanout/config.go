@@ -13,7 +13,7 @@ import (
 
 // Config is what a Hub can be told. A zero field takes its default.
 type Config struct {
-	// Node is what session ids end with, after 26 characters, so that any node knows from an id where the session lives:
+	// Node is what stream ids end with, after 26 characters, so that any node knows from an id where the stream lives:
 	// up to 38 of A-Z a-z 0-9 _ -. Default none.
 	Node string
 	// QueueBytes and QueueEvents bound the live events that wait for one session's reader; over either it is cut as a

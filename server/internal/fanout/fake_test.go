@@ -186,7 +186,7 @@ func (f *fakeLog) State(ctx context.Context, id string) (message.State, error) {
 	f.states++
 	c := f.channel(id)
 	st := message.State{Epoch: c.epoch, Oldest: c.oldest, Head: int64(len(c.events)), Count: int64(len(c.events))}
-	if st.Oldest == 0 && st.Head > 0 {
+	if st.Oldest == 0 {
 		st.Oldest = 1
 	}
 	f.mu.Unlock()

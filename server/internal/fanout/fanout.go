@@ -73,8 +73,9 @@ type Encoder interface {
 	Event(e *message.Event) []byte
 	// State encodes where a channel stands; seq is the position from which the channel goes on.
 	State(channelID string, seq int64, s message.State, recovered bool) []byte
-	// Gap encodes a hole from the subscriber's position to the one after which its events go on.
-	Gap(channelID string, from, to int64, epoch string, reason GapReason) []byte
+	// Gap encodes that the entries after the subscriber's position, up to and including to, cannot be sent. Its events
+	// continue after to.
+	Gap(channelID string, after, to int64, epoch string, reason GapReason) []byte
 	// Lost encodes that the subscriber has the channel no more.
 	Lost(channelID string, reason LostReason) []byte
 	// Typing encodes that somebody is typing.

@@ -92,7 +92,7 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 		return nil, shuttingDown()
 	}
 	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, fault.OverLimit(int64(limit), "this server takes at most %d streams")
+		return nil, fault.Full(int64(limit), "this node serves at most %d streams")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[subject] >= limit {
 		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d streams")
@@ -104,7 +104,7 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 }
 
 // Session finds a live session of subject's. An unknown id, another's and an ended one's all get the same
-// SESSION_NOT_FOUND.
+// STREAM_NOT_FOUND.
 func (h *Hub) Session(id, subject string) (*Session, error) {
 	h.mu.Lock()
 	s := h.sessions[id]
@@ -269,5 +269,5 @@ func shuttingDown() *fault.Error {
 }
 
 func notFound() *fault.Error {
-	return fault.New(fault.NotFound, fault.SessionNotFound, "no such live stream")
+	return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
 }

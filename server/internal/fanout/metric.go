@@ -33,15 +33,15 @@ func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 		observes []func(metric.Observer)
 	)
 	for _, o := range []observed{
-		{"sessions", "Live sessions.", &h.stats.sessions, true},
-		{"subscribers", "Channels that sessions have, summed over the sessions.", &h.stats.subscribers, true},
+		{"streams", "Live streams.", &h.stats.sessions, true},
+		{"subscribers", "Channels that streams follow, summed over the streams.", &h.stats.subscribers, true},
 		{"topics", "Channels that the node listens to.", &h.stats.topics, true},
 		{"deliveries", "Log entries handed to streams.", &h.stats.deliveries, false},
 		{"frames", "Frames handed to streams.", &h.stats.frames, false},
-		{"cuts", "Sessions cut as slow consumers.", &h.stats.cuts, false},
+		{"cuts", "Streams ended because their subscriber read too slowly.", &h.stats.cuts, false},
 		{"fills", "Holes in the live events that were filled from the log.", &h.stats.fills, false},
 		{"demotions", "Live subscribers sent back to replay, because a hole was too large.", &h.stats.demoted, false},
-		{"expulsions", "Channels that sessions lost because their subject is no member any more.", &h.stats.expelled, false},
+		{"expulsions", "Channels that streams lost because their subject is no longer a member.", &h.stats.expelled, false},
 		{"shared_replays", "Replays that took what another subscriber's had just read.", &h.stats.shared, false},
 		{"read_errors", "Reads of the log, and subscriptions to the bus, that failed.", &h.stats.readErrors, false},
 	} {

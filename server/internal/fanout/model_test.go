@@ -300,7 +300,7 @@ func (c *client) change() {
 	switch {
 	case err == nil:
 		c.views[id] = v
-	case !fault.Is(err, fault.SessionNotFound): // that is a session which was cut just now
+	case !fault.Is(err, fault.StreamNotFound): // that is a session which was cut just now
 		c.fatalf("add: %v", err)
 	}
 }

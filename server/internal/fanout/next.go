@@ -24,7 +24,7 @@ type Frame struct {
 const slack, small, patience = 8, 64, 32
 
 // Next waits for the next frame and returns everything that is queued, up to Config.FrameBytes. The session's end is a
-// fault with the positions of what was sent: SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or SESSION_NOT_FOUND after
+// fault with the positions of what was sent: SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after
 // Close. It returns ctx's error when that ends, and may be called again then. Only one goroutine may call it.
 func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 	clear(s.pieces)

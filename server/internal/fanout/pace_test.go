@@ -52,7 +52,7 @@ func TestSlowConsumer(t *testing.T) {
 					t.Fatal("a cut session took a channel")
 				}
 				_, err = r.hub.Session(slow.ID(), "ann")
-				failure(t, err, fault.NotFound, fault.SessionNotFound)
+				failure(t, err, fault.NotFound, fault.StreamNotFound)
 				r.send("c")
 				equal(t, r.read(quick)["c"], want("", 207, 207))
 			})

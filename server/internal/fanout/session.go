@@ -87,7 +87,7 @@ func (s *Session) Add(positions []Position) error { return s.Update(positions, n
 // A channel that the session has already starts again from there, of one that is named twice the last counts, and one
 // that is in both lists is added. Removing what the session has not does nothing; of what is removed nothing is in any
 // frame that Next returns afterwards. Over the limit Update is LIMIT_EXCEEDED, on a session that has ended
-// SESSION_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel arrives by Next.
+// STREAM_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel arrives by Next.
 func (s *Session) Update(positions []Position, remove []string) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()

@@ -151,7 +151,9 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = r.hub.Open("cid", time.Time{})
-		limited(err, 3)
+		full := failure(t, err, fault.ResourceExhausted, fault.NodeFull)
+		equal(t, full.Limit, int64(3))
+		equal(t, full.Retryable(), true) // another node may have room
 		a.Close()
 		a.Close()
 		a = r.open(live("1"), live("2"))
@@ -196,11 +198,11 @@ func TestSessionIsBoundToItsSubject(t *testing.T) {
 	s.Close()
 	_, closed := r.hub.Session(s.ID(), "ann")
 	for _, err := range []error{another, unknown, closed} {
-		equal(t, *failure(t, err, fault.NotFound, fault.SessionNotFound), *notFound())
+		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *notFound())
 	}
-	failure(t, s.Add(nil), fault.NotFound, fault.SessionNotFound)
+	failure(t, s.Add(nil), fault.NotFound, fault.StreamNotFound)
 	_, err = s.Next(t.Context())
-	failure(t, err, fault.NotFound, fault.SessionNotFound)
+	failure(t, err, fault.NotFound, fault.StreamNotFound)
 }
 
 func TestAddAndRemoveWhileLive(t *testing.T) {

@@ -48,7 +48,7 @@ const (
 	PageTokenInvalid     Reason = "PAGE_TOKEN_INVALID"
 	PageTokenForeign     Reason = "PAGE_TOKEN_FOREIGN"
 	Resync               Reason = "RESYNC"
-	SessionNotFound      Reason = "SESSION_NOT_FOUND"
+	StreamNotFound       Reason = "STREAM_NOT_FOUND"
 	TooLarge             Reason = "TOO_LARGE"
 	LimitExceeded        Reason = "LIMIT_EXCEEDED"
 	UnimplementedCall    Reason = "UNIMPLEMENTED"
@@ -79,6 +79,7 @@ const (
 	StreamStalled        Reason = "STREAM_STALLED"
 	TopicFull            Reason = "TOPIC_FULL"
 	AckTimeout           Reason = "ACK_TIMEOUT"
+	NodeFull             Reason = "NODE_FULL"
 )
 
 // Position is the last entry of a channel that a stream was sent.
@@ -116,7 +117,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 func (e *Error) Retryable() bool {
 	switch e.Reason {
 	case RateLimited, StoreUnavailable, OutcomeUnknown, BatchAborted, SlowConsumer, TokenExpired, ShuttingDown,
-		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout:
+		DeadlinePassed, InternalError, StreamStalled, TopicFull, AckTimeout, NodeFull, TopicPaused:
 		return true
 	default:
 		return false
@@ -138,6 +139,14 @@ func Invalid(field string, limit int64, format string, args ...any) *Error {
 // OverLimit makes the fault of one more than there may be. The format has one verb, for the limit.
 func OverLimit(limit int64, format string) *Error {
 	e := New(ResourceExhausted, LimitExceeded, format, limit)
+	e.Limit = limit
+	return e
+}
+
+// Full returns the fault of a node that serves as many streams as it can; another node may have room. The format has one
+// verb, for the limit.
+func Full(limit int64, format string) *Error {
+	e := New(ResourceExhausted, NodeFull, format, limit)
 	e.Limit = limit
 	return e
 }

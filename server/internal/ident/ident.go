@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Action is something that a capability allows on a channel or a topic.
+// Action is something that a capability allows: on a channel, on a topic, or in AdminService.
 type Action string
 
 // The actions on channels.
@@ -32,6 +32,21 @@ const (
 	Consume Action = "consume"
 )
 
+// The actions in AdminService.
+const (
+	// Read allows the calls without side effects.
+	Read Action = "read"
+	// Write allows all other calls.
+	Write Action = "write"
+)
+
+// The actions of each kind of capability. Callers must not change them.
+var (
+	ChannelActions = []Action{Send, History, Subscribe, Moderate, SendAs, Manage}
+	QueueActions   = []Action{Produce, Consume}
+	AdminActions   = []Action{Read, Write}
+)
+
 // Capability allows actions on the channels or topics that Pattern covers. A pattern is a name, in which one `*` at the end
 // stands for any rest; `*` alone covers everything.
 type Capability struct {
@@ -51,8 +66,8 @@ type Principal struct {
 	Channels []Capability
 	// Queues are the capabilities on the topics of queues.
 	Queues []Capability
-	// Admin allows what operators do.
-	Admin bool
+	// Admin are the actions allowed in AdminService; empty allows none.
+	Admin []Action
 }
 
 // Can reports whether the principal may do action on the channel.
@@ -63,6 +78,11 @@ func (p *Principal) Can(action Action, channelID string) bool {
 // CanQueue reports whether the principal may do action on the topic.
 func (p *Principal) CanQueue(action Action, topic string) bool {
 	return allow(p.Queues, action, topic)
+}
+
+// CanAdmin reports whether the principal may do action in AdminService.
+func (p *Principal) CanAdmin(action Action) bool {
+	return slices.Contains(p.Admin, action)
 }
 
 func allow(capabilities []Capability, action Action, name string) bool {

@@ -77,15 +77,15 @@ func TestEveryCallAsksForAccess(t *testing.T) {
 			return b.svc.SendBatch(ctx, []SendRequest{{ChannelID: "c", Content: "x"}})[0].Err
 		}, b.ctx, "send alice c"},
 		"edit": {func(ctx context.Context) error {
-			_, err := b.svc.Edit(ctx, EditRequest{ChannelID: "c", MsgID: m.MsgID, Content: "y"})
+			_, _, err := b.svc.Edit(ctx, EditRequest{ChannelID: "c", MsgID: m.MsgID, Content: "y"})
 			return err
 		}, b.ctx, "read alice c"},
 		"recall": {func(ctx context.Context) error {
-			_, err := b.svc.Recall(ctx, RecallRequest{ChannelID: "c", MsgID: m.MsgID})
+			_, _, err := b.svc.Recall(ctx, RecallRequest{ChannelID: "c", MsgID: m.MsgID})
 			return err
 		}, b.ctx, "read alice c"},
 		"moderate": {func(ctx context.Context) error {
-			_, err := b.svc.Recall(ctx, RecallRequest{ChannelID: "c", MsgID: m.MsgID})
+			_, _, err := b.svc.Recall(ctx, RecallRequest{ChannelID: "c", MsgID: m.MsgID})
 			return err
 		}, mod, "read alice c"},
 		"list": {func(ctx context.Context) error {
@@ -155,7 +155,7 @@ func TestCountAtAndMessageAt(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 3)
-	if _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new"}); err != nil {
+	if _, _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new"}); err != nil {
 		t.Fatal(err)
 	}
 	b.sends(t, 1) // entry 5

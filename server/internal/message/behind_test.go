@@ -11,7 +11,7 @@ func TestReplayWaitsForTheStoreToShowACachedChange(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 2)
-	if _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[0].MsgID}); err != nil {
+	if _, _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[0].MsgID}); err != nil {
 		t.Fatal(err)
 	}
 	log := b.store.read("c")

@@ -82,11 +82,7 @@ func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	if err != nil {
 		return State{}, Unavailable(err)
 	}
-	s := State{Epoch: r.epoch, Head: h.Seq, Count: h.Count}
-	if h.Seq > 0 {
-		s.Oldest = 1 // nothing is ever trimmed
-	}
-	return s, nil
+	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count}, nil // nothing is ever trimmed
 }
 
 // Unavailable is the fault of a store that does not answer a read: err itself if that is a fault.
@@ -367,8 +363,8 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 	}
 }
 
-// message finds one message by its id.
-func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message, error) {
+// message returns one message by its id, in a state that includes the entry at atLeast if that entry changed it.
+func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
 	for last := false; ; last = true {
 		e, ok, err := r.log.Message(ctx, channelID, msgID)
 		if err != nil {
@@ -379,9 +375,14 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string) (Message,
 			if err := r.complete(ctx, channelID, found); err != nil {
 				return Message{}, Unavailable(err)
 			}
-			return found[0].Message, nil
+			if m := found[0].Message; m.ChangedSeq >= atLeast {
+				return m, nil
+			}
 		}
-		if last {
+		switch {
+		case last && ok:
+			return Message{}, fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind")
+		case last:
 			f := fault.New(fault.NotFound, fault.MessageNotFound, "the channel has no message with this msg_id")
 			f.Field = "msg_id"
 			return Message{}, f

@@ -117,7 +117,7 @@ func TestListDirectionsAndTokens(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 10)
-	if _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[4].MsgID, Content: "new"}); err != nil {
+	if _, _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[4].MsgID, Content: "new"}); err != nil {
 		t.Fatal(err) // entry 11
 	}
 	b.sends(t, 2) // entries 12, 13
@@ -230,7 +230,7 @@ func TestCacheBehindAnEditIsNotServed(t *testing.T) {
 	b := setupRead(t)
 	rs := b.sends(t, 6)
 	b.cache.set(testEpoch, b.store.read("c"))
-	if _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
+	if _, _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
 		t.Fatal(err)
 	}
 	p := b.list(t, ListQuery{Before: at(4), PageSize: 2})
@@ -319,10 +319,10 @@ func TestReplayCarriesMessagesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	rs := b.sends(t, 3)
-	if _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new"}); err != nil {
+	if _, _, err := b.svc.Edit(b.ctx, EditRequest{ChannelID: "c", MsgID: rs[0].MsgID, Content: "new"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
+	if _, _, err := b.svc.Recall(b.ctx, RecallRequest{ChannelID: "c", MsgID: rs[1].MsgID}); err != nil {
 		t.Fatal(err)
 	}
 	for _, cached := range []bool{false, true} {
@@ -373,14 +373,14 @@ func TestCapabilities(t *testing.T) {
 		"another channel":      {func() error { _, err := b.svc.List(only(ident.History), ListQuery{ChannelID: "cc"}); return err }, fault.CapabilityMissing},
 		"from another":         {func() error { _, err := b.svc.Send(only(ident.Send), sendAs); return err }, fault.SenderMismatch},
 		"recall another's": {func() error {
-			_, err := b.svc.Recall(only(ident.Send), RecallRequest{ChannelID: "c", MsgID: m.MsgID})
+			_, _, err := b.svc.Recall(only(ident.Send), RecallRequest{ChannelID: "c", MsgID: m.MsgID})
 			return err
 		}, fault.NotSender},
 		"no principal":            {func() error { _, err := b.svc.Get(t.Context(), "c", m.MsgID); return err }, fault.TokenInvalid},
 		"unknown message":         {func() error { _, err := b.svc.Get(b.ctx, "c", "nope"); return err }, fault.MessageNotFound},
 		"from another by send_as": {func() error { _, err := b.svc.Send(only(ident.Send, ident.SendAs), sendAs); return err }, ""},
 		"recall by moderate": {func() error {
-			_, err := b.svc.Recall(only(ident.Moderate), RecallRequest{ChannelID: "c", MsgID: m.MsgID})
+			_, _, err := b.svc.Recall(only(ident.Moderate), RecallRequest{ChannelID: "c", MsgID: m.MsgID})
 			return err
 		}, ""},
 	} {

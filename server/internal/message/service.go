@@ -166,13 +166,11 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	s.reader.Saw(out.ChannelID, out.Seq)
 	if out.MsgTime.IsZero() { // a recall that another call made: only its place is known so far
-		es, err := s.reader.log.Entries(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1})
+		es, err := s.reader.readStore(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1}, out.Seq)
 		if err != nil {
-			return Receipt{}, Unavailable(err)
+			return Receipt{}, err
 		}
-		if len(es) == 1 {
-			out.MsgTime, out.Count = es[0].MsgTime, es[0].Count
-		}
+		out.MsgTime, out.Count = es[0].MsgTime, es[0].Count
 	}
 	return Receipt{
 		MsgID: out.MsgID, Seq: out.Seq, Count: out.Count, MsgTime: out.MsgTime, ClientMsgID: out.ClientMsgID,
@@ -240,20 +238,35 @@ func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error
 	return refused
 }
 
-// Edit replaces the content of one of the caller's own messages.
-func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, error) {
+// Edit replaces the content of one of the caller's own messages. It returns the message in a state that includes the edit.
+func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
 	p, err := s.allowUse(ctx, ident.Send, r.ChannelID)
 	if err != nil {
-		return Receipt{}, err
+		return Receipt{}, Message{}, err
 	}
-	return s.append(ctx, Draft{
+	return s.change(ctx, Draft{
 		Kind: KindEdit, ChannelID: r.ChannelID, MsgID: r.MsgID, FromID: p.Subject, Content: r.Content,
 		ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
 	})
 }
 
-// Recall takes one of the caller's own messages back for good; with the action moderate anyone's.
-func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, error) {
+// change appends an edit or a recall and reads the message that it changed. If only the read fails, it is OUTCOME_UNKNOWN:
+// the change is stored, and a repeat under the same client_msg_id returns it as a duplicate.
+func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error) {
+	r, err := s.append(ctx, d)
+	if err != nil {
+		return Receipt{}, Message{}, err
+	}
+	m, err := s.reader.message(ctx, d.ChannelID, d.MsgID, r.Seq)
+	if err != nil {
+		return Receipt{}, Message{}, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
+			"the change is stored, and the message could not be read: repeat with the same client_msg_id")
+	}
+	return r, m, nil
+}
+
+// Recall takes one of the caller's own messages back for good; with the action moderate anyone's. It returns the tombstone.
+func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message, error) {
 	action := ident.Send
 	p := ident.FromContext(ctx)
 	if p != nil && p.Can(ident.Moderate, r.ChannelID) {
@@ -261,9 +274,9 @@ func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, error) 
 	}
 	p, err := s.allowUse(ctx, action, r.ChannelID)
 	if err != nil {
-		return Receipt{}, err
+		return Receipt{}, Message{}, err
 	}
-	return s.append(ctx, Draft{
+	return s.change(ctx, Draft{
 		Kind: KindRecall, ChannelID: r.ChannelID, MsgID: r.MsgID, FromID: p.Subject,
 		ClientMsgID: orNewID(r.ClientMsgID), AnySender: action == ident.Moderate, Traceparent: r.Traceparent,
 	})
@@ -332,7 +345,7 @@ func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, er
 	if _, err := s.allowUse(ctx, ident.History, channelID); err != nil {
 		return Message{}, err
 	}
-	return s.reader.message(ctx, channelID, msgID)
+	return s.reader.message(ctx, channelID, msgID, 0)
 }
 
 func newID() string {

@@ -171,7 +171,7 @@ func TestEventsReachConsumersAndSubscribersWhole(t *testing.T) {
 func TestChannelIDsThatWouldReachOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL()})
-	for _, id := range []string{"", "*", ">", "a.b", "a..b", "a.", "a b", "a\x00b", "é", "a*", "a\n", "$JS.API", strings.Repeat("x", 65)} {
+	for _, id := range []string{"", "*", ">", "a.b", "a..b", "a.", "a b", "a\x00b", "é", "a*", "a\n", "$JS.API", strings.Repeat("x", 129)} {
 		if err := bus.Publish(t.Context(), sent(id, 1, 1)); err == nil {
 			t.Errorf("published to %q", id)
 		}
@@ -179,6 +179,35 @@ func TestChannelIDsThatWouldReachOthersAreRefused(t *testing.T) {
 			cancel()
 			t.Errorf("subscribed to %q", id)
 		}
+	}
+}
+
+func TestLongestChannelID(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	bus, peer := connect(t, Config{URL: url, Buckets: 4}), connect(t, Config{URL: url, Buckets: 4})
+	id := strings.Repeat("-_aZ09", 21) + "zz"
+	if len(id) != 128 {
+		t.Fatalf("%d characters", len(id))
+	}
+	var consumed, live inbox
+	consume(t, bus, message.Bucket(id, 4), into(&consumed))
+	typing := make(chan string, 1)
+	if _, err := bus.Subscribe(id, func(e message.Event) { live.put(e) }, func(userID string) { typing <- userID }); err != nil {
+		t.Fatal(err)
+	}
+	events := sent(id, 1, 3)
+	publish(t, peer, events)
+	publish(t, peer, sent(id[:127], 1, 1))
+	consumed.wait(t, 1, 2, 3)
+	live.wait(t, 1, 2, 3)
+	for name, got := range map[string][]message.Event{"consumed": consumed.all(), "live": live.all()} {
+		if diff := cmp.Diff(events, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if err := peer.PublishTyping(id, "ann"); err != nil || <-typing != "ann" {
+		t.Errorf("typing: %v", err)
 	}
 }
 

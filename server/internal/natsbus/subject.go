@@ -18,13 +18,16 @@ const (
 	typingPrefix = "parley.typing."
 )
 
-// words is what may stand in a subject. NATS itself takes nearly anything: an id of `*` or `>`, or one with a dot,
-// would reach, or be read by, other channels.
-var words = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// channelIDs and words match what can be a token of a subject: channel ids, and the names of topics and nodes. NATS accepts
+// nearly anything: an id of `*` or `>`, or one with a dot, would reach, or be read by, other channels.
+var (
+	channelIDs = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	words      = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+)
 
 // subjectOf is a channel's subject: message_change_events.<bucket>.<channel>.
 func (b *Bus) subjectOf(channelID string) (string, error) {
-	if !words.MatchString(channelID) {
+	if !channelIDs.MatchString(channelID) {
 		return "", fmt.Errorf("channel id %q can't be in a subject", channelID)
 	}
 	return streamName + "." + strconv.Itoa(message.Bucket(channelID, b.config.Buckets)) + "." + channelID, nil
@@ -57,7 +60,7 @@ func nodeSubject(node, topic string) (string, error) {
 
 // typingSubject is that of who types in a channel: parley.typing.<channel>.
 func typingSubject(channelID string) (string, error) {
-	if !words.MatchString(channelID) {
+	if !channelIDs.MatchString(channelID) {
 		return "", fmt.Errorf("channel id %q can't be in a subject", channelID)
 	}
 	return typingPrefix + channelID, nil

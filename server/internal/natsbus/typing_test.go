@@ -52,7 +52,7 @@ func TestTypingReachesSubscribersOfTheChannelOnly(t *testing.T) {
 	if user := <-room; user != "end" {
 		t.Errorf("%q came through", user)
 	}
-	for _, channelID := range []string{"", "*", ">", "a.b", "a b"} {
+	for _, channelID := range []string{"", "*", ">", "a.b", "a b", strings.Repeat("x", 129)} {
 		if err := peer.PublishTyping(channelID, "ann"); err == nil {
 			t.Errorf("published to channel %q", channelID)
 		}

@@ -225,10 +225,10 @@ func contended() error {
 	return fault.New(fault.Unavailable, fault.StoreUnavailable, "others keep changing the topic: try again")
 }
 
-// Owner is a partition and who has it in a group. SessionID, Consumer and NodeID are empty if nobody does.
+// Owner is a partition and who has it in a group. StreamID, Consumer and NodeID are empty if nobody does.
 type Owner struct {
-	Partition                   int
-	SessionID, Consumer, NodeID string
+	Partition                  int
+	StreamID, Consumer, NodeID string
 	// Epoch grows with every change of owner, and never goes back.
 	Epoch int64
 	// Left is when the lease ends unless it is renewed.

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,7 +17,7 @@ func TestCreateTopicSetsDefaultsAndRefuses(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t)
 	made := r.create(queue.Topic{Name: "t"})
-	if made.Partitions != 8 || made.Partitioner != queue.Hash || made.Retry.MaxAttempts != 16 || made.Retry.MinBackoff != time.Second ||
+	if made.Partitions != 8 || made.Partitioner != queue.ConsistentHash || made.Retry.MaxAttempts != 16 || made.Retry.MinBackoff != time.Second ||
 		made.Retry.MaxBackoff != 10*time.Minute || made.IdempotencyWindow != 10*time.Minute || len(made.UID) != 13 ||
 		made.State != queue.Live || time.Since(made.CreatedAt).Abs() > time.Minute {
 		t.Errorf("made %+v", made)
@@ -83,7 +84,7 @@ func TestWhatACrashBrokeOffIsFinished(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t)
 	ctx := t.Context()
-	settings := queue.Topic{Name: "t", Partitions: 3}
+	settings := queue.Topic{Name: "t", Partitions: 3, Partitioner: queue.Hash} // of others more partitions are removed
 	steps := 0
 	// until runs call on nodes that die one change later each, and checks that `again` mends it, until one lives to the end.
 	until := func(what string, prepare func(), call func(a *queue.Admin) error, again func() error, check func()) {
@@ -150,7 +151,7 @@ func TestWhatACrashBrokeOffIsFinished(t *testing.T) {
 		func() error { return unless(r.DeleteGroup(ctx, "t", "b", "b"), fault.GroupNotFound) },
 		func() { r.whole("t", 3, "a") })
 	grow := func(t *queue.Topic) error { t.Partitions = 5; return nil }
-	settings.Partitioner = queue.ConsistentHash // the only one that may grow
+	settings.Partitioner = queue.ConsistentHash // a topic with Hash can't grow
 	until("grow", func() { there("a") },
 		func(a *queue.Admin) error { _, err := a.UpdateTopic(ctx, "t", grow); return err },
 		func() error { _, err := r.UpdateTopic(ctx, "t", grow); return err },
@@ -172,7 +173,7 @@ func TestAnAbandonedTopicOfOtherSettingsIsReplaced(t *testing.T) {
 		_, err := r.store.InsertTopic(t.Context(), making)
 		r.must(err)
 		r.must(r.store.MakePartition(t.Context(), making, 0))
-		_, err = r.CreateTopic(t.Context(), queue.Topic{Name: name, Partitions: 3})
+		_, err = r.CreateTopic(t.Context(), queue.Topic{Name: name, Partitions: 3, Partitioner: queue.Hash})
 		if c.reason != "" {
 			r.want(err, c.reason)
 			continue
@@ -186,8 +187,8 @@ func TestUpdateTopic(t *testing.T) {
 	t.Parallel()
 	r := newAdminRig(t)
 	ctx := t.Context()
-	r.create(queue.Topic{Name: "hash", Partitions: 2}, "g")
-	r.create(queue.Topic{Name: "jump", Partitions: 2, Partitioner: queue.ConsistentHash}, "g")
+	r.create(queue.Topic{Name: "hash", Partitions: 2, Partitioner: queue.Hash}, "g")
+	r.create(queue.Topic{Name: "jump", Partitions: 2}, "g") // the default can grow
 	for name, change := range map[string]func(*queue.Topic){
 		"topic.partitions":   func(t *queue.Topic) { t.Partitions = 3 },
 		"topic.partitioner":  func(t *queue.Topic) { t.Partitioner = queue.RoundRobin },
@@ -241,13 +242,36 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	_, err = r.service.Produce(ctx, "t", []queue.Draft{{Message: queue.Message{Key: "a"}}, {Message: queue.Message{Key: "b"}}})
 	r.want(err, fault.TopicPaused)
-	paused, err = r.Pause(ctx, "t", false, true)
-	r.must(err)
-	if !paused.ProducePaused || !paused.ConsumePaused {
-		t.Errorf("a second pause took the first away: %+v", paused)
+	if f, _ := fault.As(err); f.Kind != fault.FailedPrecondition || !f.Retryable() {
+		t.Errorf("a paused topic: %+v", f)
 	}
-	_, err = r.Resume(ctx, "t")
-	r.must(err)
+	// Each step changes only what it names.
+	for _, step := range []struct {
+		what             string
+		call             func(ctx context.Context, name string, produce, consume bool) (*queue.Topic, error)
+		produce, consume bool
+		want             [2]bool
+	}{
+		{"pause consume", r.Pause, false, true, [2]bool{true, true}},
+		{"pause nothing", r.Pause, false, false, [2]bool{true, true}},
+		{"resume nothing", r.Resume, false, false, [2]bool{true, true}},
+		{"resume produce", r.Resume, true, false, [2]bool{false, true}},
+		{"resume produce again", r.Resume, true, false, [2]bool{false, true}},
+		{"pause both", r.Pause, true, true, [2]bool{true, true}},
+		{"resume consume", r.Resume, false, true, [2]bool{true, false}},
+		{"resume both", r.Resume, true, true, [2]bool{false, false}},
+	} {
+		topic, err := step.call(ctx, "t", step.produce, step.consume)
+		r.must(err)
+		if got := [2]bool{topic.ProducePaused, topic.ConsumePaused}; got != step.want {
+			t.Errorf("%s: paused %v, want %v", step.what, got, step.want)
+		}
+		for p := range 3 {
+			if _, err := r.store.Produce(ctx, topic, p, []queue.Draft{{}}); errors.Is(err, queue.ErrPaused) != step.want[0] {
+				t.Errorf("%s: produce to partition %d: %v", step.what, p, err)
+			}
+		}
+	}
 	r.produce("t", 20)
 	// Whoever is last counts, in every partition.
 	var all sync.WaitGroup
@@ -257,7 +281,7 @@ func TestPauseAndResume(t *testing.T) {
 			if i%2 == 0 {
 				_, err = r.Pause(ctx, "t", true, true)
 			} else {
-				_, err = r.Resume(ctx, "t")
+				_, err = r.Resume(ctx, "t", true, true)
 			}
 			if err != nil {
 				t.Error(err)
@@ -301,7 +325,7 @@ func TestGroups(t *testing.T) {
 		t.Fatalf("a refused seek moved something: %+v", s.Total)
 	}
 	r.must(r.store.Free(ctx, lease))
-	_, err = r.store.Beat(ctx, "t", "g", []queue.Member{{SessionID: "idle", Consumer: "c", NodeID: "n"}}, time.Minute)
+	_, err = r.store.Beat(ctx, "t", "g", []queue.Member{{StreamID: "idle", Consumer: "c", NodeID: "n"}}, time.Minute)
 	r.must(err)
 	r.want(r.SeekGroup(ctx, "t", seek), fault.GroupInUse) // it is connected, though it has no partition
 	r.must(r.store.Leave(ctx, "t", "g", []string{"idle"}))

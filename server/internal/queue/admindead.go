@@ -306,8 +306,8 @@ func letterIDs(t *Topic, ids []string) (map[int][]EntryID, error) {
 	for i, id := range ids {
 		place, err := parseLetterPlace(id)
 		if err != nil || place.partition >= t.Partitions {
-			field := fmt.Sprintf("dead_letter_ids[%d]", i)
-			return nil, fault.Invalid(field, 0, "%s: is no dead letter's id of this topic", field)
+			field := fmt.Sprintf("selection.ids.dead_letter_ids[%d]", i)
+			return nil, fault.Invalid(field, 0, "%s: is not the id of a dead letter of this topic", field)
 		}
 		byPartition[place.partition] = append(byPartition[place.partition], place.id)
 	}

@@ -128,13 +128,13 @@ func (a *Admin) Partitions(ctx context.Context, topic, group string) ([]Owner, e
 	}
 	byID := make(map[string]Member, len(members))
 	for _, m := range members {
-		byID[m.SessionID] = m
+		byID[m.StreamID] = m
 	}
 	for _, l := range leases {
 		if l.Partition < len(owners) {
 			m := byID[l.Holder] // of one that has gone and left its lease nothing but the id is known
 			owners[l.Partition] = Owner{
-				Partition: l.Partition, SessionID: l.Holder, Consumer: m.Consumer, NodeID: m.NodeID, Epoch: l.Epoch, Left: l.Left,
+				Partition: l.Partition, StreamID: l.Holder, Consumer: m.Consumer, NodeID: m.NodeID, Epoch: l.Epoch, Left: l.Left,
 			}
 		}
 	}
@@ -204,10 +204,10 @@ func (a *Admin) nameConsumers(ctx context.Context, topic, group string, entries 
 	}
 	names := make(map[string]string, len(members))
 	for _, m := range members {
-		names[m.SessionID] = m.Consumer
+		names[m.StreamID] = m.Consumer
 	}
 	for i := range entries {
-		entries[i].Consumer = names[entries[i].SessionID]
+		entries[i].Consumer = names[entries[i].StreamID]
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestLooks(t *testing.T) {
 	ctx := t.Context()
 	topic := r.create(queue.Topic{Name: "t", Partitions: 3}, "g", "h")
 	r.produce("t", 60)
-	_, err := r.store.Beat(ctx, "t", "g", []queue.Member{{SessionID: "someone", Consumer: "worker", NodeID: "node"}}, time.Minute)
+	_, err := r.store.Beat(ctx, "t", "g", []queue.Member{{StreamID: "someone", Consumer: "worker", NodeID: "node"}}, time.Minute)
 	r.must(err)
 	pending := r.settle("t", "g", 0, 0) + r.settle("t", "g", 1, 0)
 	lease, err := r.store.Acquire(ctx, topic.Ref(2), "g", "someone", time.Minute)
@@ -31,7 +31,7 @@ func TestLooks(t *testing.T) {
 	}
 	owners, err := r.Partitions(ctx, "t", "g")
 	r.must(err)
-	if o := owners[2]; len(owners) != 3 || o.Consumer != "worker" || o.NodeID != "node" || o.SessionID != "someone" || o.Epoch != lease.Epoch || o.Left <= 0 {
+	if o := owners[2]; len(owners) != 3 || o.Consumer != "worker" || o.NodeID != "node" || o.StreamID != "someone" || o.Epoch != lease.Epoch || o.Left <= 0 {
 		t.Errorf("owners %+v", owners)
 	}
 	owners, err = r.Partitions(ctx, "t", "")

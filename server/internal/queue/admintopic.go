@@ -283,21 +283,20 @@ func (a *Admin) DeleteTopic(ctx context.Context, name, confirm string) error {
 	return contended()
 }
 
-// Pause stops a topic, beside what is stopped already: Produce and Schedule are refused, or nothing more is delivered, or both,
-// which neither flag means too.
+// Pause pauses operations of a topic and leaves the others as they are. While produce is paused, Produce and Schedule are
+// TOPIC_PAUSED; while consume is paused, nothing is delivered. With neither it changes nothing.
 func (a *Admin) Pause(ctx context.Context, name string, produce, consume bool) (*Topic, error) {
-	if !produce && !consume {
-		produce, consume = true, true
-	}
 	return a.setPaused(ctx, name, func(t *Topic) {
 		t.ProducePaused, t.ConsumePaused = t.ProducePaused || produce, t.ConsumePaused || consume
 	})
 }
 
-// Resume undoes Pause, as a whole.
-func (a *Admin) Resume(ctx context.Context, name string) (*Topic, error) {
-	t, err := a.setPaused(ctx, name, func(t *Topic) { t.ProducePaused, t.ConsumePaused = false, false })
-	if err == nil {
+// Resume resumes operations of a topic and leaves the others as they are. With neither it changes nothing.
+func (a *Admin) Resume(ctx context.Context, name string, produce, consume bool) (*Topic, error) {
+	t, err := a.setPaused(ctx, name, func(t *Topic) {
+		t.ProducePaused, t.ConsumePaused = t.ProducePaused && !produce, t.ConsumePaused && !consume
+	})
+	if err == nil && consume {
 		a.ready(t)
 	}
 	return t, err

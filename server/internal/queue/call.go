@@ -29,8 +29,8 @@ type CallItem struct {
 
 // Call is something that a session's consumer asks of it. Subject must be the one that opened it.
 type Call struct {
-	Kind                             CallKind
-	SessionID, Subject, Topic, Group string
+	Kind                            CallKind
+	StreamID, Subject, Topic, Group string
 	// Items are the deliveries. An ExtendCall without any is about all that the session holds.
 	Items []CallItem
 	// AckTimeout is ExtendCall's; 0 is the session's.
@@ -64,7 +64,7 @@ func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
 	}
 	errs := make([]error, len(c.Items))
 	tokens := make([]tokenBody, len(c.Items))
-	seal := newSeal(h.cfg.Secret, c.SessionID, c.Topic, c.Group)
+	seal := newSeal(h.cfg.Secret, c.StreamID, c.Topic, c.Group)
 	for i := range c.Items {
 		t, ok := seal.open(c.Items[i].Token)
 		switch {
@@ -92,7 +92,7 @@ func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
 // session finds the session that a call is to, unless it has ended. Another's is as good as none.
 func (h *Hub) session(c *Call) *Session {
 	h.mu.Lock()
-	s := h.sessions[c.SessionID]
+	s := h.sessions[c.StreamID]
 	h.mu.Unlock()
 	if s == nil || s.request.Subject != c.Subject || s.request.Topic != c.Topic || s.request.Group != c.Group {
 		return nil
@@ -109,9 +109,9 @@ func (h *Hub) session(c *Call) *Session {
 func (it *CallItem) check() error {
 	switch {
 	case it.Release && (it.DeadLetter || it.Delay != nil || it.Reason != "" || it.Code != ""):
-		return fault.Invalid("release", 0, "release: goes with nothing else")
+		return fault.Invalid("release", 0, "release: must not have a reason, a code or another outcome")
 	case it.Delay != nil && (*it.Delay < 0 || *it.Delay > MaxDelay):
-		return fault.Invalid("delay", int64(MaxDelay/time.Second), "delay: must be 0 to %d s", MaxDelay/time.Second)
+		return fault.Invalid("retry.delay", int64(MaxDelay/time.Second), "retry.delay: must be from 0 to %d s", MaxDelay/time.Second)
 	default:
 		return nil
 	}

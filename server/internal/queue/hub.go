@@ -37,7 +37,7 @@ type TopicSource interface {
 type HubConfig struct {
 	Store   GroupStore
 	Catalog TopicSource
-	// Node is the node's id, with which session ids end after 26 characters.
+	// Node is the node's id, with which stream ids end after 26 characters.
 	Node string
 	// Secret keys the delivery tokens. It must be the same on all nodes, so that each can tell a stale token from a false one.
 	Secret []byte
@@ -140,7 +140,7 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 		return nil, shuttingDown()
 	}
 	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, fault.OverLimit(int64(limit), "this server takes at most %d consumers")
+		return nil, fault.Full(int64(limit), "this node serves at most %d consumers")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[r.Subject] >= limit {
 		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d consumers")

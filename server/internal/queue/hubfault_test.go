@@ -39,7 +39,7 @@ func TestStaleHolderChangesNothing(t *testing.T) {
 	b.ack(b.got()[2])
 	go func() { extended <- a.call(queue.ExtendCall, nil, d[3]) }()
 	_, err := a.hub.Do(t.Context(), queue.Call{
-		Kind: queue.CreditsCall, SessionID: a.s.ID(), Subject: "anna", Topic: "jobs", Group: group, TotalMessages: 1000, TotalBytes: 1000,
+		Kind: queue.CreditsCall, StreamID: a.s.ID(), Subject: "anna", Topic: "jobs", Group: group, TotalMessages: 1000, TotalBytes: 1000,
 	})
 	r.must(err)
 	f.cont()
@@ -88,7 +88,7 @@ func TestLostAnswers(t *testing.T) {
 				c.ack(some...)
 			}
 			_, err := h.Do(t.Context(), queue.Call{
-				Kind: queue.CreditsCall, SessionID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
+				Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
 				TotalMessages: 1000, TotalBytes: 1,
 			})
 			r.must(err)
@@ -207,7 +207,7 @@ func TestReleaseReadsLittle(t *testing.T) {
 	for n, i := range []int{297, 299} {
 		c.release(d[i])
 		_, err := h.Do(t.Context(), queue.Call{
-			Kind: queue.CreditsCall, SessionID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
+			Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
 			TotalMessages: int64(301 + n), TotalBytes: 1,
 		})
 		r.must(err)
@@ -394,7 +394,7 @@ func TestHubsUnderChange(t *testing.T) {
 				dice := random.IntN(20)
 				mu.Unlock()
 				call := queue.Call{
-					Kind: queue.AckCall, SessionID: s.ID(), Subject: "anna", Topic: "jobs", Group: group,
+					Kind: queue.AckCall, StreamID: s.ID(), Subject: "anna", Topic: "jobs", Group: group,
 					Items: []queue.CallItem{{Token: d.Token}},
 				}
 				switch dice {

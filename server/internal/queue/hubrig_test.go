@@ -231,7 +231,7 @@ func (c *consumer) ends() fault.Reason {
 // call makes a call about deliveries.
 func (c *consumer) call(kind queue.CallKind, change func(*queue.CallItem), deliveries ...queue.Delivery) []error {
 	c.r.t.Helper()
-	call := queue.Call{Kind: kind, SessionID: c.s.ID(), Subject: "anna", Topic: c.r.topic.Name, Group: group}
+	call := queue.Call{Kind: kind, StreamID: c.s.ID(), Subject: "anna", Topic: c.r.topic.Name, Group: group}
 	for i := range deliveries {
 		item := queue.CallItem{Token: deliveries[i].Token}
 		if change != nil {

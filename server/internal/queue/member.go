@@ -291,8 +291,8 @@ func (g *group) beat(mine []*Session) bool {
 		if !s.takes() {
 			continue
 		}
-		m := Member{SessionID: s.id, Consumer: s.request.Consumer, NodeID: g.hub.cfg.Node}
-		i := slices.IndexFunc(g.members, func(o Member) bool { return o.SessionID == s.id })
+		m := Member{StreamID: s.id, Consumer: s.request.Consumer, NodeID: g.hub.cfg.Node}
+		i := slices.IndexFunc(g.members, func(o Member) bool { return o.StreamID == s.id })
 		if i >= 0 {
 			m.Joined = g.members[i].Joined
 		} else {
@@ -315,7 +315,7 @@ func (g *group) beat(mine []*Session) bool {
 		return false
 	}
 	g.beatAt = now.Add(min(tickUnsettled, g.hub.cfg.LeaseTTL/8))
-	if !slices.EqualFunc(members, g.members, func(a, b Member) bool { return a.SessionID == b.SessionID }) {
+	if !slices.EqualFunc(members, g.members, func(a, b Member) bool { return a.StreamID == b.StreamID }) {
 		g.mu.Lock()
 		g.changed = true
 		g.mu.Unlock()

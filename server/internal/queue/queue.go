@@ -44,7 +44,8 @@ const (
 // Partitioner says how a message's key becomes a partition.
 type Partitioner uint8
 
-// The partitioners, as parley.v1.Partitioner numbers them.
+// The partitioners, with the numbers of parley.v1.Partitioner. In the settings of a new topic, zero means
+// ConsistentHash; a stored topic always has one of these.
 const (
 	Hash           Partitioner = 1
 	ConsistentHash Partitioner = 2

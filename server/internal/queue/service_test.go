@@ -151,7 +151,7 @@ func TestProduceRefusesWhatTheProtoCannotSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, field := range []string{"", "key", "key", `headers["Webhook-signature"]`, `headers["parley-id"]`, `headers["fine"]`, "delay", "deliver_at"} {
+	for i, field := range []string{"", "key", "key", `headers["Webhook-signature"]`, `headers["parley-id"]`, `headers["fine"]`, "delay", "due_time"} {
 		f, _ := fault.As(outcomes[i].Err)
 		switch {
 		case field == "" && outcomes[i].Err != nil:

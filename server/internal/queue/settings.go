@@ -19,10 +19,10 @@ const (
 	maxMessagesLimit = 1_000_000_000
 )
 
-// setDefaults fills in what was not said.
+// setDefaults replaces zero settings by their defaults.
 func (t *Topic) setDefaults() {
 	t.Partitions = cmp.Or(t.Partitions, DefaultPartitions)
-	t.Partitioner = cmp.Or(t.Partitioner, Hash)
+	t.Partitioner = cmp.Or(t.Partitioner, ConsistentHash)
 	t.IdempotencyWindow = cmp.Or(t.IdempotencyWindow, defaultWindow)
 	d := DefaultRetry()
 	r := &t.Retry

@@ -323,7 +323,7 @@ func lostReason(attempts int) string {
 }
 
 func leaseLost() *fault.Error {
-	return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the session does not have the partition any more; nothing was changed")
+	return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the stream does not hold the partition; nothing was changed")
 }
 
 func alreadySettled() *fault.Error {

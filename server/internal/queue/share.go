@@ -29,14 +29,14 @@ func share(leases []Lease, members []Member) map[string]portion {
 		held[l.Holder]++
 	}
 	byHeld := slices.Clone(members)
-	slices.SortStableFunc(byHeld, func(a, b Member) int { return cmp.Compare(held[b.SessionID], held[a.SessionID]) })
+	slices.SortStableFunc(byHeld, func(a, b Member) int { return cmp.Compare(held[b.StreamID], held[a.StreamID]) })
 	base, extra := len(leases)/len(members), len(leases)%len(members)
 	for i, m := range byHeld {
 		quota := base
 		if i < extra {
 			quota++
 		}
-		portions[m.SessionID] = portion{quota: quota}
+		portions[m.StreamID] = portion{quota: quota}
 	}
 	for _, l := range leases {
 		if l.Holder == "" {
@@ -51,9 +51,9 @@ func give(portions map[string]portion, held map[string]int, members []Member, pa
 	var neediest string
 	most := 0
 	for _, m := range members {
-		p := portions[m.SessionID]
-		if lack := p.quota - held[m.SessionID] - len(p.take); lack > most {
-			neediest, most = m.SessionID, lack
+		p := portions[m.StreamID]
+		if lack := p.quota - held[m.StreamID] - len(p.take); lack > most {
+			neediest, most = m.StreamID, lack
 		}
 	}
 	if most > 0 {

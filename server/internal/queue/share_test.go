@@ -37,14 +37,14 @@ func (w *world) round() (shed int) {
 	seen := slices.Clone(w.leases)
 	portions := share(seen, w.members)
 	for _, m := range w.members {
-		p, held := portions[m.SessionID], w.held(m.SessionID)
+		p, held := portions[m.StreamID], w.held(m.StreamID)
 		for i := range max(len(held)-p.quota, 0) {
 			w.leases[held[i]].Holder = ""
 			shed++
 		}
 		for _, t := range p.take {
 			if w.leases[t].Holder == "" {
-				w.leases[t].Holder = m.SessionID
+				w.leases[t].Holder = m.StreamID
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestShareIsEvenAndMovesLeast(t *testing.T) {
 	for range 3000 {
 		w := newWorld(r.IntN(40))
 		for i := range 1 + r.IntN(12) {
-			w.members = append(w.members, Member{SessionID: fmt.Sprint("m", i)})
+			w.members = append(w.members, Member{StreamID: fmt.Sprint("m", i)})
 		}
 		for p := range w.leases {
 			switch r.IntN(4) {
@@ -73,7 +73,7 @@ func TestShareIsEvenAndMovesLeast(t *testing.T) {
 			case 1:
 				w.leases[p].Holder = "stranger"
 			default:
-				w.leases[p].Holder = w.members[min(r.IntN(len(w.members)), r.IntN(len(w.members)))].SessionID
+				w.leases[p].Holder = w.members[min(r.IntN(len(w.members)), r.IntN(len(w.members)))].StreamID
 			}
 		}
 		portions := share(w.leases, w.members)
@@ -84,16 +84,16 @@ func TestShareIsEvenAndMovesLeast(t *testing.T) {
 		var sum, moves int
 		least, most, taken := len(w.leases), 0, map[int]bool{}
 		for _, m := range w.members {
-			p := portions[m.SessionID]
+			p := portions[m.StreamID]
 			sum += p.quota
 			least, most = min(least, p.quota), max(most, p.quota)
-			moves += max(len(w.held(m.SessionID))-p.quota, 0)
-			if lack := max(p.quota-len(w.held(m.SessionID)), 0); len(p.take) > lack {
-				t.Fatalf("%s lacks %d and is told to take %v", m.SessionID, lack, p.take)
+			moves += max(len(w.held(m.StreamID))-p.quota, 0)
+			if lack := max(p.quota-len(w.held(m.StreamID)), 0); len(p.take) > lack {
+				t.Fatalf("%s lacks %d and is told to take %v", m.StreamID, lack, p.take)
 			}
 			for _, take := range p.take {
 				if w.leases[take].Holder != "" || taken[take] {
-					t.Fatalf("%s is told to take %d, which is not free: %+v", m.SessionID, take, w)
+					t.Fatalf("%s is told to take %d, which is not free: %+v", m.StreamID, take, w)
 				}
 				taken[take] = true
 			}
@@ -113,7 +113,7 @@ func leastMoves(w *world) int {
 	base, extra := len(w.leases)/len(w.members), len(w.leases)%len(w.members)
 	moves, savable := 0, 0
 	for _, m := range w.members {
-		if over := len(w.held(m.SessionID)) - base; over > 0 {
+		if over := len(w.held(m.StreamID)) - base; over > 0 {
 			moves += over
 			savable++
 		}
@@ -130,10 +130,10 @@ func TestShareConverges(t *testing.T) {
 		for step := range 30 {
 			switch {
 			case len(w.members) == 0 || r.IntN(2) == 0:
-				w.members = append(w.members, Member{SessionID: fmt.Sprint("m", step)})
+				w.members = append(w.members, Member{StreamID: fmt.Sprint("m", step)})
 			default:
 				i := r.IntN(len(w.members))
-				for _, p := range w.held(w.members[i].SessionID) {
+				for _, p := range w.held(w.members[i].StreamID) {
 					w.leases[p].Holder = ""
 				}
 				w.members = slices.Delete(w.members, i, i+1)
@@ -146,7 +146,7 @@ func TestShareConverges(t *testing.T) {
 			}
 			least, most := len(w.leases), 0
 			for _, m := range w.members {
-				n := len(w.held(m.SessionID))
+				n := len(w.held(m.StreamID))
 				least, most = min(least, n), max(most, n)
 			}
 			if nobody := w.held(""); most-least > 1 || len(nobody) > 0 {

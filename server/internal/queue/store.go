@@ -115,7 +115,7 @@ type Lease struct {
 	Ref
 
 	Group string
-	// Holder is the session's id.
+	// Holder is the id of the stream that holds it.
 	Holder string
 	Epoch  int64
 	// Left is how much of it was left when it was asked for.
@@ -124,7 +124,7 @@ type Lease struct {
 
 // Member is a consumer session as its group's other members know it.
 type Member struct {
-	SessionID, Consumer, NodeID string
+	StreamID, Consumer, NodeID string
 	// Joined is when it joined, by Redis' clock: microseconds, so that all order members alike.
 	Joined int64
 }
@@ -176,7 +176,7 @@ type Claimed struct {
 
 // GroupStore is what consumers work with.
 type GroupStore interface {
-	// Beat says that mine live for another ttl, by Redis' clock, and gives all members of the group, in order of Joined and SessionID.
+	// Beat says that mine live for another ttl, by Redis' clock, and gives all members of the group, in order of Joined and StreamID.
 	// A new one (Joined 0) is given its time. ErrNoGroup is not checked for.
 	Beat(ctx context.Context, topic, group string, mine []Member, ttl time.Duration) ([]Member, error)
 	// Leave takes members off.
@@ -276,8 +276,8 @@ type DeadLetter struct {
 type PendingEntry struct {
 	MessageID string
 	Partition int
-	// SessionID is empty if it was released or its session is gone.
-	SessionID string
+	// StreamID is empty if it was released or its session is gone.
+	StreamID string
 	// Consumer is the session's, as far as it is known; Admin adds it, a Store leaves it empty.
 	Consumer string
 	Attempt  int

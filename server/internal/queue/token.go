@@ -36,10 +36,10 @@ type seal struct{ mac hash.Hash }
 
 // newSeal makes the seal of a session, whether or not it is of this node or still lives: a token of a session that is gone must
 // still be told from a false one. The session's own key is derived once, so that a token costs one HMAC of a few bytes.
-func newSeal(secret []byte, sessionID, topic, group string) seal {
+func newSeal(secret []byte, streamID, topic, group string) seal {
 	m := hmac.New(sha256.New, secret)
 	// The names hold no NUL, so no two triples read alike.
-	m.Write([]byte("delivery\x00" + sessionID + "\x00" + topic + "\x00" + group))
+	m.Write([]byte("delivery\x00" + streamID + "\x00" + topic + "\x00" + group))
 	return seal{hmac.New(sha256.New, m.Sum(nil))}
 }
 
@@ -100,7 +100,7 @@ func (s seal) open(text string) (t tokenBody, ok bool) {
 
 // falseToken is the fault of an item whose token is none of the session's.
 func falseToken() *fault.Error {
-	e := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "the token was not given for a delivery of this session")
+	e := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "the token does not belong to a delivery of this stream")
 	e.Field = "token"
 	return e
 }

@@ -72,7 +72,7 @@ func checkDue(delay time.Duration, at, now time.Time) error {
 	case delay < 0 || delay > MaxDelay:
 		return fault.Invalid("delay", int64(MaxDelay/time.Second), "delay: must be from 0 to 366 days")
 	case !at.IsZero() && at.Sub(now) > MaxDelay:
-		return fault.Invalid("deliver_at", int64(MaxDelay/time.Second), "deliver_at: must be at most 366 days ahead")
+		return fault.Invalid("due_time", int64(MaxDelay/time.Second), "due_time: must be at most 366 days ahead")
 	}
 	return nil
 }

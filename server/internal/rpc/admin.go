@@ -21,7 +21,7 @@ type Admin interface { //nolint:interfacebloat // one method for each call of th
 	Topic(ctx context.Context, name string) (*queue.Topic, error)
 	Topics(ctx context.Context, after string, n int) (topics []*queue.Topic, more bool, err error)
 	Pause(ctx context.Context, name string, produce, consume bool) (*queue.Topic, error)
-	Resume(ctx context.Context, name string) (*queue.Topic, error)
+	Resume(ctx context.Context, name string, produce, consume bool) (*queue.Topic, error)
 	CreateGroup(ctx context.Context, topic string, g queue.Group) error
 	DeleteGroup(ctx context.Context, topic, group, confirm string) error
 	SeekGroup(ctx context.Context, topic string, g queue.Group) error
@@ -191,7 +191,7 @@ func (s *adminService) consumers(ctx context.Context, topic, group string) (map[
 	}
 	out := make(map[string]string, len(owners))
 	for _, o := range owners {
-		out[o.SessionID] = o.Consumer
+		out[o.StreamID] = o.Consumer
 	}
 	return out, nil
 }
@@ -254,8 +254,8 @@ func (s *adminService) ReplayDeadLetters(
 		partition := int(req.GetPartition())
 		to = &partition
 	}
-	replayed, more, err := s.deps.Admin.Replay(ctx, req.GetTopic(), req.GetGroup(), req.GetDeadLetterIds(),
-		orDefault(req.GetLimit(), defaultReplay), to)
+	replayed, more, err := s.deps.Admin.Replay(ctx, req.GetTopic(), req.GetSelection().GetGroup(),
+		req.GetSelection().GetIds().GetDeadLetterIds(), orDefault(req.GetLimit(), defaultReplay), to)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,8 @@ func (s *adminService) ReplayDeadLetters(
 func (s *adminService) PurgeDeadLetters(
 	ctx context.Context, req *parleyv1.PurgeDeadLettersRequest,
 ) (*parleyv1.PurgeDeadLettersResponse, error) {
-	purged, err := s.deps.Admin.Purge(ctx, req.GetTopic(), req.GetGroup(), req.GetDeadLetterIds(), req.GetConfirm())
+	purged, err := s.deps.Admin.Purge(ctx, req.GetTopic(), req.GetSelection().GetGroup(),
+		req.GetSelection().GetIds().GetDeadLetterIds(), req.GetConfirm())
 	if err != nil {
 		return nil, err
 	}

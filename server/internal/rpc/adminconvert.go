@@ -32,7 +32,7 @@ func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
 		}
 		resp.Partitions = append(resp.Partitions, w)
 	}
-	resp.Total = partitionToWire(&s.Total)
+	resp.Total = totalToWire(&s.Total)
 	for _, g := range resp.GetTotal().GetGroups() {
 		g.Consumers, g.OwnedPartitions = int32(s.Members[g.GetGroup()]), held[g.GetGroup()] //nolint:gosec // a count of sessions
 	}
@@ -40,32 +40,44 @@ func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
 }
 
 func partitionToWire(s *queue.PartitionStats) *parleyv1.PartitionStats {
-	w := &parleyv1.PartitionStats{
+	return &parleyv1.PartitionStats{
 		Partition: int32(s.Partition), Length: s.Length, Delayed: s.Delayed, Produced: s.Produced, //nolint:gosec // below 256
 		Cancelled: s.Cancelled, DeadLetters: s.DeadLetters, FirstId: s.FirstID, LastId: s.LastID,
+		Groups: groupsToWire(s.Groups),
 	}
-	for i := range s.Groups {
-		g := &s.Groups[i]
-		w.Groups = append(w.Groups, &parleyv1.GroupStats{
+}
+
+func totalToWire(s *queue.PartitionStats) *parleyv1.TopicStats {
+	return &parleyv1.TopicStats{
+		Length: s.Length, Delayed: s.Delayed, Produced: s.Produced, Cancelled: s.Cancelled, DeadLetters: s.DeadLetters,
+		FirstId: s.FirstID, LastId: s.LastID, Groups: groupsToWire(s.Groups),
+	}
+}
+
+func groupsToWire(groups []queue.GroupStats) []*parleyv1.GroupStats {
+	out := make([]*parleyv1.GroupStats, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		out[i] = &parleyv1.GroupStats{
 			Group: g.Group, Unread: g.Unread, Pending: g.Pending, Retrying: g.Retrying, Parked: g.Parked, Acked: g.Acked,
 			Dead: g.Dead, Retried: g.Retried, Replayed: g.Replayed, Trimmed: g.Trimmed, Skipped: g.Skipped,
 			OldestAge: durationpb.New(g.OldestAge),
-		})
+		}
 	}
-	return w
+	return out
 }
 
 func ownerToWire(o *queue.Owner) *parleyv1.PartitionOwner {
 	return &parleyv1.PartitionOwner{
-		Partition: int32(o.Partition), SessionId: o.SessionID, Consumer: o.Consumer, NodeId: o.NodeID, //nolint:gosec // below 256
+		Partition: int32(o.Partition), StreamId: o.StreamID, Consumer: o.Consumer, NodeId: o.NodeID, //nolint:gosec // below 256
 		Epoch: o.Epoch, LeaseLeft: durationpb.New(o.Left),
 	}
 }
 
 func pendingToWire(e *queue.PendingEntry, consumers map[string]string) *parleyv1.PendingDelivery {
 	return &parleyv1.PendingDelivery{
-		MessageId: e.MessageID, Partition: int32(e.Partition), Consumer: consumers[e.SessionID], //nolint:gosec // below 256
-		SessionId: e.SessionID, Attempt: int32(e.Attempt), Idle: durationpb.New(e.Idle), //nolint:gosec // a count of deliveries
+		MessageId: e.MessageID, Partition: int32(e.Partition), Consumer: consumers[e.StreamID], //nolint:gosec // below 256
+		StreamId: e.StreamID, Attempt: int32(e.Attempt), Idle: durationpb.New(e.Idle), //nolint:gosec // a count of deliveries
 	}
 }
 
@@ -73,6 +85,6 @@ func letterToWire(l *queue.DeadLetter) *parleyv1.DeadLetter {
 	return &parleyv1.DeadLetter{
 		DeadLetterId: l.ID, MessageId: l.MessageID, Partition: int32(l.Partition), Group: l.Group, Key: l.Key, //nolint:gosec // below 256
 		Payload: l.Payload, Headers: l.Headers, Attempts: int32(l.Attempts), Reason: l.Reason, Code: l.Code, //nolint:gosec // a count
-		ProducedAt: timeToWire(l.ProducedAt), DeadAt: timeToWire(l.DeadAt),
+		ProduceTime: timeToWire(l.ProducedAt), DeadLetterTime: timeToWire(l.DeadAt),
 	}
 }

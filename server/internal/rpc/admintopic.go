@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -86,10 +87,7 @@ func (s *adminService) GetTopic(ctx context.Context, req *parleyv1.GetTopicReque
 
 // PauseTopic implements parleyv1connect.AdminServiceHandler.
 func (s *adminService) PauseTopic(ctx context.Context, req *parleyv1.PauseTopicRequest) (*parleyv1.PauseTopicResponse, error) {
-	produce, consume := req.GetProduceOnly(), req.GetConsumeOnly()
-	if !produce && !consume {
-		produce, consume = true, true
-	}
+	produce, consume := operationsOf(req.GetOperations())
 	t, err := s.deps.Admin.Pause(ctx, req.GetTopic(), produce, consume)
 	if err != nil {
 		return nil, err
@@ -99,11 +97,18 @@ func (s *adminService) PauseTopic(ctx context.Context, req *parleyv1.PauseTopicR
 
 // ResumeTopic implements parleyv1connect.AdminServiceHandler.
 func (s *adminService) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopicRequest) (*parleyv1.ResumeTopicResponse, error) {
-	t, err := s.deps.Admin.Resume(ctx, req.GetTopic())
+	produce, consume := operationsOf(req.GetOperations())
+	t, err := s.deps.Admin.Resume(ctx, req.GetTopic(), produce, consume)
 	if err != nil {
 		return nil, err
 	}
 	return &parleyv1.ResumeTopicResponse{Topic: topicToWire(t)}, nil
+}
+
+// operationsOf reports which operations a request names. The schema makes it name one at least.
+func operationsOf(operations []parleyv1.TopicOperation) (produce, consume bool) {
+	return slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE),
+		slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME)
 }
 
 // CreateGroup implements parleyv1connect.AdminServiceHandler.
@@ -125,9 +130,6 @@ func (s *adminService) DeleteGroup(ctx context.Context, req *parleyv1.DeleteGrou
 
 // SeekGroup implements parleyv1connect.AdminServiceHandler.
 func (s *adminService) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
-	if req.GetStart().GetStart() == nil {
-		return nil, fault.Invalid("start", 0, "start: says no place")
-	}
 	g := queue.Group{Name: req.GetGroup(), Start: startFromWire(req.GetStart())}
 	if err := s.deps.Admin.SeekGroup(ctx, req.GetTopic(), g); err != nil {
 		return nil, err
@@ -137,7 +139,7 @@ func (s *adminService) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupReq
 
 func startFromWire(w *parleyv1.GroupStart) queue.Start {
 	switch {
-	case w.GetEnd():
+	case w.GetPosition() == parleyv1.StartPosition_START_POSITION_END:
 		return queue.Start{End: true}
 	case w.GetTime() != nil:
 		return queue.Start{Time: millisAt(w.GetTime())}
@@ -175,12 +177,12 @@ func topicToWire(t *queue.Topic) *parleyv1.Topic {
 			MaxAttempts: &attempts, MinBackoff: durationpb.New(t.Retry.MinBackoff),
 			MaxBackoff: durationpb.New(t.Retry.MaxBackoff), NonRetryableCodes: t.Retry.NonRetryable,
 		},
-		Retention: &parleyv1.Retention{
+		Retention: &parleyv1.TopicRetention{
 			MaxAge: durationpb.New(t.Retention.MaxAge), MaxMessages: t.Retention.MaxMessages,
 			DeadLetterMaxAge: durationpb.New(t.Retention.DeadLetterAge),
 		},
 		MaxMessagesPerPartition: t.MaxMessages, DropOldest: t.DropOldest,
-		IdempotencyWindow: durationpb.New(t.IdempotencyWindow), CreatedAt: timeToWire(t.CreatedAt),
+		IdempotencyWindow: durationpb.New(t.IdempotencyWindow), CreateTime: timeToWire(t.CreatedAt),
 		ProducePaused: t.ProducePaused, ConsumePaused: t.ConsumePaused,
 	}
 	for _, g := range t.Groups {

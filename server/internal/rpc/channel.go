@@ -9,7 +9,7 @@ import (
 
 // Channels is the use-cases about channels and their members. The caller's principal is in the context.
 type Channels interface {
-	Create(ctx context.Context, r channel.CreateRequest) (channel.Row, error)
+	Create(ctx context.Context, r channel.CreateRequest) (row channel.Row, duplicate bool, err error)
 	AddMembers(ctx context.Context, channelID string, userIDs []string) error
 	RemoveMembers(ctx context.Context, channelID string, userIDs []string) error
 	Members(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
@@ -22,20 +22,21 @@ type Channels interface {
 func (s *messageService) CreateChannel(
 	ctx context.Context, req *parleyv1.CreateChannelRequest,
 ) (*parleyv1.CreateChannelResponse, error) {
-	row, err := s.deps.Channels.Create(ctx, channel.CreateRequest{
-		ChannelID: req.GetChannelId(), MembersOnly: req.GetMembersOnly(), UserIDs: req.GetUserIds(),
+	row, duplicate, err := s.deps.Channels.Create(ctx, channel.CreateRequest{
+		ChannelID: req.GetChannelId(), MembersOnly: req.GetMembersOnly(), UserIDs: userIDsOf(req.GetMembers()),
+		IdempotencyKey: req.GetIdempotencyKey(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &parleyv1.CreateChannelResponse{Channel: channelToWire(&row)}, nil
+	return &parleyv1.CreateChannelResponse{Channel: s.channelToWire(&row), Duplicate: duplicate}, nil
 }
 
 // AddMembers implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) AddMembers(
 	ctx context.Context, req *parleyv1.AddMembersRequest,
 ) (*parleyv1.AddMembersResponse, error) {
-	if err := s.deps.Channels.AddMembers(ctx, req.GetChannelId(), req.GetUserIds()); err != nil {
+	if err := s.deps.Channels.AddMembers(ctx, req.GetChannelId(), userIDsOf(req.GetMembers())); err != nil {
 		return nil, err
 	}
 	return &parleyv1.AddMembersResponse{}, nil
@@ -60,7 +61,7 @@ func (s *messageService) ListMembers(
 		return nil, err
 	}
 	resp := &parleyv1.ListMembersResponse{
-		Members: make([]*parleyv1.Member, len(page.Members)), NextPageToken: page.NextPageToken,
+		Members: make([]*parleyv1.ChannelMember, len(page.Members)), NextPageToken: page.NextPageToken, Epoch: s.deps.Epoch,
 	}
 	for i := range page.Members {
 		resp.Members[i] = memberToWire(&page.Members[i])
@@ -77,10 +78,10 @@ func (s *messageService) ListChannels(
 		return nil, err
 	}
 	resp := &parleyv1.ListChannelsResponse{
-		Channels: make([]*parleyv1.MyChannel, len(page.Channels)), NextPageToken: page.NextPageToken,
+		Channels: make([]*parleyv1.UserChannel, len(page.Channels)), NextPageToken: page.NextPageToken,
 	}
 	for i := range page.Channels {
-		resp.Channels[i] = mineToWire(&page.Channels[i])
+		resp.Channels[i] = s.mineToWire(&page.Channels[i])
 	}
 	return resp, nil
 }
@@ -93,7 +94,7 @@ func (s *messageService) MarkRead(
 	if err != nil {
 		return nil, err
 	}
-	return &parleyv1.MarkReadResponse{ReadSeq: cursor.Seq, Unread: unread}, nil
+	return &parleyv1.MarkReadResponse{ReadSeq: cursor.Seq, Unread: unread, Epoch: s.deps.Epoch}, nil
 }
 
 // SendTyping implements parleyv1connect.MessageServiceHandler.

@@ -40,17 +40,30 @@ func someRow(id string) channel.Row {
 	}
 }
 
-func wireChannel(id string) *parleyv1.Channel {
-	return &parleyv1.Channel{
+func wireChannel(id string) *parleyv1.ChannelInfo {
+	return &parleyv1.ChannelInfo{
 		ChannelId: id, MembersOnly: true, CreatedBy: "ada", CreateTime: timestamppb.New(someTime), HeadSeq: 9, Count: 7,
+		OldestSeq: 1, Epoch: "e1", Etag: etagOf(&channel.Row{ChannelID: id, MembersOnly: true, CreatedAt: someTime}),
 	}
+}
+
+// wireMembers names users as members, the first one without a role, which means the same.
+func wireMembers(userIDs ...string) []*parleyv1.ChannelMember {
+	members := make([]*parleyv1.ChannelMember, len(userIDs))
+	for i, id := range userIDs {
+		members[i] = &parleyv1.ChannelMember{UserId: id, Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER}
+		if i == 0 {
+			members[i].Role = parleyv1.MemberRole_MEMBER_ROLE_UNSPECIFIED
+		}
+	}
+	return members
 }
 
 // answer has every use-case note what it is called with, and answer something or err.
 func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error) {
-	f.create = func(ctx context.Context, r channel.CreateRequest) (channel.Row, error) {
+	f.create = func(ctx context.Context, r channel.CreateRequest) (channel.Row, bool, error) {
 		got(ctx, channelArgs{Create: r})
-		return someRow(r.ChannelID), err
+		return someRow(r.ChannelID), r.IdempotencyKey != "", err
 	}
 	f.add = func(ctx context.Context, channelID string, userIDs []string) error {
 		got(ctx, channelArgs{ChannelID: channelID, UserIDs: userIDs})
@@ -80,6 +93,8 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 	}
 }
 
+var longestChannel, longestKey = strings.Repeat("c", 128), strings.Repeat("~", 128)
+
 // channelCall is one of the calls about channels, good in itself.
 type channelCall struct {
 	name string
@@ -92,12 +107,17 @@ func channelCalls() []channelCall {
 	users := []string{"bob", "auth0|7", "bob"}
 	return []channelCall{
 		{
-			"CreateChannel", &parleyv1.CreateChannelRequest{ChannelId: "a", MembersOnly: true, UserIds: users},
+			"CreateChannel", &parleyv1.CreateChannelRequest{ChannelId: "a", MembersOnly: true, Members: wireMembers(users...)},
 			&parleyv1.CreateChannelResponse{Channel: wireChannel("a")},
 			channelArgs{Create: channel.CreateRequest{ChannelID: "a", MembersOnly: true, UserIDs: users}},
 		},
 		{
-			"AddMembers", &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: users}, &parleyv1.AddMembersResponse{},
+			"CreateChannel again", &parleyv1.CreateChannelRequest{ChannelId: longestChannel, IdempotencyKey: longestKey},
+			&parleyv1.CreateChannelResponse{Channel: wireChannel(longestChannel), Duplicate: true},
+			channelArgs{Create: channel.CreateRequest{ChannelID: longestChannel, UserIDs: []string{}, IdempotencyKey: longestKey}},
+		},
+		{
+			"AddMembers", &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(users...)}, &parleyv1.AddMembersResponse{},
 			channelArgs{ChannelID: "a", UserIDs: users},
 		},
 		{
@@ -107,20 +127,28 @@ func channelCalls() []channelCall {
 		},
 		{
 			"ListMembers", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1000, PageToken: "t"},
-			&parleyv1.ListMembersResponse{NextPageToken: "next", Members: []*parleyv1.Member{
-				{UserId: "bob", JoinTime: timestamppb.New(someTime), ReadSeq: 5},
+			&parleyv1.ListMembersResponse{NextPageToken: "next", Epoch: "e1", Members: []*parleyv1.ChannelMember{
+				{UserId: "bob", Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(someTime), ReadSeq: 5},
 			}},
 			channelArgs{ChannelID: "a", PageSize: 1000, PageToken: "t"},
 		},
 		{
+			"ListMembers with a huge page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1e9},
+			&parleyv1.ListMembersResponse{NextPageToken: "next", Epoch: "e1", Members: []*parleyv1.ChannelMember{
+				{UserId: "bob", Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(someTime), ReadSeq: 5},
+			}},
+			channelArgs{ChannelID: "a", PageSize: 1000},
+		},
+		{
 			"ListChannels", &parleyv1.ListChannelsRequest{PageSize: 200, PageToken: "t"},
-			&parleyv1.ListChannelsResponse{NextPageToken: "next", Channels: []*parleyv1.MyChannel{
+			&parleyv1.ListChannelsResponse{NextPageToken: "next", Channels: []*parleyv1.UserChannel{
 				{Channel: wireChannel("a"), ReadSeq: 5, Unread: 3, LastMessage: wireMessage("a", 8)}, {Channel: wireChannel("b")},
 			}},
 			channelArgs{PageSize: 200, PageToken: "t"},
 		},
 		{
-			"MarkRead", &parleyv1.MarkReadRequest{ChannelId: "a", Seq: 5}, &parleyv1.MarkReadResponse{ReadSeq: 6, Unread: 2},
+			"MarkRead", &parleyv1.MarkReadRequest{ChannelId: "a", Seq: 5},
+			&parleyv1.MarkReadResponse{ReadSeq: 6, Unread: 2, Epoch: "e1"},
 			channelArgs{ChannelID: "a", Seq: 5},
 		},
 		{
@@ -196,7 +224,8 @@ func TestManyUsers(t *testing.T) {
 	}
 	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
 		for _, req := range []proto.Message{
-			&parleyv1.CreateChannelRequest{ChannelId: "a", UserIds: users}, &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: users},
+			&parleyv1.CreateChannelRequest{ChannelId: "a", Members: wireMembers(users...)},
+			&parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(users...)},
 			&parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: users},
 		} {
 			n = 0
@@ -217,6 +246,7 @@ func TestChannelFaults(t *testing.T) {
 		fault.New(fault.PermissionDenied, fault.CapabilityMissing, "no"),
 		fault.New(fault.PermissionDenied, fault.NotMember, "no"),
 		fault.New(fault.AlreadyExists, fault.ChannelExists, "no"),
+		fault.New(fault.AlreadyExists, fault.IdempotencyKeyReused, "no"),
 		fault.New(fault.NotFound, fault.ChannelNotFound, "no"),
 		fault.New(fault.InvalidArgument, fault.PageTokenInvalid, "no"),
 		fault.New(fault.PermissionDenied, fault.PageTokenForeign, "no"),
@@ -292,7 +322,7 @@ func TestHostileChannelCalls(t *testing.T) {
 			b.logged.oneLine(t)
 		}
 		// What is too large, or no text, is refused as such.
-		_, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: []string{strings.Repeat("u", 3<<20)}})
+		_, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(strings.Repeat("u", 3<<20))})
 		if connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Errorf("3 MiB: %v", err)
 		}
@@ -316,40 +346,44 @@ type hostileRow struct {
 func hostileRows() []hostileRow {
 	var rows []hostileRow
 	for name, id := range map[string]string{
-		"no id": "", "65 characters": strings.Repeat("c", 65), "a space": "a b", "a pattern": "a*", "a subject": "a.b", "another script": "канал",
+		"no id": "", "129 characters": strings.Repeat("c", 129), "a space": "a b", "a pattern": "a*", "a subject": "a.b", "another script": "канал",
 		"a brace": "a}b", "a path": "../a", "a line": "a\n", "a colour": "\x1b[31m", "an override": "a\u202eb",
 	} {
 		for _, req := range []proto.Message{
-			&parleyv1.CreateChannelRequest{ChannelId: id}, &parleyv1.AddMembersRequest{ChannelId: id, UserIds: []string{"u"}},
+			&parleyv1.CreateChannelRequest{ChannelId: id}, &parleyv1.AddMembersRequest{ChannelId: id, Members: wireMembers("u")},
 			&parleyv1.RemoveMembersRequest{ChannelId: id, UserIds: []string{"u"}}, &parleyv1.ListMembersRequest{ChannelId: id},
 			&parleyv1.MarkReadRequest{ChannelId: id, Seq: 1}, &parleyv1.SendTypingRequest{ChannelId: id},
 		} {
 			rows = append(rows, hostileRow{name, req, "channel_id", 0})
 		}
 	}
-	users := func(name, field string, limit int64, ids ...string) {
+	// users adds a row for each call with users. at is what follows the name of the list; a member's is a field of the item.
+	users := func(name, at, ofMember string, limit int64, ids ...string) {
 		rows = append(rows,
-			hostileRow{name, &parleyv1.CreateChannelRequest{ChannelId: "a", UserIds: ids}, field, limit},
-			hostileRow{name, &parleyv1.AddMembersRequest{ChannelId: "a", UserIds: ids}, field, limit},
-			hostileRow{name, &parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: ids}, field, limit})
+			hostileRow{name, &parleyv1.CreateChannelRequest{ChannelId: "a", Members: wireMembers(ids...)}, "members" + at + ofMember, limit},
+			hostileRow{name, &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(ids...)}, "members" + at + ofMember, limit},
+			hostileRow{name, &parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: ids}, "user_ids" + at, limit})
 	}
 	for name, id := range map[string]string{
 		"empty": "", "a space": "a b", "another script": "Алиса", "129 characters": strings.Repeat("u", 129), "DEL": "a\x7f", "NUL": "a\x00",
 		"a line": "a\n", "a wide space": "a\u00a0",
 	} {
-		users(name, "user_ids[1]", 0, "good", id)
+		users(name, "[1]", ".user_id", 0, "good", id)
 	}
 	// Counted before any is judged.
-	users("501 users", "user_ids", maxUserIDs, make([]string, maxUserIDs+1)...)
-	users("40,000 users", "user_ids", maxUserIDs, make([]string, 40_000)...)
+	users("501 users", "", "", maxUserIDs, make([]string, maxUserIDs+1)...)
+	users("15,000 users", "", "", maxUserIDs, make([]string, 15_000)...)
+	badRole := wireMembers("a", "b")
+	badRole[1].Role = 9
+	for _, key := range []string{strings.Repeat("k", 129), "a b", "a\nb", "ключ", "a\x00"} {
+		rows = append(rows, hostileRow{"key " + key, &parleyv1.CreateChannelRequest{ChannelId: "a", IdempotencyKey: key}, "idempotency_key", 0})
+	}
 	return append(rows,
-		hostileRow{"nobody", &parleyv1.AddMembersRequest{ChannelId: "a"}, "user_ids", 1},
+		hostileRow{"a role", &parleyv1.CreateChannelRequest{ChannelId: "a", Members: badRole}, "members[1].role", 0},
+		hostileRow{"a role", &parleyv1.AddMembersRequest{ChannelId: "a", Members: badRole}, "members[1].role", 0},
+		hostileRow{"nobody", &parleyv1.AddMembersRequest{ChannelId: "a"}, "members", 1},
 		hostileRow{"nobody", &parleyv1.RemoveMembersRequest{ChannelId: "a"}, "user_ids", 1},
-		hostileRow{"a huge page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1e9}, "page_size", 1000},
-		hostileRow{"a page above", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: 1001}, "page_size", 1000},
 		hostileRow{"a negative page", &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: -1}, "page_size", 0},
-		hostileRow{"a huge page", &parleyv1.ListChannelsRequest{PageSize: 1e9}, "page_size", 200},
-		hostileRow{"a page above", &parleyv1.ListChannelsRequest{PageSize: 201}, "page_size", 200},
 		hostileRow{"a negative page", &parleyv1.ListChannelsRequest{PageSize: -1 << 31}, "page_size", 0},
 		hostileRow{"a long token", &parleyv1.ListMembersRequest{ChannelId: "a", PageToken: strings.Repeat("t", 1025)}, "page_token", 1024},
 		hostileRow{"a long token", &parleyv1.ListChannelsRequest{PageToken: strings.Repeat("t", 1025)}, "page_token", 1024},

@@ -3,20 +3,25 @@ package rpc
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// frame is a SubscribeResponse that is encoded already, in pieces to be concatenated. The codecs here take it wherever
-// connect asks them for a message, so that an event's bytes are made once, whatever the number of its readers.
-type frame struct{ pieces [][]byte }
+// frame is a SubscribeResponse that is encoded already, in parts to be concatenated: head, then pieces. The codecs here take it
+// wherever connect asks them for a message, so that an event's bytes are made once, whatever the number of its readers.
+type frame struct {
+	// head is a whole response, or what stands before the pieces of a batch of events.
+	head   []byte
+	pieces [][]byte
+}
 
 func (f *frame) size() int {
-	n := 0
+	n := len(f.head)
 	for _, p := range f.pieces {
 		n += len(p)
 	}
@@ -24,6 +29,7 @@ func (f *frame) size() int {
 }
 
 func (f *frame) appendTo(dst []byte) []byte {
+	dst = append(dst, f.head...)
 	for _, p := range f.pieces {
 		dst = append(dst, p...)
 	}
@@ -70,16 +76,27 @@ func (protoCodec) MarshalStable(m any) ([]byte, error) {
 // IsBinary goes with MarshalStable.
 func (protoCodec) IsBinary() bool { return true }
 
-// Unmarshal implements connect.Codec. Its errors name no types of the server's, for they reach the client.
+// Unmarshal implements connect.Codec. A request that can't be decoded is no error here: see undecodedField. Fields that this
+// server does not know are dropped, so that newer clients can call it.
 func (protoCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
 		return errNoMessage(m)
 	}
-	if err := checkProtoElements(data, p.ProtoReflect().Descriptor(), elementsFor(m)); err != nil {
-		return err
+	if f := decodeProto(data, p); f != nil {
+		setUndecoded(p, f)
 	}
-	return proto.Unmarshal(data, p)
+	return nil
+}
+
+func decodeProto(data []byte, m proto.Message) *fault.Error {
+	if f := checkProtoElements(data, m.ProtoReflect().Descriptor(), elementsFor(m)); f != nil {
+		return f
+	}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
+		return malformedProto(err)
+	}
+	return nil
 }
 
 // jsonCodec is connect's own JSON codec, for messages and frames.
@@ -132,27 +149,45 @@ func (c jsonCodec) MarshalStable(m any) ([]byte, error) {
 // IsBinary goes with MarshalStable.
 func (jsonCodec) IsBinary() bool { return false }
 
-// Unmarshal implements connect.Codec. Fields that this server does not know are passed over, so that newer clients can
-// call it; an enum's value that it does not know is refused, as in binary. Its errors name no types of the server's, for they
-// reach the client.
+// Unmarshal implements connect.Codec. A request that can't be decoded is no error here: see undecodedField.
 func (jsonCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
 		return errNoMessage(m)
 	}
+	if f := decodeJSON(data, p); f != nil {
+		setUndecoded(p, f)
+	}
+	return nil
+}
+
+// decodeJSON decodes a JSON request. A request that changes something must not have fields that this server does not know: the
+// caller would think that what they ask for is done. Reads may have them, so that newer clients can call it. The names of enum
+// values must be known in both, as their numbers must in binary.
+func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	if len(data) == 0 {
-		return errors.New("zero-length payload is not a valid JSON object")
+		return malformed("malformed JSON: the request is empty, it must be an object")
 	}
-	if err := checkJSONElements(data); err != nil {
-		return err
+	if f := checkJSONElements(data); f != nil {
+		return f
 	}
-	if protojson.Unmarshal(data, p) == nil {
+	md := m.ProtoReflect().Descriptor()
+	data = camelMasks(data, md.FullName())
+	unknown := protojson.Unmarshal(data, m)
+	if unknown == nil {
 		return nil
 	}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, p); err != nil {
-		return err
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
+		return malformedJSON(err)
 	}
-	return checkEnumNames(data, p.ProtoReflect().Descriptor())
+	strict := changing[md.FullName()]
+	if f := checkNames(data, md, strict); f != nil {
+		return f
+	}
+	if strict {
+		return malformedJSON(unknown)
+	}
+	return nil
 }
 
 func errNoMessage(m any) error { return fmt.Errorf("%T is no message", m) }

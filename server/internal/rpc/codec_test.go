@@ -16,6 +16,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -31,8 +32,8 @@ func someEvent(kind message.Kind, channel string, seq int64) *message.Event {
 	}
 }
 
-func wireMessage(channel string, seq int64) *parleyv1.Message {
-	return &parleyv1.Message{
+func wireMessage(channel string, seq int64) *parleyv1.ChannelMessage {
+	return &parleyv1.ChannelMessage{
 		MsgId: fmt.Sprintf("m%d", seq), ChannelId: channel, Seq: seq, Count: seq, FromId: "ada", MsgType: "text",
 		Content: "häl\"lo\u2028", Metadata: map[string]string{"k": "v"}, ClientMsgId: "c", MsgTime: timestamppb.New(someTime),
 		Status: parleyv1.MessageStatus_MESSAGE_STATUS_SENT, ChangedSeq: seq,
@@ -58,39 +59,49 @@ func frames() map[string]struct {
 	return map[string]row{
 		"events": {
 			frameOf(&fanout.Frame{Pieces: [][]byte{
-				enc.State("a", 2, message.State{Epoch: "e1", Oldest: 1, Head: 10, Count: 8}, true),
+				enc.State("a", 2, message.State{Epoch: "e1", Oldest: 3, Head: 10, Count: 8, Expired: 2}, true),
 				enc.Event(someEvent(message.KindSend, "a", 3)), enc.Event(edit), enc.Event(recall),
 				enc.Gap("b", 4, 8, "e2", fanout.GapHistoryGone), enc.Typing("a", `auth0|"7`), enc.Lost("b", fanout.LostNotMember),
 			}}),
-			&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{
+			&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: []*parleyv1.ChannelEvent{
 				{ChannelId: "a", Seq: 2, Event: &parleyv1.ChannelEvent_State{State: &parleyv1.ChannelState{
-					Epoch: "e1", OldestSeq: 1, HeadSeq: 10, Count: 8, Recovered: true,
+					Epoch: "e1", OldestSeq: 3, HeadSeq: 10, Count: 8, ExpiredCount: 2, Recovered: true,
 				}}},
-				{ChannelId: "a", Seq: 3, Event: &parleyv1.ChannelEvent_Sent{Sent: wireMessage("a", 3)}},
-				{ChannelId: "a", Seq: 9, Event: &parleyv1.ChannelEvent_Edited{Edited: edited}},
-				{ChannelId: "a", Seq: 10, Event: &parleyv1.ChannelEvent_Recalled{Recalled: &parleyv1.Message{
+				{ChannelId: "a", Seq: 3, FromSeq: 3, Event: &parleyv1.ChannelEvent_Sent{Sent: wireMessage("a", 3)}},
+				{ChannelId: "a", Seq: 9, FromSeq: 9, Event: &parleyv1.ChannelEvent_Edited{Edited: edited}},
+				{ChannelId: "a", Seq: 10, FromSeq: 10, Event: &parleyv1.ChannelEvent_Recalled{Recalled: &parleyv1.ChannelMessage{
 					MsgId: "m3", ChannelId: "a", Seq: 3, Status: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
 					MsgTime: timestamppb.New(someTime), ChangedSeq: 10,
 				}}},
 				{ChannelId: "b", Seq: 8, Event: &parleyv1.ChannelEvent_Gap{Gap: &parleyv1.ChannelGap{
-					FromSeq: 4, ToSeq: 8, Epoch: "e2", Reason: parleyv1.GapReason_GAP_REASON_HISTORY_GONE,
+					AfterSeq: 4, ToSeq: 8, Epoch: "e2", Reason: parleyv1.GapReason_GAP_REASON_HISTORY_GONE,
 				}}},
 				{ChannelId: "a", Event: &parleyv1.ChannelEvent_Typing{Typing: &parleyv1.Typing{UserId: `auth0|"7`}}},
 				{ChannelId: "b", Event: &parleyv1.ChannelEvent_Lost{Lost: &parleyv1.ChannelLost{
 					Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER,
 				}}},
-			}},
+			}}}},
 		},
-		"session": {
-			&frame{[][]byte{sessionPiece("s1", &cfg)}},
-			&parleyv1.SubscribeResponse{Session: &parleyv1.Session{SessionId: "s1", HeartbeatInterval: durationpb.New(15 * time.Second)}},
+		"info": {
+			infoFrame("s1", &cfg),
+			&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: &parleyv1.StreamInfo{
+				StreamId: "s1", HeartbeatInterval: durationpb.New(15 * time.Second),
+			}}},
 		},
-		"heartbeat": {frameOf(&fanout.Frame{Heartbeat: true}), &parleyv1.SubscribeResponse{Heartbeat: &parleyv1.Heartbeat{}}},
+		"heartbeat": {
+			frameOf(&fanout.Frame{Heartbeat: true}),
+			&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}}},
+		},
 		"reconnect": {
 			frameOf(&fanout.Frame{Reconnect: time.Second}),
-			&parleyv1.SubscribeResponse{Reconnect: &parleyv1.Reconnect{Within: durationpb.New(time.Second)}},
+			&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Reconnect{
+				Reconnect: &parleyv1.Reconnect{Within: durationpb.New(time.Second)},
+			}},
 		},
-		"nothing": {frameOf(&fanout.Frame{}), &parleyv1.SubscribeResponse{}},
+		"nothing": {
+			frameOf(&fanout.Frame{}),
+			&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{}}},
+		},
 	}
 }
 
@@ -137,8 +148,8 @@ func TestFramesInBothCodecs(t *testing.T) {
 // Marshal's result goes into a pool of connect's, so it must be no one else's memory.
 func TestFrameBytesAreCopied(t *testing.T) {
 	t.Parallel()
-	f := &frame{[][]byte{Encoder{}.Event(someEvent(message.KindSend, "a", 1))}}
-	before := string(f.pieces[0])
+	f := frameOf(&fanout.Frame{Pieces: [][]byte{Encoder{}.Event(someEvent(message.KindSend, "a", 1))}})
+	head, before := string(f.head), string(f.pieces[0])
 	for _, marshal := range []func() ([]byte, error){
 		func() ([]byte, error) { return protoCodec{}.Marshal(f) },
 		func() ([]byte, error) { return protoCodec{}.MarshalAppend(nil, f) },
@@ -148,8 +159,8 @@ func TestFrameBytesAreCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 		clear(data)
-		if string(f.pieces[0]) != before {
-			t.Fatal("a piece was handed out")
+		if string(f.pieces[0]) != before || string(f.head) != head {
+			t.Fatal("a part of the frame was handed out")
 		}
 	}
 }
@@ -217,7 +228,7 @@ func TestMessagesInBothCodecs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got parleyv1.Message
+			var got parleyv1.ChannelMessage
 			if err := c.Unmarshal(data, &got); err != nil {
 				t.Fatal(err)
 			}
@@ -228,9 +239,10 @@ func TestMessagesInBothCodecs(t *testing.T) {
 		if _, err := c.Marshal("no message"); err == nil {
 			t.Errorf("%T marshals a string", c)
 		}
-		err := c.Unmarshal([]byte("\xff{"), &parleyv1.Message{})
-		if err == nil || strings.Contains(err.Error(), "parley") {
-			t.Errorf("%T: bad input gives %v", c, err)
+		var bad parleyv1.ChannelMessage
+		err := c.Unmarshal([]byte("\xff{"), &bad)
+		if f, ok := fault.As(undecoded(&bad)); err != nil || !ok || f.Reason != fault.MalformedRequest {
+			t.Errorf("%T: bad input gives %v, %v", c, err, f)
 		}
 	}
 	if err := (jsonCodec{"json", newJSONEvents()}).Unmarshal([]byte(`{"isAdmin":true,"seq":"5"}`), m); err != nil || m.GetSeq() != 5 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -58,7 +57,7 @@ func (s *queueService) Consume(
 		frames: frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout},
 		wrap:   func(m *parleyv1.ConsumeResponse) any { return m },
 	}
-	return out.run(ctx, session, s.sessionFrame(session, req))
+	return out.run(ctx, session, s.infoFrame(session))
 }
 
 // open gives the caller's new session. The caller must close it.
@@ -87,11 +86,8 @@ func ackTimeoutOrDefault(req *parleyv1.ConsumeRequest) time.Duration {
 	return millis(req.GetAckTimeout())
 }
 
-func (s *queueService) sessionFrame(session ConsumerSession, req *parleyv1.ConsumeRequest) *parleyv1.ConsumeResponse {
-	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Session{Session: &parleyv1.ConsumeSession{
-		SessionId: session.ID(), HeartbeatInterval: durationpb.New(s.cfg.HeartbeatInterval),
-		AckTimeout: durationpb.New(ackTimeoutOrDefault(req)),
-	}}}
+func (s *queueService) infoFrame(session ConsumerSession) *parleyv1.ConsumeResponse {
+	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: streamInfo(session.ID(), &s.cfg)}}
 }
 
 // consumeWriter writes a consumer stream's messages. Two goroutines may share it.
@@ -158,7 +154,7 @@ func (w *consumeWriter) writeFrame(ctx context.Context, f *queue.Frame) error {
 		return nil
 	}
 	return w.write(ctx, w.wrap(&parleyv1.ConsumeResponse{
-		Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.ConsumeHeartbeat{}},
+		Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
 	}))
 }
 
@@ -199,8 +195,8 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	}
 	return s.both(ctx, stream, &consumerStream{
 		service: s, out: out, control: control, session: session,
-		call: queue.Call{SessionID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
-	}, s.sessionFrame(session, start))
+		call: queue.Call{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
+	}, s.infoFrame(session))
 }
 
 // receiveStart gives the first request, which must be `start`.
@@ -230,7 +226,8 @@ func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
 	case r.GetNack() != nil:
 		err = tooMany("nack.items", len(r.GetNack().GetItems()), maxQueueItems)
 	case r.GetExtend() != nil:
-		if err = tooMany("extend.tokens", len(r.GetExtend().GetTokens()), maxQueueItems); err == nil {
+		err = tooMany("extend.deliveries.tokens", len(r.GetExtend().GetDeliveries().GetTokens()), maxQueueItems)
+		if err == nil {
 			err = s.checkExtend(r.GetExtend())
 		}
 	case r.GetStart() != nil:
@@ -330,10 +327,10 @@ func (c *consumerStream) serveOne(ctx context.Context, r *parleyv1.StreamingCons
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
-	if err == nil && r.GetRequestId() == 0 && !anyFailed(results) {
+	if err == nil && r.GetCallId() == 0 && !anyFailed(results) {
 		return nil
 	}
-	answer := &parleyv1.StreamingAnswer{RequestId: r.GetRequestId(), Results: results}
+	answer := &parleyv1.StreamingAnswer{CallId: r.GetCallId(), Results: results}
 	if err != nil {
 		answer.Error = loggedItemError(ctx, c.service.deps.Telemetry.Logger, func(field string) string { return field }, err)
 	}
@@ -369,13 +366,13 @@ func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeReq
 	switch {
 	case r.GetAck() != nil:
 		call.Kind = queue.AckCall
-		return c.service.settleTokens(ctx, &call, r.GetAck().GetTokens())
+		return c.service.settleTokens(ctx, &call, "tokens", r.GetAck().GetTokens())
 	case r.GetNack() != nil:
 		call.Kind = queue.NackCall
 		return c.service.settleItems(ctx, &call, r.GetNack().GetItems())
 	case r.GetExtend() != nil:
 		call.Kind, call.AckTimeout = queue.ExtendCall, millis(r.GetExtend().GetAckTimeout())
-		return c.service.settleTokens(ctx, &call, r.GetExtend().GetTokens())
+		return c.service.settleTokens(ctx, &call, "deliveries.tokens", r.GetExtend().GetDeliveries().GetTokens())
 	case r.GetLeave() != nil:
 		call.Kind = queue.LeaveCall
 		_, err := c.service.deps.QueueCalls.Do(ctx, call)

@@ -86,8 +86,8 @@ func TestConsume(t *testing.T) {
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Error(diff)
 		}
-		first := &parleyv1.ConsumeSession{SessionId: "SESSION", HeartbeatInterval: durationpb.New(b.cfg.HeartbeatInterval), AckTimeout: durationpb.New(want.AckTimeout)}
-		if diff := cmp.Diff(first, got[0].GetSession(), protocmp.Transform()); diff != "" {
+		first := &parleyv1.StreamInfo{StreamId: "SESSION", HeartbeatInterval: durationpb.New(b.cfg.HeartbeatInterval)}
+		if diff := cmp.Diff(first, got[0].GetInfo(), protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
 		if a := got[1].GetAssignment(); fmt.Sprint(a.GetPartitions(), a.GetTotal()) != "[1 5] 8" {
@@ -103,7 +103,7 @@ func TestConsume(t *testing.T) {
 		}
 		if diff := cmp.Diff(&parleyv1.Delivery{
 			Token: "t0", MessageId: "5-1-0", Partition: 5, Key: "k", Payload: make([]byte, 10), Headers: map[string]string{"traceparent": "00-x"},
-			Attempt: 2, ProducedAt: timestamppb.New(at),
+			Attempt: 2, ProduceTime: timestamppb.New(at),
 		}, got[2].GetDeliveries().GetDeliveries()[0], protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
@@ -137,7 +137,7 @@ func startRequest() *parleyv1.StreamingConsumeRequest {
 }
 
 func acking(id int64, tokens ...string) *parleyv1.StreamingConsumeRequest {
-	return &parleyv1.StreamingConsumeRequest{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens}}}
+	return &parleyv1.StreamingConsumeRequest{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens}}}
 }
 
 // openBidi begins a stream of both directions and receives its first frame.
@@ -153,7 +153,7 @@ func (b *bundle) openBidi(t *testing.T, protocol int) (*bidiClient, *fakeConsume
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := stream.Receive(); err != nil || m.GetConsume().GetSession().GetSessionId() != "SESSION" {
+	if m, err := stream.Receive(); err != nil || m.GetConsume().GetInfo().GetStreamId() != "SESSION" {
 		t.Fatalf("%v, %v", m, err)
 	}
 	return stream, session
@@ -185,22 +185,33 @@ func TestStreamingConsume(t *testing.T) {
 		many.GetAck().Tokens = append(many.GetAck().Tokens, "t")
 	}
 	credits := func(id, n int64) *request {
-		return &request{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalMessages: n, TotalBytes: 1}}}
+		return &request{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Credits{Credits: &parleyv1.StreamingCredits{TotalMessages: n, TotalBytes: 1}}}
 	}
-	extend := func(id int64, d time.Duration) *request {
-		return &request{RequestId: id, Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: &parleyv1.StreamingExtend{AckTimeout: durationpb.New(d)}}}
+	extend := func(id int64, d time.Duration, e *parleyv1.StreamingExtend) *request {
+		e.AckTimeout = durationpb.New(d)
+		return &request{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: e}}
+	}
+	all := func() *parleyv1.StreamingExtend {
+		return &parleyv1.StreamingExtend{Target: &parleyv1.StreamingExtend_All{All: &parleyv1.AllDeliveries{}}}
+	}
+	some := func(tokens ...string) *parleyv1.StreamingExtend {
+		return &parleyv1.StreamingExtend{Target: &parleyv1.StreamingExtend_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}}}
 	}
 	again := startRequest()
-	again.RequestId = 3
+	again.CallId = 3
 	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
 		// The stream outlives the time that a body may take.
 		began := time.Now()
 		b.consumers.taken()
 		requests := []*request{
 			acking(1, "t1", "a.b"), acking(0, "t2"), acking(0, "a.b"),
-			{RequestId: 2, Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: []*parleyv1.Nacked{{Token: "t3"}, {Token: "t4", Code: "a b"}}}}},
-			again, many, acking(5), credits(6, 10), credits(7, 666), credits(8, -1), extend(9, time.Minute), extend(10, time.Millisecond),
-			{RequestId: 11},
+			{CallId: 2, Request: &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: []*parleyv1.NackItem{
+				{Token: "t3", Outcome: retry()}, {Token: "t4", Outcome: retry(), Code: "a b"}, {Token: "t5"}, {Token: "t6", Outcome: release(), Reason: "r"},
+			}}}},
+			again, many, acking(5), credits(6, 10), credits(7, 666), credits(8, -1), extend(9, time.Minute, all()), extend(10, time.Millisecond, all()),
+			{CallId: 11},
+			extend(12, time.Minute, &parleyv1.StreamingExtend{}), extend(13, time.Minute, some()), extend(14, time.Minute, some("t7", "a.b")),
+			extend(15, time.Minute, some(make([]string, 1001)...)),
 		}
 		for _, r := range requests {
 			if err := stream.Send(r); err != nil {
@@ -214,7 +225,7 @@ func TestStreamingConsume(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := m.GetAnswer()
-			text := fmt.Sprint(a.GetRequestId(), " ", told(a.GetError()))
+			text := fmt.Sprint(a.GetCallId(), " ", told(a.GetError()))
 			for _, r := range a.GetResults() {
 				text += ", " + told(r.GetError())
 			}
@@ -222,17 +233,27 @@ func TestStreamingConsume(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{
 			"1 ok, ok, invalid_argument INVALID_FIELD tokens[1]", "0 ok, invalid_argument INVALID_FIELD tokens[0]",
-			"2 ok, ok, invalid_argument INVALID_FIELD items[1].code", "3 invalid_argument INVALID_FIELD start",
+			"2 ok, ok, invalid_argument INVALID_FIELD items[1].code, invalid_argument INVALID_FIELD items[2].outcome, invalid_argument INVALID_FIELD items[3].release",
+			"3 invalid_argument INVALID_FIELD start",
 			"4 invalid_argument INVALID_FIELD ack.tokens", "5 invalid_argument INVALID_FIELD ack.tokens", "6 ok",
 			"7 invalid_argument INVALID_FIELD total_messages", "8 invalid_argument INVALID_FIELD credits.total_messages", "9 ok",
 			"10 invalid_argument INVALID_FIELD extend.ack_timeout", "11 invalid_argument INVALID_FIELD request",
+			"12 invalid_argument INVALID_FIELD extend.target", "13 invalid_argument INVALID_FIELD extend.deliveries.tokens",
+			"14 ok, ok, invalid_argument INVALID_FIELD deliveries.tokens[1]", "15 invalid_argument INVALID_FIELD extend.deliveries.tokens",
 		}, got); diff != "" {
 			t.Error(diff)
 		}
+		var extended []string
 		for _, c := range b.consumers.taken() {
-			if c.SessionID != "SESSION" || c.Subject != "ada" || c.Topic != "jobs" || c.Group != "g" {
+			if c.Kind == queue.ExtendCall {
+				extended = append(extended, fmt.Sprint(len(c.Items), " ", c.AckTimeout))
+			}
+			if c.StreamID != "SESSION" || c.Subject != "ada" || c.Topic != "jobs" || c.Group != "g" {
 				t.Errorf("a call about %+v", c)
 			}
+		}
+		if diff := cmp.Diff([]string{"0 1m0s", "1 1m0s"}, extended); diff != "" { // no items are all of the stream's
+			t.Errorf("extended: %s", diff)
 		}
 		testkit.Eventually(t, 10*time.Second, func() error {
 			if time.Since(began) < b.cfg.BodyTimeout*5/4 {
@@ -245,7 +266,7 @@ func TestStreamingConsume(t *testing.T) {
 			t.Errorf("later: %v, %v", m, err)
 		}
 		// Much more than one request may have goes through in many.
-		large := acking(12)
+		large := acking(99)
 		for range 1000 {
 			large.GetAck().Tokens = append(large.GetAck().Tokens, strings.Repeat("t", 500))
 		}

@@ -1,6 +1,10 @@
 package rpc
 
 import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
@@ -16,18 +20,18 @@ var statuses = map[message.Status]parleyv1.MessageStatus{
 	message.StatusRecalled: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED,
 }
 
-func messageToWire(m *message.Message) *parleyv1.Message {
+func messageToWire(m *message.Message) *parleyv1.ChannelMessage {
 	return messagesToWire([]message.Message{*m})[0]
 }
 
 // messagesToWire makes the messages of a page in two pieces of memory, not two for each.
-func messagesToWire(messages []message.Message) []*parleyv1.Message {
+func messagesToWire(messages []message.Message) []*parleyv1.ChannelMessage {
 	type wire struct {
-		message parleyv1.Message
+		message parleyv1.ChannelMessage
 		time    timestamppb.Timestamp
 	}
 	memory := make([]wire, len(messages))
-	out := make([]*parleyv1.Message, len(messages))
+	out := make([]*parleyv1.ChannelMessage, len(messages))
 	for i := range messages {
 		m, w := &messages[i], &memory[i]
 		w.time.Seconds, w.time.Nanos = m.MsgTime.Unix(), int32(m.MsgTime.Nanosecond()) //nolint:gosec // below 1e9
@@ -66,19 +70,40 @@ func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fa
 	return out
 }
 
-func channelToWire(r *channel.Row) *parleyv1.Channel {
-	return &parleyv1.Channel{
+func (s *messageService) channelToWire(r *channel.Row) *parleyv1.ChannelInfo {
+	return &parleyv1.ChannelInfo{
 		ChannelId: r.ChannelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
 		CreateTime: timestamppb.New(r.CreatedAt), HeadSeq: r.Head, Count: r.Count,
+		OldestSeq: 1, // nothing ever expires
+		Epoch:     s.deps.Epoch, Etag: etagOf(r),
 	}
 }
 
-func memberToWire(m *channel.Member) *parleyv1.Member {
-	return &parleyv1.Member{UserId: m.UserID, JoinTime: timestamppb.New(m.JoinedAt), ReadSeq: m.Seq}
+// etagOf returns a value that changes with the channel's settings, which are those that a call can set. The numbers of the
+// log are not among them.
+func etagOf(r *channel.Row) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s %d %t", r.ChannelID, r.CreatedAt.UnixMilli(), r.MembersOnly)
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-func mineToWire(m *channel.Mine) *parleyv1.MyChannel {
-	out := &parleyv1.MyChannel{Channel: channelToWire(&m.Row), ReadSeq: m.Read.Seq, Unread: m.Unread}
+// userIDsOf returns the users of members. Every member has the same role.
+func userIDsOf(members []*parleyv1.ChannelMember) []string {
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i] = m.GetUserId()
+	}
+	return ids
+}
+
+func memberToWire(m *channel.Member) *parleyv1.ChannelMember {
+	return &parleyv1.ChannelMember{
+		UserId: m.UserID, Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER, JoinTime: timestamppb.New(m.JoinedAt), ReadSeq: m.Seq,
+	}
+}
+
+func (s *messageService) mineToWire(m *channel.Mine) *parleyv1.UserChannel {
+	out := &parleyv1.UserChannel{Channel: s.channelToWire(&m.Row), ReadSeq: m.Read.Seq, Unread: m.Unread}
 	if m.LastMessage != nil {
 		out.LastMessage = messageToWire(m.LastMessage)
 	}

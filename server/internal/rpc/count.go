@@ -11,6 +11,7 @@ import (
 // The schema's bounds on repeated fields, which are checked here first: a request of two megabytes holds a million empty
 // items, and judging them one by one takes seconds.
 const (
+	maxContentBytes  = 65_536
 	maxBatchItems    = 500
 	maxMetadataPairs = 16
 	maxUserIDs       = 500
@@ -56,7 +57,7 @@ func countQueueItems(request any) error {
 	case *parleyv1.NackRequest:
 		return tooMany("items", len(r.GetItems()), maxQueueItems)
 	case *parleyv1.ExtendRequest:
-		return tooMany("tokens", len(r.GetTokens()), maxQueueItems)
+		return tooMany("deliveries.tokens", len(r.GetDeliveries().GetTokens()), maxQueueItems)
 	case *parleyv1.QueueMessage:
 		return tooMany("headers", len(r.GetHeaders()), maxHeaders)
 	case *parleyv1.CreateTopicRequest:
@@ -67,9 +68,9 @@ func countQueueItems(request any) error {
 		}
 		return tooMany("topic.retry.non_retryable_codes", len(r.GetTopic().GetRetry().GetNonRetryableCodes()), maxCodes)
 	case *parleyv1.ReplayDeadLettersRequest:
-		return tooMany("dead_letter_ids", len(r.GetDeadLetterIds()), maxQueueItems)
+		return tooMany("selection.ids.dead_letter_ids", len(r.GetSelection().GetIds().GetDeadLetterIds()), maxQueueItems)
 	case *parleyv1.PurgeDeadLettersRequest:
-		return tooMany("dead_letter_ids", len(r.GetDeadLetterIds()), maxQueueItems)
+		return tooMany("selection.ids.dead_letter_ids", len(r.GetSelection().GetIds().GetDeadLetterIds()), maxQueueItems)
 	}
 	return nil
 }
@@ -89,9 +90,9 @@ func countItems(request any, channels int) error {
 	case *parleyv1.SendMessageRequest:
 		return tooMany("metadata", len(r.GetMetadata()), maxMetadataPairs)
 	case *parleyv1.CreateChannelRequest:
-		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
+		return tooMany("members", len(r.GetMembers()), maxUserIDs)
 	case *parleyv1.AddMembersRequest:
-		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
+		return tooMany("members", len(r.GetMembers()), maxUserIDs)
 	case *parleyv1.RemoveMembersRequest:
 		return tooMany("user_ids", len(r.GetUserIds()), maxUserIDs)
 	}

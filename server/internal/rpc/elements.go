@@ -1,12 +1,11 @@
 package rpc
 
 import (
-	"fmt"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // maxElements bounds the fields and values of one request, in all depths. The limits on bytes let a million empty items
@@ -28,21 +27,21 @@ func elementsFor(request any) int {
 	}
 }
 
-// elementsError says that a request has more than so many fields and values.
-type elementsError int
-
-// Error is what a client reads.
-func (e elementsError) Error() string {
-	return fmt.Sprintf("a request may have at most %d fields and values", int(e))
+// tooManyElements returns the fault of a request with more fields and values than allowed.
+func tooManyElements(most int) *fault.Error {
+	f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request has more than %d fields and values", most)
+	f.Limit = int64(most)
+	return f
 }
 
-// checkProtoElements counts the fields of an encoded message, which may be so many. What is no encoding the decoder will say.
-func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int) error {
+// checkProtoElements returns a TOO_LARGE fault for an encoded message with more than most fields. Malformed data is left to the
+// decoder.
+func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int) *fault.Error {
 	if len(data) < 2*most { // a field takes two bytes at least
 		return nil
 	}
 	if left := most; !countFields(data, md.Fields(), &left) {
-		return elementsError(most)
+		return tooManyElements(most)
 	}
 	return nil
 }
@@ -74,7 +73,7 @@ func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bo
 
 // checkJSONElements counts the objects, lists and members of a JSON text by what stands before each. That is less than half of
 // what there is in binary, and takes as long: maxElements is enough for all requests.
-func checkJSONElements(data []byte) error {
+func checkJSONElements(data []byte) *fault.Error {
 	if len(data) <= maxElements {
 		return nil
 	}
@@ -90,7 +89,7 @@ func checkJSONElements(data []byte) error {
 				continue
 			}
 			if n++; n > maxElements {
-				return elementsError(maxElements)
+				return tooManyElements(maxElements)
 			}
 		}
 	}

@@ -23,7 +23,9 @@ func TestElements(t *testing.T) {
 	}
 	batch, many, users := &parleyv1.SendMessagesRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.AddMembersRequest{}
 	for range maxUserIDs {
-		users.UserIds = append(users.UserIds, strings.Repeat(`[`, 128))
+		users.Members = append(users.Members, &parleyv1.ChannelMember{
+			UserId: strings.Repeat(`[`, 128), Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER,
+		})
 	}
 	for range maxBatchItems {
 		batch.Messages = append(batch.Messages, item)
@@ -64,16 +66,19 @@ func largestOfQueues() []proto.Message {
 	}
 	m := &parleyv1.QueueMessage{Key: "k", Payload: []byte("p"), Headers: headers, IdempotencyKey: "i"}
 	produce, schedule := &parleyv1.ProduceRequest{Topic: "t"}, &parleyv1.ScheduleRequest{Topic: "t"}
-	nack := &parleyv1.NackRequest{Topic: "t", Group: "g", SessionId: "s"}
-	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", SessionId: "s", Tokens: make([]string, maxQueueItems)}
-	replay := &parleyv1.ReplayDeadLettersRequest{Topic: "t", DeadLetterIds: make([]string, maxQueueItems)}
+	nack := &parleyv1.NackRequest{Topic: "t", Group: "g", StreamId: "s"}
+	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", StreamId: "s", Tokens: make([]string, maxQueueItems)}
+	replay := &parleyv1.ReplayDeadLettersRequest{Topic: "t", Selection: &parleyv1.DeadLetterSelection{
+		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: make([]string, maxQueueItems)}},
+	}}
 	for range maxQueueItems {
 		produce.Messages = append(produce.Messages, m)
 		schedule.Messages = append(schedule.Messages, &parleyv1.ScheduledMessage{
 			Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}},
 		})
-		nack.Items = append(nack.Items, &parleyv1.Nacked{
-			Token: "t", Reason: ",", Code: "c", Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}, DeadLetter: true, Release: true,
+		nack.Items = append(nack.Items, &parleyv1.NackItem{
+			Token: "t", Reason: ",", Code: "c",
+			Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}}},
 		})
 	}
 	return []proto.Message{

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"time"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -10,18 +12,22 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Encoder makes the pieces of frames for the hub: each piece is one `events` field of a SubscribeResponse, and fields
-// of a message may be concatenated. It has no state.
+// Encoder makes the pieces of frames for the hub: each piece is one `events` field of an EventBatch, and fields of a message
+// may be concatenated. It has no state.
 type Encoder struct{}
 
 var _ fanout.Encoder = Encoder{}
 
-// eventsField is SubscribeResponse.events.
-const eventsField protowire.Number = 2
+const (
+	// batchField is SubscribeResponse.events.
+	batchField protowire.Number = 2
+	// eventsField is EventBatch.events.
+	eventsField protowire.Number = 1
+)
 
 // Event implements fanout.Encoder.
 func (Encoder) Event(e *message.Event) []byte {
-	ev := &parleyv1.ChannelEvent{ChannelId: e.Message.ChannelID, Seq: e.Seq}
+	ev := &parleyv1.ChannelEvent{ChannelId: e.Message.ChannelID, FromSeq: e.Seq, Seq: e.Seq}
 	m := messageToWire(&e.Message)
 	switch e.Kind {
 	case message.KindSend:
@@ -38,7 +44,8 @@ func (Encoder) Event(e *message.Event) []byte {
 func (Encoder) State(channelID string, seq int64, s message.State, recovered bool) []byte {
 	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Seq: seq, Event: &parleyv1.ChannelEvent_State{
 		State: &parleyv1.ChannelState{
-			Epoch: s.Epoch, OldestSeq: s.Oldest, HeadSeq: s.Head, Count: s.Count, Recovered: recovered,
+			Epoch: s.Epoch, OldestSeq: s.Oldest, HeadSeq: s.Head, Count: s.Count, ExpiredCount: s.Expired,
+			Recovered: recovered,
 		},
 	}})
 }
@@ -52,7 +59,7 @@ var gapReasons = map[fanout.GapReason]parleyv1.GapReason{
 // Gap implements fanout.Encoder.
 func (Encoder) Gap(channelID string, from, to int64, epoch string, reason fanout.GapReason) []byte {
 	return piece(&parleyv1.ChannelEvent{ChannelId: channelID, Seq: to, Event: &parleyv1.ChannelEvent_Gap{
-		Gap: &parleyv1.ChannelGap{FromSeq: from, ToSeq: to, Epoch: epoch, Reason: gapReasons[reason]},
+		Gap: &parleyv1.ChannelGap{AfterSeq: from, ToSeq: to, Epoch: epoch, Reason: gapReasons[reason]},
 	}})
 }
 
@@ -74,8 +81,8 @@ func (Encoder) Typing(channelID, userID string) []byte {
 	}})
 }
 
-// piece writes an `events` field: tag, length, value. The stores hold valid UTF-8 only, and nothing else can make the
-// encoding fail; what did would be left out.
+// piece returns an `events` field of an EventBatch: tag, length, value. The stores hold valid UTF-8 only, and nothing else can
+// make the encoding fail; an event that fails would be left out.
 func piece(ev *parleyv1.ChannelEvent) []byte {
 	size := proto.Size(ev)
 	out := make([]byte, 0, protowire.SizeTag(eventsField)+protowire.SizeBytes(size))
@@ -88,22 +95,39 @@ func piece(ev *parleyv1.ChannelEvent) []byte {
 	return out
 }
 
-// heartbeatPiece and the two functions are the rest of a SubscribeResponse.
-var heartbeatPiece = responsePiece(&parleyv1.SubscribeResponse{Heartbeat: &parleyv1.Heartbeat{}})
-
-func sessionPiece(id string, cfg *Config) []byte {
-	return responsePiece(&parleyv1.SubscribeResponse{Session: &parleyv1.Session{
-		SessionId: id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval),
-	}})
+// batchHeader returns what stands before the pieces of an EventBatch in a SubscribeResponse: tag and length.
+func batchHeader(pieces [][]byte) []byte {
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	out := make([]byte, 0, protowire.SizeTag(batchField)+protowire.SizeVarint(uint64(size)))
+	out = protowire.AppendTag(out, batchField, protowire.BytesType)
+	return protowire.AppendVarint(out, uint64(size))
 }
 
-func reconnectPiece(f *fanout.Frame) []byte {
-	return responsePiece(&parleyv1.SubscribeResponse{
-		Reconnect: &parleyv1.Reconnect{Within: durationpb.New(f.Reconnect)},
-	})
+// heartbeatFrame is the frame of a stream that has nothing else to send.
+var heartbeatFrame = &frame{head: encoded(&parleyv1.SubscribeResponse{
+	Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
+})}
+
+// infoFrame returns the first frame of a stream.
+func infoFrame(id string, cfg *Config) *frame {
+	return &frame{head: encoded(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: streamInfo(id, cfg)}})}
 }
 
-func responsePiece(m *parleyv1.SubscribeResponse) []byte {
+// streamInfo returns what the first frame of every stream tells.
+func streamInfo(id string, cfg *Config) *parleyv1.StreamInfo {
+	return &parleyv1.StreamInfo{StreamId: id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval)}
+}
+
+func reconnectFrame(within time.Duration) *frame {
+	return &frame{head: encoded(&parleyv1.SubscribeResponse{
+		Frame: &parleyv1.SubscribeResponse_Reconnect{Reconnect: &parleyv1.Reconnect{Within: durationpb.New(within)}},
+	})}
+}
+
+func encoded(m *parleyv1.SubscribeResponse) []byte {
 	data, err := proto.Marshal(m)
 	if err != nil {
 		return nil // as in piece
@@ -111,14 +135,14 @@ func responsePiece(m *parleyv1.SubscribeResponse) []byte {
 	return data
 }
 
-// frameOf gives a hub's frame as the codecs take it.
+// frameOf returns a hub's frame as the codecs take it.
 func frameOf(f *fanout.Frame) *frame {
 	switch {
 	case f.Heartbeat:
-		return &frame{[][]byte{heartbeatPiece}}
+		return heartbeatFrame
 	case f.Reconnect > 0:
-		return &frame{[][]byte{reconnectPiece(f)}}
+		return reconnectFrame(f.Reconnect)
 	default:
-		return &frame{f.Pieces}
+		return &frame{head: batchHeader(f.Pieces), pieces: f.Pieces}
 	}
 }

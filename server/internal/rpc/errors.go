@@ -51,8 +51,9 @@ func opaque() *fault.Error {
 	return fault.New(fault.Internal, fault.InternalError, "internal error")
 }
 
-// toWire maps any error onto the wire. What is neither a fault, nor a rule of the schema, nor the end of the context,
-// nor connect's own is internal, and tells nothing.
+// toWire maps any error onto the wire. Every error has an ErrorDetail, except `canceled`, which nobody is there to read. An error
+// that is neither a fault, nor a rule of the schema, nor the end of the context, nor connect's own is internal, and its text is
+// hidden.
 func toWire(ctx context.Context, err error) *connect.Error {
 	f, violations := faultOf(ctx, err)
 	if f == nil {
@@ -79,7 +80,7 @@ func addDetail(wire *connect.Error, m proto.Message) {
 // caller has gone.
 func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if f, ok := fault.As(err); ok {
-		if f.Kind == fault.Internal {
+		if f.Kind == fault.Internal && f.Reason != fault.MalformedRequest {
 			return opaque(), nil
 		}
 		return f, nil
@@ -104,20 +105,14 @@ func callerGone(ctx context.Context, err error) bool {
 	return connect.CodeOf(err) == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
-// libraryFault gives what connect itself refused: only its answers to a request that can't be read may be told.
+// libraryFault returns the fault of an error that a library made. What connect says of a request that can't be read is explained
+// before (see Config.explain), except for a stream that has no request or several. The rest is reflection's.
 func libraryFault(wire *connect.Error) *fault.Error {
-	if e, ok := errors.AsType[elementsError](wire); ok { // only a stream's: connect itself answers for a unary call
-		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", e.Error())
-		f.Limit = int64(e)
-		return f
-	}
 	switch wire.Code() {
 	case connect.CodeInvalidArgument:
-		return fault.New(fault.InvalidArgument, fault.MalformedRequest, "%s", wire.Message())
-	case connect.CodeResourceExhausted:
-		return fault.New(fault.ResourceExhausted, fault.TooLarge, "%s", wire.Message())
+		return malformed("the request is not valid")
 	case connect.CodeUnimplemented:
-		return fault.New(fault.Unimplemented, fault.UnimplementedCall, "%s", wire.Message())
+		return notOneMessage()
 	default:
 		return opaque()
 	}
@@ -197,13 +192,18 @@ func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 func itemError(ctx context.Context, path func(field string) string, err error) *parleyv1.ItemError {
 	f, _ := faultOf(ctx, err)
 	if f == nil {
-		return &parleyv1.ItemError{Code: connect.CodeCanceled.String(), Message: context.Canceled.Error()}
+		return &parleyv1.ItemError{Code: statusCode(connect.CodeCanceled), Message: context.Canceled.Error()}
 	}
 	d := detailOf(ctx, f)
 	if d.GetField() != "" {
 		d.Field = path(d.GetField())
 	}
-	return &parleyv1.ItemError{Code: codes[f.Kind].String(), Message: f.Msg, Detail: d}
+	return &parleyv1.ItemError{Code: statusCode(codes[f.Kind]), Message: f.Msg, Detail: d}
+}
+
+// statusCode returns a code as the schema has it; both have gRPC's numbers.
+func statusCode(c connect.Code) parleyv1.StatusCode {
+	return parleyv1.StatusCode(c) //nolint:gosec // 1 to 16
 }
 
 // itemPath gives the paths of the fields of a list's item.

@@ -166,7 +166,18 @@ func TestToWire(t *testing.T) {
 			want: &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_INTERNAL, Retryable: true},
 		},
 		{
-			name: "connect's refusal", err: connect.NewError(connect.CodeInvalidArgument, errors.New("bad json")), code: connect.CodeInvalidArgument, text: "bad json",
+			name: "a library's refusal", err: connect.NewError(connect.CodeInvalidArgument, errors.New(secret)), code: connect.CodeInvalidArgument,
+			text: "the request is not valid",
+			want: &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_MALFORMED_REQUEST},
+		},
+		{
+			name: "several messages", err: connect.NewError(connect.CodeUnimplemented, errors.New(secret)), code: connect.CodeUnimplemented,
+			text: "the request must be exactly one message",
+			want: &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_UNIMPLEMENTED},
+		},
+		{
+			name: "broken frame", err: fault.New(fault.Internal, fault.MalformedRequest, "a frame is cut"), code: connect.CodeInternal,
+			text: "a frame is cut",
 			want: &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_MALFORMED_REQUEST},
 		},
 		{

@@ -33,31 +33,42 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}
 	validator, err := protovalidate.New(protovalidate.WithMessages(
 		&parleyv1.SendMessageRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.QueueMessage{}, &parleyv1.ScheduledMessage{},
-		&parleyv1.Nacked{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{}))
+		&parleyv1.NackItem{}, &parleyv1.AckRequest{}, &parleyv1.ConsumeRequest{}, &parleyv1.StreamingConsumeRequest{}))
 	if err != nil {
 		return nil, fmt.Errorf("rules of the schema: %w", err)
 	}
-	opts, err := options(&cfg, &deps, validator)
+	calls := intercept.NewCalls(intercept.Config{
+		Logger: deps.Telemetry.Logger, ToWire: toWire, Explain: cfg.explain, Undecoded: undecoded,
+	})
+	opts, err := options(&cfg, &deps, calls, validator)
 	if err != nil {
 		return nil, err
 	}
-	calls := intercept.NewCalls(deps.Telemetry.Logger, toWire)
 	health := newHealth(cfg.FrameTimeout)
 	mux := http.NewServeMux()
 	for _, service := range servicesOf(&cfg, &deps, validator, opts) {
 		methods := service.descriptor.Methods()
 		for i := range methods.Len() {
 			method, handler := methods.Get(i), service.handler
-			if !method.IsStreamingServer() {
-				handler = decodableGet(calls, handler)
+			if !hasSideEffects(method) {
+				handler = checkedGet(calls, handler)
 			}
 			mux.Handle(procedureOf(method), guard(&deps, calls, handler))
 		}
 	}
-	health.register(mux, opts...)
-	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(serviceNames), healthService)...)
-	mux.Handle(grpcreflect.NewHandlerV1(reflector, opts...))
-	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
+	open := func(path string, handler http.Handler) {
+		mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			intercept.ByConnect(r.Context())
+			handler.ServeHTTP(w, r)
+		}))
+	}
+	open(health.checkHandler(opts...))
+	open(health.watchHandler(opts...))
+	if cfg.Reflection {
+		reflector := grpcreflect.NewStaticReflector(append(slices.Clone(serviceNames), healthService)...)
+		open(grpcreflect.NewHandlerV1(reflector, opts...))
+		open(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
+	}
 	mux.Handle("/", elsewhere(deps.Page, unknown(calls)))
 	return &Handler{
 		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
@@ -65,24 +76,37 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}, nil
 }
 
-// guard lets in who has a token that holds and is within the rate limit. Both are decided by the header alone.
-func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
-	admit := func(r *http.Request) (*ident.Principal, error) {
-		p, err := deps.Verifier.Authenticate(r)
-		if err != nil {
-			return nil, err
-		}
-		intercept.SetSubject(r.Context(), p.Subject)
-		return p, deps.Limiter.Allow(p.Subject)
+// forbidStore keeps the answer to a call by GET out of every cache, whatever the answer: it is one caller's, and of one moment.
+func forbidStore(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		w.Header().Set("Cache-Control", "no-store")
 	}
+}
+
+// guard passes on calls with a valid token that are within the rate limit. Both are decided by the header alone.
+func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, err := admit(r)
-		if err != nil {
-			calls.Refuse(w, r, err)
-			return
+		// As in intercept.Calls.Wrap, what follows stays on the stack of a stream.
+		if r := admitted(deps, calls, w, r); r != nil {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r.WithContext(ident.NewContext(r.Context(), p)))
 	})
+}
+
+// admitted returns the request with its principal, for a handler of connect's. It is nil for a call that was refused.
+func admitted(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
+	forbidStore(w, r)
+	p, err := deps.Verifier.Authenticate(r)
+	if err == nil {
+		intercept.SetSubject(r.Context(), p.Subject)
+		err = deps.Limiter.Allow(p.Subject)
+	}
+	if err != nil {
+		calls.Refuse(w, r, err)
+		return nil
+	}
+	intercept.ByConnect(r.Context())
+	return r.WithContext(ident.NewContext(r.Context(), p))
 }
 
 // elsewhere serves the page to who looks at it with a browser; whatever may be a call is unknown.
@@ -108,6 +132,7 @@ func likeProcedure(path string) bool {
 // unknown answers calls of what is not there: `unimplemented`, in the caller's protocol and with HTTP's 404.
 func unknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		forbidStore(w, r)
 		calls.Refuse(&notFoundWriter{w}, r, fault.New(fault.Unimplemented, fault.UnimplementedCall, "no such procedure"))
 	})
 }

@@ -3,7 +3,6 @@ package rpc
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,12 +11,14 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
+	"github.com/golang-jwt/jwt/v5"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
+	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 // Without a token that holds nobody is told what is wrong with the body, and the body is not waited for.
@@ -110,54 +111,6 @@ func TestUnknownProcedure(t *testing.T) {
 	}
 }
 
-// What connect itself refuses gets the right code, names no types of the server's, and is logged once.
-func TestConnectsOwnRefusals(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	b.messages.send = sendOK
-	const send = parleyv1connect.MessageServiceSendMessageProcedure
-	for name, tt := range map[string]struct {
-		method, contentType, body string
-		more                      []string
-		status                    int
-		code                      string // as text, or gRPC's number
-	}{
-		"GET on a mutating call":  {method: http.MethodGet, contentType: "application/json", status: 405},
-		"odd content type":        {contentType: "text/html", body: "x", status: 415},
-		"truncated JSON":          {contentType: "application/json", body: `{"channelId":"a`, status: 400, code: "invalid_argument"},
-		"number for a string":     {contentType: "application/json", body: `{"channelId":5}`, status: 400, code: "invalid_argument"},
-		"lone surrogate":          {contentType: "application/json", body: `{"content":"\ud800"}`, status: 400, code: "invalid_argument"},
-		"truncated varint":        {contentType: "application/proto", body: "\x0a\xff", status: 400, code: "invalid_argument"},
-		"not gzip":                {contentType: "application/proto", body: "x", more: []string{"Content-Encoding", "gzip"}, status: 400, code: "invalid_argument"},
-		"unknown compression":     {contentType: "application/proto", body: "x", more: []string{"Content-Encoding", "lzma"}, status: 501, code: "unimplemented"},
-		"bad timeout":             {contentType: "application/json", body: "{}", more: []string{"Connect-Timeout-Ms", "-1"}, status: 400, code: "invalid_argument"},
-		"bad gRPC timeout":        {contentType: "application/grpc", more: []string{"Grpc-Timeout", "zz"}, status: 200, code: "3"},
-		"frame promising 4 GiB":   {contentType: "application/grpc", body: "\x00\xff\xff\xff\xffabc", status: 200, code: "8"},
-		"frame shorter than told": {contentType: "application/grpc", body: "\x00\x00\x00\x00\x09abc", status: 200, code: "13"},
-	} {
-		if tt.method == "" {
-			tt.method = http.MethodPost
-		}
-		resp, text := b.raw(b.h2, tt.method, send, b.headers(tt.contentType, tt.more...), strings.NewReader(tt.body))
-		var wire struct{ Code string }
-		_ = json.Unmarshal([]byte(text), &wire) // only some have one
-		if code := wire.Code + resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); resp.StatusCode != tt.status || code != tt.code {
-			t.Errorf("%s: %d %q, want %d %q (%s)", name, resp.StatusCode, code, tt.status, tt.code, text)
-		}
-		if strings.Contains(text, "parleyv1") || strings.Contains(resp.Trailer.Get("Grpc-Message"), "parleyv1") {
-			t.Errorf("%s: names a type: %s", name, text)
-		}
-		if line := b.logged.oneLine(t); line["request_id"] != resp.Header.Get("X-Request-Id") || line["subject"] != "ada" {
-			t.Errorf("%s: logged %v", name, line)
-		}
-	}
-	resp, text := b.raw(b.h1, http.MethodPost, send, b.headers("application/json"),
-		strings.NewReader(`{"channel_id":"a","content":"hi","isAdmin":true}`))
-	if resp.StatusCode != 200 || !strings.Contains(text, `"hi"`) {
-		t.Errorf("unknown field: %d %s", resp.StatusCode, text)
-	}
-}
-
 func TestRequestID(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -243,13 +196,130 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// One watcher more than the node has room for is told to go elsewhere; the room of one that left is free again.
+func TestHealthWatchers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	watch := func(protocol int) (*connect.ServerStreamForClient[healthv1.HealthCheckResponse], context.CancelFunc) {
+		hc, url, opts := b.over(protocol, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		c := connect.NewClient[healthv1.HealthCheckRequest, healthv1.HealthCheckResponse](hc, url+healthWatchProcedure, opts...)
+		s, err := c.CallServerStream(ctx, connect.NewRequest(&healthv1.HealthCheckRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cancel(); _ = s.Close() })
+		return s, cancel
+	}
+	var leave context.CancelFunc
+	for range maxWatchers {
+		var s *connect.ServerStreamForClient[healthv1.HealthCheckResponse]
+		if s, leave = watch(1); !s.Receive() {
+			t.Fatal(s.Err())
+		}
+	}
+	for i, p := range protocols {
+		s, _ := watch(i)
+		if s.Receive() || refusal(t, s.Err()) != `resource_exhausted NODE_FULL "" 64 true` {
+			t.Errorf("%s: one too many gets %v, %s", p.name, s.Msg(), refusal(t, s.Err()))
+		}
+	}
+	leave()
+	testkit.Eventually(t, 5*time.Second, func() error {
+		s, cancel := watch(1)
+		defer cancel()
+		s.Receive()
+		return s.Err()
+	})
+}
+
+// refusal gives what a client's program reads of an error.
+func refusal(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return "ok"
+	}
+	d, _ := details(t, err)
+	return fmt.Sprintf("%v %s %q %d %v", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit(), d.GetRetryable())
+}
+
+// A full node is not the subject's fault: another node may have room. Too many streams of one subject are.
+func TestFullNode(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		b := setup(t, func(s *settings) { s.hub.MaxSessions, s.hub.MaxSessionsPerSubject = 2, 1 })
+		open := func(subject string) error {
+			s, err := b.client(i, b.mint(subject, everything)).Subscribe(t.Context(), &parleyv1.SubscribeRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			if s.Receive() {
+				return nil
+			}
+			return s.Err()
+		}
+		for _, step := range []struct{ subject, want string }{
+			{"ada", "ok"},
+			{"ada", `resource_exhausted LIMIT_EXCEEDED "" 1 false`},
+			{"bob", "ok"},
+			{"eve", `resource_exhausted NODE_FULL "" 2 true`},
+			{"ada", `resource_exhausted NODE_FULL "" 2 true`},
+		} {
+			if got := refusal(t, open(step.subject)); got != step.want {
+				t.Errorf("%s, %s: %s, want %s", p.name, step.subject, got, step.want)
+			}
+		}
+	}
+}
+
+// A token that has expired can be told from one that never was valid: a client gets a new one and calls again.
+func TestExpiredToken(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"sub": "ada", "exp": time.Now().Add(-time.Minute).Unix(), "cap": map[string]any{"channel:*": []string{"send"}},
+	}).SignedString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range protocols {
+		c := b.client(i, token)
+		_, err := c.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "*"})
+		if got := refusal(t, err); got != `unauthenticated TOKEN_EXPIRED "" 0 true` {
+			t.Errorf("%s: a call is answered %s", p.name, got)
+		}
+		s, err := c.Subscribe(t.Context(), &parleyv1.SubscribeRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Receive() || refusal(t, s.Err()) != `unauthenticated TOKEN_EXPIRED "" 0 true` {
+			t.Errorf("%s: a stream is answered %v, %s", p.name, s.Msg(), refusal(t, s.Err()))
+		}
+		_ = s.Close()
+	}
+}
+
+// Without reflection its procedures are like any that do not exist.
+func TestReflectionOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
+	for _, version := range []string{"v1", "v1alpha"} {
+		path := "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo"
+		resp, _ := b.raw(b.h2, http.MethodPost, path, http.Header{"Content-Type": {"application/grpc"}}, strings.NewReader("\x00\x00\x00\x00\x00"))
+		if got := readRefused(t, resp, ""); resp.StatusCode != http.StatusNotFound || got.code != "12" || got.detail == nil {
+			t.Errorf("%s: %d, %+v", version, resp.StatusCode, got)
+		}
+	}
+}
+
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	stream := grpcreflect.NewClient(b.h2, b.url(), connect.WithGRPC()).NewStream(t.Context())
 	defer func() { _, _ = stream.Close() }()
 	names, err := stream.ListServices()
-	if err != nil || len(names) != 4 {
+	if err != nil || len(names) != len(serviceNames)+1 {
 		t.Fatalf("%v, %v", names, err)
 	}
 	for _, name := range names {
@@ -285,11 +355,16 @@ func TestCORS(t *testing.T) {
 	}
 }
 
+// listNothing answers with an empty page of a log that ends at 7.
+func listNothing(context.Context, message.ListQuery) (message.Page, error) {
+	return message.Page{Head: 7}, nil
+}
+
 // A browser and curl may list by GET.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.messages.list = func(context.Context, message.ListQuery) (message.Page, error) { return message.Page{Head: 7}, nil }
+	b.messages.list = listNothing
 	resp, text := b.raw(b.h1, http.MethodGet,
 		parleyv1connect.MessageServiceListMessagesProcedure+"?connect=v1&encoding=json&message=%7B%22channelId%22%3A%22a%22%7D",
 		http.Header{"Authorization": {"Bearer " + b.token}}, http.NoBody)

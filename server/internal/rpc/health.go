@@ -79,7 +79,7 @@ func (h *Health) watch(
 ) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > maxWatchers {
-		return fault.OverLimit(maxWatchers, "at most %d streams may watch")
+		return fault.Full(maxWatchers, "the node serves at most %d streams that watch its health")
 	}
 	known := knownService(req.GetService())
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: h.timeout}
@@ -102,8 +102,12 @@ func (h *Health) watch(
 	}
 }
 
-// register adds the health service. The library for that has no Watch, and names of its own in JSON.
-func (h *Health) register(mux *http.ServeMux, opts ...connect.HandlerOption) {
-	mux.Handle(healthCheckProcedure, connect.NewUnaryHandlerSimple(healthCheckProcedure, h.check, opts...))
-	mux.Handle(healthWatchProcedure, connect.NewServerStreamHandlerSimple(healthWatchProcedure, h.watch, opts...))
+// checkHandler and watchHandler return the methods of the health service. The library for it has no Watch, and names of its own
+// in JSON.
+func (h *Health) checkHandler(opts ...connect.HandlerOption) (string, http.Handler) {
+	return healthCheckProcedure, connect.NewUnaryHandlerSimple(healthCheckProcedure, h.check, opts...)
+}
+
+func (h *Health) watchHandler(opts ...connect.HandlerOption) (string, http.Handler) {
+	return healthWatchProcedure, connect.NewServerStreamHandlerSimple(healthWatchProcedure, h.watch, opts...)
 }

@@ -38,17 +38,12 @@ type jsonEvent struct {
 
 func newJSONEvents() *jsonEvents { return &jsonEvents{byAddr: make(map[*byte]*jsonEvent)} }
 
-// eventsTag is the byte that an `events` field begins with.
-var eventsTag = byte(protowire.EncodeTag(eventsField, protowire.BytesType))
-
 // appendFrame appends a frame's JSON object.
 func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
-	for _, p := range f.pieces {
-		if len(p) == 0 || p[0] != eventsTag {
-			return appendPlain(dst, f)
-		}
+	if len(f.pieces) == 0 {
+		return appendPlain(dst, f)
 	}
-	dst = append(dst, `{"events":[`...)
+	dst = append(dst, `{"events":{"events":[`...)
 	for i, p := range f.pieces {
 		data, err := j.event(p)
 		if err != nil {
@@ -59,7 +54,7 @@ func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
 		}
 		dst = append(dst, data...)
 	}
-	return append(dst, "]}"...), nil
+	return append(dst, "]}}"...), nil
 }
 
 // appendPlain does it for the few frames that are not made of events.

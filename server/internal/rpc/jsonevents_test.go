@@ -20,7 +20,8 @@ func TestJoinedPieces(t *testing.T) {
 	piece := e.State("room", 3, message.State{Epoch: "e", Head: 9}, false)
 	piece = append(piece, e.Gap("room", 3, 9, "e", fanout.GapEpochChanged)...)
 	piece = append(piece, e.Event(&message.Event{Seq: 10, Message: message.Message{ChannelID: "room", Seq: 10, Content: "x", MsgTime: someTime}})...)
-	f := &frame{[][]byte{piece, e.Event(&message.Event{Seq: 11, Message: message.Message{ChannelID: "room", Seq: 11, MsgTime: someTime}})}}
+	last := e.Event(&message.Event{Seq: 11, Message: message.Message{ChannelID: "room", Seq: 11, MsgTime: someTime}})
+	f := frameOf(&fanout.Frame{Pieces: [][]byte{piece, last}})
 	codec := jsonCodec{"json", newJSONEvents()}
 	text, err := codec.Marshal(f)
 	if err != nil {
@@ -37,8 +38,8 @@ func TestJoinedPieces(t *testing.T) {
 	if err := proto.Unmarshal(data, &fromProto); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&fromProto, &fromJSON, protocmp.Transform()); diff != "" || len(fromJSON.GetEvents()) != 4 {
-		t.Errorf("%d events: %s", len(fromJSON.GetEvents()), diff)
+	if diff := cmp.Diff(&fromProto, &fromJSON, protocmp.Transform()); diff != "" || len(fromJSON.GetEvents().GetEvents()) != 4 {
+		t.Errorf("%d events: %s", len(fromJSON.GetEvents().GetEvents()), diff)
 	}
 	if n := len(codec.events.byAddr); n != 1 {
 		t.Errorf("%d pieces are kept: one session's replay must not take the place of what is shared", n)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -13,14 +16,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// decodableGet turns away a GET whose message is not the base64 that it says it is. Connect would find that out while
-// it reads, and answer `unknown` with a 500.
-func decodableGet(calls *intercept.Calls, next http.Handler) http.Handler {
+// checkedGet refuses a GET whose query is not that of a call. connect finds out about some of it only while it reads, and
+// answers `unknown` with a 500.
+func checkedGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			if q := r.URL.Query(); q.Get("base64") == "1" && !isBase64(q.Get("message")) {
-				f := fault.New(fault.InvalidArgument, fault.MalformedRequest, "message: is not URL-safe base64")
-				f.Field = "message"
+			if f := checkQuery(r.URL.Query()); f != nil {
 				calls.Refuse(w, r, f)
 				return
 			}
@@ -29,7 +30,31 @@ func decodableGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	})
 }
 
-// isBase64 judges as connect does: what has the length of padded base64 is padded.
+// checkQuery returns the fault of a call by GET; nil if the query is that of a call. An unknown `encoding` is left to connect,
+// which answers 415.
+func checkQuery(q url.Values) *fault.Error {
+	bad := func(parameter, says string) *fault.Error {
+		f := malformed("query parameter %s: %s", parameter, says)
+		f.Field = parameter
+		return f
+	}
+	switch version := q.Get("connect"); {
+	case version != "" && version != "v1":
+		return bad("connect", `must be "v1"`)
+	case !supported(q.Get("compression")):
+		f := unsupportedCompression()
+		f.Field = "compression"
+		return f
+	case !q.Has("message"):
+		return bad("message", "is missing")
+	case q.Get("base64") == "1" && !isBase64(q.Get("message")):
+		return bad("message", "is not URL-safe base64")
+	default:
+		return nil
+	}
+}
+
+// isBase64 judges as connect does: a text with the length of padded base64 is padded.
 func isBase64(message string) bool {
 	encoding := base64.URLEncoding
 	if len(message)%4 != 0 {
@@ -39,9 +64,9 @@ func isBase64(message string) bool {
 	return err == nil
 }
 
-// brokenBody gives the failure to read a body a code where connect has none for it and would answer `unknown`: the body
-// ends before it should, or is not in chunks as it says. Connect knows by itself what is too large and who has left. No
-// address is told.
+// brokenBody gives a failure to read a request's body the code invalid_argument where connect has none for it and would answer
+// `unknown`: the body ends early, or its chunks are broken. connect itself knows a body that is too large and a client that has
+// left. The error names no address.
 func brokenBody(err error) error {
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("read the request's body: %w", netErr.Err)
@@ -50,4 +75,77 @@ func brokenBody(err error) error {
 		return err
 	}
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("read the request's body: %w", err))
+}
+
+// What timeouts look like.
+var (
+	connectTimeout = regexp.MustCompile(`^[0-9]{1,10}$`)
+	grpcTimeout    = regexp.MustCompile(`^[0-9]{1,8}[HMSmun]$`)
+)
+
+// explain is intercept.Explain for all procedures. It knows the code of connect's answer and finds the rest in the header, so it
+// depends on none of connect's texts.
+func (c *Config) explain(procedure string, header http.Header, code connect.Code) error {
+	contentType := header.Get("Content-Type")
+	grpc := strings.HasPrefix(contentType, "application/grpc")
+	if !supported(header.Get(compressionHeader(contentType))) {
+		return unsupportedCompression()
+	}
+	switch code {
+	case connect.CodeCanceled:
+		return connect.NewError(code, errors.New("the client has left"))
+	case connect.CodeDeadlineExceeded:
+		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed before the request was read")
+	case connect.CodeResourceExhausted:
+		limit := readLimit(c, procedure)
+		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request is larger than %d bytes", limit)
+		f.Limit = int64(limit)
+		return f
+	case connect.CodeUnimplemented:
+		return notOneMessage()
+	case connect.CodeInvalidArgument:
+		switch {
+		case grpc && badTimeout(header, "Grpc-Timeout", grpcTimeout):
+			return malformed("header Grpc-Timeout: must be 1 to 8 digits and a unit, one of H M S m u n")
+		case !grpc && badTimeout(header, "Connect-Timeout-Ms", connectTimeout):
+			return malformed("header Connect-Timeout-Ms: must be 1 to 10 digits")
+		case !grpc && header.Get("Connect-Protocol-Version") != "" && header.Get("Connect-Protocol-Version") != "1":
+			return malformed("header Connect-Protocol-Version: must be 1")
+		default:
+			return malformed("the request's body is incomplete, or not encoded as its header says")
+		}
+	default:
+		// gRPC's code for a broken frame.
+		return fault.New(fault.Internal, fault.MalformedRequest,
+			"the request's frames are malformed: one is cut, has unknown flags, or is compressed without an encoding in the header")
+	}
+}
+
+func badTimeout(header http.Header, name string, form *regexp.Regexp) bool {
+	value := header.Get(name)
+	return value != "" && !form.MatchString(value)
+}
+
+// compressionHeader returns the header that names the compression of a request.
+func compressionHeader(contentType string) string {
+	switch {
+	case strings.HasPrefix(contentType, "application/grpc"):
+		return "Grpc-Encoding"
+	case strings.HasPrefix(contentType, "application/connect+"):
+		return "Connect-Content-Encoding"
+	default:
+		return "Content-Encoding"
+	}
+}
+
+func supported(compression string) bool {
+	return compression == "" || compression == "identity" || compression == "gzip"
+}
+
+func unsupportedCompression() *fault.Error {
+	return fault.New(fault.Unimplemented, fault.UnimplementedCall, "the compression of the request is not supported: use gzip or identity")
+}
+
+func notOneMessage() *fault.Error {
+	return fault.New(fault.Unimplemented, fault.UnimplementedCall, "the request must be exactly one message")
 }

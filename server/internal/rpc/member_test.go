@@ -78,7 +78,7 @@ func TestSubscribeWantsMembership(t *testing.T) {
 			_, session := subscribe(t, c, from("a", 0))
 			update := func(add []*parleyv1.ChannelPosition, remove ...string) (d *parleyv1.ErrorDetail, err error) {
 				_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-					SessionId: session.GetSessionId(), Add: add, Remove: remove,
+					StreamId: session.GetStreamId(), Add: add, Remove: remove,
 				})
 				if err != nil {
 					d, _ = details(t, err)
@@ -144,7 +144,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			s, session := subscribe(t, c, from("a", 0))
 			events(t, s, 1)
 			_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("b", 0), from("c", 0)},
+				StreamId: session.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("b", 0), from("c", 0)},
 			})
 			d, _ = details(t, err)
 			b.logged.oneLine(t)
@@ -176,7 +176,7 @@ func TestExpelledAndTyping(t *testing.T) {
 			manager, session := subscribe(t, b.client(i, managing), from("a", 0), from("b", 0))
 			events(t, manager, 2)
 			if _, err := b.client(i, managing).UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("a", 0)},
+				StreamId: session.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("a", 0)},
 			}); err != nil {
 				t.Error(err)
 			}

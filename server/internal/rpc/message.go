@@ -92,7 +92,7 @@ func (s *messageService) ListMessages(
 	}
 	resp := &parleyv1.ListMessagesResponse{
 		Messages: messagesToWire(page.Messages), NextPageToken: page.NextPageToken, HeadSeq: page.Head,
-		Epoch: page.Epoch,
+		Epoch: page.Epoch, OldestSeq: 1, // nothing ever expires
 	}
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		info.ResponseHeader().Set(sourceHeader, sourceOf(page.FromCache))
@@ -118,14 +118,14 @@ func (s *messageService) GetMessage(
 	if err != nil {
 		return nil, err
 	}
-	return &parleyv1.GetMessageResponse{Message: messageToWire(&m)}, nil
+	return &parleyv1.GetMessageResponse{Message: messageToWire(&m), Epoch: s.deps.Epoch}, nil
 }
 
 // EditMessage implements parleyv1connect.MessageServiceHandler.
 func (s *messageService) EditMessage(
 	ctx context.Context, req *parleyv1.EditMessageRequest,
 ) (*parleyv1.EditMessageResponse, error) {
-	r, err := s.deps.Messages.Edit(ctx, message.EditRequest{
+	r, m, err := s.deps.Messages.Edit(ctx, message.EditRequest{
 		ChannelID: req.GetChannelId(), MsgID: req.GetMsgId(), Content: req.GetContent(),
 		ClientMsgID: req.GetClientMsgId(), Traceparent: traceparent(ctx),
 	})
@@ -133,7 +133,7 @@ func (s *messageService) EditMessage(
 		return nil, err
 	}
 	return &parleyv1.EditMessageResponse{
-		Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
 	}, nil
 }
 
@@ -141,7 +141,7 @@ func (s *messageService) EditMessage(
 func (s *messageService) RecallMessage(
 	ctx context.Context, req *parleyv1.RecallMessageRequest,
 ) (*parleyv1.RecallMessageResponse, error) {
-	r, err := s.deps.Messages.Recall(ctx, message.RecallRequest{
+	r, m, err := s.deps.Messages.Recall(ctx, message.RecallRequest{
 		ChannelID: req.GetChannelId(), MsgID: req.GetMsgId(), ClientMsgID: req.GetClientMsgId(),
 		Traceparent: traceparent(ctx),
 	})
@@ -149,7 +149,7 @@ func (s *messageService) RecallMessage(
 		return nil, err
 	}
 	return &parleyv1.RecallMessageResponse{
-		Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
 	}, nil
 }
 

@@ -41,15 +41,20 @@ func TestUnaryCalls(t *testing.T) {
 		who(ctx, r)
 		return someReceipt, nil
 	}
-	b.messages.edit = func(ctx context.Context, r message.EditRequest) (message.Receipt, error) {
+	b.messages.edit = func(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error) {
 		r.Traceparent = ""
 		who(ctx, r)
-		return someReceipt, nil
+		m := someEvent(message.KindEdit, "a", 4).Message
+		m.Seq, m.Status = 1, message.StatusEdited
+		return someReceipt, m, nil
 	}
-	b.messages.recall = func(ctx context.Context, r message.RecallRequest) (message.Receipt, error) {
+	tombstone := message.Message{
+		MsgID: "m1", ChannelID: "a", Seq: 1, Count: 1, FromID: "ada", MsgTime: someTime, Status: message.StatusRecalled, ChangedSeq: 3,
+	}
+	b.messages.recall = func(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error) {
 		r.Traceparent = ""
 		who(ctx, r)
-		return someReceipt, nil
+		return someReceipt, tombstone, nil
 	}
 	b.messages.get = func(ctx context.Context, channelID, msgID string) (message.Message, error) {
 		who(ctx, channelID+"/"+msgID)
@@ -86,23 +91,34 @@ func TestUnaryCalls(t *testing.T) {
 			ChannelID: "a", Content: "hi", ClientMsgID: "c1", MsgType: "md", Metadata: map[string]string{"k": "v"}, FromID: "auth0|7",
 		})
 		edited, err := c.EditMessage(ctx, &parleyv1.EditMessageRequest{ChannelId: "a", MsgId: "m1", Content: "ho", ClientMsgId: "c2"})
-		check("edit", edited, err, &parleyv1.EditMessageResponse{Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1"},
+		now := wireMessage("a", 4)
+		now.Seq, now.Status = 1, parleyv1.MessageStatus_MESSAGE_STATUS_EDITED
+		check("edit", edited, err, &parleyv1.EditMessageResponse{Message: now, Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1"},
 			message.EditRequest{ChannelID: "a", MsgID: "m1", Content: "ho", ClientMsgID: "c2"})
 		recalled, err := c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: "a", MsgId: "m1", ClientMsgId: "c3"})
-		check("recall", recalled, err, &parleyv1.RecallMessageResponse{Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1"},
-			message.RecallRequest{ChannelID: "a", MsgID: "m1", ClientMsgID: "c3"})
+		check("recall", recalled, err, &parleyv1.RecallMessageResponse{
+			Message: &parleyv1.ChannelMessage{
+				MsgId: "m1", ChannelId: "a", Seq: 1, Count: 1, FromId: "ada", MsgTime: at,
+				Status: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, ChangedSeq: 3,
+			},
+			Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1",
+		}, message.RecallRequest{ChannelID: "a", MsgID: "m1", ClientMsgID: "c3"})
 		one, err := c.GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: "a", MsgId: "m4"})
-		check("get", one, err, &parleyv1.GetMessageResponse{Message: wireMessage("a", 4)}, "a/m4")
+		check("get", one, err, &parleyv1.GetMessageResponse{Message: wireMessage("a", 4), Epoch: "e1"}, "a/m4")
 		zero, five := int64(0), int64(5)
 		page, err := c.ListMessages(ctx, &parleyv1.ListMessagesRequest{
 			ChannelId: "a", AfterSeq: &zero, BeforeSeq: &five, MinSeq: 7, PageSize: 10, PageToken: "t",
 		})
 		check("list", page, err, &parleyv1.ListMessagesResponse{
-			Messages: []*parleyv1.Message{wireMessage("a", 4)}, NextPageToken: "next", HeadSeq: 9, Epoch: "e1",
+			Messages: []*parleyv1.ChannelMessage{wireMessage("a", 4)}, NextPageToken: "next", HeadSeq: 9, Epoch: "e1", OldestSeq: 1,
 		}, message.ListQuery{ChannelID: "a", After: &zero, Before: &five, MinSeq: 7, PageSize: 10, PageToken: "t"})
 		_, err = c.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: "a"})
 		if diff := cmp.Diff(message.ListQuery{ChannelID: "a"}, got); diff != "" || err != nil {
 			t.Errorf("unset positions: %v\n%s", err, diff)
+		}
+		_, err = c.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: longestChannel, PageSize: 1e9})
+		if diff := cmp.Diff(message.ListQuery{ChannelID: longestChannel, PageSize: 1000}, got); diff != "" || err != nil {
+			t.Errorf("a huge page: %v\n%s", err, diff)
 		}
 	})
 	if lines := b.logged.lines(t); len(lines) > 0 {
@@ -157,7 +173,7 @@ func TestSendMessages(t *testing.T) {
 			if e := r.GetError(); e != nil {
 				d := e.GetDetail()
 				got = append(got, strings.Join([]string{
-					e.GetCode(), strings.TrimPrefix(d.GetReason().String(), reasonPrefix), d.GetField(), strconv.FormatInt(d.GetLimit(), 10),
+					strings.ToLower(strings.TrimPrefix(e.GetCode().String(), "STATUS_CODE_")), strings.TrimPrefix(d.GetReason().String(), reasonPrefix), d.GetField(), strconv.FormatInt(d.GetLimit(), 10),
 				}, " "))
 				if strings.Contains(e.GetMessage(), "10.0.0.1") || d.GetRequestId() == "" {
 					t.Errorf("item error is %v", e)
@@ -231,7 +247,10 @@ func TestFailedCalls(t *testing.T) {
 		},
 		{"empty", ok(""), connect.CodeInvalidArgument, invalid, "content", 1, "content"},
 		{"too long", ok(strings.Repeat("x", 65537)), connect.CodeInvalidArgument, invalid, "content", 65536, "content"},
-		{"larger than is read", ok(strings.Repeat("x", 600<<10)), connect.CodeResourceExhausted, 0, "", 0, ""},
+		{
+			"larger than is read", ok(strings.Repeat("x", 600<<10)), connect.CodeResourceExhausted,
+			parleyv1.ErrorReason_ERROR_REASON_TOO_LARGE, "", 512 << 10, "",
+		},
 	}
 	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
 		for _, row := range rows {

@@ -17,26 +17,27 @@ type policy func(p *ident.Principal, request any) error
 
 // queuePolicies are those of QueueService's methods. A method without one can't be served: see policyOf.
 var queuePolicies = map[protoreflect.Name]policy{
-	"Produce":          mayQueue(ident.Produce),
-	"Schedule":         mayQueue(ident.Produce),
-	"CancelScheduled":  mayQueue(ident.Produce),
-	"Reschedule":       mayQueue(ident.Produce),
-	"Consume":          mayQueue(ident.Consume),
-	"StreamingConsume": mayStart,
-	"Ack":              mayQueue(ident.Consume),
-	"Nack":             mayQueue(ident.Consume),
-	"Extend":           mayQueue(ident.Consume),
-	"GrantCredits":     mayQueue(ident.Consume),
-	"Leave":            mayQueue(ident.Consume),
+	"Produce":             mayQueue(ident.Produce),
+	"Schedule":            mayQueue(ident.Produce),
+	"CancelScheduled":     mayQueue(ident.Produce),
+	"RescheduleScheduled": mayQueue(ident.Produce),
+	"Consume":             mayQueue(ident.Consume),
+	"StreamingConsume":    mayStart,
+	"Ack":                 mayQueue(ident.Consume),
+	"Nack":                mayQueue(ident.Consume),
+	"Extend":              mayQueue(ident.Consume),
+	"GrantCredits":        mayQueue(ident.Consume),
+	"Leave":               mayQueue(ident.Consume),
 }
 
-// policyOf gives a method's policy; nil where the service's use-cases decide. It is an error if nobody does.
+// policyOf returns a method's policy. It is nil if the service's use cases decide, and for ServerService, which any token may
+// call. It is an error if nothing decides.
 func policyOf(method protoreflect.MethodDescriptor) (policy, error) {
 	switch method.Parent().FullName() {
-	case parleyv1connect.MessageServiceName:
+	case parleyv1connect.MessageServiceName, parleyv1connect.ServerServiceName:
 		return nil, nil //nolint:nilnil // as said
 	case parleyv1connect.AdminServiceName:
-		return mayAdmin, nil
+		return adminPolicy(method), nil
 	case parleyv1connect.QueueServiceName:
 		if may := queuePolicies[method.Name()]; may != nil {
 			return may, nil
@@ -45,12 +46,19 @@ func policyOf(method protoreflect.MethodDescriptor) (policy, error) {
 	return nil, fmt.Errorf("nothing says who may call %s", method.FullName())
 }
 
-// mayAdmin lets operators in.
-func mayAdmin(p *ident.Principal, _ any) error {
-	if p == nil || !p.Admin {
-		return fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability \"admin\"")
+// adminPolicy returns the policy of a method of AdminService.
+func adminPolicy(method protoreflect.MethodDescriptor) policy {
+	action := ident.Read
+	if hasSideEffects(method) {
+		action = ident.Write
 	}
-	return nil
+	return func(p *ident.Principal, _ any) error {
+		if p == nil || !p.CanAdmin(action) {
+			return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+				"the token has no capability \"admin\" with the action %q", action)
+		}
+		return nil
+	}
 }
 
 // ofTopic is a request that names a topic.

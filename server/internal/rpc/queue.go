@@ -117,7 +117,7 @@ func (s *queueService) Schedule(
 			MessageId: out.MessageID, Partition: int32(out.Partition), Duplicate: out.Duplicate, //nolint:gosec // below 256
 		}
 		if !out.Due.IsZero() { // as it is of what Produce took under the same idempotency key
-			receipt.DeliverAt = timestamppb.New(out.Due)
+			receipt.DueTime = timestamppb.New(out.Due)
 		}
 		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{Scheduled: receipt}}
 	}
@@ -134,16 +134,16 @@ func (s *queueService) CancelScheduled(
 	return &parleyv1.CancelScheduledResponse{}, nil
 }
 
-// Reschedule implements parleyv1connect.QueueServiceHandler.
-func (s *queueService) Reschedule(
-	ctx context.Context, req *parleyv1.RescheduleRequest,
-) (*parleyv1.RescheduleResponse, error) {
+// RescheduleScheduled implements parleyv1connect.QueueServiceHandler.
+func (s *queueService) RescheduleScheduled(
+	ctx context.Context, req *parleyv1.RescheduleScheduledRequest,
+) (*parleyv1.RescheduleScheduledResponse, error) {
 	delay, at := dueOf(req)
 	due, err := s.deps.Queues.Reschedule(ctx, req.GetTopic(), req.GetMessageId(), delay, at)
 	if err != nil {
 		return nil, err
 	}
-	return &parleyv1.RescheduleResponse{DeliverAt: timestamppb.New(due)}, nil
+	return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
 }
 
 // begin charges a batch, in which a message costs as much as a call, and tells the call's span where it goes.

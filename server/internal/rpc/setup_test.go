@@ -43,8 +43,8 @@ type fakeMessages struct {
 	batch  func(context.Context, []message.SendRequest) []message.SendOutcome
 	list   func(context.Context, message.ListQuery) (message.Page, error)
 	get    func(ctx context.Context, channelID, msgID string) (message.Message, error)
-	edit   func(context.Context, message.EditRequest) (message.Receipt, error)
-	recall func(context.Context, message.RecallRequest) (message.Receipt, error)
+	edit   func(context.Context, message.EditRequest) (message.Receipt, message.Message, error)
+	recall func(context.Context, message.RecallRequest) (message.Receipt, message.Message, error)
 }
 
 func (f *fakeMessages) Send(ctx context.Context, r message.SendRequest) (message.Receipt, error) {
@@ -63,17 +63,17 @@ func (f *fakeMessages) Get(ctx context.Context, channelID, msgID string) (messag
 	return f.get(ctx, channelID, msgID)
 }
 
-func (f *fakeMessages) Edit(ctx context.Context, r message.EditRequest) (message.Receipt, error) {
+func (f *fakeMessages) Edit(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error) {
 	return f.edit(ctx, r)
 }
 
-func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, error) {
+func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error) {
 	return f.recall(ctx, r)
 }
 
 // fakeChannels answers with what the test set, as fakeMessages.
 type fakeChannels struct {
-	create   func(context.Context, channel.CreateRequest) (channel.Row, error)
+	create   func(context.Context, channel.CreateRequest) (channel.Row, bool, error)
 	add      func(ctx context.Context, channelID string, userIDs []string) error
 	remove   func(ctx context.Context, channelID string, userIDs []string) error
 	members  func(ctx context.Context, channelID string, pageSize int, pageToken string) (channel.MemberPage, error)
@@ -82,7 +82,7 @@ type fakeChannels struct {
 	typing   func(ctx context.Context, channelID string) error
 }
 
-func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (channel.Row, error) {
+func (f *fakeChannels) Create(ctx context.Context, r channel.CreateRequest) (channel.Row, bool, error) {
 	return f.create(ctx, r)
 }
 
@@ -215,7 +215,7 @@ func (l *fakeLog) State(_ context.Context, channel string) (message.State, error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := int64(len(l.events[channel]))
-	return message.State{Epoch: "e1", Oldest: min(n, 1), Head: n, Count: n}, nil
+	return message.State{Epoch: "e1", Oldest: 1, Head: n, Count: n}, nil
 }
 
 func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limit, _ int, _ bool) ([]message.Event, error) {
@@ -298,6 +298,8 @@ type settings struct {
 	hub   fanout.Config
 	limit limit.Config
 	tweak func(*http.Server)
+	// noQueues is Deps.NoQueues.
+	noQueues error
 }
 
 func setup(t *testing.T, change func(*settings)) *bundle {
@@ -325,6 +327,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Sessions: b.sessions,
 		Queues: b.queues, Consumers: b.consumers, QueueCalls: b.consumers, Admin: b.admin, PageSecret: secret,
+		Epoch: "e1", NoQueues: s.noQueues, Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})
 	if err != nil {

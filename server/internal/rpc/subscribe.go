@@ -21,9 +21,9 @@ type Access interface {
 
 // Sessions changes live streams, wherever they are.
 type Sessions interface {
-	// Update is fanout.Session.Update for the subject's session of this id. It fails with SESSION_NOT_FOUND where there is
+	// Update is fanout.Session.Update for the subject's session of this id. It fails with STREAM_NOT_FOUND where there is
 	// none, and with a retryable fault where that can't be told.
-	Update(ctx context.Context, sessionID, subject string, add []fanout.Position, remove []string) error
+	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
 }
 
 // withdrawTimeout bounds the taking back of channels, which must go on when the call has ended.
@@ -45,12 +45,12 @@ func (s *messageService) Subscribe(
 	return out.writeAll(ctx, session)
 }
 
-// begin writes the first frame, which tells the session's id, and gives the writer of the others.
+// begin writes the first frame, which tells the stream's id, and returns the writer of the others.
 func (s *messageService) begin(
-	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], sessionID string,
+	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
 ) (*frameWriter, error) {
 	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout}
-	return out, out.write(ctx, &frame{[][]byte{sessionPiece(sessionID, &s.cfg)}})
+	return out, out.write(ctx, infoFrame(streamID, &s.cfg))
 }
 
 // open gives the caller's new session with its first channels. The caller must close it.
@@ -91,12 +91,12 @@ func (s *messageService) UpdateSubscription(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.Sessions.Update(ctx, req.GetSessionId(), p.Subject, add, req.GetRemove()); err != nil {
+	if err := s.deps.Sessions.Update(ctx, req.GetStreamId(), p.Subject, add, req.GetRemove()); err != nil {
 		return nil, err
 	}
 	if err := s.mayRead(ctx, p, field, add); err != nil {
 		if f, ok := fault.As(err); ok && f.Reason == fault.NotMember {
-			s.withdraw(ctx, req.GetSessionId(), p.Subject, f.Positions)
+			s.withdraw(ctx, req.GetStreamId(), p.Subject, f.Positions)
 		}
 		return nil, err
 	}
@@ -165,15 +165,15 @@ func notMember(field string, add []fanout.Position, refused map[string]struct{})
 }
 
 // withdraw takes channels that were refused back off a stream.
-func (s *messageService) withdraw(ctx context.Context, sessionID, subject string, refused []fault.Position) {
+func (s *messageService) withdraw(ctx context.Context, streamID, subject string, refused []fault.Position) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 	defer cancel()
 	ids := make([]string, len(refused))
 	for i, at := range refused {
 		ids[i] = at.ChannelID
 	}
-	err := s.deps.Sessions.Update(ctx, sessionID, subject, nil, ids)
-	if err != nil && !fault.Is(err, fault.SessionNotFound) {
+	err := s.deps.Sessions.Update(ctx, streamID, subject, nil, ids)
+	if err != nil && !fault.Is(err, fault.StreamNotFound) {
 		s.deps.Telemetry.Logger.WarnContext(ctx, "channels that were refused may stay on a stream", attrError(err))
 	}
 }

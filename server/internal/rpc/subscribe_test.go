@@ -26,7 +26,7 @@ type stream = connect.ServerStreamForClient[parleyv1.SubscribeResponse]
 // subscribe opens a stream that the test's end cancels, and gives it with its first frame.
 func subscribe(
 	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
-) (*stream, *parleyv1.Session) {
+) (*stream, *parleyv1.StreamInfo) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -38,10 +38,10 @@ func subscribe(
 	if !s.Receive() {
 		t.Fatal(s.Err())
 	}
-	if s.Msg().GetSession().GetSessionId() == "" {
+	if s.Msg().GetInfo().GetStreamId() == "" {
 		t.Fatalf("first frame is %v", s.Msg())
 	}
-	return s, proto.CloneOf(s.Msg().GetSession())
+	return s, proto.CloneOf(s.Msg().GetInfo())
 }
 
 // events receives n events, however many frames they come in.
@@ -52,7 +52,7 @@ func events(t *testing.T, s *stream, n int) []*parleyv1.ChannelEvent {
 		if !s.Receive() {
 			t.Fatalf("after %d events: %v", len(out), s.Err())
 		}
-		for _, e := range s.Msg().GetEvents() {
+		for _, e := range s.Msg().GetEvents().GetEvents() {
 			out = append(out, proto.CloneOf(e))
 		}
 	}
@@ -73,17 +73,17 @@ func TestSubscribe(t *testing.T) {
 			b.log.append("a", nil)
 			b.log.append("a", nil)
 			c := b.client(i, b.token)
-			s, session := subscribe(t, c, from("a", 1))
-			if session.GetHeartbeatInterval().AsDuration() != 15*time.Second {
-				t.Errorf("session is %v", session)
+			s, info := subscribe(t, c, from("a", 1))
+			if info.GetHeartbeatInterval().AsDuration() != 15*time.Second {
+				t.Errorf("info is %v", info)
 			}
 			state := func(channel string, seq, head int64) *parleyv1.ChannelEvent {
 				return &parleyv1.ChannelEvent{ChannelId: channel, Seq: seq, Event: &parleyv1.ChannelEvent_State{
-					State: &parleyv1.ChannelState{Epoch: "e1", OldestSeq: min(head, 1), HeadSeq: head, Count: head, Recovered: true},
+					State: &parleyv1.ChannelState{Epoch: "e1", OldestSeq: 1, HeadSeq: head, Count: head, Recovered: true},
 				}}
 			}
 			sent := func(channel string, seq int64) *parleyv1.ChannelEvent {
-				return &parleyv1.ChannelEvent{ChannelId: channel, Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: wireMessage(channel, seq)}}
+				return &parleyv1.ChannelEvent{ChannelId: channel, Seq: seq, FromSeq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: wireMessage(channel, seq)}}
 			}
 			check := func(got []*parleyv1.ChannelEvent, want ...*parleyv1.ChannelEvent) {
 				t.Helper()
@@ -95,7 +95,7 @@ func TestSubscribe(t *testing.T) {
 			b.log.append("a", nil)
 			check(events(t, s, 1), sent("a", 3))
 			update := &parleyv1.UpdateSubscriptionRequest{
-				SessionId: session.GetSessionId(), Add: []*parleyv1.ChannelPosition{from("b", 0)}, Remove: []string{"a", "never-had"},
+				StreamId: info.GetStreamId(), Add: []*parleyv1.ChannelPosition{from("b", 0)}, Remove: []string{"a", "never-had"},
 			}
 			if _, err := c.UpdateSubscription(t.Context(), update); err != nil {
 				t.Fatal(err)
@@ -160,20 +160,20 @@ func TestSubscribeRefusals(t *testing.T) {
 			update := func(c parleyv1connect.MessageServiceClient, id, add string) (connect.Code, parleyv1.ErrorReason) {
 				t.Helper()
 				_, err := c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
-					SessionId: id, Add: []*parleyv1.ChannelPosition{from(add, 0)}, Remove: []string{"room-1"},
+					StreamId: id, Add: []*parleyv1.ChannelPosition{from(add, 0)}, Remove: []string{"room-1"},
 				})
 				d, _ := details(t, err)
 				b.logged.oneLine(t)
 				return connect.CodeOf(err), d.GetReason()
 			}
-			notFound := parleyv1.ErrorReason_ERROR_REASON_SESSION_NOT_FOUND
-			if code, reason := update(ada, session.GetSessionId(), "room-2"); code != connect.CodeNotFound || reason != notFound {
-				t.Errorf("another's session: %v %v", code, reason)
+			notFound := parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND
+			if code, reason := update(ada, session.GetStreamId(), "room-2"); code != connect.CodeNotFound || reason != notFound {
+				t.Errorf("another's stream: %v %v", code, reason)
 			}
 			if code, reason := update(ada, "nobodys", "room-2"); code != connect.CodeNotFound || reason != notFound {
-				t.Errorf("no session: %v %v", code, reason)
+				t.Errorf("no stream: %v %v", code, reason)
 			}
-			if code, _ := update(bob, session.GetSessionId(), "hall"); code != connect.CodePermissionDenied {
+			if code, _ := update(bob, session.GetStreamId(), "hall"); code != connect.CodePermissionDenied {
 				t.Errorf("channel not allowed: %v", code)
 			}
 			events(t, s1, 1)
@@ -284,8 +284,8 @@ func TestReaderThatStopsReading(t *testing.T) {
 			if text, _ := line["error"].(string); line["code"] != "unavailable" || !strings.Contains(text, "not read for 2s") {
 				t.Errorf("logged %v", line)
 			}
-			if _, err := b.hub.Session(session.GetSessionId(), "ada"); err == nil {
-				t.Error("the session still lives")
+			if _, err := b.hub.Session(session.GetStreamId(), "ada"); err == nil {
+				t.Error("the stream still lives")
 			}
 			for s.Receive() { // what was on its way
 			}
@@ -297,6 +297,51 @@ func TestReaderThatStopsReading(t *testing.T) {
 }
 
 // One who reads again in time learns where it stood.
+// Every entry of a log is covered by one event: the events of a replay, and the live ones after them, follow on one another.
+// Events of other kinds cover nothing.
+func TestEventsCoverEveryEntry(t *testing.T) {
+	t.Parallel()
+	for i, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			kinds := []message.Kind{message.KindSend, message.KindEdit, message.KindRecall}
+			write := func(n int) {
+				for range n {
+					b.log.append("a", func(e *message.Event) { e.Kind = kinds[e.Seq%3] })
+				}
+			}
+			write(7)
+			s, _ := subscribe(t, b.client(i, b.token), from("a", 2))
+			got := events(t, s, 3) // the replay is under way
+			write(5)
+			got = append(got, events(t, s, 1+12-2-len(got))...)
+			if got[0].GetState() == nil || got[0].GetFromSeq() != 0 {
+				t.Fatalf("first: %v", got[0])
+			}
+			position := got[0].GetSeq()
+			for _, e := range got[1:] {
+				m := [...]*parleyv1.ChannelMessage{e.GetSent(), e.GetEdited(), e.GetRecalled()}[e.GetSeq()%3]
+				if e.GetFromSeq() != position+1 || e.GetSeq() != e.GetFromSeq() || m == nil {
+					t.Fatalf("after %d: %v", position, e)
+				}
+				position = e.GetSeq()
+			}
+			if position != 12 {
+				t.Errorf("the events end at %d", position)
+			}
+			b.log.typing("a", "bob")
+			if e := events(t, s, 1)[0]; e.GetTyping() == nil || e.GetFromSeq() != 0 || e.GetSeq() != 0 {
+				t.Errorf("typing: %v", e)
+			}
+			s, _ = subscribe(t, b.client(i, b.token), from("a", 99))
+			if got := events(t, s, 2); got[1].GetGap().GetAfterSeq() != 99 || got[1].GetGap().GetToSeq() != 12 || got[1].GetSeq() != 12 || got[1].GetFromSeq() != 0 {
+				t.Errorf("ahead of the log: %v", got)
+			}
+		})
+	}
+}
+
 func TestSlowReaderLearnsItsPosition(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -308,14 +353,14 @@ func TestSlowReaderLearnsItsPosition(t *testing.T) {
 			big := func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) }
 			testkit.Eventually(t, 10*time.Second, func() error {
 				b.log.append("a", big)
-				if _, err := b.hub.Session(session.GetSessionId(), "ada"); err == nil {
+				if _, err := b.hub.Session(session.GetStreamId(), "ada"); err == nil {
 					return errors.New("the stream was not cut")
 				}
 				return nil
 			})
 			last := int64(0)
 			for s.Receive() {
-				for _, e := range s.Msg().GetEvents() {
+				for _, e := range s.Msg().GetEvents().GetEvents() {
 					if e.GetSeq() != last+1 {
 						t.Fatalf("event %d follows %d", e.GetSeq(), last)
 					}

@@ -57,25 +57,25 @@ export class Queues {
     }
   }
 
-  /** consume takes so many deliveries as `workers`, holds them, gives them to settle, and leaves when that is through. */
+  /** consume takes n deliveries as a consumer of `workers`, calls settle with them, and then ends the stream. */
   async consume(
     topic: string,
     n: number,
-    settle: (sessionId: string, deliveries: Delivery[]) => Promise<void>,
+    settle: (streamId: string, deliveries: Delivery[]) => Promise<void>,
   ): Promise<void> {
     const end = new AbortController();
     const taken: Delivery[] = [];
-    let sessionId = "";
+    let streamId = "";
     try {
       const request = { topic, group: "workers", consumer: "e2e-worker", maxMessages: BigInt(n) };
       for await (const { frame } of this.queue.consume(request, { signal: end.signal })) {
-        if (frame.case === "session") {
-          sessionId = frame.value.sessionId;
+        if (frame.case === "info") {
+          streamId = frame.value.streamId;
         } else if (frame.case === "deliveries") {
           taken.push(...frame.value.deliveries);
         }
         if (taken.length >= n) {
-          await settle(sessionId, taken);
+          await settle(streamId, taken);
           return;
         }
       }
@@ -84,16 +84,17 @@ export class Queues {
     }
   }
 
-  async ack(topic: string, sessionId: string, deliveries: Delivery[]): Promise<void> {
+  async ack(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
     const tokens = deliveries.map((d) => d.token);
-    const { results } = await this.queue.ack({ topic, group: "workers", sessionId, tokens });
+    const { results } = await this.queue.ack({ topic, group: "workers", streamId, tokens });
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 
-  /** bury makes dead letters of deliveries. */
-  async bury(topic: string, sessionId: string, deliveries: Delivery[]): Promise<void> {
-    const items = deliveries.map((d) => ({ token: d.token, reason: "cannot do it", code: "POISON", deadLetter: true }));
-    const { results } = await this.queue.nack({ topic, group: "workers", sessionId, items });
+  /** bury makes the deliveries dead letters. */
+  async bury(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
+    const outcome = { case: "deadLetter" as const, value: {} };
+    const items = deliveries.map((d) => ({ token: d.token, reason: "cannot do it", code: "POISON", outcome }));
+    const { results } = await this.queue.nack({ topic, group: "workers", streamId, items });
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import type { Message, MyChannel, Surroundings } from "./types";
+import type { Message, Surroundings, UserChannel } from "./types";
 
 /** ChannelView is one line of the list of channels. It is never changed, only replaced. */
 export interface ChannelView {
@@ -84,7 +84,7 @@ export class Channels {
   }
 
   /** Takes what the server lists, and says whether the channel is to be followed from now on. */
-  listed(my: MyChannel): boolean {
+  listed(my: UserChannel): boolean {
     const known = this.#entries.get(my.channel.channelId);
     const back = known?.lost && this.#surroundings.now() - known.lostAt > lostSettles;
     const entry = this.#entry(my.channel.channelId);

@@ -1,6 +1,6 @@
-import type { Event, Message, MyChannel, ReadCursor, Receipt, StateChange } from "@parleyhq/sdk";
+import type { Event, Message, ReadCursor, Receipt, StateChange, UserChannel } from "@parleyhq/sdk";
 
-export type { Event, Message, MyChannel, ReadCursor, Receipt, StateChange };
+export type { Event, Message, ReadCursor, Receipt, StateChange, UserChannel };
 
 /** What the model needs of a subscription: the events one by one, and ways to follow one more channel or one less. */
 export interface ChatSubscription {
@@ -10,7 +10,10 @@ export interface ChatSubscription {
   close(): void;
 }
 
-/** What the model needs of the SDK. Every call repeats what may be repeated, until it is answered or its signal aborts. */
+/**
+ * What the model requires of the SDK. Calls have no time limit: they are retried until they
+ * succeed, fail for good, or are aborted.
+ */
 export interface ChatClient {
   send(
     channelId: string,
@@ -23,7 +26,7 @@ export interface ChatClient {
     channelId: string,
     options: { afterSeq?: number; beforeSeq?: number; pageSize: number; limit: number; signal: AbortSignal },
   ): AsyncIterable<Message>;
-  channels(options: { pageSize: number; signal: AbortSignal }): AsyncIterable<MyChannel>;
+  channels(options: { pageSize: number; signal: AbortSignal }): AsyncIterable<UserChannel>;
   markRead(channelId: string, seq: number, options: { signal: AbortSignal }): Promise<ReadCursor>;
   typing(channelId: string, options: { signal: AbortSignal }): Promise<void>;
   /** Follows the channels, each from now on. */
@@ -66,6 +69,7 @@ const words: Record<string, string> = {
   TOKEN_INVALID: "The token is not valid.",
   TOKEN_EXPIRED: "The token has expired.",
   CAPABILITY_MISSING: "The token does not allow this.",
+  NODE_FULL: "The server has no room for another connection.",
   NOT_MEMBER: "This channel takes members only, and you are not one of them.",
   NOT_SENDER: "The message is somebody else's.",
   MESSAGE_RECALLED: "The message was taken back.",

@@ -1,16 +1,28 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Duration, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
 import { type CallOptions, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
-import * as pb from "@parleyhq/api/parley/v1/admin_pb.js";
+import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
+import * as pb from "@parleyhq/api/parley/v1/admin_queue_pb.js";
 import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
-import type { Counts, GroupCounts, Letter, Owner, PendingEntry, QueueClient, Topic } from "./model/types";
+import type {
+  Counts,
+  GroupCounts,
+  Letter,
+  Operation,
+  Owner,
+  PendingEntry,
+  QueueClient,
+  Selection,
+  Topic,
+} from "./model/types";
 
 // As long as the answers say that there are more.
 const topicsPerPage = 1_000;
 
 /** Makes the model's client of AdminService, for one server and one token. */
 export function connect(address: string, token: string): QueueClient {
-  const admin = createClient(pb.AdminService, createConnectTransport({ baseUrl: address, useBinaryFormat: true }));
+  const admin = createClient(AdminService, createConnectTransport({ baseUrl: address, useBinaryFormat: true }));
   const call = async <T>(signal: AbortSignal, make: (options: CallOptions) => Promise<T>): Promise<T> => {
     try {
       return await make({ signal, headers: { authorization: `Bearer ${token}` } });
@@ -30,7 +42,8 @@ export function connect(address: string, token: string): QueueClient {
     },
     stats: async (topic, signal) => {
       const { total, partitions } = await call(signal, (o) => admin.getTopicStats({ topic }, o));
-      return { total: toCounts(total), partitions: partitions.map(toCounts) };
+      const each = partitions.map((p) => ({ ...toCounts(p), partition: p.partition }));
+      return { total: toCounts(total), partitions: each };
     },
     owners: async (topic, group, signal) => {
       const { partitions } = await call(signal, (o) => admin.listPartitions({ topic, group }, o));
@@ -45,32 +58,46 @@ export function connect(address: string, token: string): QueueClient {
       const page = await call(signal, (o) => admin.listDeadLetters({ topic, group, pageToken, pageSize }, o));
       return { letters: page.deadLetters.map(toLetter), next: page.nextPageToken };
     },
-    replay: async (topic, group, deadLetterIds, signal) => {
-      const done = await call(signal, (o) =>
-        admin.replayDeadLetters({ topic, group, deadLetterIds: [...deadLetterIds] }, o),
-      );
+    replay: async (topic, which, signal) => {
+      const request = { topic, selection: toSelection(which) };
+      const done = await call(signal, (o) => admin.replayDeadLetters(request, o));
       return { replayed: Number(done.replayed), more: done.more };
     },
-    purge: async (topic, group, ids, confirm, signal) => {
-      const request = { topic, group, deadLetterIds: [...ids], confirm };
+    purge: async (topic, which, confirm, signal) => {
+      const request = { topic, selection: toSelection(which), confirm };
       return Number((await call(signal, (o) => admin.purgeDeadLetters(request, o))).purged);
     },
-    pause: async (topic, what, signal) => {
-      const flags = { produceOnly: what === "produce", consumeOnly: what === "consume" };
-      await call(signal, (o) => admin.pauseTopic({ topic, ...flags }, o));
+    pause: async (topic, operations, signal) => {
+      await call(signal, (o) => admin.pauseTopic({ topic, operations: operations.map(toOperation) }, o));
     },
-    resume: async (topic, signal) => {
-      await call(signal, (o) => admin.resumeTopic({ topic }, o));
+    resume: async (topic, operations, signal) => {
+      await call(signal, (o) => admin.resumeTopic({ topic, operations: operations.map(toOperation) }, o));
     },
     createTopic: async ({ name, partitions, maxAttempts, strictOrder }, signal) => {
       const retry = maxAttempts > 0 ? { maxAttempts } : {};
       await call(signal, (o) => admin.createTopic({ topic: { name, partitions, strictOrder, retry } }, o));
     },
     createGroup: async (topic, group, fromEnd, signal) => {
-      const start = { start: { case: fromEnd ? ("end" as const) : ("beginning" as const), value: true } };
+      const value = fromEnd ? pb.StartPosition.END : pb.StartPosition.BEGINNING;
+      const start = { start: { case: "position" as const, value } };
       await call(signal, (o) => admin.createGroup({ topic, group, start }, o));
     },
   };
+}
+
+function toSelection(which: Selection): MessageInitShape<typeof pb.DeadLetterSelectionSchema> {
+  switch (which.kind) {
+    case "ids":
+      return { selection: { case: "ids", value: { deadLetterIds: [...which.ids] } } };
+    case "group":
+      return { selection: { case: "group", value: which.group } };
+    case "all":
+      return { selection: { case: "all", value: {} } };
+  }
+}
+
+function toOperation(operation: Operation): pb.TopicOperation {
+  return operation === "produce" ? pb.TopicOperation.PRODUCE : pb.TopicOperation.CONSUME;
 }
 
 // What the model's failure() reads of an error: reason, code, message and field, as the SDK's errors have them.
@@ -109,22 +136,21 @@ function toTopic(t: pb.Topic): Topic {
     maxAttempts: t.retry?.maxAttempts ?? 0,
     maxMessages: Number(t.maxMessagesPerPartition),
     dropOldest: t.dropOldest,
-    createdAt: date(t.createdAt).getTime(),
+    createTime: date(t.createTime).getTime(),
     producePaused: t.producePaused,
     consumePaused: t.consumePaused,
     groups: t.groups,
   };
 }
 
-function toCounts(p: pb.PartitionStats | undefined): Counts {
+function toCounts(of: pb.TopicStats | pb.PartitionStats | undefined): Counts {
   return {
-    partition: p?.partition ?? 0,
-    length: Number(p?.length ?? 0n),
-    delayed: Number(p?.delayed ?? 0n),
-    produced: Number(p?.produced ?? 0n),
-    cancelled: Number(p?.cancelled ?? 0n),
-    deadLetters: Number(p?.deadLetters ?? 0n),
-    groups: p?.groups.map(toGroup) ?? [],
+    length: Number(of?.length ?? 0n),
+    delayed: Number(of?.delayed ?? 0n),
+    produced: Number(of?.produced ?? 0n),
+    cancelled: Number(of?.cancelled ?? 0n),
+    deadLetters: Number(of?.deadLetters ?? 0n),
+    groups: of?.groups.map(toGroup) ?? [],
   };
 }
 
@@ -148,8 +174,8 @@ function toGroup(g: pb.GroupStats): GroupCounts {
 }
 
 function toOwner(o: pb.PartitionOwner): Owner {
-  const { partition, consumer, sessionId, nodeId, epoch } = o;
-  return { partition, consumer, sessionId, nodeId, epoch, leaseLeft: ms(o.leaseLeft) };
+  const { partition, consumer, streamId, nodeId, epoch } = o;
+  return { partition, consumer, streamId, nodeId, epoch, leaseLeft: ms(o.leaseLeft) };
 }
 
 function toPending(p: pb.PendingDelivery): PendingEntry {
@@ -159,7 +185,6 @@ function toPending(p: pb.PendingDelivery): PendingEntry {
 
 function toLetter(l: pb.DeadLetter): Letter {
   const { messageId, partition, group, key, payload, headers, attempts, reason, code } = l;
-  const [producedAt, deadAt] = [date(l.producedAt), date(l.deadAt)];
   return {
     id: l.deadLetterId,
     messageId,
@@ -171,7 +196,7 @@ function toLetter(l: pb.DeadLetter): Letter {
     attempts,
     reason,
     code,
-    producedAt,
-    deadAt,
+    produceTime: date(l.produceTime),
+    deadLetterTime: date(l.deadLetterTime),
   };
 }

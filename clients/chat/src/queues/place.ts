@@ -1,7 +1,5 @@
-import { channelPattern } from "../token";
-
-/** What a name of a topic or a group looks like; a topic's does not begin with two underscores. */
-export const namePattern = channelPattern;
+/** The pattern of the names of topics and groups. A topic's name does not begin with two underscores. */
+export const namePattern = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** The parts of a topic that are shown one at a time. */
 export const views = ["overview", "partitions", "pending", "dead"] as const;

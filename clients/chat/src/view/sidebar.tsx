@@ -68,7 +68,7 @@ export function Sidebar({ chat }: { chat: Chat }) {
               Open <b>#{text}</b>
             </>
           ) : (
-            "A name has letters, digits, - and _, at most 64"
+            "A name has letters, digits, - and _, at most 128"
           )}
         </button>
       )}

@@ -22,102 +22,112 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErrorReason is the machine-readable reason of an error. SDKs switch on it, never on an error's text.
+// ErrorReason is the machine-readable reason of an error. Programs switch on it, never on an
+// error's text.
 //
-// Reasons below 100 are final: the same call fails again. Those from 100 on are retryable: the same call, or a new
-// Subscribe from the positions told, may succeed later. A client that meets a number it does not know goes by that.
+// Reasons below 100 are final: the same call fails again. Reasons from 100 on are retryable: the
+// same call, or a new stream from the positions in the error, may succeed later. A client that
+// receives a number that it does not know applies this rule.
 type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// A field breaks its rule; `field` and `limit` say which and how.
+	// A field breaks its rule. `field` and `limit` say which field and which limit.
 	ErrorReason_ERROR_REASON_INVALID_FIELD ErrorReason = 1
 	// The request could not be decoded.
 	ErrorReason_ERROR_REASON_MALFORMED_REQUEST ErrorReason = 2
-	// No token, or one that does not hold.
+	// The call has no token, or its token is not valid.
 	ErrorReason_ERROR_REASON_TOKEN_INVALID ErrorReason = 3
-	// The token's capabilities do not cover the call.
+	// The token lacks the capability that the call requires.
 	ErrorReason_ERROR_REASON_CAPABILITY_MISSING ErrorReason = 4
-	// `from_id` names another than the token's subject, without the capability `send_as`.
+	// `from_id` differs from the token's subject, and the token lacks the action `send_as`.
 	ErrorReason_ERROR_REASON_SENDER_MISMATCH ErrorReason = 5
-	// The message is another's.
+	// The message was sent by another user.
 	ErrorReason_ERROR_REASON_NOT_SENDER ErrorReason = 6
-	// The channel holds no such message.
+	// The channel has no message with this id.
 	ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND ErrorReason = 7
-	// The message has been recalled.
+	// The message was recalled.
 	ErrorReason_ERROR_REASON_MESSAGE_RECALLED ErrorReason = 8
-	// The client_msg_id was used before, with another payload.
+	// The client_msg_id was used before with another payload.
 	ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED ErrorReason = 9
-	// The position lies beyond the log's end.
+	// The position is beyond the end of the log.
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 10
-	// The page token was not minted for this query.
+	// The page token was not created for this query.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID ErrorReason = 11
-	// The page token was minted for another subject.
+	// The page token was created for another subject.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_FOREIGN ErrorReason = 12
-	// The page token belongs to another epoch of the log: list anew.
+	// The page token belongs to another epoch of the log. List again from the start.
 	ErrorReason_ERROR_REASON_RESYNC ErrorReason = 13
-	// No live stream of the caller's has this session id.
-	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 14
-	// A size limit; `field` and `limit` say which.
+	// The caller has no live stream with this stream_id.
+	ErrorReason_ERROR_REASON_STREAM_NOT_FOUND ErrorReason = 14
+	// The request, or a part of it, is larger than its limit. `field` and `limit` say which.
 	ErrorReason_ERROR_REASON_TOO_LARGE ErrorReason = 15
-	// More channels on a stream, or more streams, than allowed; `limit` says how many.
+	// The caller has reached a limit in number, for example of channels on a stream or of streams of
+	// a subject. `limit` says how many are allowed.
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
-	// No such call.
+	// The server has no such procedure.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
-	// The channel takes members only, and the caller is none; from Subscribe, `positions` names every such channel.
+	// The channel is members-only and the caller is not a member. In an error of Subscribe,
+	// `positions` lists every such channel.
 	ErrorReason_ERROR_REASON_NOT_MEMBER ErrorReason = 18
-	// There is a channel of this id already.
+	// A channel with this id exists.
 	ErrorReason_ERROR_REASON_CHANNEL_EXISTS ErrorReason = 19
-	// There is no channel of this id.
+	// No channel has this id.
 	ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND ErrorReason = 20
-	// There is no topic of this name.
+	// No topic has this name.
 	ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND ErrorReason = 21
-	// There is a topic of this name already.
+	// A topic with this name exists.
 	ErrorReason_ERROR_REASON_TOPIC_EXISTS ErrorReason = 22
-	// The topic has no consumer group of this name.
+	// The topic has no consumer group with this name.
 	ErrorReason_ERROR_REASON_GROUP_NOT_FOUND ErrorReason = 23
-	// The topic has a consumer group of this name already.
+	// The topic has a consumer group with this name.
 	ErrorReason_ERROR_REASON_GROUP_EXISTS ErrorReason = 24
-	// The idempotency key was used within the topic's window, with another payload.
+	// The idempotency key was used before with another payload.
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED ErrorReason = 25
-	// The topic is paused.
-	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 26
-	// The session no longer has what the token was given for: it ended, or its partition went to another. Nothing was changed.
+	// The request names something to delete, and `confirm` does not repeat its name.
+	ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED ErrorReason = 26
+	// The stream no longer holds the delivery: the stream ended, or the partition was assigned to
+	// another consumer. Nothing was changed.
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 27
-	// The delivery was settled otherwise before.
+	// The delivery was settled before, with another outcome.
 	ErrorReason_ERROR_REASON_ALREADY_SETTLED ErrorReason = 28
-	// The token was not given for a delivery of this session.
+	// The token does not belong to a delivery of this stream.
 	ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID ErrorReason = 29
-	// No scheduled message has this id, or it has appeared in the topic.
+	// No scheduled message has this id. It may have been delivered to the topic or cancelled.
 	ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND ErrorReason = 30
-	// The call removes things for good, and `confirm` does not name what.
-	ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED ErrorReason = 31
-	// The group has consumers that are connected.
-	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 32
-	// Over the rate limit; `retry_after` says for how long.
+	// The group has connected consumers.
+	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 31
+	// The caller is over its rate limit. `retry_after` says how long to wait.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
-	// A store did not answer in time, and nothing was changed.
+	// The store did not answer in time. Nothing was changed.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 101
-	// It is not known whether the entry was stored: repeat with the same client_msg_id.
+	// The server does not know whether the write was stored. Repeat it with the same id.
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 102
-	// An earlier item of the batch failed retryably; this one was not tried.
+	// An earlier item of the batch failed with a retryable error. This item was not tried.
 	ErrorReason_ERROR_REASON_BATCH_ABORTED ErrorReason = 103
-	// The subscriber read too slowly and was cut; subscribe again from `positions`.
+	// The subscriber read too slowly, and the server ended its stream. Subscribe again from
+	// `positions`.
 	ErrorReason_ERROR_REASON_SLOW_CONSUMER ErrorReason = 104
-	// The token's life ended; get a new one and subscribe again.
+	// The token has expired. Get a new token and repeat the call, or open a new stream.
 	ErrorReason_ERROR_REASON_TOKEN_EXPIRED ErrorReason = 105
-	// The server is shutting down; another, or this one later, will serve.
+	// The server is shutting down. Another node can serve the call.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 106
-	// The deadline passed.
+	// The call did not finish before its deadline.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 107
-	// Something unforeseen; the request id finds it in the server's log.
+	// An unexpected error. Its cause is in the server's log under `request_id`.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 108
-	// The reader is not there to read, or took longer than allowed.
+	// The client did not read the stream, so that a write took longer than allowed.
 	ErrorReason_ERROR_REASON_STREAM_STALLED ErrorReason = 109
-	// A partition holds as many messages as the topic allows; `limit` says how many.
+	// A partition holds as many messages as the topic allows. `limit` says how many.
 	ErrorReason_ERROR_REASON_TOPIC_FULL ErrorReason = 110
-	// The consumer held a message for longer than its ack timeout; what it held goes to another. Consume again.
+	// The consumer held a delivery for longer than its ack timeout. The server ended its stream and
+	// redelivers what it held.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
+	// This node serves as many streams as it can. `limit` says how many. Open the stream on another
+	// node.
+	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
+	// An operator paused the topic.
+	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
 )
 
 // Enum value maps for ErrorReason.
@@ -137,7 +147,7 @@ var (
 		11:  "ERROR_REASON_PAGE_TOKEN_INVALID",
 		12:  "ERROR_REASON_PAGE_TOKEN_FOREIGN",
 		13:  "ERROR_REASON_RESYNC",
-		14:  "ERROR_REASON_SESSION_NOT_FOUND",
+		14:  "ERROR_REASON_STREAM_NOT_FOUND",
 		15:  "ERROR_REASON_TOO_LARGE",
 		16:  "ERROR_REASON_LIMIT_EXCEEDED",
 		17:  "ERROR_REASON_UNIMPLEMENTED",
@@ -149,13 +159,12 @@ var (
 		23:  "ERROR_REASON_GROUP_NOT_FOUND",
 		24:  "ERROR_REASON_GROUP_EXISTS",
 		25:  "ERROR_REASON_IDEMPOTENCY_KEY_REUSED",
-		26:  "ERROR_REASON_TOPIC_PAUSED",
+		26:  "ERROR_REASON_CONFIRMATION_REQUIRED",
 		27:  "ERROR_REASON_LEASE_LOST",
 		28:  "ERROR_REASON_ALREADY_SETTLED",
 		29:  "ERROR_REASON_DELIVERY_TOKEN_INVALID",
 		30:  "ERROR_REASON_SCHEDULED_NOT_FOUND",
-		31:  "ERROR_REASON_CONFIRMATION_REQUIRED",
-		32:  "ERROR_REASON_GROUP_IN_USE",
+		31:  "ERROR_REASON_GROUP_IN_USE",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -168,6 +177,8 @@ var (
 		109: "ERROR_REASON_STREAM_STALLED",
 		110: "ERROR_REASON_TOPIC_FULL",
 		111: "ERROR_REASON_ACK_TIMEOUT",
+		112: "ERROR_REASON_NODE_FULL",
+		113: "ERROR_REASON_TOPIC_PAUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":            0,
@@ -184,7 +195,7 @@ var (
 		"ERROR_REASON_PAGE_TOKEN_INVALID":     11,
 		"ERROR_REASON_PAGE_TOKEN_FOREIGN":     12,
 		"ERROR_REASON_RESYNC":                 13,
-		"ERROR_REASON_SESSION_NOT_FOUND":      14,
+		"ERROR_REASON_STREAM_NOT_FOUND":       14,
 		"ERROR_REASON_TOO_LARGE":              15,
 		"ERROR_REASON_LIMIT_EXCEEDED":         16,
 		"ERROR_REASON_UNIMPLEMENTED":          17,
@@ -196,13 +207,12 @@ var (
 		"ERROR_REASON_GROUP_NOT_FOUND":        23,
 		"ERROR_REASON_GROUP_EXISTS":           24,
 		"ERROR_REASON_IDEMPOTENCY_KEY_REUSED": 25,
-		"ERROR_REASON_TOPIC_PAUSED":           26,
+		"ERROR_REASON_CONFIRMATION_REQUIRED":  26,
 		"ERROR_REASON_LEASE_LOST":             27,
 		"ERROR_REASON_ALREADY_SETTLED":        28,
 		"ERROR_REASON_DELIVERY_TOKEN_INVALID": 29,
 		"ERROR_REASON_SCHEDULED_NOT_FOUND":    30,
-		"ERROR_REASON_CONFIRMATION_REQUIRED":  31,
-		"ERROR_REASON_GROUP_IN_USE":           32,
+		"ERROR_REASON_GROUP_IN_USE":           31,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -215,6 +225,8 @@ var (
 		"ERROR_REASON_STREAM_STALLED":         109,
 		"ERROR_REASON_TOPIC_FULL":             110,
 		"ERROR_REASON_ACK_TIMEOUT":            111,
+		"ERROR_REASON_NODE_FULL":              112,
+		"ERROR_REASON_TOPIC_PAUSED":           113,
 	}
 )
 
@@ -245,21 +257,116 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_error_proto_rawDescGZIP(), []int{0}
 }
 
-// ErrorDetail comes with every error that Parley itself raises.
+// StatusCode is a gRPC status code. The numbers are those of gRPC.
+type StatusCode int32
+
+const (
+	// Not set. gRPC's 0, `ok`, is never an item's error.
+	StatusCode_STATUS_CODE_UNSPECIFIED         StatusCode = 0
+	StatusCode_STATUS_CODE_CANCELLED           StatusCode = 1
+	StatusCode_STATUS_CODE_UNKNOWN             StatusCode = 2
+	StatusCode_STATUS_CODE_INVALID_ARGUMENT    StatusCode = 3
+	StatusCode_STATUS_CODE_DEADLINE_EXCEEDED   StatusCode = 4
+	StatusCode_STATUS_CODE_NOT_FOUND           StatusCode = 5
+	StatusCode_STATUS_CODE_ALREADY_EXISTS      StatusCode = 6
+	StatusCode_STATUS_CODE_PERMISSION_DENIED   StatusCode = 7
+	StatusCode_STATUS_CODE_RESOURCE_EXHAUSTED  StatusCode = 8
+	StatusCode_STATUS_CODE_FAILED_PRECONDITION StatusCode = 9
+	StatusCode_STATUS_CODE_ABORTED             StatusCode = 10
+	StatusCode_STATUS_CODE_OUT_OF_RANGE        StatusCode = 11
+	StatusCode_STATUS_CODE_UNIMPLEMENTED       StatusCode = 12
+	StatusCode_STATUS_CODE_INTERNAL            StatusCode = 13
+	StatusCode_STATUS_CODE_UNAVAILABLE         StatusCode = 14
+	StatusCode_STATUS_CODE_DATA_LOSS           StatusCode = 15
+	StatusCode_STATUS_CODE_UNAUTHENTICATED     StatusCode = 16
+)
+
+// Enum value maps for StatusCode.
+var (
+	StatusCode_name = map[int32]string{
+		0:  "STATUS_CODE_UNSPECIFIED",
+		1:  "STATUS_CODE_CANCELLED",
+		2:  "STATUS_CODE_UNKNOWN",
+		3:  "STATUS_CODE_INVALID_ARGUMENT",
+		4:  "STATUS_CODE_DEADLINE_EXCEEDED",
+		5:  "STATUS_CODE_NOT_FOUND",
+		6:  "STATUS_CODE_ALREADY_EXISTS",
+		7:  "STATUS_CODE_PERMISSION_DENIED",
+		8:  "STATUS_CODE_RESOURCE_EXHAUSTED",
+		9:  "STATUS_CODE_FAILED_PRECONDITION",
+		10: "STATUS_CODE_ABORTED",
+		11: "STATUS_CODE_OUT_OF_RANGE",
+		12: "STATUS_CODE_UNIMPLEMENTED",
+		13: "STATUS_CODE_INTERNAL",
+		14: "STATUS_CODE_UNAVAILABLE",
+		15: "STATUS_CODE_DATA_LOSS",
+		16: "STATUS_CODE_UNAUTHENTICATED",
+	}
+	StatusCode_value = map[string]int32{
+		"STATUS_CODE_UNSPECIFIED":         0,
+		"STATUS_CODE_CANCELLED":           1,
+		"STATUS_CODE_UNKNOWN":             2,
+		"STATUS_CODE_INVALID_ARGUMENT":    3,
+		"STATUS_CODE_DEADLINE_EXCEEDED":   4,
+		"STATUS_CODE_NOT_FOUND":           5,
+		"STATUS_CODE_ALREADY_EXISTS":      6,
+		"STATUS_CODE_PERMISSION_DENIED":   7,
+		"STATUS_CODE_RESOURCE_EXHAUSTED":  8,
+		"STATUS_CODE_FAILED_PRECONDITION": 9,
+		"STATUS_CODE_ABORTED":             10,
+		"STATUS_CODE_OUT_OF_RANGE":        11,
+		"STATUS_CODE_UNIMPLEMENTED":       12,
+		"STATUS_CODE_INTERNAL":            13,
+		"STATUS_CODE_UNAVAILABLE":         14,
+		"STATUS_CODE_DATA_LOSS":           15,
+		"STATUS_CODE_UNAUTHENTICATED":     16,
+	}
+)
+
+func (x StatusCode) Enum() *StatusCode {
+	p := new(StatusCode)
+	*p = x
+	return p
+}
+
+func (x StatusCode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StatusCode) Descriptor() protoreflect.EnumDescriptor {
+	return file_parley_v1_error_proto_enumTypes[1].Descriptor()
+}
+
+func (StatusCode) Type() protoreflect.EnumType {
+	return &file_parley_v1_error_proto_enumTypes[1]
+}
+
+func (x StatusCode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StatusCode.Descriptor instead.
+func (StatusCode) EnumDescriptor() ([]byte, []int) {
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
+}
+
+// ErrorDetail is a detail of every error that the server returns, on every protocol.
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason ErrorReason            `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.ErrorReason" json:"reason,omitempty"`
 	// Whether the same call may succeed later.
 	Retryable bool `protobuf:"varint,2,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// The request's field that is at fault, as a path: `messages[3].content`.
+	// The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
+	// is.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
-	// The limit that was broken, in the field's unit (bytes, items, a seq).
+	// The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was.
 	Limit int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How long to wait before a retry, at least.
+	// The minimum time to wait before a retry. Unset if the server does not ask for one.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// Finds the request in the server's log.
+	// The id of the request in the server's log. The response header `x-request-id` has it too.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Where a cut stream stood, per channel: the last seq that was sent. With NOT_MEMBER: the channels refused.
+	// When the server ended a stream: the last position that it sent, for each channel. With
+	// NOT_MEMBER: the refused channels.
 	Positions     []*LastPosition `protobuf:"bytes,7,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -344,7 +451,7 @@ func (x *ErrorDetail) GetPositions() []*LastPosition {
 	return nil
 }
 
-// LastPosition is the last entry of a channel that a stream was sent.
+// LastPosition is the position of the last entry of a channel that was sent on a stream.
 type LastPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
@@ -405,6 +512,68 @@ func (x *LastPosition) GetEpoch() string {
 	return ""
 }
 
+// ItemError is the error of one item of a batch.
+type ItemError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Code  StatusCode             `protobuf:"varint,1,opt,name=code,proto3,enum=parley.v1.StatusCode" json:"code,omitempty"`
+	// A description for people.
+	Message       string       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Detail        *ErrorDetail `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ItemError) Reset() {
+	*x = ItemError{}
+	mi := &file_parley_v1_error_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ItemError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ItemError) ProtoMessage() {}
+
+func (x *ItemError) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_error_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
+func (*ItemError) Descriptor() ([]byte, []int) {
+	return file_parley_v1_error_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ItemError) GetCode() StatusCode {
+	if x != nil {
+		return x.Code
+	}
+	return StatusCode_STATUS_CODE_UNSPECIFIED
+}
+
+func (x *ItemError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ItemError) GetDetail() *ErrorDetail {
+	if x != nil {
+		return x.Detail
+	}
+	return nil
+}
+
 var File_parley_v1_error_proto protoreflect.FileDescriptor
 
 const file_parley_v1_error_proto_rawDesc = "" +
@@ -424,7 +593,11 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch*\xee\v\n" +
+	"\x05epoch\x18\x03 \x01(\tR\x05epoch\"\x80\x01\n" +
+	"\tItemError\x12)\n" +
+	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\x89\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -440,8 +613,8 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x12#\n" +
 	"\x1fERROR_REASON_PAGE_TOKEN_INVALID\x10\v\x12#\n" +
 	"\x1fERROR_REASON_PAGE_TOKEN_FOREIGN\x10\f\x12\x17\n" +
-	"\x13ERROR_REASON_RESYNC\x10\r\x12\"\n" +
-	"\x1eERROR_REASON_SESSION_NOT_FOUND\x10\x0e\x12\x1a\n" +
+	"\x13ERROR_REASON_RESYNC\x10\r\x12!\n" +
+	"\x1dERROR_REASON_STREAM_NOT_FOUND\x10\x0e\x12\x1a\n" +
 	"\x16ERROR_REASON_TOO_LARGE\x10\x0f\x12\x1f\n" +
 	"\x1bERROR_REASON_LIMIT_EXCEEDED\x10\x10\x12\x1e\n" +
 	"\x1aERROR_REASON_UNIMPLEMENTED\x10\x11\x12\x1b\n" +
@@ -452,14 +625,13 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x19ERROR_REASON_TOPIC_EXISTS\x10\x16\x12 \n" +
 	"\x1cERROR_REASON_GROUP_NOT_FOUND\x10\x17\x12\x1d\n" +
 	"\x19ERROR_REASON_GROUP_EXISTS\x10\x18\x12'\n" +
-	"#ERROR_REASON_IDEMPOTENCY_KEY_REUSED\x10\x19\x12\x1d\n" +
-	"\x19ERROR_REASON_TOPIC_PAUSED\x10\x1a\x12\x1b\n" +
+	"#ERROR_REASON_IDEMPOTENCY_KEY_REUSED\x10\x19\x12&\n" +
+	"\"ERROR_REASON_CONFIRMATION_REQUIRED\x10\x1a\x12\x1b\n" +
 	"\x17ERROR_REASON_LEASE_LOST\x10\x1b\x12 \n" +
 	"\x1cERROR_REASON_ALREADY_SETTLED\x10\x1c\x12'\n" +
 	"#ERROR_REASON_DELIVERY_TOKEN_INVALID\x10\x1d\x12$\n" +
-	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12&\n" +
-	"\"ERROR_REASON_CONFIRMATION_REQUIRED\x10\x1f\x12\x1d\n" +
-	"\x19ERROR_REASON_GROUP_IN_USE\x10 \x12\x1d\n" +
+	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12\x1d\n" +
+	"\x19ERROR_REASON_GROUP_IN_USE\x10\x1f\x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +
@@ -471,10 +643,31 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\x15ERROR_REASON_INTERNAL\x10l\x12\x1f\n" +
 	"\x1bERROR_REASON_STREAM_STALLED\x10m\x12\x1b\n" +
 	"\x17ERROR_REASON_TOPIC_FULL\x10n\x12\x1c\n" +
-	"\x18ERROR_REASON_ACK_TIMEOUT\x10oB\x9d\x01\n" +
-	"\x14dev.parley.parley.v1B\n" +
-	"ErrorProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1\xa2\x02\x03PXX\xaa\x02\tParley.V1\xca\x02\tParley\\V1\xe2\x02\x15Parley\\V1\\GPBMetadata\xea\x02\n" +
-	"Parley::V1b\x06proto3"
+	"\x18ERROR_REASON_ACK_TIMEOUT\x10o\x12\x1a\n" +
+	"\x16ERROR_REASON_NODE_FULL\x10p\x12\x1d\n" +
+	"\x19ERROR_REASON_TOPIC_PAUSED\x10q*\x92\x04\n" +
+	"\n" +
+	"StatusCode\x12\x1b\n" +
+	"\x17STATUS_CODE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15STATUS_CODE_CANCELLED\x10\x01\x12\x17\n" +
+	"\x13STATUS_CODE_UNKNOWN\x10\x02\x12 \n" +
+	"\x1cSTATUS_CODE_INVALID_ARGUMENT\x10\x03\x12!\n" +
+	"\x1dSTATUS_CODE_DEADLINE_EXCEEDED\x10\x04\x12\x19\n" +
+	"\x15STATUS_CODE_NOT_FOUND\x10\x05\x12\x1e\n" +
+	"\x1aSTATUS_CODE_ALREADY_EXISTS\x10\x06\x12!\n" +
+	"\x1dSTATUS_CODE_PERMISSION_DENIED\x10\a\x12\"\n" +
+	"\x1eSTATUS_CODE_RESOURCE_EXHAUSTED\x10\b\x12#\n" +
+	"\x1fSTATUS_CODE_FAILED_PRECONDITION\x10\t\x12\x17\n" +
+	"\x13STATUS_CODE_ABORTED\x10\n" +
+	"\x12\x1c\n" +
+	"\x18STATUS_CODE_OUT_OF_RANGE\x10\v\x12\x1d\n" +
+	"\x19STATUS_CODE_UNIMPLEMENTED\x10\f\x12\x18\n" +
+	"\x14STATUS_CODE_INTERNAL\x10\r\x12\x1b\n" +
+	"\x17STATUS_CODE_UNAVAILABLE\x10\x0e\x12\x19\n" +
+	"\x15STATUS_CODE_DATA_LOSS\x10\x0f\x12\x1f\n" +
+	"\x1bSTATUS_CODE_UNAUTHENTICATED\x10\x10BS\n" +
+	"\rdev.parley.v1B\n" +
+	"ErrorProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
 	file_parley_v1_error_proto_rawDescOnce sync.Once
@@ -488,23 +681,27 @@ func file_parley_v1_error_proto_rawDescGZIP() []byte {
 	return file_parley_v1_error_proto_rawDescData
 }
 
-var file_parley_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_parley_v1_error_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_parley_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_parley_v1_error_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_parley_v1_error_proto_goTypes = []any{
 	(ErrorReason)(0),            // 0: parley.v1.ErrorReason
-	(*ErrorDetail)(nil),         // 1: parley.v1.ErrorDetail
-	(*LastPosition)(nil),        // 2: parley.v1.LastPosition
-	(*durationpb.Duration)(nil), // 3: google.protobuf.Duration
+	(StatusCode)(0),             // 1: parley.v1.StatusCode
+	(*ErrorDetail)(nil),         // 2: parley.v1.ErrorDetail
+	(*LastPosition)(nil),        // 3: parley.v1.LastPosition
+	(*ItemError)(nil),           // 4: parley.v1.ItemError
+	(*durationpb.Duration)(nil), // 5: google.protobuf.Duration
 }
 var file_parley_v1_error_proto_depIdxs = []int32{
 	0, // 0: parley.v1.ErrorDetail.reason:type_name -> parley.v1.ErrorReason
-	3, // 1: parley.v1.ErrorDetail.retry_after:type_name -> google.protobuf.Duration
-	2, // 2: parley.v1.ErrorDetail.positions:type_name -> parley.v1.LastPosition
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	5, // 1: parley.v1.ErrorDetail.retry_after:type_name -> google.protobuf.Duration
+	3, // 2: parley.v1.ErrorDetail.positions:type_name -> parley.v1.LastPosition
+	1, // 3: parley.v1.ItemError.code:type_name -> parley.v1.StatusCode
+	2, // 4: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_error_proto_init() }
@@ -517,8 +714,8 @@ func file_parley_v1_error_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_error_proto_rawDesc), len(file_parley_v1_error_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   2,
+			NumEnums:      2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

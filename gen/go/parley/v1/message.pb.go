@@ -10,7 +10,6 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -24,324 +23,24 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// MessageStatus says what has become of a message.
-type MessageStatus int32
-
-const (
-	MessageStatus_MESSAGE_STATUS_UNSPECIFIED MessageStatus = 0
-	// As it was sent.
-	MessageStatus_MESSAGE_STATUS_SENT MessageStatus = 1
-	// Its content was replaced by an edit.
-	MessageStatus_MESSAGE_STATUS_EDITED MessageStatus = 2
-	// Taken back: a tombstone without content and metadata, which keeps its place and still counts.
-	MessageStatus_MESSAGE_STATUS_RECALLED MessageStatus = 3
-)
-
-// Enum value maps for MessageStatus.
-var (
-	MessageStatus_name = map[int32]string{
-		0: "MESSAGE_STATUS_UNSPECIFIED",
-		1: "MESSAGE_STATUS_SENT",
-		2: "MESSAGE_STATUS_EDITED",
-		3: "MESSAGE_STATUS_RECALLED",
-	}
-	MessageStatus_value = map[string]int32{
-		"MESSAGE_STATUS_UNSPECIFIED": 0,
-		"MESSAGE_STATUS_SENT":        1,
-		"MESSAGE_STATUS_EDITED":      2,
-		"MESSAGE_STATUS_RECALLED":    3,
-	}
-)
-
-func (x MessageStatus) Enum() *MessageStatus {
-	p := new(MessageStatus)
-	*p = x
-	return p
-}
-
-func (x MessageStatus) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (MessageStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_message_proto_enumTypes[0].Descriptor()
-}
-
-func (MessageStatus) Type() protoreflect.EnumType {
-	return &file_parley_v1_message_proto_enumTypes[0]
-}
-
-func (x MessageStatus) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use MessageStatus.Descriptor instead.
-func (MessageStatus) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{0}
-}
-
-// LostReason says why a stream lost a channel.
-type LostReason int32
-
-const (
-	LostReason_LOST_REASON_UNSPECIFIED LostReason = 0
-	// The channel takes members only, and the subscriber is none any more.
-	LostReason_LOST_REASON_NOT_MEMBER LostReason = 1
-)
-
-// Enum value maps for LostReason.
-var (
-	LostReason_name = map[int32]string{
-		0: "LOST_REASON_UNSPECIFIED",
-		1: "LOST_REASON_NOT_MEMBER",
-	}
-	LostReason_value = map[string]int32{
-		"LOST_REASON_UNSPECIFIED": 0,
-		"LOST_REASON_NOT_MEMBER":  1,
-	}
-)
-
-func (x LostReason) Enum() *LostReason {
-	p := new(LostReason)
-	*p = x
-	return p
-}
-
-func (x LostReason) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (LostReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_message_proto_enumTypes[1].Descriptor()
-}
-
-func (LostReason) Type() protoreflect.EnumType {
-	return &file_parley_v1_message_proto_enumTypes[1]
-}
-
-func (x LostReason) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use LostReason.Descriptor instead.
-func (LostReason) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{1}
-}
-
-// GapReason says why entries can't be had.
-type GapReason int32
-
-const (
-	GapReason_GAP_REASON_UNSPECIFIED GapReason = 0
-	// The client's position belongs to another epoch of the log: it was restored or rolled back.
-	GapReason_GAP_REASON_EPOCH_CHANGED GapReason = 1
-	// The log no longer holds the entry after the client's position.
-	GapReason_GAP_REASON_HISTORY_GONE GapReason = 2
-	// The client's position lies beyond the log's end.
-	GapReason_GAP_REASON_AHEAD_OF_LOG GapReason = 3
-)
-
-// Enum value maps for GapReason.
-var (
-	GapReason_name = map[int32]string{
-		0: "GAP_REASON_UNSPECIFIED",
-		1: "GAP_REASON_EPOCH_CHANGED",
-		2: "GAP_REASON_HISTORY_GONE",
-		3: "GAP_REASON_AHEAD_OF_LOG",
-	}
-	GapReason_value = map[string]int32{
-		"GAP_REASON_UNSPECIFIED":   0,
-		"GAP_REASON_EPOCH_CHANGED": 1,
-		"GAP_REASON_HISTORY_GONE":  2,
-		"GAP_REASON_AHEAD_OF_LOG":  3,
-	}
-)
-
-func (x GapReason) Enum() *GapReason {
-	p := new(GapReason)
-	*p = x
-	return p
-}
-
-func (x GapReason) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (GapReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_parley_v1_message_proto_enumTypes[2].Descriptor()
-}
-
-func (GapReason) Type() protoreflect.EnumType {
-	return &file_parley_v1_message_proto_enumTypes[2]
-}
-
-func (x GapReason) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use GapReason.Descriptor instead.
-func (GapReason) EnumDescriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{2}
-}
-
-// Message is one message of a channel, as it is now. Wherever two copies meet, the one with the higher `changed_seq`
-// wins.
-type Message struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The server's id for the message, unique everywhere.
-	MsgId     string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	ChannelId string `protobuf:"bytes,2,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Its place in the channel's log: dense, from 1, never reused. Edits and recalls have places of their own.
-	Seq int64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// How many messages the log holds up to and with this one. Unread is the difference of two counts.
-	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// Who sent it: the subject of the sender's token, or whom a holder of `send_as` named.
-	FromId string `protobuf:"bytes,5,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
-	// The kind of content, free for the application to use; `text` unless the sender said otherwise.
-	MsgType  string            `protobuf:"bytes,6,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
-	Content  string            `protobuf:"bytes,7,opt,name=content,proto3" json:"content,omitempty"`
-	Metadata map[string]string `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The sender's id for the message, or one that the server minted.
-	ClientMsgId string `protobuf:"bytes,9,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// When the server took it, by the channel's home node; never goes back within a channel. Milliseconds are kept.
-	MsgTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
-	Status  MessageStatus          `protobuf:"varint,11,opt,name=status,proto3,enum=parley.v1.MessageStatus" json:"status,omitempty"`
-	// The seq of the last entry that changed it; its own seq if none has.
-	ChangedSeq    int64 `protobuf:"varint,12,opt,name=changed_seq,json=changedSeq,proto3" json:"changed_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Message) Reset() {
-	*x = Message{}
-	mi := &file_parley_v1_message_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Message) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Message) ProtoMessage() {}
-
-func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Message.ProtoReflect.Descriptor instead.
-func (*Message) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Message) GetMsgId() string {
-	if x != nil {
-		return x.MsgId
-	}
-	return ""
-}
-
-func (x *Message) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *Message) GetSeq() int64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *Message) GetCount() int64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *Message) GetFromId() string {
-	if x != nil {
-		return x.FromId
-	}
-	return ""
-}
-
-func (x *Message) GetMsgType() string {
-	if x != nil {
-		return x.MsgType
-	}
-	return ""
-}
-
-func (x *Message) GetContent() string {
-	if x != nil {
-		return x.Content
-	}
-	return ""
-}
-
-func (x *Message) GetMetadata() map[string]string {
-	if x != nil {
-		return x.Metadata
-	}
-	return nil
-}
-
-func (x *Message) GetClientMsgId() string {
-	if x != nil {
-		return x.ClientMsgId
-	}
-	return ""
-}
-
-func (x *Message) GetMsgTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.MsgTime
-	}
-	return nil
-}
-
-func (x *Message) GetStatus() MessageStatus {
-	if x != nil {
-		return x.Status
-	}
-	return MessageStatus_MESSAGE_STATUS_UNSPECIFIED
-}
-
-func (x *Message) GetChangedSeq() int64 {
-	if x != nil {
-		return x.ChangedSeq
-	}
-	return 0
-}
-
-// SendMessageRequest is what SendMessage takes.
+// SendMessageRequest is the request of SendMessage.
 type SendMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 64 of A-Z a-z 0-9 _ -
+	// 1 to 128 of A-Z a-z 0-9 _ -
 	ChannelId string `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	// UTF-8 text without NUL, 1 to 65,536 bytes.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
-	// The sender's own id for the message, which makes the send idempotent for ever; unique within channel and sender.
-	// Up to 128 printable ASCII characters without spaces. The server mints one where it is empty.
+	// The sender's id for the message. It makes the send idempotent and is unique within channel and
+	// sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
+	// generates one.
 	ClientMsgId string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// Up to 32 of A-Z a-z 0-9 _ . -; empty means `text`.
+	// Up to 32 of A-Z a-z 0-9 _ . - The default is `text`.
 	MsgType string `protobuf:"bytes,4,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
-	// Up to 16 short strings for the application; keys as channel ids, values up to 256 bytes.
+	// Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
+	// bytes.
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Whom the message is from: the token's subject where empty. Another than that wants the capability `send_as`.
-	// Up to 128 printable ASCII characters without spaces.
+	// The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
+	// 128 printable ASCII characters without spaces.
 	FromId        string `protobuf:"bytes,6,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -349,7 +48,7 @@ type SendMessageRequest struct {
 
 func (x *SendMessageRequest) Reset() {
 	*x = SendMessageRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[1]
+	mi := &file_parley_v1_message_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +60,7 @@ func (x *SendMessageRequest) String() string {
 func (*SendMessageRequest) ProtoMessage() {}
 
 func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[1]
+	mi := &file_parley_v1_message_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +73,7 @@ func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageRequest.ProtoReflect.Descriptor instead.
 func (*SendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{1}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *SendMessageRequest) GetChannelId() string {
@@ -419,7 +118,7 @@ func (x *SendMessageRequest) GetFromId() string {
 	return ""
 }
 
-// SendMessageResponse is what SendMessage answers.
+// SendMessageResponse is the response of SendMessage.
 type SendMessageResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	MsgId       string                 `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
@@ -427,7 +126,7 @@ type SendMessageResponse struct {
 	Count       int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	MsgTime     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	ClientMsgId string                 `protobuf:"bytes,5,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// The log's epoch: positions are only comparable within one.
+	// The epoch of the log. Positions can be compared only within one epoch.
 	Epoch string `protobuf:"bytes,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// True if an earlier call with this client_msg_id stored the message.
 	Duplicate     bool `protobuf:"varint,7,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
@@ -437,7 +136,7 @@ type SendMessageResponse struct {
 
 func (x *SendMessageResponse) Reset() {
 	*x = SendMessageResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[2]
+	mi := &file_parley_v1_message_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +148,7 @@ func (x *SendMessageResponse) String() string {
 func (*SendMessageResponse) ProtoMessage() {}
 
 func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[2]
+	mi := &file_parley_v1_message_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +161,7 @@ func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageResponse.ProtoReflect.Descriptor instead.
 func (*SendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{2}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SendMessageResponse) GetMsgId() string {
@@ -514,7 +213,7 @@ func (x *SendMessageResponse) GetDuplicate() bool {
 	return false
 }
 
-// SendMessagesRequest is what SendMessages takes.
+// SendMessagesRequest is the request of SendMessages.
 type SendMessagesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      []*SendMessageRequest  `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -524,7 +223,7 @@ type SendMessagesRequest struct {
 
 func (x *SendMessagesRequest) Reset() {
 	*x = SendMessagesRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[3]
+	mi := &file_parley_v1_message_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +235,7 @@ func (x *SendMessagesRequest) String() string {
 func (*SendMessagesRequest) ProtoMessage() {}
 
 func (x *SendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[3]
+	mi := &file_parley_v1_message_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +248,7 @@ func (x *SendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*SendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SendMessagesRequest) GetMessages() []*SendMessageRequest {
@@ -559,10 +258,10 @@ func (x *SendMessagesRequest) GetMessages() []*SendMessageRequest {
 	return nil
 }
 
-// SendMessagesResponse is what SendMessages answers.
+// SendMessagesResponse is the response of SendMessages.
 type SendMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per message of the request, in its order.
+	// One result per message of the request, in the same order.
 	Results       []*SendResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -570,7 +269,7 @@ type SendMessagesResponse struct {
 
 func (x *SendMessagesResponse) Reset() {
 	*x = SendMessagesResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[4]
+	mi := &file_parley_v1_message_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +281,7 @@ func (x *SendMessagesResponse) String() string {
 func (*SendMessagesResponse) ProtoMessage() {}
 
 func (x *SendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[4]
+	mi := &file_parley_v1_message_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +294,7 @@ func (x *SendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*SendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SendMessagesResponse) GetResults() []*SendResult {
@@ -605,7 +304,7 @@ func (x *SendMessagesResponse) GetResults() []*SendResult {
 	return nil
 }
 
-// SendResult is what became of one message of a batch.
+// SendResult is the result of one message of a batch.
 type SendResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -619,7 +318,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_parley_v1_message_proto_msgTypes[5]
+	mi := &file_parley_v1_message_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +330,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[5]
+	mi := &file_parley_v1_message_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +343,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{5}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SendResult) GetResult() isSendResult_Result {
@@ -688,19 +387,21 @@ func (*SendResult_Sent) isSendResult_Result() {}
 
 func (*SendResult_Error) isSendResult_Result() {}
 
-// ListMessagesRequest is what ListMessages takes.
+// ListMessagesRequest is the request of ListMessages.
 type ListMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Exclusive. The list ascends from here. Beyond the log's end it is `out_of_range`.
+	// Exclusive. If it is set, the list ascends from here. A position beyond the end of the log is
+	// `out_of_range`.
 	AfterSeq *int64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
-	// Exclusive. Without `after_seq` the list descends from here.
+	// Exclusive. If `after_seq` is not set, the list descends from here.
 	BeforeSeq *int64 `protobuf:"varint,3,opt,name=before_seq,json=beforeSeq,proto3,oneof" json:"before_seq,omitempty"`
-	// The highest seq of this channel that the caller was ever told. What is returned is at least as new.
+	// The highest seq of this channel that the client knows of. The list is at least as new.
 	MinSeq int64 `protobuf:"varint,4,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
-	// At most 1000; 0 means 50. A page also ends at 1 MiB.
+	// The default is 50, the maximum 1,000; a larger value means 1,000. A page also ends at 1 MiB.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
+	// The `next_page_token` of the previous page. The rest of the query must not change; page_size
+	// and min_seq may.
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -708,7 +409,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[6]
+	mi := &file_parley_v1_message_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +421,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[6]
+	mi := &file_parley_v1_message_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +434,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{6}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListMessagesRequest) GetChannelId() string {
@@ -778,22 +479,25 @@ func (x *ListMessagesRequest) GetPageToken() string {
 	return ""
 }
 
-// ListMessagesResponse is what ListMessages answers.
+// ListMessagesResponse is the response of ListMessages.
 type ListMessagesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Messages []*Message             `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Empty at the end of the list, and only there.
+	Messages []*ChannelMessage      `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Empty on the last page, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The log's last entry when the page was read: an edit or a recall may lie beyond the last message.
-	HeadSeq       int64  `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
-	Epoch         string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The last entry of the log when the page was read. It can be an edit or a recall, and so beyond
+	// the last message.
+	HeadSeq int64  `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
+	Epoch   string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The oldest entry that can be read. It is `head_seq + 1` if the log holds no entry.
+	OldestSeq     int64 `protobuf:"varint,5,opt,name=oldest_seq,json=oldestSeq,proto3" json:"oldest_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[7]
+	mi := &file_parley_v1_message_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +509,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[7]
+	mi := &file_parley_v1_message_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,10 +522,10 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *ListMessagesResponse) GetMessages() []*Message {
+func (x *ListMessagesResponse) GetMessages() []*ChannelMessage {
 	if x != nil {
 		return x.Messages
 	}
@@ -849,7 +553,14 @@ func (x *ListMessagesResponse) GetEpoch() string {
 	return ""
 }
 
-// GetMessageRequest is what GetMessage takes.
+func (x *ListMessagesResponse) GetOldestSeq() int64 {
+	if x != nil {
+		return x.OldestSeq
+	}
+	return 0
+}
+
+// GetMessageRequest is the request of GetMessage.
 type GetMessageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
@@ -860,7 +571,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[8]
+	mi := &file_parley_v1_message_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +583,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[8]
+	mi := &file_parley_v1_message_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +596,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetMessageRequest) GetChannelId() string {
@@ -902,17 +613,19 @@ func (x *GetMessageRequest) GetMsgId() string {
 	return ""
 }
 
-// GetMessageResponse is what GetMessage answers.
+// GetMessageResponse is the response of GetMessage.
 type GetMessageResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message *ChannelMessage        `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The epoch of the message's seqs.
+	Epoch         string `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[9]
+	mi := &file_parley_v1_message_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +637,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[9]
+	mi := &file_parley_v1_message_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,24 +650,31 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{9}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *GetMessageResponse) GetMessage() *Message {
+func (x *GetMessageResponse) GetMessage() *ChannelMessage {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-// EditMessageRequest is what EditMessage takes.
+func (x *GetMessageResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+// EditMessageRequest is the request of EditMessage.
 type EditMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// The new content, with the limits of SendMessage. Metadata and type stay.
+	// The new content, with the limits of SendMessage. Metadata and type do not change.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Makes the edit idempotent, in one space with the sender's other entries of the channel.
+	// Makes the edit idempotent. All entries of a sender in a channel share one space of ids.
 	ClientMsgId   string `protobuf:"bytes,4,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -962,7 +682,7 @@ type EditMessageRequest struct {
 
 func (x *EditMessageRequest) Reset() {
 	*x = EditMessageRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[10]
+	mi := &file_parley_v1_message_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +694,7 @@ func (x *EditMessageRequest) String() string {
 func (*EditMessageRequest) ProtoMessage() {}
 
 func (x *EditMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[10]
+	mi := &file_parley_v1_message_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +707,7 @@ func (x *EditMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditMessageRequest.ProtoReflect.Descriptor instead.
 func (*EditMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{10}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EditMessageRequest) GetChannelId() string {
@@ -1018,22 +738,25 @@ func (x *EditMessageRequest) GetClientMsgId() string {
 	return ""
 }
 
-// EditMessageResponse is what EditMessage answers.
+// EditMessageResponse is the response of EditMessage.
 type EditMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The edit's own place in the log.
-	Seq     int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	MsgTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
+	// The message in its current state, which includes this edit.
+	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The place of the edit itself in the log.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// When the edit was appended.
+	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	// True if an earlier call with this client_msg_id stored the edit.
-	Duplicate     bool   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	Epoch         string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Duplicate     bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch         string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EditMessageResponse) Reset() {
 	*x = EditMessageResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[11]
+	mi := &file_parley_v1_message_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +768,7 @@ func (x *EditMessageResponse) String() string {
 func (*EditMessageResponse) ProtoMessage() {}
 
 func (x *EditMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[11]
+	mi := &file_parley_v1_message_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +781,14 @@ func (x *EditMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditMessageResponse.ProtoReflect.Descriptor instead.
 func (*EditMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{11}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *EditMessageResponse) GetMessage() *ChannelMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
 }
 
 func (x *EditMessageResponse) GetSeq() int64 {
@@ -1089,12 +819,12 @@ func (x *EditMessageResponse) GetEpoch() string {
 	return ""
 }
 
-// RecallMessageRequest is what RecallMessage takes.
+// RecallMessageRequest is the request of RecallMessage.
 type RecallMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// Makes the recall idempotent, in one space with the sender's other entries of the channel.
+	// Makes the recall idempotent. All entries of a sender in a channel share one space of ids.
 	ClientMsgId   string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,7 +832,7 @@ type RecallMessageRequest struct {
 
 func (x *RecallMessageRequest) Reset() {
 	*x = RecallMessageRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[12]
+	mi := &file_parley_v1_message_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +844,7 @@ func (x *RecallMessageRequest) String() string {
 func (*RecallMessageRequest) ProtoMessage() {}
 
 func (x *RecallMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[12]
+	mi := &file_parley_v1_message_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +857,7 @@ func (x *RecallMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallMessageRequest.ProtoReflect.Descriptor instead.
 func (*RecallMessageRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{12}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RecallMessageRequest) GetChannelId() string {
@@ -1151,22 +881,25 @@ func (x *RecallMessageRequest) GetClientMsgId() string {
 	return ""
 }
 
-// RecallMessageResponse is what RecallMessage answers.
+// RecallMessageResponse is the response of RecallMessage.
 type RecallMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The place in the log of the recall that took the message back: the first one.
-	Seq     int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	MsgTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
-	// True if the message had been recalled before this call.
-	Duplicate     bool   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	Epoch         string `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The tombstone.
+	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The place in the log of the recall that removed the content, which is the first one.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// When that recall was appended.
+	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
+	// True if the message was recalled before this call.
+	Duplicate     bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch         string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecallMessageResponse) Reset() {
 	*x = RecallMessageResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[13]
+	mi := &file_parley_v1_message_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +911,7 @@ func (x *RecallMessageResponse) String() string {
 func (*RecallMessageResponse) ProtoMessage() {}
 
 func (x *RecallMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[13]
+	mi := &file_parley_v1_message_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +924,14 @@ func (x *RecallMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecallMessageResponse.ProtoReflect.Descriptor instead.
 func (*RecallMessageResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{13}
+	return file_parley_v1_message_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RecallMessageResponse) GetMessage() *ChannelMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
 }
 
 func (x *RecallMessageResponse) GetSeq() int64 {
@@ -1222,1873 +962,14 @@ func (x *RecallMessageResponse) GetEpoch() string {
 	return ""
 }
 
-// ChannelPosition asks for a channel from a place in its log.
-type ChannelPosition struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Exclusive. Unset: live events only. 0: everything. Otherwise the last seq that the client has handled.
-	AfterSeq *int64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
-	// The epoch that `after_seq` belongs to, as the channel's state told it. Empty: not compared.
-	Epoch         string `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChannelPosition) Reset() {
-	*x = ChannelPosition{}
-	mi := &file_parley_v1_message_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChannelPosition) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChannelPosition) ProtoMessage() {}
-
-func (x *ChannelPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChannelPosition.ProtoReflect.Descriptor instead.
-func (*ChannelPosition) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *ChannelPosition) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *ChannelPosition) GetAfterSeq() int64 {
-	if x != nil && x.AfterSeq != nil {
-		return *x.AfterSeq
-	}
-	return 0
-}
-
-func (x *ChannelPosition) GetEpoch() string {
-	if x != nil {
-		return x.Epoch
-	}
-	return ""
-}
-
-// SubscribeRequest is what Subscribe takes.
-type SubscribeRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 500 by default; more is `resource_exhausted`. None is fine: UpdateSubscription adds some later.
-	Channels      []*ChannelPosition `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SubscribeRequest) Reset() {
-	*x = SubscribeRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SubscribeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SubscribeRequest) ProtoMessage() {}
-
-func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
-func (*SubscribeRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *SubscribeRequest) GetChannels() []*ChannelPosition {
-	if x != nil {
-		return x.Channels
-	}
-	return nil
-}
-
-// SubscribeResponse is one frame of a stream. A frame holds a batch of events, up to 1 MiB.
-type SubscribeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// On the first frame only.
-	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// In order. Events of one channel ascend by seq.
-	Events []*ChannelEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// On frames sent for want of events only.
-	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	// The server is about to close the stream, on purpose: subscribe again, from where the client is.
-	Reconnect     *Reconnect `protobuf:"bytes,4,opt,name=reconnect,proto3" json:"reconnect,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SubscribeResponse) Reset() {
-	*x = SubscribeResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SubscribeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SubscribeResponse) ProtoMessage() {}
-
-func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
-func (*SubscribeResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *SubscribeResponse) GetSession() *Session {
-	if x != nil {
-		return x.Session
-	}
-	return nil
-}
-
-func (x *SubscribeResponse) GetEvents() []*ChannelEvent {
-	if x != nil {
-		return x.Events
-	}
-	return nil
-}
-
-func (x *SubscribeResponse) GetHeartbeat() *Heartbeat {
-	if x != nil {
-		return x.Heartbeat
-	}
-	return nil
-}
-
-func (x *SubscribeResponse) GetReconnect() *Reconnect {
-	if x != nil {
-		return x.Reconnect
-	}
-	return nil
-}
-
-// Session names a live stream.
-type Session struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unguessable, and bound to the stream's subject; for UpdateSubscription.
-	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// A frame arrives at least this often. A client calls a stream dead after 2.5 of them without one.
-	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
-}
-
-func (x *Session) Reset() {
-	*x = Session{}
-	mi := &file_parley_v1_message_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Session) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Session) ProtoMessage() {}
-
-func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Session.ProtoReflect.Descriptor instead.
-func (*Session) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *Session) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *Session) GetHeartbeatInterval() *durationpb.Duration {
-	if x != nil {
-		return x.HeartbeatInterval
-	}
-	return nil
-}
-
-// Heartbeat says that the stream lives.
-type Heartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Heartbeat) Reset() {
-	*x = Heartbeat{}
-	mi := &file_parley_v1_message_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Heartbeat) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Heartbeat) ProtoMessage() {}
-
-func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
-func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{18}
-}
-
-// Reconnect is the advice with which a draining server ends a stream.
-type Reconnect struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Wait a random time of up to this before subscribing again.
-	Within        *durationpb.Duration `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Reconnect) Reset() {
-	*x = Reconnect{}
-	mi := &file_parley_v1_message_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Reconnect) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Reconnect) ProtoMessage() {}
-
-func (x *Reconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Reconnect.ProtoReflect.Descriptor instead.
-func (*Reconnect) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *Reconnect) GetWithin() *durationpb.Duration {
-	if x != nil {
-		return x.Within
-	}
-	return nil
-}
-
-// ChannelEvent is something that a subscriber learns about one channel.
-type ChannelEvent struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// The log entry's place; for `state` and `gap`, the position from which the channel goes on.
-	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Types that are valid to be assigned to Event:
-	//
-	//	*ChannelEvent_Sent
-	//	*ChannelEvent_Edited
-	//	*ChannelEvent_Recalled
-	//	*ChannelEvent_State
-	//	*ChannelEvent_Gap
-	//	*ChannelEvent_Lost
-	//	*ChannelEvent_Typing
-	Event         isChannelEvent_Event `protobuf_oneof:"event"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChannelEvent) Reset() {
-	*x = ChannelEvent{}
-	mi := &file_parley_v1_message_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChannelEvent) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChannelEvent) ProtoMessage() {}
-
-func (x *ChannelEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChannelEvent.ProtoReflect.Descriptor instead.
-func (*ChannelEvent) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *ChannelEvent) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *ChannelEvent) GetSeq() int64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *ChannelEvent) GetEvent() isChannelEvent_Event {
-	if x != nil {
-		return x.Event
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetSent() *Message {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Sent); ok {
-			return x.Sent
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetEdited() *Message {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Edited); ok {
-			return x.Edited
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetRecalled() *Message {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Recalled); ok {
-			return x.Recalled
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetState() *ChannelState {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_State); ok {
-			return x.State
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetGap() *ChannelGap {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Gap); ok {
-			return x.Gap
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetLost() *ChannelLost {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Lost); ok {
-			return x.Lost
-		}
-	}
-	return nil
-}
-
-func (x *ChannelEvent) GetTyping() *Typing {
-	if x != nil {
-		if x, ok := x.Event.(*ChannelEvent_Typing); ok {
-			return x.Typing
-		}
-	}
-	return nil
-}
-
-type isChannelEvent_Event interface {
-	isChannelEvent_Event()
-}
-
-type ChannelEvent_Sent struct {
-	// A new message. In a replay it is the message as it is now.
-	Sent *Message `protobuf:"bytes,3,opt,name=sent,proto3,oneof"`
-}
-
-type ChannelEvent_Edited struct {
-	// The whole message after an edit.
-	Edited *Message `protobuf:"bytes,4,opt,name=edited,proto3,oneof"`
-}
-
-type ChannelEvent_Recalled struct {
-	// The tombstone that a recall left.
-	Recalled *Message `protobuf:"bytes,5,opt,name=recalled,proto3,oneof"`
-}
-
-type ChannelEvent_State struct {
-	// The first event of a channel on a stream.
-	State *ChannelState `protobuf:"bytes,6,opt,name=state,proto3,oneof"`
-}
-
-type ChannelEvent_Gap struct {
-	// Entries between the client's position and `seq` can't be had: load the channel anew with ListMessages.
-	Gap *ChannelGap `protobuf:"bytes,7,opt,name=gap,proto3,oneof"`
-}
-
-type ChannelEvent_Lost struct {
-	// The last event of a channel on a stream: the stream has lost it.
-	Lost *ChannelLost `protobuf:"bytes,8,opt,name=lost,proto3,oneof"`
-}
-
-type ChannelEvent_Typing struct {
-	// Somebody is typing. It has no place in the log: `seq` is 0.
-	Typing *Typing `protobuf:"bytes,9,opt,name=typing,proto3,oneof"`
-}
-
-func (*ChannelEvent_Sent) isChannelEvent_Event() {}
-
-func (*ChannelEvent_Edited) isChannelEvent_Event() {}
-
-func (*ChannelEvent_Recalled) isChannelEvent_Event() {}
-
-func (*ChannelEvent_State) isChannelEvent_Event() {}
-
-func (*ChannelEvent_Gap) isChannelEvent_Event() {}
-
-func (*ChannelEvent_Lost) isChannelEvent_Event() {}
-
-func (*ChannelEvent_Typing) isChannelEvent_Event() {}
-
-// ChannelLost ends a channel's events on a stream, which goes on for the others. Subscribing again wants what was lost.
-type ChannelLost struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        LostReason             `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.LostReason" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChannelLost) Reset() {
-	*x = ChannelLost{}
-	mi := &file_parley_v1_message_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChannelLost) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChannelLost) ProtoMessage() {}
-
-func (x *ChannelLost) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChannelLost.ProtoReflect.Descriptor instead.
-func (*ChannelLost) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *ChannelLost) GetReason() LostReason {
-	if x != nil {
-		return x.Reason
-	}
-	return LostReason_LOST_REASON_UNSPECIFIED
-}
-
-// Typing says that somebody is typing; show it for 6 s.
-type Typing struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Typing) Reset() {
-	*x = Typing{}
-	mi := &file_parley_v1_message_proto_msgTypes[22]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Typing) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Typing) ProtoMessage() {}
-
-func (x *Typing) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[22]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Typing.ProtoReflect.Descriptor instead.
-func (*Typing) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{22}
-}
-
-func (x *Typing) GetUserId() string {
-	if x != nil {
-		return x.UserId
-	}
-	return ""
-}
-
-// ChannelState is where a channel stands as its events begin.
-type ChannelState struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Epoch string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The first entry that the log still holds; 0 while the log is empty.
-	OldestSeq int64 `protobuf:"varint,2,opt,name=oldest_seq,json=oldestSeq,proto3" json:"oldest_seq,omitempty"`
-	// The last entry when the state was taken; 0 while the log is empty.
-	HeadSeq int64 `protobuf:"varint,3,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
-	// How many messages the log holds up to and with `head_seq`.
-	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// True if everything after the client's position follows; false for live-only, and where a `gap` follows.
-	Recovered     bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChannelState) Reset() {
-	*x = ChannelState{}
-	mi := &file_parley_v1_message_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChannelState) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChannelState) ProtoMessage() {}
-
-func (x *ChannelState) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChannelState.ProtoReflect.Descriptor instead.
-func (*ChannelState) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *ChannelState) GetEpoch() string {
-	if x != nil {
-		return x.Epoch
-	}
-	return ""
-}
-
-func (x *ChannelState) GetOldestSeq() int64 {
-	if x != nil {
-		return x.OldestSeq
-	}
-	return 0
-}
-
-func (x *ChannelState) GetHeadSeq() int64 {
-	if x != nil {
-		return x.HeadSeq
-	}
-	return 0
-}
-
-func (x *ChannelState) GetCount() int64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *ChannelState) GetRecovered() bool {
-	if x != nil {
-		return x.Recovered
-	}
-	return false
-}
-
-// ChannelGap is the explicit hole in a channel's events.
-type ChannelGap struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The client's position: what it has up to here is all that it can keep, and in another epoch not even that.
-	FromSeq int64 `protobuf:"varint,1,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
-	// Events go on after this one.
-	ToSeq         int64     `protobuf:"varint,2,opt,name=to_seq,json=toSeq,proto3" json:"to_seq,omitempty"`
-	Epoch         string    `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Reason        GapReason `protobuf:"varint,4,opt,name=reason,proto3,enum=parley.v1.GapReason" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChannelGap) Reset() {
-	*x = ChannelGap{}
-	mi := &file_parley_v1_message_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChannelGap) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChannelGap) ProtoMessage() {}
-
-func (x *ChannelGap) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChannelGap.ProtoReflect.Descriptor instead.
-func (*ChannelGap) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *ChannelGap) GetFromSeq() int64 {
-	if x != nil {
-		return x.FromSeq
-	}
-	return 0
-}
-
-func (x *ChannelGap) GetToSeq() int64 {
-	if x != nil {
-		return x.ToSeq
-	}
-	return 0
-}
-
-func (x *ChannelGap) GetEpoch() string {
-	if x != nil {
-		return x.Epoch
-	}
-	return ""
-}
-
-func (x *ChannelGap) GetReason() GapReason {
-	if x != nil {
-		return x.Reason
-	}
-	return GapReason_GAP_REASON_UNSPECIFIED
-}
-
-// UpdateSubscriptionRequest is what UpdateSubscription takes.
-type UpdateSubscriptionRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Channels to add. One that the stream has already starts again from the position given.
-	Add []*ChannelPosition `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
-	// Channels to remove. One that the stream has not is passed over.
-	Remove        []string `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UpdateSubscriptionRequest) Reset() {
-	*x = UpdateSubscriptionRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UpdateSubscriptionRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UpdateSubscriptionRequest) ProtoMessage() {}
-
-func (x *UpdateSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UpdateSubscriptionRequest.ProtoReflect.Descriptor instead.
-func (*UpdateSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *UpdateSubscriptionRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *UpdateSubscriptionRequest) GetAdd() []*ChannelPosition {
-	if x != nil {
-		return x.Add
-	}
-	return nil
-}
-
-func (x *UpdateSubscriptionRequest) GetRemove() []string {
-	if x != nil {
-		return x.Remove
-	}
-	return nil
-}
-
-// UpdateSubscriptionResponse is what UpdateSubscription answers.
-type UpdateSubscriptionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UpdateSubscriptionResponse) Reset() {
-	*x = UpdateSubscriptionResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[26]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UpdateSubscriptionResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UpdateSubscriptionResponse) ProtoMessage() {}
-
-func (x *UpdateSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[26]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UpdateSubscriptionResponse.ProtoReflect.Descriptor instead.
-func (*UpdateSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{26}
-}
-
-// Channel is what is told of a channel.
-type Channel struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Whether only members may use it; it never changes.
-	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
-	// Who made it; empty for one that a first send made.
-	CreatedBy  string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// The log's last entry, and how many messages the log holds up to and with it.
-	HeadSeq       int64 `protobuf:"varint,5,opt,name=head_seq,json=headSeq,proto3" json:"head_seq,omitempty"`
-	Count         int64 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Channel) Reset() {
-	*x = Channel{}
-	mi := &file_parley_v1_message_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Channel) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Channel) ProtoMessage() {}
-
-func (x *Channel) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Channel.ProtoReflect.Descriptor instead.
-func (*Channel) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *Channel) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *Channel) GetMembersOnly() bool {
-	if x != nil {
-		return x.MembersOnly
-	}
-	return false
-}
-
-func (x *Channel) GetCreatedBy() string {
-	if x != nil {
-		return x.CreatedBy
-	}
-	return ""
-}
-
-func (x *Channel) GetCreateTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreateTime
-	}
-	return nil
-}
-
-func (x *Channel) GetHeadSeq() int64 {
-	if x != nil {
-		return x.HeadSeq
-	}
-	return 0
-}
-
-func (x *Channel) GetCount() int64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-// CreateChannelRequest is what CreateChannel takes.
-type CreateChannelRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Whether only members may use it, for good.
-	MembersOnly bool `protobuf:"varint,2,opt,name=members_only,json=membersOnly,proto3" json:"members_only,omitempty"`
-	// Users to be its members besides the caller, at most 500.
-	UserIds       []string `protobuf:"bytes,3,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CreateChannelRequest) Reset() {
-	*x = CreateChannelRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CreateChannelRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CreateChannelRequest) ProtoMessage() {}
-
-func (x *CreateChannelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CreateChannelRequest.ProtoReflect.Descriptor instead.
-func (*CreateChannelRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *CreateChannelRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *CreateChannelRequest) GetMembersOnly() bool {
-	if x != nil {
-		return x.MembersOnly
-	}
-	return false
-}
-
-func (x *CreateChannelRequest) GetUserIds() []string {
-	if x != nil {
-		return x.UserIds
-	}
-	return nil
-}
-
-// CreateChannelResponse is what CreateChannel answers.
-type CreateChannelResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Channel       *Channel               `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CreateChannelResponse) Reset() {
-	*x = CreateChannelResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CreateChannelResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CreateChannelResponse) ProtoMessage() {}
-
-func (x *CreateChannelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CreateChannelResponse.ProtoReflect.Descriptor instead.
-func (*CreateChannelResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *CreateChannelResponse) GetChannel() *Channel {
-	if x != nil {
-		return x.Channel
-	}
-	return nil
-}
-
-// AddMembersRequest is what AddMembers takes.
-type AddMembersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	UserIds       []string               `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddMembersRequest) Reset() {
-	*x = AddMembersRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddMembersRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddMembersRequest) ProtoMessage() {}
-
-func (x *AddMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddMembersRequest.ProtoReflect.Descriptor instead.
-func (*AddMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *AddMembersRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *AddMembersRequest) GetUserIds() []string {
-	if x != nil {
-		return x.UserIds
-	}
-	return nil
-}
-
-// AddMembersResponse is what AddMembers answers.
-type AddMembersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddMembersResponse) Reset() {
-	*x = AddMembersResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddMembersResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddMembersResponse) ProtoMessage() {}
-
-func (x *AddMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddMembersResponse.ProtoReflect.Descriptor instead.
-func (*AddMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{31}
-}
-
-// RemoveMembersRequest is what RemoveMembers takes.
-type RemoveMembersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	UserIds       []string               `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemoveMembersRequest) Reset() {
-	*x = RemoveMembersRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemoveMembersRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveMembersRequest) ProtoMessage() {}
-
-func (x *RemoveMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveMembersRequest.ProtoReflect.Descriptor instead.
-func (*RemoveMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *RemoveMembersRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *RemoveMembersRequest) GetUserIds() []string {
-	if x != nil {
-		return x.UserIds
-	}
-	return nil
-}
-
-// RemoveMembersResponse is what RemoveMembers answers.
-type RemoveMembersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemoveMembersResponse) Reset() {
-	*x = RemoveMembersResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemoveMembersResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveMembersResponse) ProtoMessage() {}
-
-func (x *RemoveMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveMembersResponse.ProtoReflect.Descriptor instead.
-func (*RemoveMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{33}
-}
-
-// ListMembersRequest is what ListMembers takes.
-type ListMembersRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// At most 1000; 0 means 100.
-	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListMembersRequest) Reset() {
-	*x = ListMembersRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListMembersRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListMembersRequest) ProtoMessage() {}
-
-func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
-func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *ListMembersRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *ListMembersRequest) GetPageSize() int32 {
-	if x != nil {
-		return x.PageSize
-	}
-	return 0
-}
-
-func (x *ListMembersRequest) GetPageToken() string {
-	if x != nil {
-		return x.PageToken
-	}
-	return ""
-}
-
-// ListMembersResponse is what ListMembers answers.
-type ListMembersResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
-	// Empty at the end of the list, and only there.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListMembersResponse) Reset() {
-	*x = ListMembersResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[35]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListMembersResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListMembersResponse) ProtoMessage() {}
-
-func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[35]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
-func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{35}
-}
-
-func (x *ListMembersResponse) GetMembers() []*Member {
-	if x != nil {
-		return x.Members
-	}
-	return nil
-}
-
-func (x *ListMembersResponse) GetNextPageToken() string {
-	if x != nil {
-		return x.NextPageToken
-	}
-	return ""
-}
-
-// Member is one user of a channel.
-type Member struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	UserId   string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	JoinTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=join_time,json=joinTime,proto3" json:"join_time,omitempty"`
-	// How far the user has read: the highest seq that he marked or sent; 0 for nothing.
-	ReadSeq       int64 `protobuf:"varint,3,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Member) Reset() {
-	*x = Member{}
-	mi := &file_parley_v1_message_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Member) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Member) ProtoMessage() {}
-
-func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Member.ProtoReflect.Descriptor instead.
-func (*Member) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *Member) GetUserId() string {
-	if x != nil {
-		return x.UserId
-	}
-	return ""
-}
-
-func (x *Member) GetJoinTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.JoinTime
-	}
-	return nil
-}
-
-func (x *Member) GetReadSeq() int64 {
-	if x != nil {
-		return x.ReadSeq
-	}
-	return 0
-}
-
-// ListChannelsRequest is what ListChannels takes.
-type ListChannelsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 200; 0 means 50.
-	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
-	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListChannelsRequest) Reset() {
-	*x = ListChannelsRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListChannelsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListChannelsRequest) ProtoMessage() {}
-
-func (x *ListChannelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListChannelsRequest.ProtoReflect.Descriptor instead.
-func (*ListChannelsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *ListChannelsRequest) GetPageSize() int32 {
-	if x != nil {
-		return x.PageSize
-	}
-	return 0
-}
-
-func (x *ListChannelsRequest) GetPageToken() string {
-	if x != nil {
-		return x.PageToken
-	}
-	return ""
-}
-
-// ListChannelsResponse is what ListChannels answers.
-type ListChannelsResponse struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Channels []*MyChannel           `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
-	// Empty at the end of the list, and only there.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListChannelsResponse) Reset() {
-	*x = ListChannelsResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListChannelsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListChannelsResponse) ProtoMessage() {}
-
-func (x *ListChannelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListChannelsResponse.ProtoReflect.Descriptor instead.
-func (*ListChannelsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *ListChannelsResponse) GetChannels() []*MyChannel {
-	if x != nil {
-		return x.Channels
-	}
-	return nil
-}
-
-func (x *ListChannelsResponse) GetNextPageToken() string {
-	if x != nil {
-		return x.NextPageToken
-	}
-	return ""
-}
-
-// MyChannel is a channel as it is to the caller.
-type MyChannel struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Channel *Channel               `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
-	// How far the caller has read.
-	ReadSeq int64 `protobuf:"varint,2,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
-	// How many messages lie after that; edits and recalls do not count, recalled messages do.
-	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
-	// The newest message as it is now, a tombstone if it was recalled; unset while there is none, and for a token that may
-	// not read the channel's history.
-	LastMessage   *Message `protobuf:"bytes,4,opt,name=last_message,json=lastMessage,proto3" json:"last_message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MyChannel) Reset() {
-	*x = MyChannel{}
-	mi := &file_parley_v1_message_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MyChannel) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MyChannel) ProtoMessage() {}
-
-func (x *MyChannel) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MyChannel.ProtoReflect.Descriptor instead.
-func (*MyChannel) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *MyChannel) GetChannel() *Channel {
-	if x != nil {
-		return x.Channel
-	}
-	return nil
-}
-
-func (x *MyChannel) GetReadSeq() int64 {
-	if x != nil {
-		return x.ReadSeq
-	}
-	return 0
-}
-
-func (x *MyChannel) GetUnread() int64 {
-	if x != nil {
-		return x.Unread
-	}
-	return 0
-}
-
-func (x *MyChannel) GetLastMessage() *Message {
-	if x != nil {
-		return x.LastMessage
-	}
-	return nil
-}
-
-// MarkReadRequest is what MarkRead takes.
-type MarkReadRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// The highest seq that the caller has read; at most the log's head.
-	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MarkReadRequest) Reset() {
-	*x = MarkReadRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MarkReadRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MarkReadRequest) ProtoMessage() {}
-
-func (x *MarkReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MarkReadRequest.ProtoReflect.Descriptor instead.
-func (*MarkReadRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *MarkReadRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *MarkReadRequest) GetSeq() int64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-// MarkReadResponse is what MarkRead answers.
-type MarkReadResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the cursor is now: `seq`, or further on if it was there already.
-	ReadSeq int64 `protobuf:"varint,1,opt,name=read_seq,json=readSeq,proto3" json:"read_seq,omitempty"`
-	// How many messages lie after it.
-	Unread        int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MarkReadResponse) Reset() {
-	*x = MarkReadResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MarkReadResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MarkReadResponse) ProtoMessage() {}
-
-func (x *MarkReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MarkReadResponse.ProtoReflect.Descriptor instead.
-func (*MarkReadResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{41}
-}
-
-func (x *MarkReadResponse) GetReadSeq() int64 {
-	if x != nil {
-		return x.ReadSeq
-	}
-	return 0
-}
-
-func (x *MarkReadResponse) GetUnread() int64 {
-	if x != nil {
-		return x.Unread
-	}
-	return 0
-}
-
-// SendTypingRequest is what SendTyping takes.
-type SendTypingRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ChannelId     string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SendTypingRequest) Reset() {
-	*x = SendTypingRequest{}
-	mi := &file_parley_v1_message_proto_msgTypes[42]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SendTypingRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SendTypingRequest) ProtoMessage() {}
-
-func (x *SendTypingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[42]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SendTypingRequest.ProtoReflect.Descriptor instead.
-func (*SendTypingRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{42}
-}
-
-func (x *SendTypingRequest) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-// SendTypingResponse is what SendTyping answers.
-type SendTypingResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SendTypingResponse) Reset() {
-	*x = SendTypingResponse{}
-	mi := &file_parley_v1_message_proto_msgTypes[43]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SendTypingResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SendTypingResponse) ProtoMessage() {}
-
-func (x *SendTypingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[43]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SendTypingResponse.ProtoReflect.Descriptor instead.
-func (*SendTypingResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{43}
-}
-
-// ItemError is the error of one item of a batch.
-type ItemError struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A gRPC status code by its lower-case name, as `invalid_argument`.
-	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// For people.
-	Message       string       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Detail        *ErrorDetail `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ItemError) Reset() {
-	*x = ItemError{}
-	mi := &file_parley_v1_message_proto_msgTypes[44]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ItemError) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ItemError) ProtoMessage() {}
-
-func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_message_proto_msgTypes[44]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
-func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_parley_v1_message_proto_rawDescGZIP(), []int{44}
-}
-
-func (x *ItemError) GetCode() string {
-	if x != nil {
-		return x.Code
-	}
-	return ""
-}
-
-func (x *ItemError) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-func (x *ItemError) GetDetail() *ErrorDetail {
-	if x != nil {
-		return x.Detail
-	}
-	return nil
-}
-
 var File_parley_v1_message_proto protoreflect.FileDescriptor
 
 const file_parley_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\"\xde\x03\n" +
-	"\aMessage\x12\x15\n" +
-	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x1d\n" +
+	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd0\x03\n" +
+	"\x12SendMessageRequest\x12<\n" +
 	"\n" +
-	"channel_id\x18\x02 \x01(\tR\tchannelId\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x03R\x05count\x12\x17\n" +
-	"\afrom_id\x18\x05 \x01(\tR\x06fromId\x12\x19\n" +
-	"\bmsg_type\x18\x06 \x01(\tR\amsgType\x12\x18\n" +
-	"\acontent\x18\a \x01(\tR\acontent\x12<\n" +
-	"\bmetadata\x18\b \x03(\v2 .parley.v1.Message.MetadataEntryR\bmetadata\x12\"\n" +
-	"\rclient_msg_id\x18\t \x01(\tR\vclientMsgId\x125\n" +
-	"\bmsg_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x120\n" +
-	"\x06status\x18\v \x01(\x0e2\x18.parley.v1.MessageStatusR\x06status\x12\x1f\n" +
-	"\vchanged_seq\x18\f \x01(\x03R\n" +
-	"changedSeq\x1a;\n" +
-	"\rMetadataEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x03\n" +
-	"\x12SendMessageRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12%\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12%\n" +
 	"\acontent\x18\x02 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\x04R\acontent\x129\n" +
 	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\x128\n" +
 	"\bmsg_type\x18\x04 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,32}$R\amsgType\x12s\n" +
@@ -3114,213 +995,77 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"SendResult\x124\n" +
 	"\x04sent\x18\x01 \x01(\v2\x1e.parley.v1.SendMessageResponseH\x00R\x04sent\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +
-	"\x06result\"\xbb\x02\n" +
-	"\x13ListMessagesRequest\x12;\n" +
+	"\x06result\"\xb9\x02\n" +
+	"\x13ListMessagesRequest\x12<\n" +
 	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12)\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12)\n" +
 	"\tafter_seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\bafterSeq\x88\x01\x01\x12+\n" +
 	"\n" +
 	"before_seq\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01H\x01R\tbeforeSeq\x88\x01\x01\x12 \n" +
-	"\amin_seq\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06minSeq\x12'\n" +
-	"\tpage_size\x18\x05 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
+	"\amin_seq\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06minSeq\x12$\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageTokenB\f\n" +
 	"\n" +
 	"_after_seqB\r\n" +
-	"\v_before_seq\"\x9f\x01\n" +
-	"\x14ListMessagesResponse\x12.\n" +
-	"\bmessages\x18\x01 \x03(\v2\x12.parley.v1.MessageR\bmessages\x12&\n" +
+	"\v_before_seq\"\xc5\x01\n" +
+	"\x14ListMessagesResponse\x125\n" +
+	"\bmessages\x18\x01 \x03(\v2\x19.parley.v1.ChannelMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x19\n" +
 	"\bhead_seq\x18\x03 \x01(\x03R\aheadSeq\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\tR\x05epoch\"\x85\x01\n" +
-	"\x11GetMessageRequest\x12;\n" +
+	"\x05epoch\x18\x04 \x01(\tR\x05epoch\x12\x1d\n" +
 	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x123\n" +
-	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\"B\n" +
-	"\x12GetMessageResponse\x12,\n" +
-	"\amessage\x18\x01 \x01(\v2\x12.parley.v1.MessageR\amessage\"\xe8\x01\n" +
-	"\x12EditMessageRequest\x12;\n" +
+	"oldest_seq\x18\x05 \x01(\x03R\toldestSeq\"\x86\x01\n" +
+	"\x11GetMessageRequest\x12<\n" +
 	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x123\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x123\n" +
+	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\"_\n" +
+	"\x12GetMessageResponse\x123\n" +
+	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\"\xe9\x01\n" +
+	"\x12EditMessageRequest\x12<\n" +
+	"\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x123\n" +
 	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x12%\n" +
 	"\acontent\x18\x03 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\x04R\acontent\x129\n" +
-	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\x92\x01\n" +
-	"\x13EditMessageResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x03R\x03seq\x125\n" +
-	"\bmsg_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
-	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\tR\x05epoch\"\xc3\x01\n" +
-	"\x14RecallMessageRequest\x12;\n" +
+	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xc7\x01\n" +
+	"\x13EditMessageResponse\x123\n" +
+	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
+	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
+	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\"\xc4\x01\n" +
+	"\x14RecallMessageRequest\x12<\n" +
 	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x123\n" +
+	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x123\n" +
 	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x129\n" +
-	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\x94\x01\n" +
-	"\x15RecallMessageResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x03R\x03seq\x125\n" +
-	"\bmsg_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
-	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\tR\x05epoch\"\xa6\x01\n" +
-	"\x0fChannelPosition\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12)\n" +
-	"\tafter_seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\bafterSeq\x88\x01\x01\x12\x1d\n" +
-	"\x05epoch\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\x05epochB\f\n" +
-	"\n" +
-	"_after_seq\"J\n" +
-	"\x10SubscribeRequest\x126\n" +
-	"\bchannels\x18\x01 \x03(\v2\x1a.parley.v1.ChannelPositionR\bchannels\"\xda\x01\n" +
-	"\x11SubscribeResponse\x12,\n" +
-	"\asession\x18\x01 \x01(\v2\x12.parley.v1.SessionR\asession\x12/\n" +
-	"\x06events\x18\x02 \x03(\v2\x17.parley.v1.ChannelEventR\x06events\x122\n" +
-	"\theartbeat\x18\x03 \x01(\v2\x14.parley.v1.HeartbeatR\theartbeat\x122\n" +
-	"\treconnect\x18\x04 \x01(\v2\x14.parley.v1.ReconnectR\treconnect\"r\n" +
-	"\aSession\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12H\n" +
-	"\x12heartbeat_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\v\n" +
-	"\tHeartbeat\">\n" +
-	"\tReconnect\x121\n" +
-	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\"\x89\x03\n" +
-	"\fChannelEvent\x12\x1d\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12(\n" +
-	"\x04sent\x18\x03 \x01(\v2\x12.parley.v1.MessageH\x00R\x04sent\x12,\n" +
-	"\x06edited\x18\x04 \x01(\v2\x12.parley.v1.MessageH\x00R\x06edited\x120\n" +
-	"\brecalled\x18\x05 \x01(\v2\x12.parley.v1.MessageH\x00R\brecalled\x12/\n" +
-	"\x05state\x18\x06 \x01(\v2\x17.parley.v1.ChannelStateH\x00R\x05state\x12)\n" +
-	"\x03gap\x18\a \x01(\v2\x15.parley.v1.ChannelGapH\x00R\x03gap\x12,\n" +
-	"\x04lost\x18\b \x01(\v2\x16.parley.v1.ChannelLostH\x00R\x04lost\x12+\n" +
-	"\x06typing\x18\t \x01(\v2\x11.parley.v1.TypingH\x00R\x06typingB\a\n" +
-	"\x05event\"<\n" +
-	"\vChannelLost\x12-\n" +
-	"\x06reason\x18\x01 \x01(\x0e2\x15.parley.v1.LostReasonR\x06reason\"!\n" +
-	"\x06Typing\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\"\x92\x01\n" +
-	"\fChannelState\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1d\n" +
-	"\n" +
-	"oldest_seq\x18\x02 \x01(\x03R\toldestSeq\x12\x19\n" +
-	"\bhead_seq\x18\x03 \x01(\x03R\aheadSeq\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x03R\x05count\x12\x1c\n" +
-	"\trecovered\x18\x05 \x01(\bR\trecovered\"\x82\x01\n" +
-	"\n" +
-	"ChannelGap\x12\x19\n" +
-	"\bfrom_seq\x18\x01 \x01(\x03R\afromSeq\x12\x15\n" +
-	"\x06to_seq\x18\x02 \x01(\x03R\x05toSeq\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\tR\x05epoch\x12,\n" +
-	"\x06reason\x18\x04 \x01(\x0e2\x14.parley.v1.GapReasonR\x06reason\"\xc1\x01\n" +
-	"\x19UpdateSubscriptionRequest\x12;\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12,\n" +
-	"\x03add\x18\x02 \x03(\v2\x1a.parley.v1.ChannelPositionR\x03add\x129\n" +
-	"\x06remove\x18\x03 \x03(\tB!\xbaH\x1e\x92\x01\x1b\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06remove\"\x1c\n" +
-	"\x1aUpdateSubscriptionResponse\"\xd8\x01\n" +
-	"\aChannel\x12\x1d\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tR\tchannelId\x12!\n" +
-	"\fmembers_only\x18\x02 \x01(\bR\vmembersOnly\x12\x1d\n" +
-	"\n" +
-	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12;\n" +
-	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x12\x19\n" +
-	"\bhead_seq\x18\x05 \x01(\x03R\aheadSeq\x12\x14\n" +
-	"\x05count\x18\x06 \x01(\x03R\x05count\"\xb0\x01\n" +
-	"\x14CreateChannelRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12!\n" +
-	"\fmembers_only\x18\x02 \x01(\bR\vmembersOnly\x128\n" +
-	"\buser_ids\x18\x03 \x03(\tB\x1d\xbaH\x1a\x92\x01\x17\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"E\n" +
-	"\x15CreateChannelResponse\x12,\n" +
-	"\achannel\x18\x01 \x01(\v2\x12.parley.v1.ChannelR\achannel\"\x8c\x01\n" +
-	"\x11AddMembersRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12:\n" +
-	"\buser_ids\x18\x02 \x03(\tB\x1f\xbaH\x1c\x92\x01\x19\b\x01\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"\x14\n" +
-	"\x12AddMembersResponse\"\x8f\x01\n" +
-	"\x14RemoveMembersRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12:\n" +
-	"\buser_ids\x18\x02 \x03(\tB\x1f\xbaH\x1c\x92\x01\x19\b\x01\x10\xf4\x03\"\x12r\x102\x0e^[!-~]{1,128}$R\auserIds\"\x17\n" +
-	"\x15RemoveMembersResponse\"\xa3\x01\n" +
-	"\x12ListMembersRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12'\n" +
-	"\tpage_size\x18\x02 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
-	"\n" +
-	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"j\n" +
-	"\x13ListMembersResponse\x12+\n" +
-	"\amembers\x18\x01 \x03(\v2\x11.parley.v1.MemberR\amembers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"u\n" +
-	"\x06Member\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\x127\n" +
-	"\tjoin_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinTime\x12\x19\n" +
-	"\bread_seq\x18\x03 \x01(\x03R\areadSeq\"g\n" +
-	"\x13ListChannelsRequest\x12'\n" +
-	"\tpage_size\x18\x01 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
-	"\n" +
-	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"p\n" +
-	"\x14ListChannelsResponse\x120\n" +
-	"\bchannels\x18\x01 \x03(\v2\x14.parley.v1.MyChannelR\bchannels\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa3\x01\n" +
-	"\tMyChannel\x12,\n" +
-	"\achannel\x18\x01 \x01(\v2\x12.parley.v1.ChannelR\achannel\x12\x19\n" +
-	"\bread_seq\x18\x02 \x01(\x03R\areadSeq\x12\x16\n" +
-	"\x06unread\x18\x03 \x01(\x03R\x06unread\x125\n" +
-	"\flast_message\x18\x04 \x01(\v2\x12.parley.v1.MessageR\vlastMessage\"i\n" +
-	"\x0fMarkReadRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\x12\x19\n" +
-	"\x03seq\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x03seq\"E\n" +
-	"\x10MarkReadResponse\x12\x19\n" +
-	"\bread_seq\x18\x01 \x01(\x03R\areadSeq\x12\x16\n" +
-	"\x06unread\x18\x02 \x01(\x03R\x06unread\"P\n" +
-	"\x11SendTypingRequest\x12;\n" +
-	"\n" +
-	"channel_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tchannelId\"\x14\n" +
-	"\x12SendTypingResponse\"i\n" +
-	"\tItemError\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\x80\x01\n" +
-	"\rMessageStatus\x12\x1e\n" +
-	"\x1aMESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13MESSAGE_STATUS_SENT\x10\x01\x12\x19\n" +
-	"\x15MESSAGE_STATUS_EDITED\x10\x02\x12\x1b\n" +
-	"\x17MESSAGE_STATUS_RECALLED\x10\x03*E\n" +
-	"\n" +
-	"LostReason\x12\x1b\n" +
-	"\x17LOST_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16LOST_REASON_NOT_MEMBER\x10\x01*\x7f\n" +
-	"\tGapReason\x12\x1a\n" +
-	"\x16GAP_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
-	"\x18GAP_REASON_EPOCH_CHANGED\x10\x01\x12\x1b\n" +
-	"\x17GAP_REASON_HISTORY_GONE\x10\x02\x12\x1b\n" +
-	"\x17GAP_REASON_AHEAD_OF_LOG\x10\x032\xd0\t\n" +
+	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xc9\x01\n" +
+	"\x15RecallMessageResponse\x123\n" +
+	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
+	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
+	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch2\xe9\t\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
 	"\fListMessages\x12\x1e.parley.v1.ListMessagesRequest\x1a\x1f.parley.v1.ListMessagesResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\n" +
 	"GetMessage\x12\x1c.parley.v1.GetMessageRequest\x1a\x1d.parley.v1.GetMessageResponse\"\x03\x90\x02\x01\x12L\n" +
-	"\vEditMessage\x12\x1d.parley.v1.EditMessageRequest\x1a\x1e.parley.v1.EditMessageResponse\x12R\n" +
-	"\rRecallMessage\x12\x1f.parley.v1.RecallMessageRequest\x1a .parley.v1.RecallMessageResponse\x12H\n" +
+	"\vEditMessage\x12\x1d.parley.v1.EditMessageRequest\x1a\x1e.parley.v1.EditMessageResponse\x12W\n" +
+	"\rRecallMessage\x12\x1f.parley.v1.RecallMessageRequest\x1a .parley.v1.RecallMessageResponse\"\x03\x90\x02\x02\x12H\n" +
 	"\tSubscribe\x12\x1b.parley.v1.SubscribeRequest\x1a\x1c.parley.v1.SubscribeResponse0\x01\x12a\n" +
 	"\x12UpdateSubscription\x12$.parley.v1.UpdateSubscriptionRequest\x1a%.parley.v1.UpdateSubscriptionResponse\x12R\n" +
-	"\rCreateChannel\x12\x1f.parley.v1.CreateChannelRequest\x1a .parley.v1.CreateChannelResponse\x12I\n" +
+	"\rCreateChannel\x12\x1f.parley.v1.CreateChannelRequest\x1a .parley.v1.CreateChannelResponse\x12N\n" +
 	"\n" +
-	"AddMembers\x12\x1c.parley.v1.AddMembersRequest\x1a\x1d.parley.v1.AddMembersResponse\x12R\n" +
-	"\rRemoveMembers\x12\x1f.parley.v1.RemoveMembersRequest\x1a .parley.v1.RemoveMembersResponse\x12Q\n" +
+	"AddMembers\x12\x1c.parley.v1.AddMembersRequest\x1a\x1d.parley.v1.AddMembersResponse\"\x03\x90\x02\x02\x12W\n" +
+	"\rRemoveMembers\x12\x1f.parley.v1.RemoveMembersRequest\x1a .parley.v1.RemoveMembersResponse\"\x03\x90\x02\x02\x12Q\n" +
 	"\vListMembers\x12\x1d.parley.v1.ListMembersRequest\x1a\x1e.parley.v1.ListMembersResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12C\n" +
-	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\x12I\n" +
+	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12N\n" +
 	"\n" +
-	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponseB\x9f\x01\n" +
-	"\x14dev.parley.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1\xa2\x02\x03PXX\xaa\x02\tParley.V1\xca\x02\tParley\\V1\xe2\x02\x15Parley\\V1\\GPBMetadata\xea\x02\n" +
-	"Parley::V1b\x06proto3"
+	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponse\"\x03\x90\x02\x02BU\n" +
+	"\rdev.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
 	file_parley_v1_message_proto_rawDescOnce sync.Once
@@ -3334,137 +1079,92 @@ func file_parley_v1_message_proto_rawDescGZIP() []byte {
 	return file_parley_v1_message_proto_rawDescData
 }
 
-var file_parley_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_parley_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_parley_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_parley_v1_message_proto_goTypes = []any{
-	(MessageStatus)(0),                 // 0: parley.v1.MessageStatus
-	(LostReason)(0),                    // 1: parley.v1.LostReason
-	(GapReason)(0),                     // 2: parley.v1.GapReason
-	(*Message)(nil),                    // 3: parley.v1.Message
-	(*SendMessageRequest)(nil),         // 4: parley.v1.SendMessageRequest
-	(*SendMessageResponse)(nil),        // 5: parley.v1.SendMessageResponse
-	(*SendMessagesRequest)(nil),        // 6: parley.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 7: parley.v1.SendMessagesResponse
-	(*SendResult)(nil),                 // 8: parley.v1.SendResult
-	(*ListMessagesRequest)(nil),        // 9: parley.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 10: parley.v1.ListMessagesResponse
-	(*GetMessageRequest)(nil),          // 11: parley.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 12: parley.v1.GetMessageResponse
-	(*EditMessageRequest)(nil),         // 13: parley.v1.EditMessageRequest
-	(*EditMessageResponse)(nil),        // 14: parley.v1.EditMessageResponse
-	(*RecallMessageRequest)(nil),       // 15: parley.v1.RecallMessageRequest
-	(*RecallMessageResponse)(nil),      // 16: parley.v1.RecallMessageResponse
-	(*ChannelPosition)(nil),            // 17: parley.v1.ChannelPosition
-	(*SubscribeRequest)(nil),           // 18: parley.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),          // 19: parley.v1.SubscribeResponse
-	(*Session)(nil),                    // 20: parley.v1.Session
-	(*Heartbeat)(nil),                  // 21: parley.v1.Heartbeat
-	(*Reconnect)(nil),                  // 22: parley.v1.Reconnect
-	(*ChannelEvent)(nil),               // 23: parley.v1.ChannelEvent
-	(*ChannelLost)(nil),                // 24: parley.v1.ChannelLost
-	(*Typing)(nil),                     // 25: parley.v1.Typing
-	(*ChannelState)(nil),               // 26: parley.v1.ChannelState
-	(*ChannelGap)(nil),                 // 27: parley.v1.ChannelGap
-	(*UpdateSubscriptionRequest)(nil),  // 28: parley.v1.UpdateSubscriptionRequest
-	(*UpdateSubscriptionResponse)(nil), // 29: parley.v1.UpdateSubscriptionResponse
-	(*Channel)(nil),                    // 30: parley.v1.Channel
-	(*CreateChannelRequest)(nil),       // 31: parley.v1.CreateChannelRequest
-	(*CreateChannelResponse)(nil),      // 32: parley.v1.CreateChannelResponse
-	(*AddMembersRequest)(nil),          // 33: parley.v1.AddMembersRequest
-	(*AddMembersResponse)(nil),         // 34: parley.v1.AddMembersResponse
-	(*RemoveMembersRequest)(nil),       // 35: parley.v1.RemoveMembersRequest
-	(*RemoveMembersResponse)(nil),      // 36: parley.v1.RemoveMembersResponse
-	(*ListMembersRequest)(nil),         // 37: parley.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),        // 38: parley.v1.ListMembersResponse
-	(*Member)(nil),                     // 39: parley.v1.Member
-	(*ListChannelsRequest)(nil),        // 40: parley.v1.ListChannelsRequest
-	(*ListChannelsResponse)(nil),       // 41: parley.v1.ListChannelsResponse
-	(*MyChannel)(nil),                  // 42: parley.v1.MyChannel
-	(*MarkReadRequest)(nil),            // 43: parley.v1.MarkReadRequest
-	(*MarkReadResponse)(nil),           // 44: parley.v1.MarkReadResponse
-	(*SendTypingRequest)(nil),          // 45: parley.v1.SendTypingRequest
-	(*SendTypingResponse)(nil),         // 46: parley.v1.SendTypingResponse
-	(*ItemError)(nil),                  // 47: parley.v1.ItemError
-	nil,                                // 48: parley.v1.Message.MetadataEntry
-	nil,                                // 49: parley.v1.SendMessageRequest.MetadataEntry
-	(*timestamppb.Timestamp)(nil),      // 50: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 51: google.protobuf.Duration
-	(*ErrorDetail)(nil),                // 52: parley.v1.ErrorDetail
+	(*SendMessageRequest)(nil),         // 0: parley.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),        // 1: parley.v1.SendMessageResponse
+	(*SendMessagesRequest)(nil),        // 2: parley.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 3: parley.v1.SendMessagesResponse
+	(*SendResult)(nil),                 // 4: parley.v1.SendResult
+	(*ListMessagesRequest)(nil),        // 5: parley.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 6: parley.v1.ListMessagesResponse
+	(*GetMessageRequest)(nil),          // 7: parley.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 8: parley.v1.GetMessageResponse
+	(*EditMessageRequest)(nil),         // 9: parley.v1.EditMessageRequest
+	(*EditMessageResponse)(nil),        // 10: parley.v1.EditMessageResponse
+	(*RecallMessageRequest)(nil),       // 11: parley.v1.RecallMessageRequest
+	(*RecallMessageResponse)(nil),      // 12: parley.v1.RecallMessageResponse
+	nil,                                // 13: parley.v1.SendMessageRequest.MetadataEntry
+	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
+	(*ItemError)(nil),                  // 15: parley.v1.ItemError
+	(*ChannelMessage)(nil),             // 16: parley.v1.ChannelMessage
+	(*SubscribeRequest)(nil),           // 17: parley.v1.SubscribeRequest
+	(*UpdateSubscriptionRequest)(nil),  // 18: parley.v1.UpdateSubscriptionRequest
+	(*CreateChannelRequest)(nil),       // 19: parley.v1.CreateChannelRequest
+	(*AddMembersRequest)(nil),          // 20: parley.v1.AddMembersRequest
+	(*RemoveMembersRequest)(nil),       // 21: parley.v1.RemoveMembersRequest
+	(*ListMembersRequest)(nil),         // 22: parley.v1.ListMembersRequest
+	(*ListChannelsRequest)(nil),        // 23: parley.v1.ListChannelsRequest
+	(*MarkReadRequest)(nil),            // 24: parley.v1.MarkReadRequest
+	(*SendTypingRequest)(nil),          // 25: parley.v1.SendTypingRequest
+	(*SubscribeResponse)(nil),          // 26: parley.v1.SubscribeResponse
+	(*UpdateSubscriptionResponse)(nil), // 27: parley.v1.UpdateSubscriptionResponse
+	(*CreateChannelResponse)(nil),      // 28: parley.v1.CreateChannelResponse
+	(*AddMembersResponse)(nil),         // 29: parley.v1.AddMembersResponse
+	(*RemoveMembersResponse)(nil),      // 30: parley.v1.RemoveMembersResponse
+	(*ListMembersResponse)(nil),        // 31: parley.v1.ListMembersResponse
+	(*ListChannelsResponse)(nil),       // 32: parley.v1.ListChannelsResponse
+	(*MarkReadResponse)(nil),           // 33: parley.v1.MarkReadResponse
+	(*SendTypingResponse)(nil),         // 34: parley.v1.SendTypingResponse
 }
 var file_parley_v1_message_proto_depIdxs = []int32{
-	48, // 0: parley.v1.Message.metadata:type_name -> parley.v1.Message.MetadataEntry
-	50, // 1: parley.v1.Message.msg_time:type_name -> google.protobuf.Timestamp
-	0,  // 2: parley.v1.Message.status:type_name -> parley.v1.MessageStatus
-	49, // 3: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
-	50, // 4: parley.v1.SendMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	4,  // 5: parley.v1.SendMessagesRequest.messages:type_name -> parley.v1.SendMessageRequest
-	8,  // 6: parley.v1.SendMessagesResponse.results:type_name -> parley.v1.SendResult
-	5,  // 7: parley.v1.SendResult.sent:type_name -> parley.v1.SendMessageResponse
-	47, // 8: parley.v1.SendResult.error:type_name -> parley.v1.ItemError
-	3,  // 9: parley.v1.ListMessagesResponse.messages:type_name -> parley.v1.Message
-	3,  // 10: parley.v1.GetMessageResponse.message:type_name -> parley.v1.Message
-	50, // 11: parley.v1.EditMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	50, // 12: parley.v1.RecallMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
-	17, // 13: parley.v1.SubscribeRequest.channels:type_name -> parley.v1.ChannelPosition
-	20, // 14: parley.v1.SubscribeResponse.session:type_name -> parley.v1.Session
-	23, // 15: parley.v1.SubscribeResponse.events:type_name -> parley.v1.ChannelEvent
-	21, // 16: parley.v1.SubscribeResponse.heartbeat:type_name -> parley.v1.Heartbeat
-	22, // 17: parley.v1.SubscribeResponse.reconnect:type_name -> parley.v1.Reconnect
-	51, // 18: parley.v1.Session.heartbeat_interval:type_name -> google.protobuf.Duration
-	51, // 19: parley.v1.Reconnect.within:type_name -> google.protobuf.Duration
-	3,  // 20: parley.v1.ChannelEvent.sent:type_name -> parley.v1.Message
-	3,  // 21: parley.v1.ChannelEvent.edited:type_name -> parley.v1.Message
-	3,  // 22: parley.v1.ChannelEvent.recalled:type_name -> parley.v1.Message
-	26, // 23: parley.v1.ChannelEvent.state:type_name -> parley.v1.ChannelState
-	27, // 24: parley.v1.ChannelEvent.gap:type_name -> parley.v1.ChannelGap
-	24, // 25: parley.v1.ChannelEvent.lost:type_name -> parley.v1.ChannelLost
-	25, // 26: parley.v1.ChannelEvent.typing:type_name -> parley.v1.Typing
-	1,  // 27: parley.v1.ChannelLost.reason:type_name -> parley.v1.LostReason
-	2,  // 28: parley.v1.ChannelGap.reason:type_name -> parley.v1.GapReason
-	17, // 29: parley.v1.UpdateSubscriptionRequest.add:type_name -> parley.v1.ChannelPosition
-	50, // 30: parley.v1.Channel.create_time:type_name -> google.protobuf.Timestamp
-	30, // 31: parley.v1.CreateChannelResponse.channel:type_name -> parley.v1.Channel
-	39, // 32: parley.v1.ListMembersResponse.members:type_name -> parley.v1.Member
-	50, // 33: parley.v1.Member.join_time:type_name -> google.protobuf.Timestamp
-	42, // 34: parley.v1.ListChannelsResponse.channels:type_name -> parley.v1.MyChannel
-	30, // 35: parley.v1.MyChannel.channel:type_name -> parley.v1.Channel
-	3,  // 36: parley.v1.MyChannel.last_message:type_name -> parley.v1.Message
-	52, // 37: parley.v1.ItemError.detail:type_name -> parley.v1.ErrorDetail
-	4,  // 38: parley.v1.MessageService.SendMessage:input_type -> parley.v1.SendMessageRequest
-	6,  // 39: parley.v1.MessageService.SendMessages:input_type -> parley.v1.SendMessagesRequest
-	9,  // 40: parley.v1.MessageService.ListMessages:input_type -> parley.v1.ListMessagesRequest
-	11, // 41: parley.v1.MessageService.GetMessage:input_type -> parley.v1.GetMessageRequest
-	13, // 42: parley.v1.MessageService.EditMessage:input_type -> parley.v1.EditMessageRequest
-	15, // 43: parley.v1.MessageService.RecallMessage:input_type -> parley.v1.RecallMessageRequest
-	18, // 44: parley.v1.MessageService.Subscribe:input_type -> parley.v1.SubscribeRequest
-	28, // 45: parley.v1.MessageService.UpdateSubscription:input_type -> parley.v1.UpdateSubscriptionRequest
-	31, // 46: parley.v1.MessageService.CreateChannel:input_type -> parley.v1.CreateChannelRequest
-	33, // 47: parley.v1.MessageService.AddMembers:input_type -> parley.v1.AddMembersRequest
-	35, // 48: parley.v1.MessageService.RemoveMembers:input_type -> parley.v1.RemoveMembersRequest
-	37, // 49: parley.v1.MessageService.ListMembers:input_type -> parley.v1.ListMembersRequest
-	40, // 50: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
-	43, // 51: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
-	45, // 52: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
-	5,  // 53: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
-	7,  // 54: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
-	10, // 55: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
-	12, // 56: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
-	14, // 57: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
-	16, // 58: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
-	19, // 59: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
-	29, // 60: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
-	32, // 61: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
-	34, // 62: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
-	36, // 63: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
-	38, // 64: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
-	41, // 65: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
-	44, // 66: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
-	46, // 67: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
-	53, // [53:68] is the sub-list for method output_type
-	38, // [38:53] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	13, // 0: parley.v1.SendMessageRequest.metadata:type_name -> parley.v1.SendMessageRequest.MetadataEntry
+	14, // 1: parley.v1.SendMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	0,  // 2: parley.v1.SendMessagesRequest.messages:type_name -> parley.v1.SendMessageRequest
+	4,  // 3: parley.v1.SendMessagesResponse.results:type_name -> parley.v1.SendResult
+	1,  // 4: parley.v1.SendResult.sent:type_name -> parley.v1.SendMessageResponse
+	15, // 5: parley.v1.SendResult.error:type_name -> parley.v1.ItemError
+	16, // 6: parley.v1.ListMessagesResponse.messages:type_name -> parley.v1.ChannelMessage
+	16, // 7: parley.v1.GetMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	16, // 8: parley.v1.EditMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	14, // 9: parley.v1.EditMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	16, // 10: parley.v1.RecallMessageResponse.message:type_name -> parley.v1.ChannelMessage
+	14, // 11: parley.v1.RecallMessageResponse.msg_time:type_name -> google.protobuf.Timestamp
+	0,  // 12: parley.v1.MessageService.SendMessage:input_type -> parley.v1.SendMessageRequest
+	2,  // 13: parley.v1.MessageService.SendMessages:input_type -> parley.v1.SendMessagesRequest
+	5,  // 14: parley.v1.MessageService.ListMessages:input_type -> parley.v1.ListMessagesRequest
+	7,  // 15: parley.v1.MessageService.GetMessage:input_type -> parley.v1.GetMessageRequest
+	9,  // 16: parley.v1.MessageService.EditMessage:input_type -> parley.v1.EditMessageRequest
+	11, // 17: parley.v1.MessageService.RecallMessage:input_type -> parley.v1.RecallMessageRequest
+	17, // 18: parley.v1.MessageService.Subscribe:input_type -> parley.v1.SubscribeRequest
+	18, // 19: parley.v1.MessageService.UpdateSubscription:input_type -> parley.v1.UpdateSubscriptionRequest
+	19, // 20: parley.v1.MessageService.CreateChannel:input_type -> parley.v1.CreateChannelRequest
+	20, // 21: parley.v1.MessageService.AddMembers:input_type -> parley.v1.AddMembersRequest
+	21, // 22: parley.v1.MessageService.RemoveMembers:input_type -> parley.v1.RemoveMembersRequest
+	22, // 23: parley.v1.MessageService.ListMembers:input_type -> parley.v1.ListMembersRequest
+	23, // 24: parley.v1.MessageService.ListChannels:input_type -> parley.v1.ListChannelsRequest
+	24, // 25: parley.v1.MessageService.MarkRead:input_type -> parley.v1.MarkReadRequest
+	25, // 26: parley.v1.MessageService.SendTyping:input_type -> parley.v1.SendTypingRequest
+	1,  // 27: parley.v1.MessageService.SendMessage:output_type -> parley.v1.SendMessageResponse
+	3,  // 28: parley.v1.MessageService.SendMessages:output_type -> parley.v1.SendMessagesResponse
+	6,  // 29: parley.v1.MessageService.ListMessages:output_type -> parley.v1.ListMessagesResponse
+	8,  // 30: parley.v1.MessageService.GetMessage:output_type -> parley.v1.GetMessageResponse
+	10, // 31: parley.v1.MessageService.EditMessage:output_type -> parley.v1.EditMessageResponse
+	12, // 32: parley.v1.MessageService.RecallMessage:output_type -> parley.v1.RecallMessageResponse
+	26, // 33: parley.v1.MessageService.Subscribe:output_type -> parley.v1.SubscribeResponse
+	27, // 34: parley.v1.MessageService.UpdateSubscription:output_type -> parley.v1.UpdateSubscriptionResponse
+	28, // 35: parley.v1.MessageService.CreateChannel:output_type -> parley.v1.CreateChannelResponse
+	29, // 36: parley.v1.MessageService.AddMembers:output_type -> parley.v1.AddMembersResponse
+	30, // 37: parley.v1.MessageService.RemoveMembers:output_type -> parley.v1.RemoveMembersResponse
+	31, // 38: parley.v1.MessageService.ListMembers:output_type -> parley.v1.ListMembersResponse
+	32, // 39: parley.v1.MessageService.ListChannels:output_type -> parley.v1.ListChannelsResponse
+	33, // 40: parley.v1.MessageService.MarkRead:output_type -> parley.v1.MarkReadResponse
+	34, // 41: parley.v1.MessageService.SendTyping:output_type -> parley.v1.SendTypingResponse
+	27, // [27:42] is the sub-list for method output_type
+	12, // [12:27] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_message_proto_init() }
@@ -3472,35 +1172,26 @@ func file_parley_v1_message_proto_init() {
 	if File_parley_v1_message_proto != nil {
 		return
 	}
+	file_parley_v1_channel_proto_init()
 	file_parley_v1_error_proto_init()
-	file_parley_v1_message_proto_msgTypes[5].OneofWrappers = []any{
+	file_parley_v1_subscription_proto_init()
+	file_parley_v1_message_proto_msgTypes[4].OneofWrappers = []any{
 		(*SendResult_Sent)(nil),
 		(*SendResult_Error)(nil),
 	}
-	file_parley_v1_message_proto_msgTypes[6].OneofWrappers = []any{}
-	file_parley_v1_message_proto_msgTypes[14].OneofWrappers = []any{}
-	file_parley_v1_message_proto_msgTypes[20].OneofWrappers = []any{
-		(*ChannelEvent_Sent)(nil),
-		(*ChannelEvent_Edited)(nil),
-		(*ChannelEvent_Recalled)(nil),
-		(*ChannelEvent_State)(nil),
-		(*ChannelEvent_Gap)(nil),
-		(*ChannelEvent_Lost)(nil),
-		(*ChannelEvent_Typing)(nil),
-	}
+	file_parley_v1_message_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_message_proto_rawDesc), len(file_parley_v1_message_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   47,
+			NumEnums:      0,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_parley_v1_message_proto_goTypes,
 		DependencyIndexes: file_parley_v1_message_proto_depIdxs,
-		EnumInfos:         file_parley_v1_message_proto_enumTypes,
 		MessageInfos:      file_parley_v1_message_proto_msgTypes,
 	}.Build()
 	File_parley_v1_message_proto = out.File

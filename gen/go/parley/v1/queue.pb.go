@@ -24,19 +24,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// QueueMessage is what a producer sends.
+// QueueMessage is a message of a topic.
 type QueueMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Decides the partition; messages of one key are delivered in order. Up to 256 bytes of UTF-8 without NUL. Without a key the
-	// idempotency key decides, and without either the partitions take turns.
+	// Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
+	// without NUL. Without a key, the idempotency key selects the partition; without both, the
+	// partitions take turns.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Up to 262,144 bytes.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Up to 32 short strings; names of A-Z a-z 0-9 _ . - up to 64, values up to 1,024 bytes. Names that begin with `webhook-` or
-	// `parley-` are reserved. `traceparent` is set from the call's trace, if that is sampled, where the producer gives none.
+	// Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values up to 1,024 bytes. Names that
+	// begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer sets no
+	// `traceparent`, the server sets it.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Makes the produce idempotent within the topic's window, among the messages of its partition: a repeat must have the same `key`. Up
-	// to 128 printable ASCII characters without spaces.
+	// Makes the produce idempotent within the topic's window and the message's partition. A repeat
+	// must have the same `key`. Up to 128 printable ASCII characters without spaces.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -100,7 +102,7 @@ func (x *QueueMessage) GetIdempotencyKey() string {
 	return ""
 }
 
-// ProduceRequest is what Produce takes.
+// ProduceRequest is the request of Produce.
 type ProduceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 64 of A-Z a-z 0-9 _ -, not beginning with two underscores.
@@ -154,10 +156,10 @@ func (x *ProduceRequest) GetMessages() []*QueueMessage {
 	return nil
 }
 
-// ProduceResponse is what Produce answers.
+// ProduceResponse is the response of Produce.
 type ProduceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per message of the request, in its order.
+	// One result per message of the request, in the same order.
 	Results       []*ProduceResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -200,7 +202,7 @@ func (x *ProduceResponse) GetResults() []*ProduceResult {
 	return nil
 }
 
-// ProduceResult is what became of one message.
+// ProduceResult is the result of one message.
 type ProduceResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -283,13 +285,14 @@ func (*ProduceResult_Produced) isProduceResult_Result() {}
 
 func (*ProduceResult_Error) isProduceResult_Result() {}
 
-// ProducedMessage is a message that was taken.
+// ProducedMessage is the receipt of a produced message.
 type ProducedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message's id for good, through retries and as a dead letter. It begins with the partition.
+	// The id of the message. It never changes, also during retries and as a dead letter, and begins
+	// with the partition.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// True if an earlier call with this idempotency key stored it.
+	// True if an earlier call with this idempotency key stored the message.
 	Duplicate     bool `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,7 +349,7 @@ func (x *ProducedMessage) GetDuplicate() bool {
 	return false
 }
 
-// ScheduleRequest is what Schedule takes.
+// ScheduleRequest is the request of Schedule.
 type ScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -399,15 +402,15 @@ func (x *ScheduleRequest) GetMessages() []*ScheduledMessage {
 	return nil
 }
 
-// ScheduledMessage is a message and when it is due. A delay is taken from the moment Redis has it; prefer it to a time, for
-// clocks differ.
+// ScheduledMessage is a message and its due time. The server measures a delay from the moment that
+// it accepts the message. Use a delay rather than a time if the client's clock may be wrong.
 type ScheduledMessage struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Message *QueueMessage          `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// Types that are valid to be assigned to Due:
 	//
 	//	*ScheduledMessage_Delay
-	//	*ScheduledMessage_DeliverAt
+	//	*ScheduledMessage_DueTime
 	Due           isScheduledMessage_Due `protobuf_oneof:"due"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,10 +469,10 @@ func (x *ScheduledMessage) GetDelay() *durationpb.Duration {
 	return nil
 }
 
-func (x *ScheduledMessage) GetDeliverAt() *timestamppb.Timestamp {
+func (x *ScheduledMessage) GetDueTime() *timestamppb.Timestamp {
 	if x != nil {
-		if x, ok := x.Due.(*ScheduledMessage_DeliverAt); ok {
-			return x.DeliverAt
+		if x, ok := x.Due.(*ScheduledMessage_DueTime); ok {
+			return x.DueTime
 		}
 	}
 	return nil
@@ -480,23 +483,24 @@ type isScheduledMessage_Due interface {
 }
 
 type ScheduledMessage_Delay struct {
-	// 0 to 366 days. Milliseconds count; what is finer is rounded up.
+	// 0 to 366 days. It is rounded up to milliseconds.
 	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3,oneof"`
 }
 
-type ScheduledMessage_DeliverAt struct {
-	// Up to 366 days ahead by Redis' clock; one that has passed is due at once. From the year 2000 on.
-	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deliver_at,json=deliverAt,proto3,oneof"`
+type ScheduledMessage_DueTime struct {
+	// From the year 2000 on, up to 366 days ahead by the server's clock. A time in the past is due
+	// immediately.
+	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3,oneof"`
 }
 
 func (*ScheduledMessage_Delay) isScheduledMessage_Due() {}
 
-func (*ScheduledMessage_DeliverAt) isScheduledMessage_Due() {}
+func (*ScheduledMessage_DueTime) isScheduledMessage_Due() {}
 
-// ScheduleResponse is what Schedule answers.
+// ScheduleResponse is the response of Schedule.
 type ScheduleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per message of the request, in its order.
+	// One result per message of the request, in the same order.
 	Results       []*ScheduleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -539,7 +543,7 @@ func (x *ScheduleResponse) GetResults() []*ScheduleResult {
 	return nil
 }
 
-// ScheduleResult is what became of one message.
+// ScheduleResult is the result of one message.
 type ScheduleResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Result:
@@ -622,15 +626,16 @@ func (*ScheduleResult_Scheduled) isScheduleResult_Result() {}
 
 func (*ScheduleResult_Error) isScheduleResult_Result() {}
 
-// ScheduledReceipt is a message that was taken for later.
+// ScheduledReceipt is the receipt of a scheduled message.
 type ScheduledReceipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message's id for good. It begins with the partition.
+	// The id of the message. It never changes, and begins with the partition.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	// When it is due, by Redis' clock.
-	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
-	// True if an earlier call with this idempotency key stored it.
+	// When the message is due, by the server's clock. Unset for a duplicate of a message that Produce
+	// accepted.
+	DueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
+	// True if an earlier call with this idempotency key stored the message.
 	Duplicate     bool `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -680,9 +685,9 @@ func (x *ScheduledReceipt) GetPartition() int32 {
 	return 0
 }
 
-func (x *ScheduledReceipt) GetDeliverAt() *timestamppb.Timestamp {
+func (x *ScheduledReceipt) GetDueTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.DeliverAt
+		return x.DueTime
 	}
 	return nil
 }
@@ -694,11 +699,11 @@ func (x *ScheduledReceipt) GetDuplicate() bool {
 	return false
 }
 
-// CancelScheduledRequest is what CancelScheduled takes.
+// CancelScheduledRequest is the request of CancelScheduled.
 type CancelScheduledRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// As Schedule answered it.
+	// As in the ScheduledReceipt.
 	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -748,7 +753,7 @@ func (x *CancelScheduledRequest) GetMessageId() string {
 	return ""
 }
 
-// CancelScheduledResponse is what CancelScheduled answers.
+// CancelScheduledResponse is the response of CancelScheduled.
 type CancelScheduledResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -785,34 +790,34 @@ func (*CancelScheduledResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{11}
 }
 
-// RescheduleRequest is what Reschedule takes.
-type RescheduleRequest struct {
+// RescheduleScheduledRequest is the request of RescheduleScheduled.
+type RescheduleScheduledRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	MessageId string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// Types that are valid to be assigned to Due:
 	//
-	//	*RescheduleRequest_Delay
-	//	*RescheduleRequest_DeliverAt
-	Due           isRescheduleRequest_Due `protobuf_oneof:"due"`
+	//	*RescheduleScheduledRequest_Delay
+	//	*RescheduleScheduledRequest_DueTime
+	Due           isRescheduleScheduledRequest_Due `protobuf_oneof:"due"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RescheduleRequest) Reset() {
-	*x = RescheduleRequest{}
+func (x *RescheduleScheduledRequest) Reset() {
+	*x = RescheduleScheduledRequest{}
 	mi := &file_parley_v1_queue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RescheduleRequest) String() string {
+func (x *RescheduleScheduledRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RescheduleRequest) ProtoMessage() {}
+func (*RescheduleScheduledRequest) ProtoMessage() {}
 
-func (x *RescheduleRequest) ProtoReflect() protoreflect.Message {
+func (x *RescheduleScheduledRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -824,90 +829,90 @@ func (x *RescheduleRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RescheduleRequest.ProtoReflect.Descriptor instead.
-func (*RescheduleRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RescheduleScheduledRequest.ProtoReflect.Descriptor instead.
+func (*RescheduleScheduledRequest) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *RescheduleRequest) GetTopic() string {
+func (x *RescheduleScheduledRequest) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *RescheduleRequest) GetMessageId() string {
+func (x *RescheduleScheduledRequest) GetMessageId() string {
 	if x != nil {
 		return x.MessageId
 	}
 	return ""
 }
 
-func (x *RescheduleRequest) GetDue() isRescheduleRequest_Due {
+func (x *RescheduleScheduledRequest) GetDue() isRescheduleScheduledRequest_Due {
 	if x != nil {
 		return x.Due
 	}
 	return nil
 }
 
-func (x *RescheduleRequest) GetDelay() *durationpb.Duration {
+func (x *RescheduleScheduledRequest) GetDelay() *durationpb.Duration {
 	if x != nil {
-		if x, ok := x.Due.(*RescheduleRequest_Delay); ok {
+		if x, ok := x.Due.(*RescheduleScheduledRequest_Delay); ok {
 			return x.Delay
 		}
 	}
 	return nil
 }
 
-func (x *RescheduleRequest) GetDeliverAt() *timestamppb.Timestamp {
+func (x *RescheduleScheduledRequest) GetDueTime() *timestamppb.Timestamp {
 	if x != nil {
-		if x, ok := x.Due.(*RescheduleRequest_DeliverAt); ok {
-			return x.DeliverAt
+		if x, ok := x.Due.(*RescheduleScheduledRequest_DueTime); ok {
+			return x.DueTime
 		}
 	}
 	return nil
 }
 
-type isRescheduleRequest_Due interface {
-	isRescheduleRequest_Due()
+type isRescheduleScheduledRequest_Due interface {
+	isRescheduleScheduledRequest_Due()
 }
 
-type RescheduleRequest_Delay struct {
-	// 0 to 366 days, from now.
+type RescheduleScheduledRequest_Delay struct {
+	// 0 to 366 days from now.
 	Delay *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3,oneof"`
 }
 
-type RescheduleRequest_DeliverAt struct {
-	// Up to 366 days ahead by Redis' clock; one that has passed is due at once.
-	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deliver_at,json=deliverAt,proto3,oneof"`
+type RescheduleScheduledRequest_DueTime struct {
+	// Up to 366 days ahead by the server's clock. A time in the past is due immediately.
+	DueTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=due_time,json=dueTime,proto3,oneof"`
 }
 
-func (*RescheduleRequest_Delay) isRescheduleRequest_Due() {}
+func (*RescheduleScheduledRequest_Delay) isRescheduleScheduledRequest_Due() {}
 
-func (*RescheduleRequest_DeliverAt) isRescheduleRequest_Due() {}
+func (*RescheduleScheduledRequest_DueTime) isRescheduleScheduledRequest_Due() {}
 
-// RescheduleResponse is what Reschedule answers.
-type RescheduleResponse struct {
+// RescheduleScheduledResponse is the response of RescheduleScheduled.
+type RescheduleScheduledResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	DeliverAt     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	DueTime       *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=due_time,json=dueTime,proto3" json:"due_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RescheduleResponse) Reset() {
-	*x = RescheduleResponse{}
+func (x *RescheduleScheduledResponse) Reset() {
+	*x = RescheduleScheduledResponse{}
 	mi := &file_parley_v1_queue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RescheduleResponse) String() string {
+func (x *RescheduleScheduledResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RescheduleResponse) ProtoMessage() {}
+func (*RescheduleScheduledResponse) ProtoMessage() {}
 
-func (x *RescheduleResponse) ProtoReflect() protoreflect.Message {
+func (x *RescheduleScheduledResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -919,33 +924,35 @@ func (x *RescheduleResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RescheduleResponse.ProtoReflect.Descriptor instead.
-func (*RescheduleResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RescheduleScheduledResponse.ProtoReflect.Descriptor instead.
+func (*RescheduleScheduledResponse) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *RescheduleResponse) GetDeliverAt() *timestamppb.Timestamp {
+func (x *RescheduleScheduledResponse) GetDueTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.DeliverAt
+		return x.DueTime
 	}
 	return nil
 }
 
-// ConsumeRequest is what Consume takes.
+// ConsumeRequest is the request of Consume.
 type ConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The consumer group, which AdminService.CreateGroup has made; an unknown one is `not_found`.
+	// The consumer group. An unknown group is `not_found`.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Names the consumer, for people: ListPartitions and ListPending show it. It need not be unique.
+	// A name of the consumer for people, which ListPartitions and ListPending show. It need not be
+	// unique.
 	Consumer string `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
-	// How many messages may be sent before more credits are granted: 1 to 10,000.
+	// The number of messages that the server may send before GrantCredits. 1 to 10,000.
 	MaxMessages int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
-	// How many bytes of payload, keys and headers may be sent before more credits are granted, 1 to 67,108,864; 8 MiB if unset. A
-	// message larger than what is left is sent when nothing else is in flight.
+	// The number of bytes (payloads, keys and headers) that the server may send before GrantCredits.
+	// 1 to 67,108,864; the default is 8 MiB. A message that is larger than the remaining credit is
+	// sent when no other delivery is in flight.
 	MaxBytes *int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
-	// How long the consumer may hold a message without settling or extending it, 1 s to 12 h; 30 s if unset. One that passes
-	// ends the session: the consumer counts as lost.
+	// The time within which the consumer must settle or extend a delivery. 1 s to 12 h; the default
+	// is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
 	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1023,12 +1030,13 @@ func (x *ConsumeRequest) GetAckTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ConsumeResponse is one frame of a Consume stream.
+// ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a kind that they do
+// not know.
 type ConsumeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
 	//
-	//	*ConsumeResponse_Session
+	//	*ConsumeResponse_Info
 	//	*ConsumeResponse_Deliveries
 	//	*ConsumeResponse_Assignment
 	//	*ConsumeResponse_Heartbeat
@@ -1074,10 +1082,10 @@ func (x *ConsumeResponse) GetFrame() isConsumeResponse_Frame {
 	return nil
 }
 
-func (x *ConsumeResponse) GetSession() *ConsumeSession {
+func (x *ConsumeResponse) GetInfo() *StreamInfo {
 	if x != nil {
-		if x, ok := x.Frame.(*ConsumeResponse_Session); ok {
-			return x.Session
+		if x, ok := x.Frame.(*ConsumeResponse_Info); ok {
+			return x.Info
 		}
 	}
 	return nil
@@ -1101,7 +1109,7 @@ func (x *ConsumeResponse) GetAssignment() *PartitionAssignment {
 	return nil
 }
 
-func (x *ConsumeResponse) GetHeartbeat() *ConsumeHeartbeat {
+func (x *ConsumeResponse) GetHeartbeat() *Heartbeat {
 	if x != nil {
 		if x, ok := x.Frame.(*ConsumeResponse_Heartbeat); ok {
 			return x.Heartbeat
@@ -1114,9 +1122,9 @@ type isConsumeResponse_Frame interface {
 	isConsumeResponse_Frame()
 }
 
-type ConsumeResponse_Session struct {
-	// The first frame.
-	Session *ConsumeSession `protobuf:"bytes,1,opt,name=session,proto3,oneof"`
+type ConsumeResponse_Info struct {
+	// The first frame, and only the first.
+	Info *StreamInfo `protobuf:"bytes,1,opt,name=info,proto3,oneof"`
 }
 
 type ConsumeResponse_Deliveries struct {
@@ -1124,16 +1132,15 @@ type ConsumeResponse_Deliveries struct {
 }
 
 type ConsumeResponse_Assignment struct {
-	// The partitions that the consumer now has; it is sent at each change.
+	// The partitions that are assigned to the consumer. It is sent at every change.
 	Assignment *PartitionAssignment `protobuf:"bytes,3,opt,name=assignment,proto3,oneof"`
 }
 
 type ConsumeResponse_Heartbeat struct {
-	// Nothing to say.
-	Heartbeat *ConsumeHeartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
+	Heartbeat *Heartbeat `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
 }
 
-func (*ConsumeResponse_Session) isConsumeResponse_Frame() {}
+func (*ConsumeResponse_Info) isConsumeResponse_Frame() {}
 
 func (*ConsumeResponse_Deliveries) isConsumeResponse_Frame() {}
 
@@ -1141,113 +1148,12 @@ func (*ConsumeResponse_Assignment) isConsumeResponse_Frame() {}
 
 func (*ConsumeResponse_Heartbeat) isConsumeResponse_Frame() {}
 
-// ConsumeSession is the first frame of a Consume stream.
-type ConsumeSession struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the stream to the unary calls. Bound to the caller's subject, and not to be guessed.
-	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The stream says something at least this often. One silent for 2.5 times as long is dead.
-	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// What was asked for, or the default.
-	AckTimeout    *durationpb.Duration `protobuf:"bytes,3,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ConsumeSession) Reset() {
-	*x = ConsumeSession{}
-	mi := &file_parley_v1_queue_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ConsumeSession) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ConsumeSession) ProtoMessage() {}
-
-func (x *ConsumeSession) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ConsumeSession.ProtoReflect.Descriptor instead.
-func (*ConsumeSession) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *ConsumeSession) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *ConsumeSession) GetHeartbeatInterval() *durationpb.Duration {
-	if x != nil {
-		return x.HeartbeatInterval
-	}
-	return nil
-}
-
-func (x *ConsumeSession) GetAckTimeout() *durationpb.Duration {
-	if x != nil {
-		return x.AckTimeout
-	}
-	return nil
-}
-
-// ConsumeHeartbeat says that a stream lives.
-type ConsumeHeartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ConsumeHeartbeat) Reset() {
-	*x = ConsumeHeartbeat{}
-	mi := &file_parley_v1_queue_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ConsumeHeartbeat) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ConsumeHeartbeat) ProtoMessage() {}
-
-func (x *ConsumeHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ConsumeHeartbeat.ProtoReflect.Descriptor instead.
-func (*ConsumeHeartbeat) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{17}
-}
-
-// PartitionAssignment is which partitions a consumer has.
+// PartitionAssignment lists the partitions of a consumer.
 type PartitionAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ascending.
 	Partitions []int32 `protobuf:"varint,1,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// How many the topic has.
+	// The number of partitions of the topic.
 	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1255,7 +1161,7 @@ type PartitionAssignment struct {
 
 func (x *PartitionAssignment) Reset() {
 	*x = PartitionAssignment{}
-	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	mi := &file_parley_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1173,7 @@ func (x *PartitionAssignment) String() string {
 func (*PartitionAssignment) ProtoMessage() {}
 
 func (x *PartitionAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[18]
+	mi := &file_parley_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1186,7 @@ func (x *PartitionAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionAssignment.ProtoReflect.Descriptor instead.
 func (*PartitionAssignment) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartitionAssignment) GetPartitions() []int32 {
@@ -1297,7 +1203,7 @@ func (x *PartitionAssignment) GetTotal() int32 {
 	return 0
 }
 
-// DeliveryBatch is some messages, each partition's in its order.
+// DeliveryBatch is one or more deliveries. Those of one partition are in order.
 type DeliveryBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Deliveries    []*Delivery            `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
@@ -1307,7 +1213,7 @@ type DeliveryBatch struct {
 
 func (x *DeliveryBatch) Reset() {
 	*x = DeliveryBatch{}
-	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1225,7 @@ func (x *DeliveryBatch) String() string {
 func (*DeliveryBatch) ProtoMessage() {}
 
 func (x *DeliveryBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[19]
+	mi := &file_parley_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1238,7 @@ func (x *DeliveryBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliveryBatch.ProtoReflect.Descriptor instead.
 func (*DeliveryBatch) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeliveryBatch) GetDeliveries() []*Delivery {
@@ -1342,28 +1248,29 @@ func (x *DeliveryBatch) GetDeliveries() []*Delivery {
 	return nil
 }
 
-// Delivery is one message, handed to one consumer.
+// Delivery is one message sent to one consumer.
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Settles this delivery, and no other of the same message.
+	// Identifies this delivery in Ack, Nack and Extend. Another delivery of the same message has
+	// another token.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// The message's id for good: what a consumer that must act once only remembers.
+	// The id of the message. A consumer that must not handle a message twice remembers it.
 	MessageId string            `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	Partition int32             `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
 	Key       string            `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	Payload   []byte            `protobuf:"bytes,5,opt,name=payload,proto3" json:"payload,omitempty"`
 	Headers   map[string]string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1 for the first delivery. A consumer that was lost counts.
+	// 1 for the first delivery. A delivery to a consumer that was lost counts.
 	Attempt int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// When Redis took the message; of a scheduled one, when it was due.
-	ProducedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=produced_at,json=producedAt,proto3" json:"produced_at,omitempty"`
+	// When the server accepted the message, or when a scheduled message was due.
+	ProduceTime   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=produce_time,json=produceTime,proto3" json:"produce_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_parley_v1_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1282,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[20]
+	mi := &file_parley_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1295,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Delivery) GetToken() string {
@@ -1440,19 +1347,19 @@ func (x *Delivery) GetAttempt() int32 {
 	return 0
 }
 
-func (x *Delivery) GetProducedAt() *timestamppb.Timestamp {
+func (x *Delivery) GetProduceTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ProducedAt
+		return x.ProduceTime
 	}
 	return nil
 }
 
-// AckRequest is what Ack takes.
+// AckRequest is the request of Ack.
 type AckRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group     string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	SessionId string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// The tokens of up to 1,000 deliveries.
 	Tokens        []string `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1461,7 +1368,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1380,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[21]
+	mi := &file_parley_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1393,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AckRequest) GetTopic() string {
@@ -1503,9 +1410,9 @@ func (x *AckRequest) GetGroup() string {
 	return ""
 }
 
-func (x *AckRequest) GetSessionId() string {
+func (x *AckRequest) GetStreamId() string {
 	if x != nil {
-		return x.SessionId
+		return x.StreamId
 	}
 	return ""
 }
@@ -1517,10 +1424,10 @@ func (x *AckRequest) GetTokens() []string {
 	return nil
 }
 
-// AckResponse is what Ack answers.
+// AckResponse is the response of Ack.
 type AckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per token, in their order.
+	// One result per token, in the same order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1528,7 +1435,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1447,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[22]
+	mi := &file_parley_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1460,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AckResponse) GetResults() []*SettleResult {
@@ -1563,7 +1470,8 @@ func (x *AckResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// SettleResult is what became of one delivery's Ack, Nack or Extend: done if `error` is unset.
+// SettleResult is the result of one delivery's Ack, Nack or Extend. It succeeded if `error` is not
+// set.
 type SettleResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *ItemError             `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
@@ -1573,7 +1481,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1493,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	mi := &file_parley_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1506,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SettleResult) GetError() *ItemError {
@@ -1608,20 +1516,20 @@ func (x *SettleResult) GetError() *ItemError {
 	return nil
 }
 
-// NackRequest is what Nack takes.
+// NackRequest is the request of Nack.
 type NackRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	SessionId     string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Items         []*Nacked              `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
+	StreamId      string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	Items         []*NackItem            `protobuf:"bytes,4,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NackRequest) Reset() {
 	*x = NackRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1541,7 @@ func (x *NackRequest) String() string {
 func (*NackRequest) ProtoMessage() {}
 
 func (x *NackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	mi := &file_parley_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1554,7 @@ func (x *NackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackRequest.ProtoReflect.Descriptor instead.
 func (*NackRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NackRequest) GetTopic() string {
@@ -1663,54 +1571,215 @@ func (x *NackRequest) GetGroup() string {
 	return ""
 }
 
-func (x *NackRequest) GetSessionId() string {
+func (x *NackRequest) GetStreamId() string {
 	if x != nil {
-		return x.SessionId
+		return x.StreamId
 	}
 	return ""
 }
 
-func (x *NackRequest) GetItems() []*Nacked {
+func (x *NackRequest) GetItems() []*NackItem {
 	if x != nil {
 		return x.Items
 	}
 	return nil
 }
 
-// Nacked is one delivery that is given back.
-type Nacked struct {
+// NackItem is one delivery that the consumer returns, and what happens to its message next.
+type NackItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// Why, for people and for the dead letter: up to 1,024 bytes.
+	// A description of the failure for people; a dead letter keeps it. Up to 1,024 bytes. Must be
+	// empty with `release`.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . -. One of the topic's `non_retryable_codes` makes a dead letter
-	// at once.
+	// The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
+	// topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
-	// When to try again, 0 to 366 days; the topic's backoff if unset.
-	Delay *durationpb.Duration `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`
-	// Make it a dead letter, whatever attempts are left.
-	DeadLetter bool `protobuf:"varint,5,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
-	// Give it back unhandled: it does not count as an attempt, and is delivered again at once, in its place. `reason`, `code`, `delay` and
-	// `dead_letter` must be unset.
-	Release       bool `protobuf:"varint,6,opt,name=release,proto3" json:"release,omitempty"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*NackItem_Retry
+	//	*NackItem_DeadLetter
+	//	*NackItem_Release
+	Outcome       isNackItem_Outcome `protobuf_oneof:"outcome"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Nacked) Reset() {
-	*x = Nacked{}
+func (x *NackItem) Reset() {
+	*x = NackItem{}
+	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NackItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NackItem) ProtoMessage() {}
+
+func (x *NackItem) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NackItem.ProtoReflect.Descriptor instead.
+func (*NackItem) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *NackItem) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *NackItem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NackItem) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *NackItem) GetOutcome() isNackItem_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *NackItem) GetRetry() *NackRetry {
+	if x != nil {
+		if x, ok := x.Outcome.(*NackItem_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
+func (x *NackItem) GetDeadLetter() *NackDeadLetter {
+	if x != nil {
+		if x, ok := x.Outcome.(*NackItem_DeadLetter); ok {
+			return x.DeadLetter
+		}
+	}
+	return nil
+}
+
+func (x *NackItem) GetRelease() *NackRelease {
+	if x != nil {
+		if x, ok := x.Outcome.(*NackItem_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+type isNackItem_Outcome interface {
+	isNackItem_Outcome()
+}
+
+type NackItem_Retry struct {
+	Retry *NackRetry `protobuf:"bytes,4,opt,name=retry,proto3,oneof"`
+}
+
+type NackItem_DeadLetter struct {
+	DeadLetter *NackDeadLetter `protobuf:"bytes,5,opt,name=dead_letter,json=deadLetter,proto3,oneof"`
+}
+
+type NackItem_Release struct {
+	Release *NackRelease `protobuf:"bytes,6,opt,name=release,proto3,oneof"`
+}
+
+func (*NackItem_Retry) isNackItem_Outcome() {}
+
+func (*NackItem_DeadLetter) isNackItem_Outcome() {}
+
+func (*NackItem_Release) isNackItem_Outcome() {}
+
+// NackRetry schedules another attempt. If the message has no attempts left, it becomes a dead
+// letter.
+type NackRetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The time until the next attempt, 0 to 366 days. The default is the topic's backoff.
+	Delay         *durationpb.Duration `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NackRetry) Reset() {
+	*x = NackRetry{}
+	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NackRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NackRetry) ProtoMessage() {}
+
+func (x *NackRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NackRetry.ProtoReflect.Descriptor instead.
+func (*NackRetry) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NackRetry) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
+// NackDeadLetter makes the message a dead letter, regardless of the attempts left.
+type NackDeadLetter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NackDeadLetter) Reset() {
+	*x = NackDeadLetter{}
 	mi := &file_parley_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Nacked) String() string {
+func (x *NackDeadLetter) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Nacked) ProtoMessage() {}
+func (*NackDeadLetter) ProtoMessage() {}
 
-func (x *Nacked) ProtoReflect() protoreflect.Message {
+func (x *NackDeadLetter) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1722,57 +1791,53 @@ func (x *Nacked) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Nacked.ProtoReflect.Descriptor instead.
-func (*Nacked) Descriptor() ([]byte, []int) {
+// Deprecated: Use NackDeadLetter.ProtoReflect.Descriptor instead.
+func (*NackDeadLetter) Descriptor() ([]byte, []int) {
 	return file_parley_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *Nacked) GetToken() string {
-	if x != nil {
-		return x.Token
-	}
-	return ""
+// NackRelease returns a message that was not handled. It is not an attempt. The message is
+// redelivered immediately, in its place.
+type NackRelease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Nacked) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
+func (x *NackRelease) Reset() {
+	*x = NackRelease{}
+	mi := &file_parley_v1_queue_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
 }
 
-func (x *Nacked) GetCode() string {
-	if x != nil {
-		return x.Code
-	}
-	return ""
+func (x *NackRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
 }
 
-func (x *Nacked) GetDelay() *durationpb.Duration {
+func (*NackRelease) ProtoMessage() {}
+
+func (x *NackRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[26]
 	if x != nil {
-		return x.Delay
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return nil
+	return mi.MessageOf(x)
 }
 
-func (x *Nacked) GetDeadLetter() bool {
-	if x != nil {
-		return x.DeadLetter
-	}
-	return false
+// Deprecated: Use NackRelease.ProtoReflect.Descriptor instead.
+func (*NackRelease) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *Nacked) GetRelease() bool {
-	if x != nil {
-		return x.Release
-	}
-	return false
-}
-
-// NackResponse is what Nack answers.
+// NackResponse is the response of Nack.
 type NackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per item, in their order.
+	// One result per item, in the same order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1780,7 +1845,7 @@ type NackResponse struct {
 
 func (x *NackResponse) Reset() {
 	*x = NackResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1857,7 @@ func (x *NackResponse) String() string {
 func (*NackResponse) ProtoMessage() {}
 
 func (x *NackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[26]
+	mi := &file_parley_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1870,7 @@ func (x *NackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackResponse.ProtoReflect.Descriptor instead.
 func (*NackResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NackResponse) GetResults() []*SettleResult {
@@ -1815,23 +1880,26 @@ func (x *NackResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// ExtendRequest is what Extend takes.
+// ExtendRequest is the request of Extend.
 type ExtendRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group     string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	SessionId string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The tokens of up to 1,000 deliveries; none extends all that the session holds.
-	Tokens []string `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// From now, 1 s to 12 h; the session's `ack_timeout` if unset.
-	AckTimeout    *durationpb.Duration `protobuf:"bytes,5,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// Types that are valid to be assigned to Target:
+	//
+	//	*ExtendRequest_Deliveries
+	//	*ExtendRequest_All
+	Target isExtendRequest_Target `protobuf_oneof:"target"`
+	// From now, 1 s to 12 h. The default is the `ack_timeout` of the ConsumeRequest.
+	AckTimeout    *durationpb.Duration `protobuf:"bytes,6,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1911,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[27]
+	mi := &file_parley_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1924,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{27}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExtendRequest) GetTopic() string {
@@ -1873,16 +1941,34 @@ func (x *ExtendRequest) GetGroup() string {
 	return ""
 }
 
-func (x *ExtendRequest) GetSessionId() string {
+func (x *ExtendRequest) GetStreamId() string {
 	if x != nil {
-		return x.SessionId
+		return x.StreamId
 	}
 	return ""
 }
 
-func (x *ExtendRequest) GetTokens() []string {
+func (x *ExtendRequest) GetTarget() isExtendRequest_Target {
 	if x != nil {
-		return x.Tokens
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetDeliveries() *DeliveryTokens {
+	if x != nil {
+		if x, ok := x.Target.(*ExtendRequest_Deliveries); ok {
+			return x.Deliveries
+		}
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetAll() *AllDeliveries {
+	if x != nil {
+		if x, ok := x.Target.(*ExtendRequest_All); ok {
+			return x.All
+		}
 	}
 	return nil
 }
@@ -1894,10 +1980,110 @@ func (x *ExtendRequest) GetAckTimeout() *durationpb.Duration {
 	return nil
 }
 
-// ExtendResponse is what Extend answers.
+type isExtendRequest_Target interface {
+	isExtendRequest_Target()
+}
+
+type ExtendRequest_Deliveries struct {
+	Deliveries *DeliveryTokens `protobuf:"bytes,4,opt,name=deliveries,proto3,oneof"`
+}
+
+type ExtendRequest_All struct {
+	// All deliveries that the stream holds.
+	All *AllDeliveries `protobuf:"bytes,5,opt,name=all,proto3,oneof"`
+}
+
+func (*ExtendRequest_Deliveries) isExtendRequest_Target() {}
+
+func (*ExtendRequest_All) isExtendRequest_Target() {}
+
+// DeliveryTokens names deliveries by their tokens.
+type DeliveryTokens struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1,000.
+	Tokens        []string `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliveryTokens) Reset() {
+	*x = DeliveryTokens{}
+	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliveryTokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliveryTokens) ProtoMessage() {}
+
+func (x *DeliveryTokens) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliveryTokens.ProtoReflect.Descriptor instead.
+func (*DeliveryTokens) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DeliveryTokens) GetTokens() []string {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// AllDeliveries names all deliveries that a stream holds.
+type AllDeliveries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllDeliveries) Reset() {
+	*x = AllDeliveries{}
+	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllDeliveries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllDeliveries) ProtoMessage() {}
+
+func (x *AllDeliveries) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllDeliveries.ProtoReflect.Descriptor instead.
+func (*AllDeliveries) Descriptor() ([]byte, []int) {
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{30}
+}
+
+// ExtendResponse is the response of Extend.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One result per token, in their order.
+	// One result per token, in the same order.
 	Results       []*SettleResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1905,7 +2091,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_queue_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2103,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[28]
+	mi := &file_parley_v1_queue_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2116,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{28}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExtendResponse) GetResults() []*SettleResult {
@@ -1940,16 +2126,16 @@ func (x *ExtendResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// GrantCreditsRequest is what GrantCredits takes.
+// GrantCreditsRequest is the request of GrantCredits.
 type GrantCreditsRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Topic     string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group     string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	SessionId string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// How many messages the session may have been sent in all, since it began; at most 10,000 more than it has been. A lower number than
-	// an earlier one changes nothing.
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Topic    string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group    string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	StreamId string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// The number of messages that the server may have sent since the stream began: at most 10,000
+	// more than it has sent. A value lower than an earlier one has no effect.
 	TotalMessages int64 `protobuf:"varint,4,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
-	// The same in bytes; at most 67,108,864 more than it has been.
+	// The same in bytes: at most 67,108,864 more than it has sent.
 	TotalBytes    int64 `protobuf:"varint,5,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1957,7 +2143,7 @@ type GrantCreditsRequest struct {
 
 func (x *GrantCreditsRequest) Reset() {
 	*x = GrantCreditsRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_queue_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2155,7 @@ func (x *GrantCreditsRequest) String() string {
 func (*GrantCreditsRequest) ProtoMessage() {}
 
 func (x *GrantCreditsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[29]
+	mi := &file_parley_v1_queue_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2168,7 @@ func (x *GrantCreditsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantCreditsRequest.ProtoReflect.Descriptor instead.
 func (*GrantCreditsRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{29}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GrantCreditsRequest) GetTopic() string {
@@ -1999,9 +2185,9 @@ func (x *GrantCreditsRequest) GetGroup() string {
 	return ""
 }
 
-func (x *GrantCreditsRequest) GetSessionId() string {
+func (x *GrantCreditsRequest) GetStreamId() string {
 	if x != nil {
-		return x.SessionId
+		return x.StreamId
 	}
 	return ""
 }
@@ -2020,7 +2206,7 @@ func (x *GrantCreditsRequest) GetTotalBytes() int64 {
 	return 0
 }
 
-// GrantCreditsResponse is what GrantCredits answers.
+// GrantCreditsResponse is the response of GrantCredits.
 type GrantCreditsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2029,7 +2215,7 @@ type GrantCreditsResponse struct {
 
 func (x *GrantCreditsResponse) Reset() {
 	*x = GrantCreditsResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_queue_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2227,7 @@ func (x *GrantCreditsResponse) String() string {
 func (*GrantCreditsResponse) ProtoMessage() {}
 
 func (x *GrantCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[30]
+	mi := &file_parley_v1_queue_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,22 +2240,22 @@ func (x *GrantCreditsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantCreditsResponse.ProtoReflect.Descriptor instead.
 func (*GrantCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{30}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{33}
 }
 
-// LeaveRequest is what Leave takes.
+// LeaveRequest is the request of Leave.
 type LeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	SessionId     string                 `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	StreamId      string                 `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[31]
+	mi := &file_parley_v1_queue_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2267,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[31]
+	mi := &file_parley_v1_queue_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2280,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{31}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LeaveRequest) GetTopic() string {
@@ -2111,14 +2297,14 @@ func (x *LeaveRequest) GetGroup() string {
 	return ""
 }
 
-func (x *LeaveRequest) GetSessionId() string {
+func (x *LeaveRequest) GetStreamId() string {
 	if x != nil {
-		return x.SessionId
+		return x.StreamId
 	}
 	return ""
 }
 
-// LeaveResponse is what Leave answers.
+// LeaveResponse is the response of Leave.
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2127,7 +2313,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[32]
+	mi := &file_parley_v1_queue_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2325,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[32]
+	mi := &file_parley_v1_queue_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,14 +2338,15 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{32}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{35}
 }
 
-// StreamingConsumeRequest is one request on a StreamingConsume stream.
+// StreamingConsumeRequest is one request of a StreamingConsume stream.
 type StreamingConsumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Comes back with the answer; 0 wants none, but a failure is told all the same.
-	RequestId int64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Identifies the answer. With 0 the server answers only if the request, or one of its items,
+	// fails.
+	CallId int64 `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Types that are valid to be assigned to Request:
 	//
 	//	*StreamingConsumeRequest_Start
@@ -2175,7 +2362,7 @@ type StreamingConsumeRequest struct {
 
 func (x *StreamingConsumeRequest) Reset() {
 	*x = StreamingConsumeRequest{}
-	mi := &file_parley_v1_queue_proto_msgTypes[33]
+	mi := &file_parley_v1_queue_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2374,7 @@ func (x *StreamingConsumeRequest) String() string {
 func (*StreamingConsumeRequest) ProtoMessage() {}
 
 func (x *StreamingConsumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[33]
+	mi := &file_parley_v1_queue_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,12 +2387,12 @@ func (x *StreamingConsumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingConsumeRequest.ProtoReflect.Descriptor instead.
 func (*StreamingConsumeRequest) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{33}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{36}
 }
 
-func (x *StreamingConsumeRequest) GetRequestId() int64 {
+func (x *StreamingConsumeRequest) GetCallId() int64 {
 	if x != nil {
-		return x.RequestId
+		return x.CallId
 	}
 	return 0
 }
@@ -2311,7 +2498,7 @@ func (*StreamingConsumeRequest_Credits) isStreamingConsumeRequest_Request() {}
 
 func (*StreamingConsumeRequest_Leave) isStreamingConsumeRequest_Request() {}
 
-// StreamingAck is AckRequest on a stream.
+// StreamingAck is AckRequest for the stream that it is sent on.
 type StreamingAck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
@@ -2321,7 +2508,7 @@ type StreamingAck struct {
 
 func (x *StreamingAck) Reset() {
 	*x = StreamingAck{}
-	mi := &file_parley_v1_queue_proto_msgTypes[34]
+	mi := &file_parley_v1_queue_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2520,7 @@ func (x *StreamingAck) String() string {
 func (*StreamingAck) ProtoMessage() {}
 
 func (x *StreamingAck) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[34]
+	mi := &file_parley_v1_queue_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2533,7 @@ func (x *StreamingAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingAck.ProtoReflect.Descriptor instead.
 func (*StreamingAck) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{34}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StreamingAck) GetTokens() []string {
@@ -2356,17 +2543,17 @@ func (x *StreamingAck) GetTokens() []string {
 	return nil
 }
 
-// StreamingNack is NackRequest on a stream.
+// StreamingNack is NackRequest for the stream that it is sent on.
 type StreamingNack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*Nacked              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Items         []*NackItem            `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamingNack) Reset() {
 	*x = StreamingNack{}
-	mi := &file_parley_v1_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_queue_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2565,7 @@ func (x *StreamingNack) String() string {
 func (*StreamingNack) ProtoMessage() {}
 
 func (x *StreamingNack) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[35]
+	mi := &file_parley_v1_queue_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,28 +2578,32 @@ func (x *StreamingNack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingNack.ProtoReflect.Descriptor instead.
 func (*StreamingNack) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{35}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{38}
 }
 
-func (x *StreamingNack) GetItems() []*Nacked {
+func (x *StreamingNack) GetItems() []*NackItem {
 	if x != nil {
 		return x.Items
 	}
 	return nil
 }
 
-// StreamingExtend is ExtendRequest on a stream.
+// StreamingExtend is ExtendRequest for the stream that it is sent on.
 type StreamingExtend struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tokens        []string               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	AckTimeout    *durationpb.Duration   `protobuf:"bytes,2,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Target:
+	//
+	//	*StreamingExtend_Deliveries
+	//	*StreamingExtend_All
+	Target        isStreamingExtend_Target `protobuf_oneof:"target"`
+	AckTimeout    *durationpb.Duration     `protobuf:"bytes,3,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamingExtend) Reset() {
 	*x = StreamingExtend{}
-	mi := &file_parley_v1_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_queue_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2615,7 @@ func (x *StreamingExtend) String() string {
 func (*StreamingExtend) ProtoMessage() {}
 
 func (x *StreamingExtend) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[36]
+	mi := &file_parley_v1_queue_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,12 +2628,30 @@ func (x *StreamingExtend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingExtend.ProtoReflect.Descriptor instead.
 func (*StreamingExtend) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{36}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{39}
 }
 
-func (x *StreamingExtend) GetTokens() []string {
+func (x *StreamingExtend) GetTarget() isStreamingExtend_Target {
 	if x != nil {
-		return x.Tokens
+		return x.Target
+	}
+	return nil
+}
+
+func (x *StreamingExtend) GetDeliveries() *DeliveryTokens {
+	if x != nil {
+		if x, ok := x.Target.(*StreamingExtend_Deliveries); ok {
+			return x.Deliveries
+		}
+	}
+	return nil
+}
+
+func (x *StreamingExtend) GetAll() *AllDeliveries {
+	if x != nil {
+		if x, ok := x.Target.(*StreamingExtend_All); ok {
+			return x.All
+		}
 	}
 	return nil
 }
@@ -2454,7 +2663,24 @@ func (x *StreamingExtend) GetAckTimeout() *durationpb.Duration {
 	return nil
 }
 
-// StreamingCredits is GrantCreditsRequest on a stream.
+type isStreamingExtend_Target interface {
+	isStreamingExtend_Target()
+}
+
+type StreamingExtend_Deliveries struct {
+	Deliveries *DeliveryTokens `protobuf:"bytes,1,opt,name=deliveries,proto3,oneof"`
+}
+
+type StreamingExtend_All struct {
+	// All deliveries that the stream holds.
+	All *AllDeliveries `protobuf:"bytes,2,opt,name=all,proto3,oneof"`
+}
+
+func (*StreamingExtend_Deliveries) isStreamingExtend_Target() {}
+
+func (*StreamingExtend_All) isStreamingExtend_Target() {}
+
+// StreamingCredits is GrantCreditsRequest for the stream that it is sent on.
 type StreamingCredits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TotalMessages int64                  `protobuf:"varint,1,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
@@ -2465,7 +2691,7 @@ type StreamingCredits struct {
 
 func (x *StreamingCredits) Reset() {
 	*x = StreamingCredits{}
-	mi := &file_parley_v1_queue_proto_msgTypes[37]
+	mi := &file_parley_v1_queue_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2703,7 @@ func (x *StreamingCredits) String() string {
 func (*StreamingCredits) ProtoMessage() {}
 
 func (x *StreamingCredits) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[37]
+	mi := &file_parley_v1_queue_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2716,7 @@ func (x *StreamingCredits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingCredits.ProtoReflect.Descriptor instead.
 func (*StreamingCredits) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{37}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StreamingCredits) GetTotalMessages() int64 {
@@ -2507,7 +2733,7 @@ func (x *StreamingCredits) GetTotalBytes() int64 {
 	return 0
 }
 
-// StreamingLeave is LeaveRequest on a stream.
+// StreamingLeave is LeaveRequest for the stream that it is sent on.
 type StreamingLeave struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2516,7 +2742,7 @@ type StreamingLeave struct {
 
 func (x *StreamingLeave) Reset() {
 	*x = StreamingLeave{}
-	mi := &file_parley_v1_queue_proto_msgTypes[38]
+	mi := &file_parley_v1_queue_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2754,7 @@ func (x *StreamingLeave) String() string {
 func (*StreamingLeave) ProtoMessage() {}
 
 func (x *StreamingLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[38]
+	mi := &file_parley_v1_queue_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,10 +2767,11 @@ func (x *StreamingLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingLeave.ProtoReflect.Descriptor instead.
 func (*StreamingLeave) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{38}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{41}
 }
 
-// StreamingConsumeResponse is one frame of a StreamingConsume stream.
+// StreamingConsumeResponse is one frame of a StreamingConsume stream. Clients ignore frames of a
+// kind that they do not know.
 type StreamingConsumeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -2558,7 +2785,7 @@ type StreamingConsumeResponse struct {
 
 func (x *StreamingConsumeResponse) Reset() {
 	*x = StreamingConsumeResponse{}
-	mi := &file_parley_v1_queue_proto_msgTypes[39]
+	mi := &file_parley_v1_queue_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2797,7 @@ func (x *StreamingConsumeResponse) String() string {
 func (*StreamingConsumeResponse) ProtoMessage() {}
 
 func (x *StreamingConsumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[39]
+	mi := &file_parley_v1_queue_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2810,7 @@ func (x *StreamingConsumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingConsumeResponse.ProtoReflect.Descriptor instead.
 func (*StreamingConsumeResponse) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{39}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StreamingConsumeResponse) GetFrame() isStreamingConsumeResponse_Frame {
@@ -2616,7 +2843,7 @@ type isStreamingConsumeResponse_Frame interface {
 }
 
 type StreamingConsumeResponse_Consume struct {
-	// A frame as of Consume.
+	// A frame of Consume.
 	Consume *ConsumeResponse `protobuf:"bytes,1,opt,name=consume,proto3,oneof"`
 }
 
@@ -2628,13 +2855,13 @@ func (*StreamingConsumeResponse_Consume) isStreamingConsumeResponse_Frame() {}
 
 func (*StreamingConsumeResponse_Answer) isStreamingConsumeResponse_Frame() {}
 
-// StreamingAnswer answers one request.
+// StreamingAnswer is the answer to one request.
 type StreamingAnswer struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	RequestId int64                  `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// One result per item, in their order; empty where the request has no items.
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	CallId int64                  `protobuf:"varint,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// One result per item of the request, in the same order.
 	Results []*SettleResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// What was wrong with the request as a whole; then nothing of it was done.
+	// The error of the request as a whole. If it is set, nothing was done.
 	Error         *ItemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2642,7 +2869,7 @@ type StreamingAnswer struct {
 
 func (x *StreamingAnswer) Reset() {
 	*x = StreamingAnswer{}
-	mi := &file_parley_v1_queue_proto_msgTypes[40]
+	mi := &file_parley_v1_queue_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2881,7 @@ func (x *StreamingAnswer) String() string {
 func (*StreamingAnswer) ProtoMessage() {}
 
 func (x *StreamingAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_v1_queue_proto_msgTypes[40]
+	mi := &file_parley_v1_queue_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,12 +2894,12 @@ func (x *StreamingAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamingAnswer.ProtoReflect.Descriptor instead.
 func (*StreamingAnswer) Descriptor() ([]byte, []int) {
-	return file_parley_v1_queue_proto_rawDescGZIP(), []int{40}
+	return file_parley_v1_queue_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *StreamingAnswer) GetRequestId() int64 {
+func (x *StreamingAnswer) GetCallId() int64 {
 	if x != nil {
-		return x.RequestId
+		return x.CallId
 	}
 	return 0
 }
@@ -2695,7 +2922,7 @@ var File_parley_v1_queue_proto protoreflect.FileDescriptor
 
 const file_parley_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/message.proto\"\xb8\x02\n" +
+	"\x15parley/v1/queue.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15parley/v1/error.proto\x1a\x16parley/v1/stream.proto\"\xb8\x02\n" +
 	"\fQueueMessage\x12\x1a\n" +
 	"\x03key\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x03key\x12#\n" +
 	"\apayload\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x10R\apayload\x12k\n" +
@@ -2722,42 +2949,38 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x0fScheduleRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12I\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1b.parley.v1.ScheduledMessageB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\bmessages\"\xf5\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\bmessages\"\xf1\x01\n" +
 	"\x10ScheduledMessage\x129\n" +
 	"\amessage\x18\x01 \x01(\v2\x17.parley.v1.QueueMessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12B\n" +
-	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12T\n" +
-	"\n" +
-	"deliver_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\tdeliverAtB\f\n" +
+	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12P\n" +
+	"\bdue_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\adueTimeB\f\n" +
 	"\x03due\x12\x05\xbaH\x02\b\x01\"G\n" +
 	"\x10ScheduleResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.parley.v1.ScheduleResultR\aresults\"\x85\x01\n" +
 	"\x0eScheduleResult\x12;\n" +
 	"\tscheduled\x18\x01 \x01(\v2\x1b.parley.v1.ScheduledReceiptH\x00R\tscheduled\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x14.parley.v1.ItemErrorH\x00R\x05errorB\b\n" +
-	"\x06result\"\xa8\x01\n" +
+	"\x06result\"\xa4\x01\n" +
 	"\x10ScheduledReceipt\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1c\n" +
-	"\tpartition\x18\x02 \x01(\x05R\tpartition\x129\n" +
-	"\n" +
-	"deliver_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x125\n" +
+	"\bdue_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\"\x98\x01\n" +
 	"\x16CancelScheduledRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12J\n" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tB+\xbaH(r&2$^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$R\tmessageId\"\x19\n" +
-	"\x17CancelScheduledResponse\"\xbb\x02\n" +
-	"\x11RescheduleRequest\x122\n" +
+	"\x17CancelScheduledResponse\"\xc0\x02\n" +
+	"\x1aRescheduleScheduledRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x12J\n" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tB+\xbaH(r&2$^[0-9]{1,4}-[0-9]{13}-[0-9]{1,10}d?$R\tmessageId\x12B\n" +
-	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12T\n" +
-	"\n" +
-	"deliver_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\tdeliverAtB\f\n" +
-	"\x03due\x12\x05\xbaH\x02\b\x01\"O\n" +
-	"\x12RescheduleResponse\x129\n" +
-	"\n" +
-	"deliver_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\"\xed\x02\n" +
+	"\x05delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00H\x00R\x05delay\x12P\n" +
+	"\bdue_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x17\xbaH\x14\xb2\x01\x11\"\a\b\xff\x82\xd1\xff\xaf\a2\x06\b\x80\x87\xb5\xc3\x03H\x00R\adueTimeB\f\n" +
+	"\x03due\x12\x05\xbaH\x02\b\x01\"T\n" +
+	"\x1bRescheduleScheduledResponse\x125\n" +
+	"\bdue_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\adueTime\"\xed\x02\n" +
 	"\x0eConsumeRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
 	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x128\n" +
@@ -2769,24 +2992,17 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
 	"ackTimeoutB\f\n" +
 	"\n" +
-	"_max_bytes\"\x8c\x02\n" +
-	"\x0fConsumeResponse\x125\n" +
-	"\asession\x18\x01 \x01(\v2\x19.parley.v1.ConsumeSessionH\x00R\asession\x12:\n" +
+	"_max_bytes\"\xfb\x01\n" +
+	"\x0fConsumeResponse\x12+\n" +
+	"\x04info\x18\x01 \x01(\v2\x15.parley.v1.StreamInfoH\x00R\x04info\x12:\n" +
 	"\n" +
 	"deliveries\x18\x02 \x01(\v2\x18.parley.v1.DeliveryBatchH\x00R\n" +
 	"deliveries\x12@\n" +
 	"\n" +
 	"assignment\x18\x03 \x01(\v2\x1e.parley.v1.PartitionAssignmentH\x00R\n" +
-	"assignment\x12;\n" +
-	"\theartbeat\x18\x04 \x01(\v2\x1b.parley.v1.ConsumeHeartbeatH\x00R\theartbeatB\a\n" +
-	"\x05frame\"\xb5\x01\n" +
-	"\x0eConsumeSession\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12H\n" +
-	"\x12heartbeat_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12:\n" +
-	"\vack_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"ackTimeout\"\x12\n" +
-	"\x10ConsumeHeartbeat\"K\n" +
+	"assignment\x124\n" +
+	"\theartbeat\x18\x04 \x01(\v2\x14.parley.v1.HeartbeatH\x00R\theartbeatB\a\n" +
+	"\x05frame\"K\n" +
 	"\x13PartitionAssignment\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\x05R\n" +
@@ -2795,7 +3011,7 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\rDeliveryBatch\x123\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x13.parley.v1.DeliveryR\n" +
-	"deliveries\"\xd8\x02\n" +
+	"deliveries\"\xda\x02\n" +
 	"\bDelivery\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1d\n" +
 	"\n" +
@@ -2804,18 +3020,16 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x18\n" +
 	"\apayload\x18\x05 \x01(\fR\apayload\x12:\n" +
 	"\aheaders\x18\x06 \x03(\v2 .parley.v1.Delivery.HeadersEntryR\aheaders\x12\x18\n" +
-	"\aattempt\x18\a \x01(\x05R\aattempt\x12;\n" +
-	"\vproduced_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"producedAt\x1a:\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt\x12=\n" +
+	"\fproduce_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vproduceTime\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x01\n" +
 	"\n" +
 	"AckRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12;\n" +
-	"\n" +
-	"session_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12(\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
+	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12(\n" +
 	"\x06tokens\x18\x04 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"@\n" +
 	"\vAckResponse\x121\n" +
@@ -2824,50 +3038,58 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\v2\x14.parley.v1.ItemErrorR\x05error\"\xed\x01\n" +
 	"\vNackRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12;\n" +
-	"\n" +
-	"session_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x129\n" +
-	"\x05items\x18\x04 \x03(\v2\x11.parley.v1.NackedB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\x8f\x02\n" +
-	"\x06Nacked\x123\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
+	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12;\n" +
+	"\x05items\x18\x04 \x03(\v2\x13.parley.v1.NackItemB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\xc6\x02\n" +
+	"\bNackItem\x123\n" +
 	"\x05token\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,512}$R\x05token\x12 \n" +
 	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06reason\x121\n" +
-	"\x04code\x18\x03 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,64}$R\x04code\x12@\n" +
-	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00R\x05delay\x12\x1f\n" +
-	"\vdead_letter\x18\x05 \x01(\bR\n" +
-	"deadLetter\x12\x18\n" +
-	"\arelease\x18\x06 \x01(\bR\arelease\"A\n" +
+	"\x04code\x18\x03 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,64}$R\x04code\x12,\n" +
+	"\x05retry\x18\x04 \x01(\v2\x14.parley.v1.NackRetryH\x00R\x05retry\x12<\n" +
+	"\vdead_letter\x18\x05 \x01(\v2\x19.parley.v1.NackDeadLetterH\x00R\n" +
+	"deadLetter\x122\n" +
+	"\arelease\x18\x06 \x01(\v2\x16.parley.v1.NackReleaseH\x00R\areleaseB\x10\n" +
+	"\aoutcome\x12\x05\xbaH\x02\b\x01\"M\n" +
+	"\tNackRetry\x12@\n" +
+	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\x8a\x8a\x0f2\x00R\x05delay\"\x10\n" +
+	"\x0eNackDeadLetter\"\r\n" +
+	"\vNackRelease\"A\n" +
 	"\fNackResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\xaa\x02\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\xfc\x02\n" +
 	"\rExtendRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12;\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
+	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12;\n" +
 	"\n" +
-	"session_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12&\n" +
-	"\x06tokens\x18\x04 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\x12L\n" +
-	"\vack_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"deliveries\x18\x04 \x01(\v2\x19.parley.v1.DeliveryTokensH\x00R\n" +
+	"deliveries\x12,\n" +
+	"\x03all\x18\x05 \x01(\v2\x18.parley.v1.AllDeliveriesH\x00R\x03all\x12L\n" +
+	"\vack_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
 	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
-	"ackTimeout\"C\n" +
+	"ackTimeoutB\x0f\n" +
+	"\x06target\x12\x05\xbaH\x02\b\x01\":\n" +
+	"\x0eDeliveryTokens\x12(\n" +
+	"\x06tokens\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"\x0f\n" +
+	"\rAllDeliveries\"C\n" +
 	"\x0eExtendResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\x94\x02\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.parley.v1.SettleResultR\aresults\"\x92\x02\n" +
 	"\x13GrantCreditsRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12;\n" +
-	"\n" +
-	"session_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12.\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
+	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\x12.\n" +
 	"\x0etotal_messages\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\rtotalMessages\x12(\n" +
 	"\vtotal_bytes\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\n" +
 	"totalBytes\"\x16\n" +
-	"\x14GrantCreditsResponse\"\xb3\x01\n" +
+	"\x14GrantCreditsResponse\"\xb1\x01\n" +
 	"\fLeaveRequest\x122\n" +
 	"\x05topic\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05topic\x122\n" +
-	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x12;\n" +
-	"\n" +
-	"session_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\x0f\n" +
-	"\rLeaveResponse\"\xfc\x02\n" +
-	"\x17StreamingConsumeRequest\x12\x1d\n" +
-	"\n" +
-	"request_id\x18\x01 \x01(\x03R\trequestId\x121\n" +
+	"\x05group\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05group\x129\n" +
+	"\tstream_id\x18\x03 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\bstreamId\"\x0f\n" +
+	"\rLeaveResponse\"\xf6\x02\n" +
+	"\x17StreamingConsumeRequest\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\x03R\x06callId\x121\n" +
 	"\x05start\x18\x02 \x01(\v2\x19.parley.v1.ConsumeRequestH\x00R\x05start\x12+\n" +
 	"\x03ack\x18\x03 \x01(\v2\x17.parley.v1.StreamingAckH\x00R\x03ack\x12.\n" +
 	"\x04nack\x18\x04 \x01(\v2\x18.parley.v1.StreamingNackH\x00R\x04nack\x124\n" +
@@ -2877,15 +3099,19 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\arequest\x12\x05\xbaH\x02\b\x01\"8\n" +
 	"\fStreamingAck\x12(\n" +
 	"\x06tokens\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"J\n" +
-	"\rStreamingNack\x129\n" +
-	"\x05items\x18\x01 \x03(\v2\x11.parley.v1.NackedB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\x87\x01\n" +
-	"\x0fStreamingExtend\x12&\n" +
-	"\x06tokens\x18\x01 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\x12L\n" +
-	"\vack_timeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06tokens\"L\n" +
+	"\rStreamingNack\x12;\n" +
+	"\x05items\x18\x01 \x03(\v2\x13.parley.v1.NackItemB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x05items\"\xdb\x01\n" +
+	"\x0fStreamingExtend\x12;\n" +
+	"\n" +
+	"deliveries\x18\x01 \x01(\v2\x19.parley.v1.DeliveryTokensH\x00R\n" +
+	"deliveries\x12,\n" +
+	"\x03all\x18\x02 \x01(\v2\x18.parley.v1.AllDeliveriesH\x00R\x03all\x12L\n" +
+	"\vack_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
 	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\n" +
-	"ackTimeout\"l\n" +
+	"ackTimeoutB\x0f\n" +
+	"\x06target\x12\x05\xbaH\x02\b\x01\"l\n" +
 	"\x10StreamingCredits\x12.\n" +
 	"\x0etotal_messages\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\rtotalMessages\x12(\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\n" +
@@ -2894,28 +3120,25 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x18StreamingConsumeResponse\x126\n" +
 	"\aconsume\x18\x01 \x01(\v2\x1a.parley.v1.ConsumeResponseH\x00R\aconsume\x124\n" +
 	"\x06answer\x18\x02 \x01(\v2\x1a.parley.v1.StreamingAnswerH\x00R\x06answerB\a\n" +
-	"\x05frame\"\x8f\x01\n" +
-	"\x0fStreamingAnswer\x12\x1d\n" +
-	"\n" +
-	"request_id\x18\x01 \x01(\x03R\trequestId\x121\n" +
+	"\x05frame\"\x89\x01\n" +
+	"\x0fStreamingAnswer\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\x03R\x06callId\x121\n" +
 	"\aresults\x18\x02 \x03(\v2\x17.parley.v1.SettleResultR\aresults\x12*\n" +
-	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\x9a\x06\n" +
+	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\xce\x06\n" +
 	"\fQueueService\x12@\n" +
 	"\aProduce\x12\x19.parley.v1.ProduceRequest\x1a\x1a.parley.v1.ProduceResponse\x12C\n" +
 	"\bSchedule\x12\x1a.parley.v1.ScheduleRequest\x1a\x1b.parley.v1.ScheduleResponse\x12X\n" +
-	"\x0fCancelScheduled\x12!.parley.v1.CancelScheduledRequest\x1a\".parley.v1.CancelScheduledResponse\x12I\n" +
-	"\n" +
-	"Reschedule\x12\x1c.parley.v1.RescheduleRequest\x1a\x1d.parley.v1.RescheduleResponse\x12B\n" +
+	"\x0fCancelScheduled\x12!.parley.v1.CancelScheduledRequest\x1a\".parley.v1.CancelScheduledResponse\x12d\n" +
+	"\x13RescheduleScheduled\x12%.parley.v1.RescheduleScheduledRequest\x1a&.parley.v1.RescheduleScheduledResponse\x12B\n" +
 	"\aConsume\x12\x19.parley.v1.ConsumeRequest\x1a\x1a.parley.v1.ConsumeResponse0\x01\x12_\n" +
-	"\x10StreamingConsume\x12\".parley.v1.StreamingConsumeRequest\x1a#.parley.v1.StreamingConsumeResponse(\x010\x01\x124\n" +
-	"\x03Ack\x12\x15.parley.v1.AckRequest\x1a\x16.parley.v1.AckResponse\x127\n" +
-	"\x04Nack\x12\x16.parley.v1.NackRequest\x1a\x17.parley.v1.NackResponse\x12=\n" +
-	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\x12O\n" +
-	"\fGrantCredits\x12\x1e.parley.v1.GrantCreditsRequest\x1a\x1f.parley.v1.GrantCreditsResponse\x12:\n" +
-	"\x05Leave\x12\x17.parley.v1.LeaveRequest\x1a\x18.parley.v1.LeaveResponseB\x9d\x01\n" +
-	"\x14dev.parley.parley.v1B\n" +
-	"QueueProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1\xa2\x02\x03PXX\xaa\x02\tParley.V1\xca\x02\tParley\\V1\xe2\x02\x15Parley\\V1\\GPBMetadata\xea\x02\n" +
-	"Parley::V1b\x06proto3"
+	"\x10StreamingConsume\x12\".parley.v1.StreamingConsumeRequest\x1a#.parley.v1.StreamingConsumeResponse(\x010\x01\x129\n" +
+	"\x03Ack\x12\x15.parley.v1.AckRequest\x1a\x16.parley.v1.AckResponse\"\x03\x90\x02\x02\x12<\n" +
+	"\x04Nack\x12\x16.parley.v1.NackRequest\x1a\x17.parley.v1.NackResponse\"\x03\x90\x02\x02\x12B\n" +
+	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\"\x03\x90\x02\x02\x12T\n" +
+	"\fGrantCredits\x12\x1e.parley.v1.GrantCreditsRequest\x1a\x1f.parley.v1.GrantCreditsResponse\"\x03\x90\x02\x02\x12?\n" +
+	"\x05Leave\x12\x17.parley.v1.LeaveRequest\x1a\x18.parley.v1.LeaveResponse\"\x03\x90\x02\x02BS\n" +
+	"\rdev.parley.v1B\n" +
+	"QueueProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (
 	file_parley_v1_queue_proto_rawDescOnce sync.Once
@@ -2929,128 +3152,138 @@ func file_parley_v1_queue_proto_rawDescGZIP() []byte {
 	return file_parley_v1_queue_proto_rawDescData
 }
 
-var file_parley_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_parley_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_parley_v1_queue_proto_goTypes = []any{
-	(*QueueMessage)(nil),             // 0: parley.v1.QueueMessage
-	(*ProduceRequest)(nil),           // 1: parley.v1.ProduceRequest
-	(*ProduceResponse)(nil),          // 2: parley.v1.ProduceResponse
-	(*ProduceResult)(nil),            // 3: parley.v1.ProduceResult
-	(*ProducedMessage)(nil),          // 4: parley.v1.ProducedMessage
-	(*ScheduleRequest)(nil),          // 5: parley.v1.ScheduleRequest
-	(*ScheduledMessage)(nil),         // 6: parley.v1.ScheduledMessage
-	(*ScheduleResponse)(nil),         // 7: parley.v1.ScheduleResponse
-	(*ScheduleResult)(nil),           // 8: parley.v1.ScheduleResult
-	(*ScheduledReceipt)(nil),         // 9: parley.v1.ScheduledReceipt
-	(*CancelScheduledRequest)(nil),   // 10: parley.v1.CancelScheduledRequest
-	(*CancelScheduledResponse)(nil),  // 11: parley.v1.CancelScheduledResponse
-	(*RescheduleRequest)(nil),        // 12: parley.v1.RescheduleRequest
-	(*RescheduleResponse)(nil),       // 13: parley.v1.RescheduleResponse
-	(*ConsumeRequest)(nil),           // 14: parley.v1.ConsumeRequest
-	(*ConsumeResponse)(nil),          // 15: parley.v1.ConsumeResponse
-	(*ConsumeSession)(nil),           // 16: parley.v1.ConsumeSession
-	(*ConsumeHeartbeat)(nil),         // 17: parley.v1.ConsumeHeartbeat
-	(*PartitionAssignment)(nil),      // 18: parley.v1.PartitionAssignment
-	(*DeliveryBatch)(nil),            // 19: parley.v1.DeliveryBatch
-	(*Delivery)(nil),                 // 20: parley.v1.Delivery
-	(*AckRequest)(nil),               // 21: parley.v1.AckRequest
-	(*AckResponse)(nil),              // 22: parley.v1.AckResponse
-	(*SettleResult)(nil),             // 23: parley.v1.SettleResult
-	(*NackRequest)(nil),              // 24: parley.v1.NackRequest
-	(*Nacked)(nil),                   // 25: parley.v1.Nacked
-	(*NackResponse)(nil),             // 26: parley.v1.NackResponse
-	(*ExtendRequest)(nil),            // 27: parley.v1.ExtendRequest
-	(*ExtendResponse)(nil),           // 28: parley.v1.ExtendResponse
-	(*GrantCreditsRequest)(nil),      // 29: parley.v1.GrantCreditsRequest
-	(*GrantCreditsResponse)(nil),     // 30: parley.v1.GrantCreditsResponse
-	(*LeaveRequest)(nil),             // 31: parley.v1.LeaveRequest
-	(*LeaveResponse)(nil),            // 32: parley.v1.LeaveResponse
-	(*StreamingConsumeRequest)(nil),  // 33: parley.v1.StreamingConsumeRequest
-	(*StreamingAck)(nil),             // 34: parley.v1.StreamingAck
-	(*StreamingNack)(nil),            // 35: parley.v1.StreamingNack
-	(*StreamingExtend)(nil),          // 36: parley.v1.StreamingExtend
-	(*StreamingCredits)(nil),         // 37: parley.v1.StreamingCredits
-	(*StreamingLeave)(nil),           // 38: parley.v1.StreamingLeave
-	(*StreamingConsumeResponse)(nil), // 39: parley.v1.StreamingConsumeResponse
-	(*StreamingAnswer)(nil),          // 40: parley.v1.StreamingAnswer
-	nil,                              // 41: parley.v1.QueueMessage.HeadersEntry
-	nil,                              // 42: parley.v1.Delivery.HeadersEntry
-	(*ItemError)(nil),                // 43: parley.v1.ItemError
-	(*durationpb.Duration)(nil),      // 44: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
+	(*QueueMessage)(nil),                // 0: parley.v1.QueueMessage
+	(*ProduceRequest)(nil),              // 1: parley.v1.ProduceRequest
+	(*ProduceResponse)(nil),             // 2: parley.v1.ProduceResponse
+	(*ProduceResult)(nil),               // 3: parley.v1.ProduceResult
+	(*ProducedMessage)(nil),             // 4: parley.v1.ProducedMessage
+	(*ScheduleRequest)(nil),             // 5: parley.v1.ScheduleRequest
+	(*ScheduledMessage)(nil),            // 6: parley.v1.ScheduledMessage
+	(*ScheduleResponse)(nil),            // 7: parley.v1.ScheduleResponse
+	(*ScheduleResult)(nil),              // 8: parley.v1.ScheduleResult
+	(*ScheduledReceipt)(nil),            // 9: parley.v1.ScheduledReceipt
+	(*CancelScheduledRequest)(nil),      // 10: parley.v1.CancelScheduledRequest
+	(*CancelScheduledResponse)(nil),     // 11: parley.v1.CancelScheduledResponse
+	(*RescheduleScheduledRequest)(nil),  // 12: parley.v1.RescheduleScheduledRequest
+	(*RescheduleScheduledResponse)(nil), // 13: parley.v1.RescheduleScheduledResponse
+	(*ConsumeRequest)(nil),              // 14: parley.v1.ConsumeRequest
+	(*ConsumeResponse)(nil),             // 15: parley.v1.ConsumeResponse
+	(*PartitionAssignment)(nil),         // 16: parley.v1.PartitionAssignment
+	(*DeliveryBatch)(nil),               // 17: parley.v1.DeliveryBatch
+	(*Delivery)(nil),                    // 18: parley.v1.Delivery
+	(*AckRequest)(nil),                  // 19: parley.v1.AckRequest
+	(*AckResponse)(nil),                 // 20: parley.v1.AckResponse
+	(*SettleResult)(nil),                // 21: parley.v1.SettleResult
+	(*NackRequest)(nil),                 // 22: parley.v1.NackRequest
+	(*NackItem)(nil),                    // 23: parley.v1.NackItem
+	(*NackRetry)(nil),                   // 24: parley.v1.NackRetry
+	(*NackDeadLetter)(nil),              // 25: parley.v1.NackDeadLetter
+	(*NackRelease)(nil),                 // 26: parley.v1.NackRelease
+	(*NackResponse)(nil),                // 27: parley.v1.NackResponse
+	(*ExtendRequest)(nil),               // 28: parley.v1.ExtendRequest
+	(*DeliveryTokens)(nil),              // 29: parley.v1.DeliveryTokens
+	(*AllDeliveries)(nil),               // 30: parley.v1.AllDeliveries
+	(*ExtendResponse)(nil),              // 31: parley.v1.ExtendResponse
+	(*GrantCreditsRequest)(nil),         // 32: parley.v1.GrantCreditsRequest
+	(*GrantCreditsResponse)(nil),        // 33: parley.v1.GrantCreditsResponse
+	(*LeaveRequest)(nil),                // 34: parley.v1.LeaveRequest
+	(*LeaveResponse)(nil),               // 35: parley.v1.LeaveResponse
+	(*StreamingConsumeRequest)(nil),     // 36: parley.v1.StreamingConsumeRequest
+	(*StreamingAck)(nil),                // 37: parley.v1.StreamingAck
+	(*StreamingNack)(nil),               // 38: parley.v1.StreamingNack
+	(*StreamingExtend)(nil),             // 39: parley.v1.StreamingExtend
+	(*StreamingCredits)(nil),            // 40: parley.v1.StreamingCredits
+	(*StreamingLeave)(nil),              // 41: parley.v1.StreamingLeave
+	(*StreamingConsumeResponse)(nil),    // 42: parley.v1.StreamingConsumeResponse
+	(*StreamingAnswer)(nil),             // 43: parley.v1.StreamingAnswer
+	nil,                                 // 44: parley.v1.QueueMessage.HeadersEntry
+	nil,                                 // 45: parley.v1.Delivery.HeadersEntry
+	(*ItemError)(nil),                   // 46: parley.v1.ItemError
+	(*durationpb.Duration)(nil),         // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
+	(*StreamInfo)(nil),                  // 49: parley.v1.StreamInfo
+	(*Heartbeat)(nil),                   // 50: parley.v1.Heartbeat
 }
 var file_parley_v1_queue_proto_depIdxs = []int32{
-	41, // 0: parley.v1.QueueMessage.headers:type_name -> parley.v1.QueueMessage.HeadersEntry
+	44, // 0: parley.v1.QueueMessage.headers:type_name -> parley.v1.QueueMessage.HeadersEntry
 	0,  // 1: parley.v1.ProduceRequest.messages:type_name -> parley.v1.QueueMessage
 	3,  // 2: parley.v1.ProduceResponse.results:type_name -> parley.v1.ProduceResult
 	4,  // 3: parley.v1.ProduceResult.produced:type_name -> parley.v1.ProducedMessage
-	43, // 4: parley.v1.ProduceResult.error:type_name -> parley.v1.ItemError
+	46, // 4: parley.v1.ProduceResult.error:type_name -> parley.v1.ItemError
 	6,  // 5: parley.v1.ScheduleRequest.messages:type_name -> parley.v1.ScheduledMessage
 	0,  // 6: parley.v1.ScheduledMessage.message:type_name -> parley.v1.QueueMessage
-	44, // 7: parley.v1.ScheduledMessage.delay:type_name -> google.protobuf.Duration
-	45, // 8: parley.v1.ScheduledMessage.deliver_at:type_name -> google.protobuf.Timestamp
+	47, // 7: parley.v1.ScheduledMessage.delay:type_name -> google.protobuf.Duration
+	48, // 8: parley.v1.ScheduledMessage.due_time:type_name -> google.protobuf.Timestamp
 	8,  // 9: parley.v1.ScheduleResponse.results:type_name -> parley.v1.ScheduleResult
 	9,  // 10: parley.v1.ScheduleResult.scheduled:type_name -> parley.v1.ScheduledReceipt
-	43, // 11: parley.v1.ScheduleResult.error:type_name -> parley.v1.ItemError
-	45, // 12: parley.v1.ScheduledReceipt.deliver_at:type_name -> google.protobuf.Timestamp
-	44, // 13: parley.v1.RescheduleRequest.delay:type_name -> google.protobuf.Duration
-	45, // 14: parley.v1.RescheduleRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	45, // 15: parley.v1.RescheduleResponse.deliver_at:type_name -> google.protobuf.Timestamp
-	44, // 16: parley.v1.ConsumeRequest.ack_timeout:type_name -> google.protobuf.Duration
-	16, // 17: parley.v1.ConsumeResponse.session:type_name -> parley.v1.ConsumeSession
-	19, // 18: parley.v1.ConsumeResponse.deliveries:type_name -> parley.v1.DeliveryBatch
-	18, // 19: parley.v1.ConsumeResponse.assignment:type_name -> parley.v1.PartitionAssignment
-	17, // 20: parley.v1.ConsumeResponse.heartbeat:type_name -> parley.v1.ConsumeHeartbeat
-	44, // 21: parley.v1.ConsumeSession.heartbeat_interval:type_name -> google.protobuf.Duration
-	44, // 22: parley.v1.ConsumeSession.ack_timeout:type_name -> google.protobuf.Duration
-	20, // 23: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
-	42, // 24: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
-	45, // 25: parley.v1.Delivery.produced_at:type_name -> google.protobuf.Timestamp
-	23, // 26: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
-	43, // 27: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
-	25, // 28: parley.v1.NackRequest.items:type_name -> parley.v1.Nacked
-	44, // 29: parley.v1.Nacked.delay:type_name -> google.protobuf.Duration
-	23, // 30: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
-	44, // 31: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
-	23, // 32: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
-	14, // 33: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
-	34, // 34: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.StreamingAck
-	35, // 35: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.StreamingNack
-	36, // 36: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.StreamingExtend
-	37, // 37: parley.v1.StreamingConsumeRequest.credits:type_name -> parley.v1.StreamingCredits
-	38, // 38: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.StreamingLeave
-	25, // 39: parley.v1.StreamingNack.items:type_name -> parley.v1.Nacked
-	44, // 40: parley.v1.StreamingExtend.ack_timeout:type_name -> google.protobuf.Duration
-	15, // 41: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
-	40, // 42: parley.v1.StreamingConsumeResponse.answer:type_name -> parley.v1.StreamingAnswer
-	23, // 43: parley.v1.StreamingAnswer.results:type_name -> parley.v1.SettleResult
-	43, // 44: parley.v1.StreamingAnswer.error:type_name -> parley.v1.ItemError
-	1,  // 45: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
-	5,  // 46: parley.v1.QueueService.Schedule:input_type -> parley.v1.ScheduleRequest
-	10, // 47: parley.v1.QueueService.CancelScheduled:input_type -> parley.v1.CancelScheduledRequest
-	12, // 48: parley.v1.QueueService.Reschedule:input_type -> parley.v1.RescheduleRequest
-	14, // 49: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
-	33, // 50: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
-	21, // 51: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
-	24, // 52: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
-	27, // 53: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
-	29, // 54: parley.v1.QueueService.GrantCredits:input_type -> parley.v1.GrantCreditsRequest
-	31, // 55: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
-	2,  // 56: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
-	7,  // 57: parley.v1.QueueService.Schedule:output_type -> parley.v1.ScheduleResponse
-	11, // 58: parley.v1.QueueService.CancelScheduled:output_type -> parley.v1.CancelScheduledResponse
-	13, // 59: parley.v1.QueueService.Reschedule:output_type -> parley.v1.RescheduleResponse
-	15, // 60: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
-	39, // 61: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
-	22, // 62: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
-	26, // 63: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
-	28, // 64: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
-	30, // 65: parley.v1.QueueService.GrantCredits:output_type -> parley.v1.GrantCreditsResponse
-	32, // 66: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
-	56, // [56:67] is the sub-list for method output_type
-	45, // [45:56] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	46, // 11: parley.v1.ScheduleResult.error:type_name -> parley.v1.ItemError
+	48, // 12: parley.v1.ScheduledReceipt.due_time:type_name -> google.protobuf.Timestamp
+	47, // 13: parley.v1.RescheduleScheduledRequest.delay:type_name -> google.protobuf.Duration
+	48, // 14: parley.v1.RescheduleScheduledRequest.due_time:type_name -> google.protobuf.Timestamp
+	48, // 15: parley.v1.RescheduleScheduledResponse.due_time:type_name -> google.protobuf.Timestamp
+	47, // 16: parley.v1.ConsumeRequest.ack_timeout:type_name -> google.protobuf.Duration
+	49, // 17: parley.v1.ConsumeResponse.info:type_name -> parley.v1.StreamInfo
+	17, // 18: parley.v1.ConsumeResponse.deliveries:type_name -> parley.v1.DeliveryBatch
+	16, // 19: parley.v1.ConsumeResponse.assignment:type_name -> parley.v1.PartitionAssignment
+	50, // 20: parley.v1.ConsumeResponse.heartbeat:type_name -> parley.v1.Heartbeat
+	18, // 21: parley.v1.DeliveryBatch.deliveries:type_name -> parley.v1.Delivery
+	45, // 22: parley.v1.Delivery.headers:type_name -> parley.v1.Delivery.HeadersEntry
+	48, // 23: parley.v1.Delivery.produce_time:type_name -> google.protobuf.Timestamp
+	21, // 24: parley.v1.AckResponse.results:type_name -> parley.v1.SettleResult
+	46, // 25: parley.v1.SettleResult.error:type_name -> parley.v1.ItemError
+	23, // 26: parley.v1.NackRequest.items:type_name -> parley.v1.NackItem
+	24, // 27: parley.v1.NackItem.retry:type_name -> parley.v1.NackRetry
+	25, // 28: parley.v1.NackItem.dead_letter:type_name -> parley.v1.NackDeadLetter
+	26, // 29: parley.v1.NackItem.release:type_name -> parley.v1.NackRelease
+	47, // 30: parley.v1.NackRetry.delay:type_name -> google.protobuf.Duration
+	21, // 31: parley.v1.NackResponse.results:type_name -> parley.v1.SettleResult
+	29, // 32: parley.v1.ExtendRequest.deliveries:type_name -> parley.v1.DeliveryTokens
+	30, // 33: parley.v1.ExtendRequest.all:type_name -> parley.v1.AllDeliveries
+	47, // 34: parley.v1.ExtendRequest.ack_timeout:type_name -> google.protobuf.Duration
+	21, // 35: parley.v1.ExtendResponse.results:type_name -> parley.v1.SettleResult
+	14, // 36: parley.v1.StreamingConsumeRequest.start:type_name -> parley.v1.ConsumeRequest
+	37, // 37: parley.v1.StreamingConsumeRequest.ack:type_name -> parley.v1.StreamingAck
+	38, // 38: parley.v1.StreamingConsumeRequest.nack:type_name -> parley.v1.StreamingNack
+	39, // 39: parley.v1.StreamingConsumeRequest.extend:type_name -> parley.v1.StreamingExtend
+	40, // 40: parley.v1.StreamingConsumeRequest.credits:type_name -> parley.v1.StreamingCredits
+	41, // 41: parley.v1.StreamingConsumeRequest.leave:type_name -> parley.v1.StreamingLeave
+	23, // 42: parley.v1.StreamingNack.items:type_name -> parley.v1.NackItem
+	29, // 43: parley.v1.StreamingExtend.deliveries:type_name -> parley.v1.DeliveryTokens
+	30, // 44: parley.v1.StreamingExtend.all:type_name -> parley.v1.AllDeliveries
+	47, // 45: parley.v1.StreamingExtend.ack_timeout:type_name -> google.protobuf.Duration
+	15, // 46: parley.v1.StreamingConsumeResponse.consume:type_name -> parley.v1.ConsumeResponse
+	43, // 47: parley.v1.StreamingConsumeResponse.answer:type_name -> parley.v1.StreamingAnswer
+	21, // 48: parley.v1.StreamingAnswer.results:type_name -> parley.v1.SettleResult
+	46, // 49: parley.v1.StreamingAnswer.error:type_name -> parley.v1.ItemError
+	1,  // 50: parley.v1.QueueService.Produce:input_type -> parley.v1.ProduceRequest
+	5,  // 51: parley.v1.QueueService.Schedule:input_type -> parley.v1.ScheduleRequest
+	10, // 52: parley.v1.QueueService.CancelScheduled:input_type -> parley.v1.CancelScheduledRequest
+	12, // 53: parley.v1.QueueService.RescheduleScheduled:input_type -> parley.v1.RescheduleScheduledRequest
+	14, // 54: parley.v1.QueueService.Consume:input_type -> parley.v1.ConsumeRequest
+	36, // 55: parley.v1.QueueService.StreamingConsume:input_type -> parley.v1.StreamingConsumeRequest
+	19, // 56: parley.v1.QueueService.Ack:input_type -> parley.v1.AckRequest
+	22, // 57: parley.v1.QueueService.Nack:input_type -> parley.v1.NackRequest
+	28, // 58: parley.v1.QueueService.Extend:input_type -> parley.v1.ExtendRequest
+	32, // 59: parley.v1.QueueService.GrantCredits:input_type -> parley.v1.GrantCreditsRequest
+	34, // 60: parley.v1.QueueService.Leave:input_type -> parley.v1.LeaveRequest
+	2,  // 61: parley.v1.QueueService.Produce:output_type -> parley.v1.ProduceResponse
+	7,  // 62: parley.v1.QueueService.Schedule:output_type -> parley.v1.ScheduleResponse
+	11, // 63: parley.v1.QueueService.CancelScheduled:output_type -> parley.v1.CancelScheduledResponse
+	13, // 64: parley.v1.QueueService.RescheduleScheduled:output_type -> parley.v1.RescheduleScheduledResponse
+	15, // 65: parley.v1.QueueService.Consume:output_type -> parley.v1.ConsumeResponse
+	42, // 66: parley.v1.QueueService.StreamingConsume:output_type -> parley.v1.StreamingConsumeResponse
+	20, // 67: parley.v1.QueueService.Ack:output_type -> parley.v1.AckResponse
+	27, // 68: parley.v1.QueueService.Nack:output_type -> parley.v1.NackResponse
+	31, // 69: parley.v1.QueueService.Extend:output_type -> parley.v1.ExtendResponse
+	33, // 70: parley.v1.QueueService.GrantCredits:output_type -> parley.v1.GrantCreditsResponse
+	35, // 71: parley.v1.QueueService.Leave:output_type -> parley.v1.LeaveResponse
+	61, // [61:72] is the sub-list for method output_type
+	50, // [50:61] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_parley_v1_queue_proto_init() }
@@ -3058,31 +3291,41 @@ func file_parley_v1_queue_proto_init() {
 	if File_parley_v1_queue_proto != nil {
 		return
 	}
-	file_parley_v1_message_proto_init()
+	file_parley_v1_error_proto_init()
+	file_parley_v1_stream_proto_init()
 	file_parley_v1_queue_proto_msgTypes[3].OneofWrappers = []any{
 		(*ProduceResult_Produced)(nil),
 		(*ProduceResult_Error)(nil),
 	}
 	file_parley_v1_queue_proto_msgTypes[6].OneofWrappers = []any{
 		(*ScheduledMessage_Delay)(nil),
-		(*ScheduledMessage_DeliverAt)(nil),
+		(*ScheduledMessage_DueTime)(nil),
 	}
 	file_parley_v1_queue_proto_msgTypes[8].OneofWrappers = []any{
 		(*ScheduleResult_Scheduled)(nil),
 		(*ScheduleResult_Error)(nil),
 	}
 	file_parley_v1_queue_proto_msgTypes[12].OneofWrappers = []any{
-		(*RescheduleRequest_Delay)(nil),
-		(*RescheduleRequest_DeliverAt)(nil),
+		(*RescheduleScheduledRequest_Delay)(nil),
+		(*RescheduleScheduledRequest_DueTime)(nil),
 	}
 	file_parley_v1_queue_proto_msgTypes[14].OneofWrappers = []any{}
 	file_parley_v1_queue_proto_msgTypes[15].OneofWrappers = []any{
-		(*ConsumeResponse_Session)(nil),
+		(*ConsumeResponse_Info)(nil),
 		(*ConsumeResponse_Deliveries)(nil),
 		(*ConsumeResponse_Assignment)(nil),
 		(*ConsumeResponse_Heartbeat)(nil),
 	}
-	file_parley_v1_queue_proto_msgTypes[33].OneofWrappers = []any{
+	file_parley_v1_queue_proto_msgTypes[23].OneofWrappers = []any{
+		(*NackItem_Retry)(nil),
+		(*NackItem_DeadLetter)(nil),
+		(*NackItem_Release)(nil),
+	}
+	file_parley_v1_queue_proto_msgTypes[28].OneofWrappers = []any{
+		(*ExtendRequest_Deliveries)(nil),
+		(*ExtendRequest_All)(nil),
+	}
+	file_parley_v1_queue_proto_msgTypes[36].OneofWrappers = []any{
 		(*StreamingConsumeRequest_Start)(nil),
 		(*StreamingConsumeRequest_Ack)(nil),
 		(*StreamingConsumeRequest_Nack)(nil),
@@ -3091,6 +3334,10 @@ func file_parley_v1_queue_proto_init() {
 		(*StreamingConsumeRequest_Leave)(nil),
 	}
 	file_parley_v1_queue_proto_msgTypes[39].OneofWrappers = []any{
+		(*StreamingExtend_Deliveries)(nil),
+		(*StreamingExtend_All)(nil),
+	}
+	file_parley_v1_queue_proto_msgTypes[42].OneofWrappers = []any{
 		(*StreamingConsumeResponse_Consume)(nil),
 		(*StreamingConsumeResponse_Answer)(nil),
 	}
@@ -3100,7 +3347,7 @@ func file_parley_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_v1_queue_proto_rawDesc), len(file_parley_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,9 +1,8 @@
 // Package authn proves who is calling, from the request's headers alone, before a byte of the body is read.
 //
-// A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`: an object from
-// `channel:<pattern>` and `queue:<pattern>` to a list of actions, and from `admin` to true or a list of words that is not
-// empty. Entries of `cap` for other things are passed over, and so are actions that this server does not know: they allow
-// nothing here.
+// A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`. `cap` is an object. It
+// maps `channel:<pattern>` and `queue:<pattern>` to a list of actions, and `admin` to a list of actions that is not empty, or
+// to true for all of them. Other entries of `cap` are ignored. An action that this server does not know allows nothing.
 package authn
 
 import (
@@ -150,8 +149,9 @@ type claims struct {
 	Capabilities map[string]json.RawMessage `json:"cap"`
 }
 
-// Authenticate proves the caller of a request by its one Authorization header. Its errors are faults: unauthenticated,
-// or unavailable while no key could be fetched.
+// Authenticate proves the caller of a request by its one Authorization header. Its errors are faults: TOKEN_EXPIRED for a
+// token that was valid until it expired, TOKEN_INVALID for any other that is not valid, and STORE_UNAVAILABLE while no key
+// could be fetched.
 func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		return nil, invalid(nil, "more than one Authorization header")
@@ -190,13 +190,12 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	case err == nil:
 	case errors.Is(err, errNoKeys):
 		return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the keys for tokens can't be had just now")
-	case errors.Is(err, jwt.ErrTokenExpired):
-		return nil, invalid(err, "the token has expired")
 	case errors.Is(err, jwt.ErrTokenInvalidAudience), errors.Is(err, jwt.ErrTokenInvalidIssuer):
 		return nil, invalid(err, "the token is not for this server")
-	default:
+	case !onlyExpired(err):
 		return nil, invalid(err, "the token does not hold")
 	}
+	expired := err
 	if !validSubject.MatchString(c.Subject) {
 		return nil, invalid(nil, "the token's sub is not 1 to 128 printable ASCII characters without spaces")
 	}
@@ -207,7 +206,23 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	if err := readCapabilities(p, c.Capabilities); err != nil {
 		return nil, invalid(err, "the token's cap is not an object of lists of actions")
 	}
+	if expired != nil {
+		return nil, fault.Wrap(expired, fault.Unauthenticated, fault.TokenExpired, "the token has expired")
+	}
 	return p, nil
+}
+
+// otherFaults are the errors of claims other than that the token has expired.
+var otherFaults = []error{
+	jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer,
+	jwt.ErrTokenInvalidSubject, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidId,
+}
+
+// onlyExpired reports whether all that is wrong with a token is that it has expired. Claims are looked at after the
+// signature, so the signature of such a token is valid.
+func onlyExpired(err error) bool {
+	return errors.Is(err, jwt.ErrTokenExpired) &&
+		!slices.ContainsFunc(otherFaults, func(other error) bool { return errors.Is(err, other) })
 }
 
 // key gives the keys that may have signed a token; parsing has checked nothing of it but that its algorithm is one
@@ -260,6 +275,7 @@ const (
 	adminName     = "admin"
 )
 
+// readCapabilities sets the principal's capabilities from the claim `cap`.
 func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err error) {
 	if p.Channels, err = capabilities(all, channelPrefix); err != nil {
 		return err
@@ -271,11 +287,13 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 	if !ok {
 		return nil
 	}
-	var words []string
-	if string(text) != "true" && (json.Unmarshal(text, &words) != nil || len(words) == 0) {
-		return fmt.Errorf("capability %q: neither true nor a list of words", adminName)
+	if string(text) == "true" {
+		p.Admin = ident.AdminActions
+		return nil
 	}
-	p.Admin = true
+	if err := json.Unmarshal(text, &p.Admin); err != nil || len(p.Admin) == 0 {
+		return fmt.Errorf("capability %q: neither true nor a list of actions", adminName)
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"log/slog"
 	"net/http"
@@ -135,7 +136,7 @@ func TestAccepts(t *testing.T) {
 			t.Errorf("%s: capabilities %+v", name, p.Channels)
 		}
 		if !p.CanQueue(ident.Produce, "orders") || p.CanQueue(ident.Consume, "orders") || p.CanQueue(ident.Produce, "orders2") ||
-			p.CanQueue(ident.Send, "room-1") || p.Can(ident.Produce, "orders") || p.Admin {
+			p.CanQueue(ident.Send, "room-1") || p.Can(ident.Produce, "orders") || len(p.Admin) > 0 {
 			t.Errorf("%s: capabilities on queues %+v, admin %v", name, p.Queues, p.Admin)
 		}
 	}
@@ -177,7 +178,6 @@ func TestRefuses(t *testing.T) {
 		"another's EdDSA":           {"Bearer " + sign(t, jwt.SigningMethodEdDSA, other.ed, claimsThatHold(), nil)},
 		"nbf ahead":                 {"Bearer " + hs(with("nbf", time.Now().Add(time.Minute).Unix()))},
 		"no exp":                    {"Bearer " + hs(with("exp", nil))},
-		"expired":                   {"Bearer " + hs(with("exp", time.Now().Add(-time.Minute).Unix()))},
 		"exp of words":              {"Bearer " + hs(with("exp", "tomorrow"))},
 		"wrong aud":                 {"Bearer " + hs(with("aud", "other"))},
 		"no aud":                    {"Bearer " + hs(with("aud", nil))},
@@ -211,6 +211,43 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
+// A token of which nothing is wrong but its age is TOKEN_EXPIRED: a client that gets a new one may go on. With any other fault
+// it is TOKEN_INVALID.
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	k, other := newKeys(t), newKeys(t)
+	v := verifier(t, Config{Secret: secret, PublicKeys: k.public(), Issuer: "idp", Audience: "parley"})
+	old := func(name string, value any) jwt.MapClaims {
+		c := with(name, value)
+		c["exp"] = time.Now().Add(-time.Minute).Unix()
+		return c
+	}
+	hs := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c, nil) }
+	for name, tt := range map[string]struct {
+		token string
+		want  fault.Reason
+	}{
+		"only expired":            {hs(old("ssid", "s")), fault.TokenExpired},
+		"only expired, by RS256":  {sign(t, jwt.SigningMethodRS256, k.rsa, old("ssid", "s"), nil), fault.TokenExpired},
+		"exp 0":                   {hs(with("exp", 0)), fault.TokenExpired},
+		"another's signature":     {sign(t, jwt.SigningMethodRS256, other.rsa, old("ssid", "s"), nil), fault.TokenInvalid},
+		"signature of other text": {swapBody(hs(claimsThatHold()), hs(old("ssid", "s"))), fault.TokenInvalid},
+		"wrong aud":               {hs(old("aud", "other")), fault.TokenInvalid},
+		"no aud":                  {hs(old("aud", nil)), fault.TokenInvalid},
+		"wrong iss":               {hs(old("iss", "evil")), fault.TokenInvalid},
+		"nbf ahead":               {hs(old("nbf", time.Now().Add(time.Minute).Unix())), fault.TokenInvalid},
+		"no sub":                  {hs(old("sub", nil)), fault.TokenInvalid},
+		"bad ssid":                {hs(old("ssid", "a.b")), fault.TokenInvalid},
+		"bad cap":                 {hs(old("cap", map[string]any{"admin": false})), fault.TokenInvalid},
+	} {
+		p, err := v.Verify(t.Context(), tt.token)
+		f, ok := fault.As(err)
+		if p != nil || !ok || f.Kind != fault.Unauthenticated || f.Reason != tt.want || f.Retryable() != (tt.want == fault.TokenExpired) {
+			t.Errorf("%s: %+v, %v, want %s", name, p, err, tt.want)
+		}
+	}
+}
+
 func swapBody(token, other string) string {
 	a, b := strings.Split(token, "."), strings.Split(other, ".")
 	return a[0] + "." + b[1] + "." + a[2]
@@ -239,7 +276,7 @@ func TestMint(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
 	want := &ident.Principal{
-		Subject: "ada@example.org", Session: "s-1", Admin: true,
+		Subject: "ada@example.org", Session: "s-1", Admin: []ident.Action{ident.Write},
 		Channels: []ident.Capability{{Pattern: "*", Actions: []ident.Action{ident.Send, ident.SendAs}}, {Pattern: "a", Actions: []ident.Action{ident.History}}},
 		Queues:   []ident.Capability{{Pattern: "jobs-*", Actions: []ident.Action{ident.Produce, ident.Consume}}},
 	}
@@ -255,12 +292,6 @@ func TestMint(t *testing.T) {
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Error(diff)
 	}
-	words := sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{
-		"sub": "a", "exp": time.Now().Add(time.Hour).Unix(), "cap": map[string]any{"admin": []string{"all"}},
-	}, nil)
-	if p, err := v.Verify(t.Context(), words); err != nil || !p.Admin {
-		t.Errorf("admin by words: %+v, %v", p, err)
-	}
 	bare := func(subject string) *ident.Principal { return &ident.Principal{Subject: subject} }
 	for name, mint := range map[string]func() (string, error){
 		"short secret": func() (string, error) { return Mint(secret[:31], bare("a"), time.Minute) },
@@ -269,6 +300,48 @@ func TestMint(t *testing.T) {
 	} {
 		if _, err := mint(); err == nil {
 			t.Errorf("%s: minted", name)
+		}
+	}
+	of := func(actions ...ident.Action) []ident.Capability {
+		return []ident.Capability{{Pattern: "x", Actions: actions}}
+	}
+	for want, p := range map[string]*ident.Principal{
+		`capability "channel:x": unknown action "sned", the actions are send, history, subscribe, moderate, send_as, manage`: {
+			Channels: of(ident.Send, "sned"),
+		},
+		`capability "channel:x": unknown action "produce", the actions are send, history, subscribe, moderate, send_as, manage`: {
+			Channels: of(ident.Produce),
+		},
+		`capability "queue:x": unknown action "send", the actions are produce, consume`: {Queues: of(ident.Consume, ident.Send)},
+		`capability "admin": unknown action "reed", the actions are read, write`:        {Admin: []ident.Action{ident.Write, "reed"}},
+	} {
+		p.Subject = "a"
+		if token, err := Mint(secret, p, time.Minute); err == nil || err.Error() != want || token != "" {
+			t.Errorf("minted with %v, want %s", err, want)
+		}
+	}
+}
+
+// An action that this server does not know allows nothing, and takes nothing away from the others.
+func TestUnknownActions(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, Config{Secret: secret})
+	for text, want := range map[string][2]bool{
+		`true`: {true, true}, `["read"]`: {true, false}, `["write"]`: {false, true}, `["read","write"]`: {true, true},
+		`["reed"]`: {}, `["all"]`: {}, `["*"]`: {}, `["Read"]`: {}, `[""]`: {}, `["true"]`: {}, `["reed","write"]`: {false, true},
+	} {
+		p, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, secret, jwt.MapClaims{
+			"sub": "a", "exp": time.Now().Add(time.Hour).Unix(),
+			"cap": map[string]any{"admin": json.RawMessage(text), "channel:*": []string{"sned", "admin", "read"}},
+		}, nil))
+		if err != nil || [2]bool{p.CanAdmin(ident.Read), p.CanAdmin(ident.Write)} != want {
+			t.Errorf("%s: %+v, %v, want %v", text, p, err, want)
+			continue
+		}
+		for _, action := range ident.ChannelActions {
+			if p.Can(action, "a") {
+				t.Errorf("%s: may %s", text, action)
+			}
 		}
 	}
 }

@@ -3,6 +3,8 @@ package authn
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -10,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Mint signs a token with HS256 that speaks for p, valid from now for ttl, whatever p.Expires says. The secret is at least
-// 32 bytes.
+// Mint returns a token for p, signed with HS256 and valid from now for ttl; p.Expires is ignored. It fails if the secret is
+// shorter than 32 bytes, and if a capability has an action that its kind does not have.
 func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) {
 	if len(secret) < 32 {
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
@@ -20,7 +22,10 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces")
 	}
 	if ttl <= 0 {
-		return "", errors.New("a token's life is longer than nothing")
+		return "", errors.New("the ttl of a token must be positive")
+	}
+	if err := checkActions(p); err != nil {
+		return "", err
 	}
 	now := time.Now()
 	claims := jwt.MapClaims{"sub": p.Subject, "iat": now.Unix(), "exp": now.Add(ttl).Unix(), "cap": capabilityClaims(p)}
@@ -34,7 +39,38 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	return token, nil
 }
 
-// capabilityClaims gives the claim `cap`.
+// checkActions returns an error for the first action that no server knows. A token with it would look as if it allowed
+// something.
+func checkActions(p *ident.Principal) error {
+	for _, c := range p.Channels {
+		if err := checkKnown(channelPrefix+c.Pattern, c.Actions, ident.ChannelActions); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.Queues {
+		if err := checkKnown(queuePrefix+c.Pattern, c.Actions, ident.QueueActions); err != nil {
+			return err
+		}
+	}
+	return checkKnown(adminName, p.Admin, ident.AdminActions)
+}
+
+// checkKnown returns an error for the first of the actions that is not in known. The error lists known.
+func checkKnown(capability string, actions, known []ident.Action) error {
+	for _, action := range actions {
+		if slices.Contains(known, action) {
+			continue
+		}
+		names := make([]string, len(known))
+		for i, a := range known {
+			names[i] = string(a)
+		}
+		return fmt.Errorf("capability %q: unknown action %q, the actions are %s", capability, action, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// capabilityClaims returns the claim `cap`.
 func capabilityClaims(p *ident.Principal) map[string]any {
 	actions := make(map[string][]ident.Action, len(p.Channels)+len(p.Queues))
 	add := func(prefix string, capabilities []ident.Capability) {
@@ -48,8 +84,8 @@ func capabilityClaims(p *ident.Principal) map[string]any {
 	for name, list := range actions {
 		out[name] = list
 	}
-	if p.Admin {
-		out[adminName] = true
+	if len(p.Admin) > 0 {
+		out[adminName] = p.Admin
 	}
 	return out
 }

@@ -45,7 +45,7 @@ func TestProven(t *testing.T) {
 		t.Errorf("before the end: %v", err)
 	}
 	now = began.Add(15*time.Second + leeway + time.Millisecond)
-	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenInvalid) {
+	if _, err := v.Verify(t.Context(), token); !fault.Is(err, fault.TokenExpired) {
 		t.Errorf("after the end: %v", err)
 	}
 }

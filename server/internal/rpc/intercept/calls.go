@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
@@ -26,17 +27,33 @@ var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // Mapper turns any error into what a client may read of it.
 type Mapper func(ctx context.Context, err error) *connect.Error
 
-// Calls is the outermost middleware: it gives each request its id, recovers from what panics outside the interceptors,
-// and logs the calls that failed without reaching them. It is safe for concurrent use.
+// Explain returns the error of a request that connect refuses by itself, because it can't read the request. code is the code of
+// connect's own error, header the request's header.
+type Explain func(procedure string, header http.Header, code connect.Code) error
+
+// Config is how errors become what clients read. All fields must be set.
+type Config struct {
+	// Logger gets a line for each failed call.
+	Logger *slog.Logger
+	// ToWire maps every error.
+	ToWire Mapper
+	// Explain speaks for connect.
+	Explain Explain
+	// Undecoded returns why a message could not be decoded; nil if it was.
+	Undecoded func(message any) error
+}
+
+// Calls is the outermost middleware: it gives each request its id, recovers from what panics outside the interceptors, and
+// answers and logs the calls that failed without reaching them. Errors is its other half. It is safe for concurrent use.
 type Calls struct {
-	log    *slog.Logger
-	toWire Mapper
+	Config
+
 	errors *connect.ErrorWriter
 }
 
-// NewCalls makes the middleware.
-func NewCalls(log *slog.Logger, toWire Mapper) *Calls {
-	return &Calls{log: log, toWire: toWire, errors: connect.NewErrorWriter()}
+// NewCalls returns the middleware.
+func NewCalls(cfg Config) *Calls {
+	return &Calls{Config: cfg, errors: connect.NewErrorWriter()}
 }
 
 // call is what the two halves share about one request.
@@ -49,6 +66,8 @@ type call struct {
 	// settled is set once an interceptor has seen the call, or its failure has been logged. Middleware and handler run on
 	// one goroutine.
 	settled bool
+	// byConnect is set when a handler of connect's gets the call. See ByConnect.
+	byConnect bool
 }
 
 type callKey struct{}
@@ -66,6 +85,13 @@ func short(s string) string { return s[:min(len(s), 128)] }
 
 // SetSubject notes who is calling, for the log.
 func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
+
+// ByConnect notes that a handler of connect's gets the call now.
+//
+// connect reads the header of every request, and reads and decodes a unary request, before it calls any interceptor. What it
+// refuses there has no detail, and its text is for Go programmers. So its response to a call that no interceptor has seen is
+// discarded, and an error of Explain's is the answer. Responses that are only HTTP's (405, 415 and 505) are left as they are.
+func ByConnect(ctx context.Context) { callOf(ctx).byConnect = true }
 
 // Wrap puts the middleware around a handler.
 func (c *Calls) Wrap(next http.Handler) http.Handler {
@@ -90,14 +116,31 @@ func (c *Calls) begin(w http.ResponseWriter, r *http.Request) (*statusWriter, *h
 		protocol: r.Proto + " " + short(r.Header.Get("Content-Type")),
 	}
 	ctx := telemetry.WithRequestID(r.Context(), id)
-	return &statusWriter{ResponseWriter: w}, r.WithContext(context.WithValue(ctx, callKey{}, this))
+	return &statusWriter{ResponseWriter: w, call: this}, r.WithContext(context.WithValue(ctx, callKey{}, this))
 }
 
 func (c *Calls) end(out *statusWriter, r *http.Request) {
-	if this := callOf(r.Context()); !this.settled && out.failed() {
-		c.log.InfoContext(r.Context(), "call refused", append(this.attributes(),
-			slog.Int("http_status", out.status), slog.String("grpc_status", out.grpcStatus()))...)
+	switch this := callOf(r.Context()); {
+	case out.discards():
+		c.replace(out, r)
+	case !this.settled && out.failed():
+		c.Logger.InfoContext(r.Context(), "call refused", append(this.attributes(),
+			slog.Int("http_status", out.status), slog.String("grpc_status", grpcStatus(out.Header())))...)
 	}
+}
+
+// replace answers instead of connect, whose response was discarded.
+func (c *Calls) replace(out *statusWriter, r *http.Request) {
+	err := c.Explain(r.URL.Path, r.Header, out.code())
+	header := out.Header()
+	for name := range header {
+		if strings.HasPrefix(name, http.TrailerPrefix) || strings.HasPrefix(name, "Grpc-Status") || name == "Grpc-Message" {
+			delete(header, name)
+		}
+	}
+	// A version that is refused must not decide in what form the client is told so.
+	r.Header.Del("Connect-Protocol-Version")
+	c.Refuse(out, r, err)
 }
 
 // recover answers a panic, if nothing has been written yet, and logs it. http.ErrAbortHandler is net/http's own.
@@ -119,8 +162,8 @@ func (c *Calls) recover(w *statusWriter, r *http.Request) {
 
 // Fail logs the error with which middleware turns a call away, and gives it as it looks on the wire.
 func (c *Calls) Fail(ctx context.Context, err error) *connect.Error {
-	wire := c.toWire(ctx, err)
-	logFailure(ctx, c.log, err, wire)
+	wire := c.ToWire(ctx, err)
+	logFailure(ctx, c.Logger, err, wire)
 	return wire
 }
 
@@ -153,6 +196,9 @@ func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.
 	level := slog.LevelInfo
 	switch wire.Code() {
 	case connect.CodeInternal, connect.CodeUnknown, connect.CodeDataLoss:
+		if fault.Is(err, fault.MalformedRequest) {
+			break // a broken frame is the client's doing
+		}
 		level = slog.LevelError
 		if p, ok := errors.AsType[*PanicError](err); ok {
 			attributes = append(attributes, slog.String("stack", string(p.Stack)))

@@ -2,7 +2,8 @@ package intercept
 
 import (
 	"context"
-	"log/slog"
+	"errors"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -10,32 +11,55 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Errors maps every error of a call by toWire and logs it. It stands outside Recover, Deadline and Input, whose errors
-// it maps too.
-func Errors(log *slog.Logger, toWire Mapper) connect.Interceptor {
-	failed := func(ctx context.Context, err error) error {
-		wire := toWire(ctx, err)
-		logFailure(ctx, log, err, wire)
-		return wire
-	}
+// Errors returns the interceptor that maps and logs every error of a call. It stands outside Recover, Deadline, Allow and Input,
+// whose errors it maps too. A request that could not be decoded goes no further than here. On streams, where connect's own
+// errors of receiving pass through the interceptors, it explains those.
+func (c *Calls) Errors() connect.Interceptor {
 	return &wrapper{
-		unary: func(ctx context.Context, _ connect.Spec, _ any, next func(context.Context) error) error {
+		unary: func(ctx context.Context, _ connect.Spec, request any, next func(context.Context) error) error {
 			callOf(ctx).settled = true
-			if err := next(ctx); err != nil {
-				return failed(ctx, err)
+			err := c.Undecoded(request)
+			if err == nil {
+				err = next(ctx)
+			}
+			if err != nil {
+				return c.Fail(ctx, err)
 			}
 			return nil
 		},
 		stream: func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 			return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 				callOf(ctx).settled = true
-				if err := next(ctx, conn); err != nil {
-					return failed(ctx, err)
+				if err := next(ctx, &explainedConn{conn, c}); err != nil {
+					return c.Fail(ctx, err)
 				}
 				return nil
 			}
 		},
 	}
+}
+
+// explainedConn replaces connect's errors of receiving by those of Explain. The end of the stream and of the context pass.
+type explainedConn struct {
+	connect.StreamingHandlerConn
+
+	calls *Calls
+}
+
+// Receive implements connect.StreamingHandlerConn.
+func (c *explainedConn) Receive(message any) error {
+	err := c.StreamingHandlerConn.Receive(message)
+	switch {
+	case err == nil:
+		return c.calls.Undecoded(message)
+	case errors.Is(err, io.EOF):
+		return err
+	}
+	code := connect.CodeOf(err)
+	if code == connect.CodeCanceled || code == connect.CodeDeadlineExceeded {
+		return err
+	}
+	return c.calls.Explain(c.Spec().Procedure, c.RequestHeader(), code)
 }
 
 // Recover turns a panic into a *PanicError. http.ErrAbortHandler is net/http's own and passes.

@@ -2,8 +2,8 @@
 // mapping of errors, deadline and checks of the input. It has two halves, because interceptors of unary calls run only
 // after the body was read and decoded: Calls is HTTP middleware around everything, the others are interceptors.
 //
-// Every failed call is logged once, by whoever sees its end: Errors where the call was decoded, Calls.Fail where
-// middleware turned it away, and otherwise Calls itself, which then knows the status only.
+// Every failed call is logged once: by Errors if it reached the interceptors, by Calls.Fail if middleware or connect refused
+// it, and otherwise by Calls, which then knows the status only.
 package intercept
 
 import (

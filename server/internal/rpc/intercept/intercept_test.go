@@ -3,9 +3,11 @@ package intercept
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +32,16 @@ func TestCheckInput(t *testing.T) {
 		m     proto.Message
 		field string
 	}{
-		"fine":            {&parleyv1.Message{Content: "x", Metadata: map[string]string{"a": "b"}, MsgTime: timestamppb.Now()}, ""},
-		"string":          {&parleyv1.Message{Content: "a\x00"}, "content"},
-		"map's key":       {&parleyv1.Message{Metadata: map[string]string{"a\x00": "b"}}, `metadata["a\x00"]`},
-		"map's value":     {&parleyv1.Message{Metadata: map[string]string{"a": "\x00b"}}, `metadata["a"]`},
-		"time":            {&parleyv1.Message{MsgTime: far}, "msg_time"},
-		"duration":        {&parleyv1.Session{HeartbeatInterval: &durationpb.Duration{Nanos: -5, Seconds: 5}}, "heartbeat_interval"},
+		"fine":            {&parleyv1.ChannelMessage{Content: "x", Metadata: map[string]string{"a": "b"}, MsgTime: timestamppb.Now()}, ""},
+		"string":          {&parleyv1.ChannelMessage{Content: "a\x00"}, "content"},
+		"map's key":       {&parleyv1.ChannelMessage{Metadata: map[string]string{"a\x00": "b"}}, `metadata["a\x00"]`},
+		"map's value":     {&parleyv1.ChannelMessage{Metadata: map[string]string{"a": "\x00b"}}, `metadata["a"]`},
+		"time":            {&parleyv1.ChannelMessage{MsgTime: far}, "msg_time"},
+		"duration":        {&parleyv1.StreamInfo{HeartbeatInterval: &durationpb.Duration{Nanos: -5, Seconds: 5}}, "heartbeat_interval"},
 		"nested in lists": {&parleyv1.SendMessagesRequest{Messages: []*parleyv1.SendMessageRequest{{}, {FromId: "\x00"}}}, "messages[1].from_id"},
 		"list of strings": {&parleyv1.UpdateSubscriptionRequest{Remove: []string{"a", "\x00"}}, "remove[1]"},
-		"oneof": {&parleyv1.SubscribeResponse{Events: []*parleyv1.ChannelEvent{{
-			Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.Message{MsgTime: far}},
+		"oneof": {&parleyv1.EventBatch{Events: []*parleyv1.ChannelEvent{{
+			Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.ChannelMessage{MsgTime: far}},
 		}}}, "events[0].sent.msg_time"},
 		"itself": {far, ""},
 	} {
@@ -76,7 +78,7 @@ func serve(calls *Calls, h http.HandlerFunc, change func(*http.Request)) (rec *h
 func TestCallsRecover(t *testing.T) {
 	t.Parallel()
 	var logged strings.Builder
-	calls := NewCalls(slog.New(slog.NewJSONHandler(&logged, nil)), opaque)
+	calls := NewCalls(Config{Logger: slog.New(slog.NewJSONHandler(&logged, nil)), ToWire: opaque})
 	rec, aborted := serve(calls, func(http.ResponseWriter, *http.Request) { panic("10.0.0.1") }, nil)
 	if aborted || rec.Code != http.StatusInternalServerError || strings.Contains(rec.Body.String(), "10.0.0.1") ||
 		rec.Header().Get(RequestIDHeader) == "" {
@@ -102,7 +104,7 @@ func TestCallsRecover(t *testing.T) {
 // Two ids are none: a proxy in front and the server would each believe another one.
 func TestCallsReplacesTwoIDs(t *testing.T) {
 	t.Parallel()
-	calls := NewCalls(slog.New(slog.DiscardHandler), opaque)
+	calls := NewCalls(Config{Logger: slog.New(slog.DiscardHandler), ToWire: opaque})
 	rec, _ := serve(calls, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Values(RequestIDHeader); len(got) != 1 || got[0] != w.Header().Get(RequestIDHeader) {
 			t.Errorf("handler sees %v", got)
@@ -117,7 +119,7 @@ type fakeConn struct {
 	connect.StreamingHandlerConn
 
 	spec    connect.Spec
-	message *parleyv1.Message
+	message *parleyv1.ChannelMessage
 }
 
 func (c *fakeConn) Spec() connect.Spec { return c.spec }
@@ -133,12 +135,18 @@ func TestStreamsAreWrapped(t *testing.T) {
 	stream := func(i connect.Interceptor, h connect.StreamingHandlerFunc) error {
 		return i.WrapStreamingHandler(h)(t.Context(), &fakeConn{
 			spec:    connect.Spec{StreamType: connect.StreamTypeServer, Procedure: "/p"},
-			message: &parleyv1.Message{Content: "\x00"},
+			message: &parleyv1.ChannelMessage{Content: "\x00"},
 		})
 	}
 	boom := errors.New("boom")
 	fails := func(context.Context, connect.StreamingHandlerConn) error { return boom }
-	if err := stream(Errors(slog.New(slog.DiscardHandler), opaque), fails); connect.CodeOf(err) != connect.CodeInternal {
+	few := func(any) error { return nil }
+	explain := func(string, http.Header, connect.Code) error { return errors.New("explained") }
+	mapped := func(undecoded func(any) error) connect.Interceptor {
+		plain := func(_ context.Context, err error) *connect.Error { return connect.NewError(connect.CodeInternal, err) }
+		return NewCalls(Config{slog.New(slog.DiscardHandler), plain, explain, undecoded}).Errors()
+	}
+	if err := stream(mapped(few), fails); connect.CodeOf(err) != connect.CodeInternal {
 		t.Errorf("errors: %v", err)
 	}
 	var p *PanicError
@@ -155,9 +163,8 @@ func TestStreamsAreWrapped(t *testing.T) {
 	if err := stream(Deadline(time.Millisecond), bounded); err != nil {
 		t.Errorf("a stream has a deadline")
 	}
-	few := func(any) error { return nil }
 	receive := func(_ context.Context, conn connect.StreamingHandlerConn) error {
-		return conn.Receive(&parleyv1.Message{})
+		return conn.Receive(&parleyv1.ChannelMessage{})
 	}
 	if err := stream(Input(few), receive); !fault.Is(err, fault.InvalidField) {
 		t.Errorf("input: %v", err)
@@ -167,5 +174,122 @@ func TestStreamsAreWrapped(t *testing.T) {
 	}
 	if err := stream(Input(func(any) error { return boom }, "/p"), receive); !errors.Is(err, boom) {
 		t.Errorf("input of too many items: %v", err)
+	}
+	if err := stream(mapped(func(any) error { return boom }), receive); !errors.Is(err, boom) {
+		t.Errorf("a message that could not be decoded: %v", err)
+	}
+	if err := stream(mapped(few), receive); err != nil {
+		t.Errorf("a good message: %v", err)
+	}
+}
+
+type brokenConn struct {
+	fakeConn
+
+	err error
+}
+
+func (c *brokenConn) Receive(any) error { return c.err }
+
+func (c *brokenConn) RequestHeader() http.Header { return http.Header{"A": {"b"}} }
+
+// What connect says of a stream's request is explained; the end of the stream and of the call are what they are.
+func TestReceivedExplains(t *testing.T) {
+	t.Parallel()
+	explained := errors.New("explained")
+	i := NewCalls(Config{
+		Logger: slog.New(slog.DiscardHandler), Undecoded: func(any) error { return nil },
+		ToWire: func(_ context.Context, err error) *connect.Error { return connect.NewError(connect.CodeInternal, err) },
+		Explain: func(procedure string, header http.Header, code connect.Code) error {
+			if procedure != "/p" || header.Get("A") != "b" || code != connect.CodeResourceExhausted {
+				t.Errorf("asked about %s with %v and %v", procedure, header, code)
+			}
+			return explained
+		},
+	}).Errors()
+	for _, tt := range []struct{ err, want error }{
+		{connect.NewError(connect.CodeResourceExhausted, errors.New("too large")), explained},
+		{io.EOF, io.EOF},
+		{connect.NewError(connect.CodeUnknown, io.EOF), io.EOF},
+		{connect.NewError(connect.CodeCanceled, context.Canceled), context.Canceled},
+		{connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), context.DeadlineExceeded},
+	} {
+		conn := &brokenConn{fakeConn{spec: connect.Spec{Procedure: "/p"}}, tt.err}
+		err := i.WrapStreamingHandler(func(_ context.Context, conn connect.StreamingHandlerConn) error {
+			return conn.Receive(nil)
+		})(t.Context(), conn)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%v became %v, want %v", tt.err, err, tt.want)
+		}
+	}
+}
+
+// A response to a call that no interceptor has seen is replaced, whole; one of HTTP's own and one that an interceptor has seen
+// are left alone.
+func TestExplained(t *testing.T) {
+	t.Parallel()
+	var code connect.Code
+	explain := func(_ string, _ http.Header, c connect.Code) error {
+		code = c
+		return errors.New("explained")
+	}
+	toWire := func(context.Context, error) *connect.Error {
+		return connect.NewError(connect.CodeAborted, errors.New("ours"))
+	}
+	calls := NewCalls(Config{Logger: slog.New(slog.DiscardHandler), ToWire: toWire, Explain: explain})
+	answer := func(status int, header, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if header != "" {
+				w.Header().Set(header, "13")
+			}
+			if status != 0 {
+				w.WriteHeader(status)
+			}
+			_, _ = w.Write([]byte(body))
+			w.(http.Flusher).Flush()
+		}
+	}
+	seen := func(w http.ResponseWriter, r *http.Request) {
+		callOf(r.Context()).settled = true
+		answer(500, "", "theirs")(w, r)
+	}
+	for name, tt := range map[string]struct {
+		h    http.HandlerFunc
+		code connect.Code // that is to be explained; 0 for none
+		want string
+	}{
+		"seen":                {seen, 0, "500 theirs"},
+		"405":                 {answer(405, "", "theirs"), 0, "405 theirs"},
+		"415":                 {answer(415, "", "theirs"), 0, "415 theirs"},
+		"505":                 {answer(505, "", "theirs"), 0, "505 theirs"},
+		"400":                 {answer(400, "", "theirs"), connect.CodeInvalidArgument, "409 ours"},
+		"429":                 {answer(429, "", "theirs"), connect.CodeResourceExhausted, "409 ours"},
+		"499":                 {answer(499, "", "theirs"), connect.CodeCanceled, "409 ours"},
+		"500":                 {answer(500, "", "theirs"), connect.CodeInternal, "409 ours"},
+		"501":                 {answer(501, "", "theirs"), connect.CodeUnimplemented, "409 ours"},
+		"504":                 {answer(504, "", "theirs"), connect.CodeDeadlineExceeded, "409 ours"},
+		"a stream's":          {answer(0, "", "theirs"), connect.CodeInvalidArgument, "409 ours"},
+		"gRPC-Web's":          {answer(0, "Grpc-Status", ""), connect.CodeInternal, "409 ours"},
+		"gRPC's, in trailers": {answer(0, http.TrailerPrefix+"Grpc-Status", ""), connect.CodeInternal, "409 ours"},
+	} {
+		code = 0
+		rec, _ := serve(calls, func(w http.ResponseWriter, r *http.Request) {
+			ByConnect(r.Context())
+			tt.h(w, r)
+		}, nil)
+		text := rec.Body.String()
+		for _, s := range []string{"ours", "theirs"} {
+			if strings.Contains(text, s) {
+				text = s
+			}
+		}
+		if got := strconv.Itoa(rec.Code) + " " + text; got != tt.want || code != tt.code {
+			t.Errorf("%s: answered %s after %v, want %s after %v", name, got, code, tt.want, tt.code)
+		}
+		for header := range rec.Header() {
+			if strings.Contains(header, "Grpc") {
+				t.Errorf("%s: %s is left", name, header)
+			}
+		}
 	}
 }

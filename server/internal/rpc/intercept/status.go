@@ -2,18 +2,35 @@ package intercept
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
+
+	"connectrpc.com/connect"
 )
 
-// statusWriter remembers how a response began.
+// statusWriter remembers how a response began, and discards what connect writes before an interceptor has seen the call.
 type statusWriter struct {
 	http.ResponseWriter
 
+	call   *call
 	status int // 0 until something was written
+	// discarded is the status of a discarded response; 0 if that has none.
+	discarded int
 }
+
+// discards reports whether what is written now is discarded.
+func (w *statusWriter) discards() bool { return w.call.byConnect && !w.call.settled }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
+	switch status {
+	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusHTTPVersionNotSupported:
+		w.call.byConnect = false // it is HTTP's answer, for no code has these
+	}
+	if w.discards() {
+		w.discarded = status
+		return
+	}
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
 	}
@@ -22,6 +39,9 @@ func (w *statusWriter) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (w *statusWriter) Write(data []byte) (int, error) {
+	if w.discards() {
+		return len(data), nil
+	}
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -30,6 +50,9 @@ func (w *statusWriter) Write(data []byte) (int, error) {
 
 // Flush implements http.Flusher, which connect asks for before it streams.
 func (w *statusWriter) Flush() {
+	if w.discards() {
+		return
+	}
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -39,20 +62,46 @@ func (w *statusWriter) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// grpcStatus gives the status that gRPC puts into trailers, where it can be seen; empty elsewhere.
-func (w *statusWriter) grpcStatus() string {
+// grpcStatus returns the status that gRPC puts into trailers, as far as a header shows it; otherwise it is empty.
+func grpcStatus(header http.Header) string {
 	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
-		if v := w.Header()[name]; len(v) > 0 {
+		if v := header[name]; len(v) > 0 {
 			return v[0]
 		}
 	}
 	return ""
 }
 
+// statusClientClosed is connect's HTTP status for a call whose client has left.
+const statusClientClosed = 499
+
+// code returns the code of a discarded response. It is in the header for gRPC, and follows from the status for a unary call of
+// Connect's. A stream of Connect's has it in the body; before the interceptors it is invalid_argument, except for an unknown
+// compression, which Explain recognizes.
+func (w *statusWriter) code() connect.Code {
+	if number, err := strconv.ParseUint(grpcStatus(w.Header()), 10, 32); err == nil {
+		return connect.Code(number)
+	}
+	switch w.discarded {
+	case http.StatusBadRequest, 0, http.StatusOK:
+		return connect.CodeInvalidArgument
+	case http.StatusTooManyRequests:
+		return connect.CodeResourceExhausted
+	case http.StatusNotImplemented:
+		return connect.CodeUnimplemented
+	case http.StatusGatewayTimeout:
+		return connect.CodeDeadlineExceeded
+	case statusClientClosed:
+		return connect.CodeCanceled
+	default:
+		return connect.CodeInternal
+	}
+}
+
 // failed reports whether the response tells an error. Where that stands in the body it can't be seen: then a call that
 // no interceptor has seen counts as failed.
 func (w *statusWriter) failed() bool {
-	if status := w.grpcStatus(); status != "" {
+	if status := grpcStatus(w.Header()); status != "" {
 		return status != "0"
 	}
 	contentType := w.Header().Get("Content-Type")

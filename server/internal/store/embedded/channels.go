@@ -94,27 +94,35 @@ func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) 
 }
 
 // Create implements channel.Store.
-func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) error {
+func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) (channel.Row, error) {
 	if !named(row.ChannelID) || !named(userIDs...) {
-		return errName
+		return channel.Row{}, errName
 	}
 	var changed []channel.Change
 	if row.MembersOnly {
 		changed = []channel.Change{{ChannelID: row.ChannelID}}
 	}
-	return c.change(ctx, "create channel", []string{row.ChannelID}, func(r *roster) error {
+	var got channel.Row
+	err := c.change(ctx, "create channel", []string{row.ChannelID}, func(r *roster) error {
 		there, err := r.channel(row.ChannelID)
 		if err != nil {
 			return err
 		}
 		if there != nil {
+			got = there.row(row.ChannelID)
 			return channel.ErrExists
 		}
-		r.make(row.ChannelID, channelRecord{
+		made := r.make(row.ChannelID, channelRecord{
 			MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedMS: row.CreatedAt.UnixMilli(),
+			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest,
 		})
+		got = made.row(row.ChannelID)
 		return r.join(row.ChannelID, userIDs, row.CreatedAt)
 	}, changed...)
+	if err != nil && !errors.Is(err, channel.ErrExists) {
+		return channel.Row{}, err
+	}
+	return got, err
 }
 
 // must is channel.ErrNotFound for a channel that is not there.

@@ -297,7 +297,7 @@ func TestChannelsAfterPowerLoss(t *testing.T) {
 			mem := vfs.NewCrashableMem()
 			s := openOn(t, mem)
 			row := channel.Row{ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: now}
-			if err := s.Channels().Create(t.Context(), row, []string{"ann"}); err != nil {
+			if _, err := s.Channels().Create(t.Context(), row, []string{"ann"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := step.do(s.Channels()); err != nil {

@@ -22,13 +22,16 @@ type channelRecord struct {
 	Head        int64  `json:"head,omitempty"`
 	Count       int64  `json:"count,omitempty"`
 	LastMessage int64  `json:"last_message,omitempty"`
+	// CreateKey and CreateDigest are set only if the call that created the channel had a key.
+	CreateKey    string `json:"create_key,omitempty"`
+	CreateDigest string `json:"create_digest,omitempty"`
 }
 
 func (r *channelRecord) row(channelID string) channel.Row {
 	return channel.Row{
 		ChannelID: channelID, MembersOnly: r.MembersOnly, CreatedBy: r.CreatedBy,
-		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(),
-		Numbers:   channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
+		CreatedAt: time.UnixMilli(r.CreatedMS).UTC(), CreateKey: r.CreateKey, CreateDigest: r.CreateDigest,
+		Numbers: channel.Numbers{Head: r.Head, Count: r.Count, LastMessage: r.LastMessage},
 	}
 }
 

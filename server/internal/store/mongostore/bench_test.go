@@ -74,7 +74,7 @@ func BenchmarkAdvance(b *testing.B) {
 func BenchmarkMembersOf(b *testing.B) {
 	s, _ := openFresh(b)
 	c := s.Channels()
-	if err := c.Create(b.Context(), channel.Row{ChannelID: "club", CreatedAt: time.Now()}, []string{"ann"}); err != nil {
+	if _, err := c.Create(b.Context(), channel.Row{ChannelID: "club", CreatedAt: time.Now()}, []string{"ann"}); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {

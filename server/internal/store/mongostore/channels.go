@@ -47,6 +47,9 @@ type channelDocument struct {
 	Head        int64     `bson:"head"`
 	Count       int64     `bson:"count"`
 	LastMessage int64     `bson:"last_message"`
+	// CreateKey and CreateDigest are stored only if the call that created the channel had a key.
+	CreateKey    string `bson:"create_key"`
+	CreateDigest string `bson:"create_digest"`
 	// Maker is random, and tells the call that made the channel from all others.
 	Maker string `bson:"maker"`
 	// Joining are the members who have no document of their own yet.
@@ -56,6 +59,7 @@ type channelDocument struct {
 func (d *channelDocument) row() channel.Row {
 	return channel.Row{
 		ChannelID: d.ID, MembersOnly: d.MembersOnly, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt.UTC(),
+		CreateKey: d.CreateKey, CreateDigest: d.CreateDigest,
 		Numbers: channel.Numbers{Head: d.Head, Count: d.Count, LastMessage: d.LastMessage},
 	}
 }
@@ -176,19 +180,23 @@ func (c *Channels) must(ctx context.Context, channelID string) error {
 }
 
 // Create implements channel.Store.
-func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) error {
-	if err := c.insert(ctx, row, userIDs); err != nil {
-		return fmt.Errorf("create channel: %w", err)
+func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string) (channel.Row, error) {
+	d, err := c.insert(ctx, row, userIDs)
+	if err != nil && !errors.Is(err, channel.ErrExists) {
+		return channel.Row{}, fmt.Errorf("create channel: %w", err)
 	}
-	// The channel is made, whatever becomes of this: whoever needs the members does it again.
-	_ = c.write(ctx, func(ctx context.Context) error {
-		return c.settle(ctx, &channelDocument{ID: row.ChannelID, CreatedAt: row.CreatedAt, Joining: userIDs})
-	})
-	return nil
+	// Who created the channel may have died before this. A failure here is no failure of the call: whoever needs the
+	// members does it again.
+	_ = c.write(ctx, func(ctx context.Context) error { return c.settle(ctx, &d) })
+	if err != nil {
+		return d.row(), fmt.Errorf("create channel: %w", err)
+	}
+	return d.row(), nil
 }
 
-// insert makes a channel's document, with all its members joining.
-func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string) error {
+// insert inserts a channel's document, with all its members joining, and returns it. If there is one already, insert
+// returns that one and channel.ErrExists.
+func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string) (d channelDocument, err error) {
 	maker := rand.Text()
 	doc := bson.D{
 		{Key: "_id", Value: row.ChannelID},
@@ -200,26 +208,35 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		{Key: "last_message", Value: int64(0)},
 		{Key: "maker", Value: maker},
 	}
+	if row.CreateKey != "" {
+		doc = append(doc, bson.E{Key: "create_key", Value: row.CreateKey}, bson.E{Key: "create_digest", Value: row.CreateDigest})
+	}
 	if len(userIDs) > 0 {
 		doc = append(doc, bson.E{Key: "joining", Value: userIDs})
 	}
 	if row.MembersOnly {
 		doc = append(doc, bson.E{Key: "changed", Value: bson.Timestamp{}}) // mongod fills it in
 	}
-	return c.write(ctx, func(ctx context.Context) error {
+	err = c.write(ctx, func(ctx context.Context) error {
 		_, err := c.channels.InsertOne(ctx, doc)
 		if mongo.IsDuplicateKeyError(err) {
-			err = c.made(ctx, row.ChannelID, maker, err)
+			d, err = c.made(ctx, row.ChannelID, maker, err)
+			return err
+		}
+		d = channelDocument{
+			ID: row.ChannelID, MembersOnly: row.MembersOnly, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt,
+			CreateKey: row.CreateKey, CreateDigest: row.CreateDigest, Joining: userIDs,
 		}
 		return err
 	})
+	return d, err
 }
 
-// made tells whether a channel that clashed was made by this very call: nil if so, channel.ErrExists if by another, and the
-// clash itself if neither is to be seen yet.
-func (c *Channels) made(ctx context.Context, channelID, maker string, clash error) error {
-	return c.read(ctx, func(ctx context.Context) error {
-		var d channelDocument
+// made returns the document of a channel that clashed. Its error is nil if this very call inserted it, channel.ErrExists if
+// another did, and the clash itself if no document can be seen yet.
+func (c *Channels) made(ctx context.Context, channelID, maker string, clash error) (d channelDocument, err error) {
+	err = c.read(ctx, func(ctx context.Context) error {
+		d = channelDocument{}
 		err := c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
 		switch {
 		case errors.Is(err, mongo.ErrNoDocuments):
@@ -229,6 +246,7 @@ func (c *Channels) made(ctx context.Context, channelID, maker string, clash erro
 		}
 		return err
 	})
+	return d, err
 }
 
 // settle makes members of those who are joining.

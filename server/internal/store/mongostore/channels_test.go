@@ -51,7 +51,7 @@ func (n anyNode) Ensure(ctx context.Context, id string, now time.Time) (channel.
 	return n.one().Ensure(ctx, id, now)
 }
 
-func (n anyNode) Create(ctx context.Context, row channel.Row, userIDs []string) error {
+func (n anyNode) Create(ctx context.Context, row channel.Row, userIDs []string) (channel.Row, error) {
 	return n.one().Create(ctx, row, userIDs)
 }
 
@@ -280,13 +280,51 @@ func TestCreateThroughAChangeOfPrimary(t *testing.T) {
 		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "a primary steps down"}}},
 	})
 	row := channel.Row{ChannelID: "room", CreatedBy: "ann", CreatedAt: time.UnixMilli(1).UTC()}
-	err := s.Channels().Create(t.Context(), row, []string{"ann"})
+	got, err := s.Channels().Create(t.Context(), row, []string{"ann"})
 	lift()
-	if err != nil {
-		t.Error(err)
+	if err != nil || got != row {
+		t.Error(got, err)
 	}
-	if err := s.Channels().Create(t.Context(), row, []string{"ann"}); !errors.Is(err, channel.ErrExists) {
-		t.Errorf("create again: %v", err)
+	if got, err := s.Channels().Create(t.Context(), row, []string{"ann"}); !errors.Is(err, channel.ErrExists) || got != row {
+		t.Errorf("create again: %+v, %v", got, err)
+	}
+}
+
+// A node may die when it has stored a channel and not yet all its members. A repeat of its call stores the rest before it
+// answers, and leaves those alone who were removed since.
+func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
+	t.Parallel()
+	s, cfg := openFresh(t)
+	c, db := s.Channels(), testkit.MongoClient(t, cfg.URI).Database(cfg.Database)
+	row := channel.Row{
+		ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: time.UnixMilli(1).UTC(), CreateKey: "key", CreateDigest: "digest",
+	}
+	users := []string{"ann", "bob", "cem"}
+	if err := c.CreateAndDie(t.Context(), row, users); err != nil {
+		t.Fatal(err)
+	}
+	_, err := db.Collection("members").InsertOne(t.Context(), bson.D{
+		{Key: "channel_id", Value: "club"}, {Key: "user_id", Value: "bob"}, {Key: "member", Value: false}, {Key: "left", Value: int64(1)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := row
+	again.CreatedAt = time.UnixMilli(9).UTC()
+	if got, err := c.Create(t.Context(), again, users); !errors.Is(err, channel.ErrExists) || got != row {
+		t.Fatalf("create again: %+v, %v", got, err)
+	}
+	// The documents themselves: a read by Channels would store the members too.
+	members, err := db.Collection("members").CountDocuments(t.Context(), bson.D{{Key: "member", Value: true}, {Key: "joined_at", Value: row.CreatedAt}})
+	if err != nil || members != 2 {
+		t.Errorf("%d members, %v", members, err)
+	}
+	joining, err := db.Collection("channels").CountDocuments(t.Context(), bson.D{{Key: "joining", Value: bson.D{{Key: "$exists", Value: true}}}})
+	if err != nil || joining != 0 {
+		t.Errorf("%d channels with users that are joining, %v", joining, err)
+	}
+	if bob, err := c.MembersOf(t.Context(), "bob", []string{"club"}); err != nil || len(bob) != 0 {
+		t.Errorf("bob is a member again: %v, %v", bob, err)
 	}
 }
 

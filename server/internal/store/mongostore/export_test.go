@@ -17,7 +17,8 @@ var TokenTime = tokenTime
 
 // CreateAndDie is Create in a process that dies once the channel's document is there.
 func (c *Channels) CreateAndDie(ctx context.Context, row channel.Row, userIDs []string) error {
-	return c.insert(ctx, row, userIDs)
+	_, err := c.insert(ctx, row, userIDs)
+	return err
 }
 
 // FinishLate is what is left to do of CreateAndDie's Create, in a process that was stopped before it.

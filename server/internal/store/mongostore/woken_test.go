@@ -25,7 +25,7 @@ func newWokenClub(t *testing.T, s *mongostore.Store) *wokenClub {
 	t.Helper()
 	w := &wokenClub{truth: s.Channels()}
 	row := channel.Row{ChannelID: clubID, MembersOnly: true, CreatedAt: time.UnixMilli(0).UTC()}
-	if err := w.truth.Create(t.Context(), row, []string{"bob", "cem"}); err != nil {
+	if _, err := w.truth.Create(t.Context(), row, []string{"bob", "cem"}); err != nil {
 		t.Fatal(err)
 	}
 	_, place, err := w.truth.Changes(t.Context(), channel.Stamp{})

@@ -42,7 +42,7 @@ func writeError(err error) error {
 		return known
 	}
 	return fault.Wrap(fmt.Errorf("%w: %w", queue.ErrUnknownOutcome, err), fault.Unavailable, fault.OutcomeUnknown,
-		"redis did not answer: whether the call did its work is not known")
+		"the store did not answer; it is not known whether the call was done")
 }
 
 // readError is writeError of a call that changes nothing: it has done nothing for certain.
@@ -54,7 +54,7 @@ func readError(err error) error {
 }
 
 func unavailable(err error) error {
-	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "redis is not available")
+	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store is not available")
 }
 
 // answered gives the error of a call of which it is known that it was not sent, or was refused.

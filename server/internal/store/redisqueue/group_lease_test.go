@@ -149,17 +149,17 @@ func TestMembers(t *testing.T) {
 	eachRedis(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newStore(t, client)
 		ctx := t.Context()
-		first, err := s.Beat(ctx, "jobs", "g", []queue.Member{{SessionID: "b", Consumer: "c one", NodeID: "n1"}}, ttl)
+		first, err := s.Beat(ctx, "jobs", "g", []queue.Member{{StreamID: "b", Consumer: "c one", NodeID: "n1"}}, ttl)
 		if err != nil || len(first) != 1 || first[0].Joined == 0 || first[0].Consumer != "c one" || first[0].NodeID != "n1" {
 			t.Fatalf("%+v, %v", first, err)
 		}
 		// The answer was lost: it is new once more.
-		again, err := s.Beat(ctx, "jobs", "g", []queue.Member{{SessionID: "b", Consumer: "c one", NodeID: "n1"}}, ttl)
+		again, err := s.Beat(ctx, "jobs", "g", []queue.Member{{StreamID: "b", Consumer: "c one", NodeID: "n1"}}, ttl)
 		if err != nil || len(again) != 1 || again[0] != first[0] {
 			t.Fatalf("%+v after %+v, %v", again, first, err)
 		}
-		all, err := s.Beat(ctx, "jobs", "g", []queue.Member{{SessionID: "a", Consumer: "c", NodeID: "n2"}}, 20*time.Millisecond)
-		if err != nil || len(all) != 2 || all[0].SessionID != "b" || all[1].SessionID != "a" {
+		all, err := s.Beat(ctx, "jobs", "g", []queue.Member{{StreamID: "a", Consumer: "c", NodeID: "n2"}}, 20*time.Millisecond)
+		if err != nil || len(all) != 2 || all[0].StreamID != "b" || all[1].StreamID != "a" {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		testkit.Eventually(t, 10*time.Second, func() error {

@@ -19,7 +19,7 @@ func (s *Store) Beat(ctx context.Context, topic, group string, mine []queue.Memb
 	args := append(make([]any, 0, 1+4*len(mine)), ttl.Milliseconds())
 	for i := range mine {
 		m := &mine[i]
-		args = append(args, m.SessionID, m.Joined, m.NodeID, m.Consumer)
+		args = append(args, m.StreamID, m.Joined, m.NodeID, m.Consumer)
 	}
 	reply, err := s.write(ctx, groupBeat, []string{s.keys.members(topic, group)}, args...)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Beat(ctx context.Context, topic, group string, mine []queue.Memb
 		members = append(members, m)
 	}
 	slices.SortFunc(members, func(a, b queue.Member) int {
-		return cmp.Or(cmp.Compare(a.Joined, b.Joined), cmp.Compare(a.SessionID, b.SessionID))
+		return cmp.Or(cmp.Compare(a.Joined, b.Joined), cmp.Compare(a.StreamID, b.StreamID))
 	})
 	return members, nil
 }
@@ -49,7 +49,7 @@ func parseMember(session, value string) (queue.Member, error) {
 	if err != nil {
 		return queue.Member{}, fmt.Errorf("member %s is %q", session, value)
 	}
-	return queue.Member{SessionID: session, Consumer: parts[3], NodeID: parts[2], Joined: joined}, nil
+	return queue.Member{StreamID: session, Consumer: parts[3], NodeID: parts[2], Joined: joined}, nil
 }
 
 // Leave implements queue.GroupStore. It may be repeated.

@@ -194,7 +194,7 @@ func digestOf(m *queue.Message) string {
 }
 
 // errTooFar is of a time that lies further ahead than it may, by Redis' clock.
-var errTooFar = fault.Invalid("deliver_at", int64(queue.MaxDelay/time.Second), "a message can be due up to 366 days ahead")
+var errTooFar = fault.Invalid("due_time", int64(queue.MaxDelay/time.Second), "a message can be due up to 366 days ahead")
 
 func decodeTaken(reply any, partition, n int) ([]queue.Taken, error) {
 	results, ok := reply.([]any)

@@ -410,7 +410,7 @@ func TestScheduleTellsTheTime(t *testing.T) {
 		if !taken[2].Due.Equal(at) || !taken[3].Due.Equal(at.Add(time.Millisecond)) {
 			t.Errorf("%s: due at %s and %s", at, taken[2].Due, taken[3].Due)
 		}
-		if f, ok := fault.As(taken[7].Err); !ok || f.Kind != fault.InvalidArgument || f.Field != "deliver_at" {
+		if f, ok := fault.As(taken[7].Err); !ok || f.Kind != fault.InvalidArgument || f.Field != "due_time" {
 			t.Errorf("%v", taken[7].Err)
 		}
 		seen := map[string]bool{}

@@ -101,7 +101,7 @@ func (s *Store) pendingIn(
 		p := reader{fields: r.list()}
 		e := queue.PendingEntry{MessageID: p.text(), Partition: ref.Partition}
 		if p.text() == consumer {
-			e.SessionID = holder
+			e.StreamID = holder
 		}
 		e.Idle, e.Attempt = time.Duration(p.number())*time.Millisecond, int(p.number())
 		e.Delivered = now.Add(-e.Idle)

@@ -240,9 +240,9 @@ func TestPending(t *testing.T) {
 			t.Fatalf("%+v, %v", pending, err)
 		}
 		for i, want := range []queue.PendingEntry{
-			{MessageID: ids[1], Attempt: 0}, {MessageID: ids[2], SessionID: "one", Attempt: 1}, {MessageID: ids[0], SessionID: "one", Attempt: 2},
+			{MessageID: ids[1], Attempt: 0}, {MessageID: ids[2], StreamID: "one", Attempt: 1}, {MessageID: ids[0], StreamID: "one", Attempt: 2},
 		} {
-			if p := pending[i]; p.MessageID != want.MessageID || p.SessionID != want.SessionID || p.Attempt != want.Attempt || p.Idle > time.Minute {
+			if p := pending[i]; p.MessageID != want.MessageID || p.StreamID != want.StreamID || p.Attempt != want.Attempt || p.Idle > time.Minute {
 				t.Errorf("%+v, want %+v", p, want)
 			}
 		}
@@ -252,7 +252,7 @@ func TestPending(t *testing.T) {
 		b.supersede("two")
 		pending, err = b.Pending(ctx, ref, "g", 10)
 		for _, p := range pending {
-			if p.SessionID != "" {
+			if p.StreamID != "" {
 				t.Errorf("%+v is of a session that is gone", p)
 			}
 		}

@@ -6,7 +6,7 @@
 //
 //	streaming:mq:topics:registry              SET  names of all topics
 //	streaming:mq:topic:<t>:meta               HASH uid, version, doc (parley.cluster.v1.QueueTopic)
-//	streaming:mq:topic:<t>:group:<g>:members  HASH session id -> "<expiry ms> <joined µs> <node> <consumer>"
+//	streaming:mq:topic:<t>:group:<g>:members  HASH stream id -> "<expiry ms> <joined µs> <node> <consumer>"
 //
 // Of its partition p, all in the slot of the tag {t:p}, so that every script stays in one:
 //

@@ -74,7 +74,9 @@ func (c *channels) ensure(t tester, id string, n int64) channel.Row {
 func (c *channels) create(t tester, id string, userIDs ...string) channel.Row {
 	t.Helper()
 	row := channel.Row{ChannelID: id, MembersOnly: true, CreatedBy: "maker", CreatedAt: at(0)}
-	must(t, c.Create(t.Context(), row, userIDs))
+	got, err := c.Create(t.Context(), row, userIDs)
+	must(t, err)
+	same(t, "created row", row, got)
 	return row
 }
 
@@ -143,8 +145,10 @@ var channelContracts = []channelContract{
 	{"CreateMakesRowAndMembers", createMembers},
 	{"CreateOverAnExistingChannelChangesNothing", createExisting},
 	{"CreateTakesAnOpenChannelAndNoMembers", createOpen},
+	{"CreateStoresItsKey", createKey},
 	{"RowsLeavesOutWhatIsNotThere", rowsOfSome},
 	{"ChannelsSurviveARestart", channelsSurvive},
+	{"TheLongestIDsOfChannelsAndUsers", longestChannels},
 }
 
 func ensureOnce(t *testing.T, c *channels) {
@@ -169,8 +173,10 @@ func createMembers(t *testing.T, c *channels) {
 	row := channel.Row{
 		ChannelID: "club", MembersOnly: true, CreatedBy: "$maker.of|it", CreatedAt: at(3), Numbers: channel.Numbers{Head: 9, Count: 9, LastMessage: 9},
 	}
-	must(t, c.Create(t.Context(), row, oddIDs))
+	got, err := c.Create(t.Context(), row, oddIDs)
+	must(t, err)
 	row.Numbers = channel.Numbers{}
+	same(t, "created row", row, got)
 	same(t, "row", row, c.row(t, "club"))
 	for _, id := range oddIDs {
 		c.wantMember(t, channel.Member{ChannelID: "club", UserID: id, JoinedAt: at(3)})
@@ -183,10 +189,14 @@ func createExisting(t *testing.T, c *channels) {
 	club := c.create(t, "club", "ann")
 	for _, id := range []string{"lobby", "club"} {
 		for _, membersOnly := range []bool{true, false} {
-			row := channel.Row{ChannelID: id, MembersOnly: membersOnly, CreatedBy: "eve", CreatedAt: at(9)}
-			if err := c.Create(t.Context(), row, []string{"eve", "ann"}); !errors.Is(err, channel.ErrExists) {
+			row := channel.Row{
+				ChannelID: id, MembersOnly: membersOnly, CreatedBy: "eve", CreatedAt: at(9), CreateKey: "key", CreateDigest: "digest",
+			}
+			got, err := c.Create(t.Context(), row, []string{"eve", "ann"})
+			if !errors.Is(err, channel.ErrExists) {
 				t.Fatalf("create %s again: %v", id, err)
 			}
+			same(t, "existing row", map[string]channel.Row{"lobby": open, "club": club}[id], got)
 		}
 		c.wantNone(t, id, "eve")
 	}
@@ -197,9 +207,58 @@ func createExisting(t *testing.T, c *channels) {
 
 func createOpen(t *testing.T, c *channels) {
 	row := channel.Row{ChannelID: "square", CreatedBy: "ann", CreatedAt: at(2)}
-	must(t, c.Create(t.Context(), row, nil))
+	_, err := c.Create(t.Context(), row, nil)
+	must(t, err)
 	same(t, "row", row, c.row(t, "square"))
 	c.wantNone(t, "square", "ann")
+}
+
+// createKey has a call repeated: the row keeps the key and the digest of the call that created the channel, through a
+// restart and beside whatever else changes, and a repeat adds no members.
+func createKey(t *testing.T, c *channels) {
+	row := channel.Row{
+		ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: at(1), CreateKey: "$key.1|~", CreateDigest: "digest",
+	}
+	got, err := c.Create(t.Context(), row, []string{"ann", "bob"})
+	must(t, err)
+	same(t, "created row", row, got)
+	must(t, c.RemoveMembers(t.Context(), "club", []string{"bob"}, 0))
+	row.Numbers = channel.Numbers{Head: 3, Count: 2, LastMessage: 2}
+	must(t, c.Advance(t.Context(), []channel.Advance{{ChannelID: "club", Numbers: row.Numbers}}, at(2)))
+	for range 2 {
+		again := channel.Row{
+			ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: at(5), CreateKey: "another", CreateDigest: "other",
+		}
+		got, err = c.Create(t.Context(), again, []string{"ann", "bob", "cem"})
+		if !errors.Is(err, channel.ErrExists) {
+			t.Fatalf("create again: %v", err)
+		}
+		same(t, "existing row", row, got)
+		same(t, "row", row, c.row(t, "club"))
+		same(t, "ensured row", row, c.ensure(t, "club", 6))
+		c.wantMember(t, channel.Member{ChannelID: "club", UserID: "ann", JoinedAt: at(1)})
+		c.wantNone(t, "club", "bob")
+		c.wantNone(t, "club", "cem")
+		c.reopen(t)
+	}
+}
+
+// longestChannels has ids of 128 characters that differ in their last one.
+func longestChannels(t *testing.T, c *channels) {
+	one, two := longest('a'), longest('b')
+	row := channel.Row{ChannelID: one, MembersOnly: true, CreatedBy: one, CreatedAt: at(0), CreateKey: two, CreateDigest: "digest"}
+	_, err := c.Create(t.Context(), row, []string{one})
+	must(t, err)
+	other := c.create(t, two, two)
+	got, err := c.Rows(t.Context(), []string{one, two, one[:127]})
+	must(t, err)
+	same(t, "rows", map[string]channel.Row{one: row, two: other}, got)
+	c.wantMember(t, channel.Member{ChannelID: one, UserID: one, JoinedAt: at(0)})
+	c.wantMember(t, channel.Member{ChannelID: two, UserID: two, JoinedAt: at(0)})
+	c.wantNone(t, one, two)
+	must(t, c.RemoveMembers(t.Context(), one, []string{one}, 0))
+	c.wantNone(t, one, one)
+	c.wantMember(t, channel.Member{ChannelID: two, UserID: two, JoinedAt: at(0)})
 }
 
 func rowsOfSome(t *testing.T, c *channels) {

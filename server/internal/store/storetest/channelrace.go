@@ -30,7 +30,7 @@ func createRace(t *testing.T, c *channels) {
 			g.Go(func() error {
 				name := fmt.Sprintf("maker%d", i)
 				row := channel.Row{ChannelID: id, MembersOnly: true, CreatedBy: name, CreatedAt: at(int64(i))}
-				err := c.Create(t.Context(), row, []string{name, "friend of " + name})
+				_, err := c.Create(t.Context(), row, []string{name, "friend of " + name})
 				if won[i] = err == nil; won[i] || errors.Is(err, channel.ErrExists) {
 					return nil
 				}

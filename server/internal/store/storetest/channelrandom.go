@@ -72,9 +72,14 @@ func (m *rosterMachine) createRandom(t *rapid.T) {
 	row := channel.Row{
 		ChannelID: m.name(t), MembersOnly: rapid.Bool().Draw(t, "members only"), CreatedBy: m.user[0], CreatedAt: at(drawNow(t)),
 	}
+	if rapid.Bool().Draw(t, "key") {
+		row.CreateKey, row.CreateDigest = "key", "digest"
+	}
 	users := m.users(t)
-	err := m.Create(t.Context(), row, users)
-	if m.model.create(row, users) {
+	got, err := m.Create(t.Context(), row, users)
+	created := m.model.create(row, users)
+	same(t, "row", *m.model.rows[row.ChannelID], got)
+	if created {
 		must(t, err)
 		if row.MembersOnly {
 			m.removed = append(m.removed, [2]string{row.ChannelID, "anyone"})

@@ -17,7 +17,11 @@ var insertContracts = []contract{
 	{"InsertRefusesAClientKeyTwiceInABatch", insertKeyTwiceInBatch},
 	{"InsertTakesTheSameIdOfOtherSendersAndChannels", insertOtherSenders},
 	{"InsertKeepsEveryField", insertKeepsFields},
+	{"TheLongestIDs", longestIDs},
 }
+
+// longest is an id of 128 characters that ends with a byte.
+func longest(last byte) string { return strings.Repeat("-_aZ09~", 18) + "x" + string(last) }
 
 // clash inserts a batch that must stop at its entry n.
 func clash(t tester, p *place, n int, batch ...message.Entry) {
@@ -128,6 +132,32 @@ func insertOtherSenders(t *testing.T, p *place) {
 	}
 	p.insert(t, d[1].sendAs("a", "bc", "elsewhere"))
 	equal(t, "log", want, p.all(t, d[0].channel))
+}
+
+// longestIDs has ids of 128 characters that differ in their last one.
+func longestIDs(t *testing.T, p *place) {
+	for _, channel := range []string{longest('a'), longest('b')} {
+		d := &draft{channel: channel}
+		var want []message.Entry
+		for _, k := range []message.ClientKey{
+			{FromID: longest('a'), ClientMsgID: longest('a')}, {FromID: longest('a'), ClientMsgID: longest('b')}, {FromID: longest('b'), ClientMsgID: longest('a')},
+		} {
+			e := d.sendAs(k.FromID, k.ClientMsgID, "mine")
+			e.MsgID = fmt.Sprintf("%064d", len(want))
+			want = append(want, e)
+		}
+		edit := d.edit(&want[0], "new")
+		p.insert(t, append(want, edit)...)
+		p.apply(t, edit)
+		want[0].Content, want[0].Status, want[0].ChangedSeq = edit.Content, message.StatusEdited, edit.Seq
+		equal(t, channel, append(want, edit), p.all(t, channel))
+		again := &draft{channel: channel, seq: d.seq, count: d.count}
+		clash(t, p, 0, again.sendAs(longest('b'), longest('a'), "mine"))
+		found, err := p.ByClientKeys(t.Context(), channel, []message.ClientKey{keyOf(&want[2]), {FromID: longest('b'), ClientMsgID: longest('b')}})
+		if err != nil || len(found) != 1 || found[keyOf(&want[2])].Seq != 3 {
+			t.Fatalf("found %v, %v", found, err)
+		}
+	}
 }
 
 func insertKeepsFields(t *testing.T, p *place) {

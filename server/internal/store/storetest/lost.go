@@ -53,7 +53,8 @@ func changesTell(t *testing.T, c *channels) {
 	_, start := c.changes(t, channel.Stamp{})
 	// Nobody loses anything by these.
 	c.ensure(t, "lobby", 1)
-	must(t, c.Create(t.Context(), channel.Row{ChannelID: "square", CreatedAt: at(1)}, []string{"ann"}))
+	_, err := c.Create(t.Context(), channel.Row{ChannelID: "square", CreatedAt: at(1)}, []string{"ann"})
+	must(t, err)
 	must(t, c.AddMembers(t.Context(), "lobby", []string{"ann", "bob", "$cem"}, at(2)))
 	c.advance(t, 3, sent("lobby", "ann", 1))
 	c.mark(t, "lobby", "ann", channel.Cursor{Seq: 1, Count: 1}, true, 4)

@@ -182,7 +182,7 @@ export class Board {
     batch(() => {
       this.topics.value = topics.map((topic) => {
         const known = this.view(topic.name);
-        if (known?.topic.createdAt === topic.createdAt) return { ...known, topic };
+        if (known?.topic.createTime === topic.createTime) return { ...known, topic };
         return { topic, stats: null, at: 0, track: new Track(), produced: null, acked: null };
       });
       this.loaded.value = true;

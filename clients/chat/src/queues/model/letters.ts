@@ -1,7 +1,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { failure } from "../../model/types";
 import type { Board } from "./board";
-import type { Letter } from "./types";
+import type { Letter, Selection } from "./types";
 
 /** How many dead letters are loaded at a time. */
 export const lettersPerPage = 25;
@@ -93,27 +93,36 @@ export class Letters {
     this.open.value = changed(this.open.value, id, on);
   }
 
-  /** Gives dead letters back to their groups: those named, or all that the server has. */
+  /** Replays the dead letters with these ids; with null, all of the topic or of the group. */
   async replay(ids: readonly string[] | null): Promise<void> {
-    await this.#do("replay", ids, async (some) => {
-      const { topic, group, board } = this;
-      const { replayed, more } = await board.call((end) => board.client.replay(topic, group, some, end));
+    await this.#do("replay", ids, async (which) => {
+      const { topic, board } = this;
+      const { replayed, more } = await board.call((end) => board.client.replay(topic, which, end));
       return { done: replayed, more };
     });
   }
 
-  /** Removes dead letters for good; confirm is the topic's name, typed by whoever wants that. */
+  /**
+   * Purges the dead letters with these ids; with null, all of the topic or of the group. confirm is the topic's name as
+   * the user typed it.
+   */
   async purge(ids: readonly string[] | null, confirm: string): Promise<void> {
-    await this.#do("purge", ids, async (some) => {
-      const { topic, group, board } = this;
-      return { done: await board.call((end) => board.client.purge(topic, group, some, confirm, end)), more: false };
+    await this.#do("purge", ids, async (which) => {
+      const { topic, board } = this;
+      return { done: await board.call((end) => board.client.purge(topic, which, confirm, end)), more: false };
     });
+  }
+
+  // What the calls select. An empty list of ids selects nothing, so it makes no call.
+  #selections(ids: readonly string[] | null): Selection[] {
+    if (ids !== null) return chunks(ids).map((some) => ({ kind: "ids", ids: some }));
+    return [this.group === "" ? { kind: "all" } : { kind: "group", group: this.group }];
   }
 
   async #do(
     what: Work["what"],
     ids: readonly string[] | null,
-    call: (ids: readonly string[]) => Promise<{ done: number; more: boolean }>,
+    call: (which: Selection) => Promise<{ done: number; more: boolean }>,
   ): Promise<void> {
     if (this.work.value) return;
     let done = 0;
@@ -124,13 +133,13 @@ export class Letters {
       this.error.value = "";
     });
     try {
-      for (const some of ids === null ? [[]] : chunks(ids)) {
-        // Ids name what is there; without them the server does so many, and says whether to call again.
+      for (const which of this.#selections(ids)) {
+        // A call with ids handles all of them. A call without handles so many, and tells whether to call again.
         for (let more = true; more && !this.#ended; ) {
-          const result = await call(some);
+          const result = await call(which);
           done += result.done;
           this.work.value = { what, done };
-          more = ids === null && result.more;
+          more = which.kind !== "ids" && result.more;
         }
       }
     } catch (cause) {

@@ -17,9 +17,8 @@ export interface GroupCounts {
   ownedPartitions: number;
 }
 
-/** What a partition or a whole topic holds: PartitionStats as numbers. */
+/** The counts of a whole topic or of one partition: TopicStats and PartitionStats as numbers. */
 export interface Counts {
-  partition: number;
   length: number;
   delayed: number;
   produced: number;
@@ -28,10 +27,15 @@ export interface Counts {
   groups: readonly GroupCounts[];
 }
 
-/** What a topic holds, and each of its partitions. */
+/** The counts of one partition. */
+export interface PartitionCounts extends Counts {
+  partition: number;
+}
+
+/** The counts of a topic and of each of its partitions. */
 export interface Stats {
   total: Counts;
-  partitions: readonly Counts[];
+  partitions: readonly PartitionCounts[];
 }
 
 /** A topic's settings, as far as the page shows them. */
@@ -45,17 +49,17 @@ export interface Topic {
   maxMessages: number;
   dropOldest: boolean;
   /** Milliseconds since 1970. It tells a topic from an earlier one of the same name. */
-  createdAt: number;
+  createTime: number;
   producePaused: boolean;
   consumePaused: boolean;
   groups: readonly string[];
 }
 
-/** Who has a partition for a group; empty strings if nobody does. */
+/** The owner of a partition in a group. The strings are empty if there is none. */
 export interface Owner {
   partition: number;
   consumer: string;
-  sessionId: string;
+  streamId: string;
   nodeId: string;
   epoch: bigint;
   /** Milliseconds. */
@@ -84,15 +88,23 @@ export interface Letter {
   attempts: number;
   reason: string;
   code: string;
-  producedAt: Date;
-  deadAt: Date;
+  produceTime: Date;
+  deadLetterTime: Date;
 }
 
 /** How the pending deliveries are sorted. */
 export type PendingOrder = "idle" | "attempts";
 
-/** What of a topic is stopped. */
-export type Paused = "produce" | "consume" | "both";
+/** An operation on a topic that can be paused. */
+export type Operation = "produce" | "consume";
+
+/** Which dead letters of a topic a call is about. */
+export type Selection =
+  | { kind: "ids"; ids: readonly string[] }
+  /** All of one group. */
+  | { kind: "group"; group: string }
+  /** All of the topic. */
+  | { kind: "all" };
 
 /** A topic to be made; what is 0 is the server's default. */
 export interface NewTopic {
@@ -123,16 +135,13 @@ export interface QueueClient {
     limit: number,
     signal: AbortSignal,
   ): Promise<{ letters: Letter[]; next: string }>;
-  /** No ids are all. */
-  replay(
-    topic: string,
-    group: string,
-    ids: readonly string[],
-    signal: AbortSignal,
-  ): Promise<{ replayed: number; more: boolean }>;
-  purge(topic: string, group: string, ids: readonly string[], confirm: string, signal: AbortSignal): Promise<number>;
-  pause(topic: string, what: Paused, signal: AbortSignal): Promise<void>;
-  resume(topic: string, signal: AbortSignal): Promise<void>;
+  /** Replays up to 1,000 dead letters. more reports whether there may be others. */
+  replay(topic: string, which: Selection, signal: AbortSignal): Promise<{ replayed: number; more: boolean }>;
+  purge(topic: string, which: Selection, confirm: string, signal: AbortSignal): Promise<number>;
+  /** Pauses these operations, at least one. The others do not change. */
+  pause(topic: string, operations: readonly Operation[], signal: AbortSignal): Promise<void>;
+  /** Resumes these operations, at least one. The others do not change. */
+  resume(topic: string, operations: readonly Operation[], signal: AbortSignal): Promise<void>;
   createTopic(topic: NewTopic, signal: AbortSignal): Promise<void>;
   createGroup(topic: string, group: string, fromEnd: boolean, signal: AbortSignal): Promise<void>;
 }

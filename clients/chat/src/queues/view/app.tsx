@@ -40,7 +40,7 @@ export function App() {
         {denied || token ? null : topic === null ? (
           <Overview board={current} />
         ) : chosen ? (
-          <TopicPane key={`${topic} ${chosen.topic.createdAt}`} board={current} view={chosen} part={view} />
+          <TopicPane key={`${topic} ${chosen.topic.createTime}`} board={current} view={chosen} part={view} />
         ) : (
           <Missing board={current} topic={topic} />
         )}

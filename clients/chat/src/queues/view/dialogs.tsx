@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { failure } from "../../model/types";
 import type { Board } from "../model/board";
-import type { Paused } from "../model/types";
+import type { Operation } from "../model/types";
 import { namePattern } from "../place";
 import { go } from "../session";
 
@@ -152,20 +152,21 @@ function Purge({ topic, what, act }: { topic: string; what: string; act: (typed:
 }
 
 function Pause({ board, topic }: { board: Board; topic: string }) {
-  const what = useSignal<Paused>("both");
+  const what = useSignal("both");
+  const choices: [id: string, name: string, operations: Operation[]][] = [
+    ["both", "Intake and delivery", ["produce", "consume"]],
+    ["produce", "Intake: no message can be produced or scheduled", ["produce"]],
+    ["consume", "Delivery: no message is delivered", ["consume"]],
+  ];
   const act = async () => {
-    await board.call((signal) => board.client.pause(topic, what.value, signal));
+    const operations = choices.find(([id]) => id === what.value)?.[2] ?? [];
+    await board.call((signal) => board.client.pause(topic, operations, signal));
     board.wake();
   };
-  const choices: [Paused, string][] = [
-    ["both", "Intake and delivery"],
-    ["produce", "Intake: nothing more is produced or scheduled"],
-    ["consume", "Delivery: nothing more is handed out"],
-  ];
   return (
     <Dialog title={`Pause ${topic}?`} yes="Pause" act={act}>
       <fieldset class="choices">
-        <legend class="hidden">What to stop</legend>
+        <legend class="hidden">What to pause</legend>
         {choices.map(([id, name]) => (
           <label key={id}>
             <input
@@ -181,7 +182,7 @@ function Pause({ board, topic }: { board: Board; topic: string }) {
           </label>
         ))}
       </fieldset>
-      <p>What is in flight can still be settled.</p>
+      <p>Deliveries in flight can still be settled.</p>
     </Dialog>
   );
 }
@@ -204,7 +205,7 @@ function NewTopic({ board }: { board: Board }) {
     go({ topic: topic.name, view: "overview" });
   };
   return (
-    <Dialog title="New topic" yes="Make it" ready={right} act={act}>
+    <Dialog title="New topic" yes="Create" ready={right} act={act}>
       <Field label="Name" id="name" value={name} hint="Letters, digits, - and _, at most 64" />
       <div class="field-row">
         <Field label="Partitions" id="partitions" value={partitions} number />
@@ -233,7 +234,7 @@ function NewGroup({ board, topic }: { board: Board; topic: string }) {
     board.wake();
   };
   return (
-    <Dialog title={`New consumer group of ${topic}`} yes="Make it" ready={namePattern.test(name.value)} act={act}>
+    <Dialog title={`New consumer group of ${topic}`} yes="Create" ready={namePattern.test(name.value)} act={act}>
       <Field label="Name" id="name" value={name} hint="Letters, digits, - and _, at most 64" />
       <fieldset class="choices">
         <legend>It begins</legend>

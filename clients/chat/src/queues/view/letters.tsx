@@ -156,7 +156,7 @@ function List({ letters }: { letters: Letters }) {
 }
 
 function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
-  const { id, reason, code, attempts, deadAt, partition, group, payload, key } = letter;
+  const { id, reason, code, attempts, deadLetterTime, partition, group, payload, key } = letter;
   const open = letters.open.value.has(id);
   const selected = letters.selected.value.has(id);
   const line = useMemo(() => oneLine(payload), [payload]);
@@ -190,8 +190,8 @@ function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
             </>
           )}{" "}
           · {attempts === 1 ? "1 attempt" : `${count(attempts)} attempts`} ·{" "}
-          <time dateTime={deadAt.toISOString()} title={dayAndTime(deadAt)}>
-            {duration(Math.max(0, Date.now() - deadAt.getTime()))} ago
+          <time dateTime={deadLetterTime.toISOString()} title={dayAndTime(deadLetterTime)}>
+            {duration(Math.max(0, Date.now() - deadLetterTime.getTime()))} ago
           </time>
         </span>
       </button>
@@ -212,14 +212,14 @@ function Row({ letters, letter }: { letters: Letters; letter: Letter }) {
 
 function Content({ letter }: { letter: Letter }) {
   const whole = useSignal(false);
-  const { payload, headers, messageId, id, key, producedAt, deadAt } = letter;
+  const { payload, headers, messageId, id, key, produceTime, deadLetterTime } = letter;
   const shown = preview(payload, whole.value ? payload.length : undefined);
   const facts: [string, string][] = [
     ["Message", messageId],
     ["Dead letter", id],
     ["Key", key || "none"],
-    ["Produced", dayAndTime(producedAt)],
-    ["Given up", dayAndTime(deadAt)],
+    ["Produced", dayAndTime(produceTime)],
+    ["Given up", dayAndTime(deadLetterTime)],
     ...Object.entries(headers).sort(([a], [b]) => (a < b ? -1 : 1)),
   ];
   return (

@@ -57,7 +57,7 @@ export function OverTime({ view }: { view: TopicView }) {
           <p class="quiet" data-testid="no-groups">
             No consumer group yet: the topic keeps what is produced.{" "}
             <button type="button" class="link" onClick={() => ask({ kind: "group", topic: topic.name })}>
-              Make a group
+              Create a group
             </button>
           </p>
         )

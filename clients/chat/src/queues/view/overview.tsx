@@ -35,7 +35,7 @@ function NoTopics() {
       <h1>No topics yet</h1>
       <p>A topic takes messages in; consumer groups take them out, each at its own pace.</p>
       <button type="button" class="primary" onClick={() => ask({ kind: "topic" })}>
-        Make the first one
+        Create the first one
       </button>
     </div>
   );

@@ -90,7 +90,7 @@ export function PartitionsPart(props: {
 
 function OfGroup(props: { counts: GroupCounts | undefined; owner: Owner | undefined; strict: boolean }) {
   const { counts, owner, strict } = props;
-  const owned = owner !== undefined && owner.sessionId !== "";
+  const owned = owner !== undefined && owner.streamId !== "";
   return (
     <>
       <td class="number">{count(counts?.unread ?? 0)}</td>
@@ -98,7 +98,7 @@ function OfGroup(props: { counts: GroupCounts | undefined; owner: Owner | undefi
       <td class="number">{count(counts?.retrying ?? 0)}</td>
       {strict && <td class="number">{count(counts?.parked ?? 0)}</td>}
       <td class="number">{counts && counts.oldestAge > 0 ? duration(counts.oldestAge) : "–"}</td>
-      <td class="name" title={owned ? `session ${owner.sessionId} on node ${owner.nodeId}` : undefined}>
+      <td class="name" title={owned ? `stream ${owner.streamId} on node ${owner.nodeId}` : undefined}>
         {owned ? owner.consumer : <span class="quiet">nobody</span>}
       </td>
       <td class="number">{owner ? String(owner.epoch) : "–"}</td>

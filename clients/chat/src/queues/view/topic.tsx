@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { Icon } from "../../view/icon";
 import type { Board, TopicView } from "../model/board";
 import { count, perSecond } from "../model/format";
-import { type GroupCounts, sum } from "../model/types";
+import { type GroupCounts, type Operation, sum } from "../model/types";
 import { placeFragment, type View } from "../place";
 import { go } from "../session";
 import { ask } from "./dialogs";
@@ -65,11 +65,13 @@ function Part({ board, view, part }: { board: Board; view: TopicView; part: View
 function Controls({ board, view }: { board: Board; view: TopicView }) {
   const { topic } = view;
   const busy = useSignal(false);
-  const paused = topic.producePaused || topic.consumePaused;
+  const paused: Operation[] = [];
+  if (topic.producePaused) paused.push("produce");
+  if (topic.consumePaused) paused.push("consume");
   const resume = async () => {
     busy.value = true;
     try {
-      await board.call((signal) => board.client.resume(topic.name, signal));
+      await board.call((signal) => board.client.resume(topic.name, paused, signal));
     } catch (cause) {
       ask({ kind: "problem", text: cause instanceof Error ? cause.message : String(cause) });
     } finally {
@@ -87,7 +89,7 @@ function Controls({ board, view }: { board: Board; view: TopicView }) {
       >
         <Icon name="plus" /> Group
       </button>
-      {paused ? (
+      {paused.length > 0 ? (
         <button type="button" class="small primary" data-testid="resume" disabled={busy} onClick={() => void resume()}>
           Resume
         </button>

@@ -83,43 +83,52 @@ const (
 
 // AdminServiceClient is a client for the parley.v1.AdminService service.
 type AdminServiceClient interface {
-	// CreateTopic makes a topic. Over an existing one it is `already_exists`, and changes nothing.
+	// CreateTopic creates a topic. An existing topic is `already_exists` and does not change.
 	CreateTopic(context.Context, *v1.CreateTopicRequest) (*v1.CreateTopicResponse, error)
-	// UpdateTopic changes what the mask names of a topic's settings. Every node goes by it within two seconds.
+	// UpdateTopic changes the settings of a topic that the mask names. Every node applies them within
+	// two seconds.
 	UpdateTopic(context.Context, *v1.UpdateTopicRequest) (*v1.UpdateTopicResponse, error)
-	// DeleteTopic removes a topic with everything in it. `confirm` must be the topic's name; else it is `failed_precondition`.
+	// DeleteTopic deletes a topic and everything in it. If `confirm` is not the topic's name, it is
+	// `failed_precondition`.
 	DeleteTopic(context.Context, *v1.DeleteTopicRequest) (*v1.DeleteTopicResponse, error)
 	// GetTopic returns a topic.
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
-	// ListTopics returns the topics by name.
+	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
-	// PauseTopic stops a topic: Produce and Schedule are refused with `failed_precondition`, or nothing more is delivered, or both. What is in
-	// flight can be settled; what becomes due waits.
+	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
+	// with TOPIC_PAUSED. While CONSUME is paused, nothing is delivered; deliveries in flight can be
+	// settled, and messages that become due wait.
 	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
-	// ResumeTopic undoes PauseTopic, as a whole.
+	// ResumeTopic resumes operations of a topic.
 	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
-	// GetTopicStats counts what a topic holds, in all and for each partition and group.
+	// GetTopicStats returns the number of messages of a topic by state, in total and for each
+	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
-	// CreateGroup makes a consumer group. Over an existing one it is `already_exists`, and changes nothing.
+	// CreateGroup creates a consumer group. An existing group is `already_exists` and does not
+	// change.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup removes a consumer group with all that waits in it for a retry; its dead letters stay. Its streams end. `confirm` must be
-	// the group's name; else it is `failed_precondition`.
+	// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. Its
+	// streams end. If `confirm` is not the group's name, it is `failed_precondition`.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another place of the topic, where it begins anew: what it holds in flight, parked or for a
-	// retry is dropped and counted as skipped. While a consumer is connected it is `failed_precondition`.
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
+	// waiting messages and retries are dropped and counted as skipped. While a consumer is connected,
+	// it is `failed_precondition`.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
-	// ListPartitions returns a topic's partitions, and for one group who has each of them.
+	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns what a group has been delivered and has not settled, across partitions. It looks at 10,000 deliveries of each
-	// partition at most.
+	// ListPending returns a page of a group's unsettled deliveries in all partitions. It reads at
+	// most 10,000 deliveries of each partition.
 	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
-	// TrimTopic removes a topic's oldest messages: never what a group has not settled, unless forced.
+	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled stay,
+	// unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
-	// ListDeadLetters returns dead letters, the newest first.
+	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters gives dead letters back to the group that they are of, each once, however often it is called.
+	// ReplayDeadLetters returns dead letters to their groups. Each dead letter is replayed once,
+	// however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
-	// PurgeDeadLetters removes dead letters for good. `confirm` must be the topic's name; else it is `failed_precondition`.
+	// PurgeDeadLetters deletes dead letters. If `confirm` is not the topic's name, it is
+	// `failed_precondition`.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
 }
 
@@ -144,6 +153,7 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+AdminServiceUpdateTopicProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("UpdateTopic")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteTopic: connect.NewClient[v1.DeleteTopicRequest, v1.DeleteTopicResponse](
@@ -170,12 +180,14 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+AdminServicePauseTopicProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("PauseTopic")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		resumeTopic: connect.NewClient[v1.ResumeTopicRequest, v1.ResumeTopicResponse](
 			httpClient,
 			baseURL+AdminServiceResumeTopicProcedure,
 			connect.WithSchema(adminServiceMethods.ByName("ResumeTopic")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getTopicStats: connect.NewClient[v1.GetTopicStatsRequest, v1.GetTopicStatsResponse](
@@ -421,43 +433,52 @@ func (c *adminServiceClient) PurgeDeadLetters(ctx context.Context, req *v1.Purge
 
 // AdminServiceHandler is an implementation of the parley.v1.AdminService service.
 type AdminServiceHandler interface {
-	// CreateTopic makes a topic. Over an existing one it is `already_exists`, and changes nothing.
+	// CreateTopic creates a topic. An existing topic is `already_exists` and does not change.
 	CreateTopic(context.Context, *v1.CreateTopicRequest) (*v1.CreateTopicResponse, error)
-	// UpdateTopic changes what the mask names of a topic's settings. Every node goes by it within two seconds.
+	// UpdateTopic changes the settings of a topic that the mask names. Every node applies them within
+	// two seconds.
 	UpdateTopic(context.Context, *v1.UpdateTopicRequest) (*v1.UpdateTopicResponse, error)
-	// DeleteTopic removes a topic with everything in it. `confirm` must be the topic's name; else it is `failed_precondition`.
+	// DeleteTopic deletes a topic and everything in it. If `confirm` is not the topic's name, it is
+	// `failed_precondition`.
 	DeleteTopic(context.Context, *v1.DeleteTopicRequest) (*v1.DeleteTopicResponse, error)
 	// GetTopic returns a topic.
 	GetTopic(context.Context, *v1.GetTopicRequest) (*v1.GetTopicResponse, error)
-	// ListTopics returns the topics by name.
+	// ListTopics returns a page of the topics, ordered by name.
 	ListTopics(context.Context, *v1.ListTopicsRequest) (*v1.ListTopicsResponse, error)
-	// PauseTopic stops a topic: Produce and Schedule are refused with `failed_precondition`, or nothing more is delivered, or both. What is in
-	// flight can be settled; what becomes due waits.
+	// PauseTopic pauses operations of a topic. While PRODUCE is paused, Produce and Schedule fail
+	// with TOPIC_PAUSED. While CONSUME is paused, nothing is delivered; deliveries in flight can be
+	// settled, and messages that become due wait.
 	PauseTopic(context.Context, *v1.PauseTopicRequest) (*v1.PauseTopicResponse, error)
-	// ResumeTopic undoes PauseTopic, as a whole.
+	// ResumeTopic resumes operations of a topic.
 	ResumeTopic(context.Context, *v1.ResumeTopicRequest) (*v1.ResumeTopicResponse, error)
-	// GetTopicStats counts what a topic holds, in all and for each partition and group.
+	// GetTopicStats returns the number of messages of a topic by state, in total and for each
+	// partition and group.
 	GetTopicStats(context.Context, *v1.GetTopicStatsRequest) (*v1.GetTopicStatsResponse, error)
-	// CreateGroup makes a consumer group. Over an existing one it is `already_exists`, and changes nothing.
+	// CreateGroup creates a consumer group. An existing group is `already_exists` and does not
+	// change.
 	CreateGroup(context.Context, *v1.CreateGroupRequest) (*v1.CreateGroupResponse, error)
-	// DeleteGroup removes a consumer group with all that waits in it for a retry; its dead letters stay. Its streams end. `confirm` must be
-	// the group's name; else it is `failed_precondition`.
+	// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. Its
+	// streams end. If `confirm` is not the group's name, it is `failed_precondition`.
 	DeleteGroup(context.Context, *v1.DeleteGroupRequest) (*v1.DeleteGroupResponse, error)
-	// SeekGroup moves a consumer group to another place of the topic, where it begins anew: what it holds in flight, parked or for a
-	// retry is dropped and counted as skipped. While a consumer is connected it is `failed_precondition`.
+	// SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
+	// waiting messages and retries are dropped and counted as skipped. While a consumer is connected,
+	// it is `failed_precondition`.
 	SeekGroup(context.Context, *v1.SeekGroupRequest) (*v1.SeekGroupResponse, error)
-	// ListPartitions returns a topic's partitions, and for one group who has each of them.
+	// ListPartitions returns the partitions of a topic and, for one group, the owner of each.
 	ListPartitions(context.Context, *v1.ListPartitionsRequest) (*v1.ListPartitionsResponse, error)
-	// ListPending returns what a group has been delivered and has not settled, across partitions. It looks at 10,000 deliveries of each
-	// partition at most.
+	// ListPending returns a page of a group's unsettled deliveries in all partitions. It reads at
+	// most 10,000 deliveries of each partition.
 	ListPending(context.Context, *v1.ListPendingRequest) (*v1.ListPendingResponse, error)
-	// TrimTopic removes a topic's oldest messages: never what a group has not settled, unless forced.
+	// TrimTopic removes the oldest messages of a topic. Messages that a group has not settled stay,
+	// unless `force` is set.
 	TrimTopic(context.Context, *v1.TrimTopicRequest) (*v1.TrimTopicResponse, error)
-	// ListDeadLetters returns dead letters, the newest first.
+	// ListDeadLetters returns a page of dead letters, newest first.
 	ListDeadLetters(context.Context, *v1.ListDeadLettersRequest) (*v1.ListDeadLettersResponse, error)
-	// ReplayDeadLetters gives dead letters back to the group that they are of, each once, however often it is called.
+	// ReplayDeadLetters returns dead letters to their groups. Each dead letter is replayed once,
+	// however often the call is repeated.
 	ReplayDeadLetters(context.Context, *v1.ReplayDeadLettersRequest) (*v1.ReplayDeadLettersResponse, error)
-	// PurgeDeadLetters removes dead letters for good. `confirm` must be the topic's name; else it is `failed_precondition`.
+	// PurgeDeadLetters deletes dead letters. If `confirm` is not the topic's name, it is
+	// `failed_precondition`.
 	PurgeDeadLetters(context.Context, *v1.PurgeDeadLettersRequest) (*v1.PurgeDeadLettersResponse, error)
 }
 
@@ -478,6 +499,7 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServiceUpdateTopicProcedure,
 		svc.UpdateTopic,
 		connect.WithSchema(adminServiceMethods.ByName("UpdateTopic")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceDeleteTopicHandler := connect.NewUnaryHandlerSimple(
@@ -504,12 +526,14 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		AdminServicePauseTopicProcedure,
 		svc.PauseTopic,
 		connect.WithSchema(adminServiceMethods.ByName("PauseTopic")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceResumeTopicHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceResumeTopicProcedure,
 		svc.ResumeTopic,
 		connect.WithSchema(adminServiceMethods.ByName("ResumeTopic")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	adminServiceGetTopicStatsHandler := connect.NewUnaryHandlerSimple(

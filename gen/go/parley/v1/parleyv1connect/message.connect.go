@@ -81,56 +81,65 @@ const (
 
 // MessageServiceClient is a client for the parley.v1.MessageService service.
 type MessageServiceClient interface {
-	// SendMessage appends one message to a channel, which the first send makes. It answers once the entry is durable.
+	// SendMessage appends a message to a channel. It creates the channel if it does not exist. It
+	// returns when the message is durable.
 	//
-	// A repeat with the same `client_msg_id` and the same payload answers the first call's result and appends nothing;
-	// with another payload it is `already_exists`. So a client that saw a timeout sends again with the same id.
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+	// again with the same id.
 	SendMessage(context.Context, *v1.SendMessageRequest) (*v1.SendMessageResponse, error)
-	// SendMessages appends up to 500 messages and answers a result per item, in order. What is stored of one channel is
-	// always a prefix of what was asked, but for items refused for good (bad input, another payload under a used id):
-	// after an item that failed retryably the channel's later items answer `aborted`, after one whose outcome is unknown
-	// they answer `unavailable`.
+	// SendMessages appends up to 500 messages and returns one result per message, in order. The
+	// messages of one channel are stored in order and without omissions, except for messages that are
+	// refused for good (bad input, or a used id with another payload). After a message that failed
+	// with a retryable error, the later messages of its channel fail with `aborted`. After a message
+	// with an unknown outcome they fail with `unavailable`.
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
-	// ListMessages returns a channel's messages by place in the log, each as it is now; a recalled one is a tombstone
-	// without text. With `after_seq` the list ascends; with `before_seq` alone or with neither (the newest page) it
-	// descends. It is never older than `min_seq`, and never more than one second behind what was acknowledged.
+	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
+	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
+	// list is never older than `min_seq`, and at most one second older than the newest acknowledged
+	// message.
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
-	// GetMessage returns one message as it is now.
+	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)
-	// EditMessage replaces a message's content by appending an edit to the log. Only the sender may; a recalled message
-	// is `failed_precondition`.
+	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
+	// A recalled message is `failed_precondition`.
 	EditMessage(context.Context, *v1.EditMessageRequest) (*v1.EditMessageResponse, error)
-	// RecallMessage takes a message's content and metadata back for good by appending a recall to the log. The sender
-	// may, and who holds `moderate`. Recalling what is recalled answers the first recall and appends nothing.
+	// RecallMessage appends a recall, which removes the content and metadata of a message for good.
+	// The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
+	// first recall and appends nothing.
 	RecallMessage(context.Context, *v1.RecallMessageRequest) (*v1.RecallMessageResponse, error)
-	// Subscribe streams many channels over one stream: for each its state, the replay after the client's position, then
-	// live events, in order of seq, without repeat or hole. The first frame carries the session id. The stream ends with
-	// an error whose ErrorDetail says whether to subscribe again, and for each channel from where.
+	// Subscribe streams the events of many channels. For each channel it sends the state, then all
+	// entries after the client's position, then live events, in order of seq, without repeats or
+	// holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Only the stream's own subject may;
-	// anyone else's session id, and one that has ended, is `not_found`. The call may land on any node.
+	// UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
+	// another subject, and one that has ended, is `not_found`. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel makes a channel before its first message, with members, and says for good whether it takes members
-	// only. It wants the capability `manage`. The caller becomes a member. Over an existing channel it is
-	// `already_exists`, and changes nothing.
+	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
+	// channel is `already_exists` and does not change. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers makes users members of a channel, which lists it as theirs; who is one already stays one. It wants
-	// `manage`; anyone who may subscribe to an open channel may add himself.
+	// AddMembers adds users to a channel. Users that are members already stay members. Requires the
+	// action `manage`, except that users who can subscribe to an open channel can add themselves.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers takes users off a channel; who is no member is passed over. Live streams of a removed member lose a
-	// members-only channel within a second, on every node. It wants `manage`; anyone may remove himself.
+	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
+	// streams of a removed user lose a members-only channel within one second, on every node.
+	// Requires the action `manage`, except that users can remove themselves.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
-	// ListMembers returns a channel's members by user id. It wants `history`.
+	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
+	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// ListChannels returns the caller's channels by id, those that the token covers with any action: where he is a member,
-	// and open ones in which he has sent or marked something read since he last left. Heads, counts and last messages may
-	// be 100 ms behind what was acknowledged.
+	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
+	// id: those of which the caller is a member, and open ones in which the caller sent or marked a
+	// message since they last left. Heads, counts and last messages can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
-	// MarkRead moves the caller's read cursor of a channel forward; a place behind it changes nothing. A send moves the
-	// sender's own cursor too, within 100 ms. Above the log's head it is `out_of_range`. It wants `history`.
+	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
+	// seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
+	// 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// SendTyping tells a channel's live subscribers that the caller is typing. It is kept nowhere and may be lost; send it
-	// again every 3 s or so while it holds, and show it for 6 s. More than one a second is passed over. It wants `send`.
+	// SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
+	// and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
+	// has no effect. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
@@ -181,6 +190,7 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+MessageServiceRecallMessageProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("RecallMessage")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		subscribe: connect.NewClient[v1.SubscribeRequest, v1.SubscribeResponse](
@@ -205,12 +215,14 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+MessageServiceAddMembersProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		removeMembers: connect.NewClient[v1.RemoveMembersRequest, v1.RemoveMembersResponse](
 			httpClient,
 			baseURL+MessageServiceRemoveMembersProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("RemoveMembers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		listMembers: connect.NewClient[v1.ListMembersRequest, v1.ListMembersResponse](
@@ -231,12 +243,14 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+MessageServiceMarkReadProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("MarkRead")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		sendTyping: connect.NewClient[v1.SendTypingRequest, v1.SendTypingResponse](
 			httpClient,
 			baseURL+MessageServiceSendTypingProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -394,56 +408,65 @@ func (c *messageServiceClient) SendTyping(ctx context.Context, req *v1.SendTypin
 
 // MessageServiceHandler is an implementation of the parley.v1.MessageService service.
 type MessageServiceHandler interface {
-	// SendMessage appends one message to a channel, which the first send makes. It answers once the entry is durable.
+	// SendMessage appends a message to a channel. It creates the channel if it does not exist. It
+	// returns when the message is durable.
 	//
-	// A repeat with the same `client_msg_id` and the same payload answers the first call's result and appends nothing;
-	// with another payload it is `already_exists`. So a client that saw a timeout sends again with the same id.
+	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+	// again with the same id.
 	SendMessage(context.Context, *v1.SendMessageRequest) (*v1.SendMessageResponse, error)
-	// SendMessages appends up to 500 messages and answers a result per item, in order. What is stored of one channel is
-	// always a prefix of what was asked, but for items refused for good (bad input, another payload under a used id):
-	// after an item that failed retryably the channel's later items answer `aborted`, after one whose outcome is unknown
-	// they answer `unavailable`.
+	// SendMessages appends up to 500 messages and returns one result per message, in order. The
+	// messages of one channel are stored in order and without omissions, except for messages that are
+	// refused for good (bad input, or a used id with another payload). After a message that failed
+	// with a retryable error, the later messages of its channel fail with `aborted`. After a message
+	// with an unknown outcome they fail with `unavailable`.
 	SendMessages(context.Context, *v1.SendMessagesRequest) (*v1.SendMessagesResponse, error)
-	// ListMessages returns a channel's messages by place in the log, each as it is now; a recalled one is a tombstone
-	// without text. With `after_seq` the list ascends; with `before_seq` alone or with neither (the newest page) it
-	// descends. It is never older than `min_seq`, and never more than one second behind what was acknowledged.
+	// ListMessages returns a page of a channel's messages in their current state. With `after_seq`
+	// the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
+	// list is never older than `min_seq`, and at most one second older than the newest acknowledged
+	// message.
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
-	// GetMessage returns one message as it is now.
+	// GetMessage returns one message in its current state.
 	GetMessage(context.Context, *v1.GetMessageRequest) (*v1.GetMessageResponse, error)
-	// EditMessage replaces a message's content by appending an edit to the log. Only the sender may; a recalled message
-	// is `failed_precondition`.
+	// EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
+	// A recalled message is `failed_precondition`.
 	EditMessage(context.Context, *v1.EditMessageRequest) (*v1.EditMessageResponse, error)
-	// RecallMessage takes a message's content and metadata back for good by appending a recall to the log. The sender
-	// may, and who holds `moderate`. Recalling what is recalled answers the first recall and appends nothing.
+	// RecallMessage appends a recall, which removes the content and metadata of a message for good.
+	// The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
+	// first recall and appends nothing.
 	RecallMessage(context.Context, *v1.RecallMessageRequest) (*v1.RecallMessageResponse, error)
-	// Subscribe streams many channels over one stream: for each its state, the replay after the client's position, then
-	// live events, in order of seq, without repeat or hole. The first frame carries the session id. The stream ends with
-	// an error whose ErrorDetail says whether to subscribe again, and for each channel from where.
+	// Subscribe streams the events of many channels. For each channel it sends the state, then all
+	// entries after the client's position, then live events, in order of seq, without repeats or
+	// holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+	// whether to subscribe again, and from which positions.
 	Subscribe(context.Context, *v1.SubscribeRequest, *connect.ServerStream[v1.SubscribeResponse]) error
-	// UpdateSubscription adds channels to a live Subscribe stream and removes others. Only the stream's own subject may;
-	// anyone else's session id, and one that has ended, is `not_found`. The call may land on any node.
+	// UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
+	// another subject, and one that has ended, is `not_found`. Any node can serve the call.
 	UpdateSubscription(context.Context, *v1.UpdateSubscriptionRequest) (*v1.UpdateSubscriptionResponse, error)
-	// CreateChannel makes a channel before its first message, with members, and says for good whether it takes members
-	// only. It wants the capability `manage`. The caller becomes a member. Over an existing channel it is
-	// `already_exists`, and changes nothing.
+	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
+	// channel is `already_exists` and does not change. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers makes users members of a channel, which lists it as theirs; who is one already stays one. It wants
-	// `manage`; anyone who may subscribe to an open channel may add himself.
+	// AddMembers adds users to a channel. Users that are members already stay members. Requires the
+	// action `manage`, except that users who can subscribe to an open channel can add themselves.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
-	// RemoveMembers takes users off a channel; who is no member is passed over. Live streams of a removed member lose a
-	// members-only channel within a second, on every node. It wants `manage`; anyone may remove himself.
+	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
+	// streams of a removed user lose a members-only channel within one second, on every node.
+	// Requires the action `manage`, except that users can remove themselves.
 	RemoveMembers(context.Context, *v1.RemoveMembersRequest) (*v1.RemoveMembersResponse, error)
-	// ListMembers returns a channel's members by user id. It wants `history`.
+	// ListMembers returns a page of a channel's members, ordered by user id. Requires the action
+	// `history`.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// ListChannels returns the caller's channels by id, those that the token covers with any action: where he is a member,
-	// and open ones in which he has sent or marked something read since he last left. Heads, counts and last messages may
-	// be 100 ms behind what was acknowledged.
+	// ListChannels returns a page of the caller's channels that the token covers, ordered by channel
+	// id: those of which the caller is a member, and open ones in which the caller sent or marked a
+	// message since they last left. Heads, counts and last messages can be 100 ms old.
 	ListChannels(context.Context, *v1.ListChannelsRequest) (*v1.ListChannelsResponse, error)
-	// MarkRead moves the caller's read cursor of a channel forward; a place behind it changes nothing. A send moves the
-	// sender's own cursor too, within 100 ms. Above the log's head it is `out_of_range`. It wants `history`.
+	// MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
+	// seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
+	// 100 ms. Requires the action `history`.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// SendTyping tells a channel's live subscribers that the caller is typing. It is kept nowhere and may be lost; send it
-	// again every 3 s or so while it holds, and show it for 6 s. More than one a second is passed over. It wants `send`.
+	// SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
+	// and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
+	// has no effect. Requires the action `send`.
 	SendTyping(context.Context, *v1.SendTypingRequest) (*v1.SendTypingResponse, error)
 }
 
@@ -490,6 +513,7 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		MessageServiceRecallMessageProcedure,
 		svc.RecallMessage,
 		connect.WithSchema(messageServiceMethods.ByName("RecallMessage")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceSubscribeHandler := connect.NewServerStreamHandlerSimple(
@@ -514,12 +538,14 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		MessageServiceAddMembersProcedure,
 		svc.AddMembers,
 		connect.WithSchema(messageServiceMethods.ByName("AddMembers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceRemoveMembersHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceRemoveMembersProcedure,
 		svc.RemoveMembers,
 		connect.WithSchema(messageServiceMethods.ByName("RemoveMembers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceListMembersHandler := connect.NewUnaryHandlerSimple(
@@ -540,12 +566,14 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		MessageServiceMarkReadProcedure,
 		svc.MarkRead,
 		connect.WithSchema(messageServiceMethods.ByName("MarkRead")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	messageServiceSendTypingHandler := connect.NewUnaryHandlerSimple(
 		MessageServiceSendTypingProcedure,
 		svc.SendTyping,
 		connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/parley.v1.MessageService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

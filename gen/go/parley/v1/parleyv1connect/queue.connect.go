@@ -40,8 +40,9 @@ const (
 	// QueueServiceCancelScheduledProcedure is the fully-qualified name of the QueueService's
 	// CancelScheduled RPC.
 	QueueServiceCancelScheduledProcedure = "/parley.v1.QueueService/CancelScheduled"
-	// QueueServiceRescheduleProcedure is the fully-qualified name of the QueueService's Reschedule RPC.
-	QueueServiceRescheduleProcedure = "/parley.v1.QueueService/Reschedule"
+	// QueueServiceRescheduleScheduledProcedure is the fully-qualified name of the QueueService's
+	// RescheduleScheduled RPC.
+	QueueServiceRescheduleScheduledProcedure = "/parley.v1.QueueService/RescheduleScheduled"
 	// QueueServiceConsumeProcedure is the fully-qualified name of the QueueService's Consume RPC.
 	QueueServiceConsumeProcedure = "/parley.v1.QueueService/Consume"
 	// QueueServiceStreamingConsumeProcedure is the fully-qualified name of the QueueService's
@@ -62,44 +63,51 @@ const (
 
 // QueueServiceClient is a client for the parley.v1.QueueService service.
 type QueueServiceClient interface {
-	// Produce appends up to 1,000 messages to a topic and answers a result per message, in order. A message is answered
-	// once Redis has it, as durable as that is configured to be.
+	// Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
+	// It returns when the queue store has the messages, with the durability that the store is
+	// configured for.
 	//
-	// A repeat with the same `idempotency_key` within the topic's window answers the first call's result and appends
-	// nothing; with another payload it is `already_exists`. A full topic refuses with `resource_exhausted`, a paused one
-	// with `failed_precondition`.
+	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
+	// result and appends nothing. With another payload it is `already_exists`. A full topic is
+	// `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule takes up to 1,000 messages that appear in the topic later: never before they are due by Redis' clock. Until
-	// then they can be cancelled and rescheduled by their message id.
+	// Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
+	// the server's clock. Until then they can be cancelled and rescheduled by message id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
-	// key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
+	// CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
+	// Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
+	// and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// Reschedule gives a scheduled message another time. One that has appeared in the topic, or was cancelled, is
-	// `not_found`.
-	Reschedule(context.Context, *v1.RescheduleRequest) (*v1.RescheduleResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that it is given, as credits allow. The
-	// first frame carries the session id, which the unary calls below name; they may land on any node. When the stream ends,
-	// whatever was delivered and not settled goes to another consumer, and counts as an attempt.
+	// RescheduleScheduled changes the due time of a scheduled message. A message that is due or
+	// cancelled is `not_found`.
+	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
+	// Consume joins a consumer group and streams the messages of the partitions that it is assigned,
+	// within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
+	// node can serve them. When the stream ends, deliveries that were not settled go to another
+	// consumer, and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest) (*connect.ServerStreamForClient[v1.ConsumeResponse], error)
-	// StreamingConsume is Consume with the calls below on the same stream, for clients that have bidirectional streams: no
-	// browsers. The first request must be `start`, and no other may be. Each other request is answered by one frame with its
-	// `request_id`, if that is not 0.
+	// StreamingConsume is Consume with the calls below on the same stream. It needs a client with
+	// bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
+	// other request with a `call_id` other than 0 gets one answer with that `call_id`.
 	StreamingConsume(context.Context) (*connect.BidiStreamForClientSimple[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse], error)
-	// Ack says that deliveries are done, with a result for each. From a session that has lost the partition meanwhile it is
-	// `failed_precondition` and changes nothing; a repeat is fine.
+	// Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
+	// longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives deliveries back, with a result for each: to be tried again after a delay, or as dead letters. The same holds
-	// as for Ack. Nack after Ack and Ack after Nack are `failed_precondition`.
+	// Nack returns deliveries, to be retried, released or made dead letters, and returns one result
+	// per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
+	// Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend lets the session keep deliveries for another while, from now. The same holds as for Ack.
+	// Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
+	// `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits allows a session more messages. It carries running totals, so a repeat or a late arrival does no harm.
+	// GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
+	// running totals, so a repeat or a late arrival has no effect.
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
-	// settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
-	// answers `LEASE_LOST`.
+	// Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
+	// released when its deliveries are settled, which may continue. After the last one the stream
+	// ends without an error. Deliveries that were already on their way may still arrive. Without
+	// Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
+	// after the stream has ended it is LEASE_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -132,10 +140,10 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(queueServiceMethods.ByName("CancelScheduled")),
 			connect.WithClientOptions(opts...),
 		),
-		reschedule: connect.NewClient[v1.RescheduleRequest, v1.RescheduleResponse](
+		rescheduleScheduled: connect.NewClient[v1.RescheduleScheduledRequest, v1.RescheduleScheduledResponse](
 			httpClient,
-			baseURL+QueueServiceRescheduleProcedure,
-			connect.WithSchema(queueServiceMethods.ByName("Reschedule")),
+			baseURL+QueueServiceRescheduleScheduledProcedure,
+			connect.WithSchema(queueServiceMethods.ByName("RescheduleScheduled")),
 			connect.WithClientOptions(opts...),
 		),
 		consume: connect.NewClient[v1.ConsumeRequest, v1.ConsumeResponse](
@@ -154,30 +162,35 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+QueueServiceAckProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("Ack")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		nack: connect.NewClient[v1.NackRequest, v1.NackResponse](
 			httpClient,
 			baseURL+QueueServiceNackProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("Nack")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		extend: connect.NewClient[v1.ExtendRequest, v1.ExtendResponse](
 			httpClient,
 			baseURL+QueueServiceExtendProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("Extend")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		grantCredits: connect.NewClient[v1.GrantCreditsRequest, v1.GrantCreditsResponse](
 			httpClient,
 			baseURL+QueueServiceGrantCreditsProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("GrantCredits")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		leave: connect.NewClient[v1.LeaveRequest, v1.LeaveResponse](
 			httpClient,
 			baseURL+QueueServiceLeaveProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("Leave")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -185,17 +198,17 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // queueServiceClient implements QueueServiceClient.
 type queueServiceClient struct {
-	produce          *connect.Client[v1.ProduceRequest, v1.ProduceResponse]
-	schedule         *connect.Client[v1.ScheduleRequest, v1.ScheduleResponse]
-	cancelScheduled  *connect.Client[v1.CancelScheduledRequest, v1.CancelScheduledResponse]
-	reschedule       *connect.Client[v1.RescheduleRequest, v1.RescheduleResponse]
-	consume          *connect.Client[v1.ConsumeRequest, v1.ConsumeResponse]
-	streamingConsume *connect.Client[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]
-	ack              *connect.Client[v1.AckRequest, v1.AckResponse]
-	nack             *connect.Client[v1.NackRequest, v1.NackResponse]
-	extend           *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
-	grantCredits     *connect.Client[v1.GrantCreditsRequest, v1.GrantCreditsResponse]
-	leave            *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	produce             *connect.Client[v1.ProduceRequest, v1.ProduceResponse]
+	schedule            *connect.Client[v1.ScheduleRequest, v1.ScheduleResponse]
+	cancelScheduled     *connect.Client[v1.CancelScheduledRequest, v1.CancelScheduledResponse]
+	rescheduleScheduled *connect.Client[v1.RescheduleScheduledRequest, v1.RescheduleScheduledResponse]
+	consume             *connect.Client[v1.ConsumeRequest, v1.ConsumeResponse]
+	streamingConsume    *connect.Client[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]
+	ack                 *connect.Client[v1.AckRequest, v1.AckResponse]
+	nack                *connect.Client[v1.NackRequest, v1.NackResponse]
+	extend              *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	grantCredits        *connect.Client[v1.GrantCreditsRequest, v1.GrantCreditsResponse]
+	leave               *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 }
 
 // Produce calls parley.v1.QueueService.Produce.
@@ -225,9 +238,9 @@ func (c *queueServiceClient) CancelScheduled(ctx context.Context, req *v1.Cancel
 	return nil, err
 }
 
-// Reschedule calls parley.v1.QueueService.Reschedule.
-func (c *queueServiceClient) Reschedule(ctx context.Context, req *v1.RescheduleRequest) (*v1.RescheduleResponse, error) {
-	response, err := c.reschedule.CallUnary(ctx, connect.NewRequest(req))
+// RescheduleScheduled calls parley.v1.QueueService.RescheduleScheduled.
+func (c *queueServiceClient) RescheduleScheduled(ctx context.Context, req *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error) {
+	response, err := c.rescheduleScheduled.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -291,44 +304,51 @@ func (c *queueServiceClient) Leave(ctx context.Context, req *v1.LeaveRequest) (*
 
 // QueueServiceHandler is an implementation of the parley.v1.QueueService service.
 type QueueServiceHandler interface {
-	// Produce appends up to 1,000 messages to a topic and answers a result per message, in order. A message is answered
-	// once Redis has it, as durable as that is configured to be.
+	// Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
+	// It returns when the queue store has the messages, with the durability that the store is
+	// configured for.
 	//
-	// A repeat with the same `idempotency_key` within the topic's window answers the first call's result and appends
-	// nothing; with another payload it is `already_exists`. A full topic refuses with `resource_exhausted`, a paused one
-	// with `failed_precondition`.
+	// A repeat with the same `idempotency_key` within the topic's window returns the first call's
+	// result and appends nothing. With another payload it is `already_exists`. A full topic is
+	// `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
 	Produce(context.Context, *v1.ProduceRequest) (*v1.ProduceResponse, error)
-	// Schedule takes up to 1,000 messages that appear in the topic later: never before they are due by Redis' clock. Until
-	// then they can be cancelled and rescheduled by their message id.
+	// Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
+	// the server's clock. Until then they can be cancelled and rescheduled by message id.
 	Schedule(context.Context, *v1.ScheduleRequest) (*v1.ScheduleResponse, error)
-	// CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
-	// key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
+	// CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
+	// Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
+	// and schedules nothing.
 	CancelScheduled(context.Context, *v1.CancelScheduledRequest) (*v1.CancelScheduledResponse, error)
-	// Reschedule gives a scheduled message another time. One that has appeared in the topic, or was cancelled, is
-	// `not_found`.
-	Reschedule(context.Context, *v1.RescheduleRequest) (*v1.RescheduleResponse, error)
-	// Consume joins a consumer group and streams the messages of the partitions that it is given, as credits allow. The
-	// first frame carries the session id, which the unary calls below name; they may land on any node. When the stream ends,
-	// whatever was delivered and not settled goes to another consumer, and counts as an attempt.
+	// RescheduleScheduled changes the due time of a scheduled message. A message that is due or
+	// cancelled is `not_found`.
+	RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error)
+	// Consume joins a consumer group and streams the messages of the partitions that it is assigned,
+	// within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
+	// node can serve them. When the stream ends, deliveries that were not settled go to another
+	// consumer, and count as attempts.
 	Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error
-	// StreamingConsume is Consume with the calls below on the same stream, for clients that have bidirectional streams: no
-	// browsers. The first request must be `start`, and no other may be. Each other request is answered by one frame with its
-	// `request_id`, if that is not 0.
+	// StreamingConsume is Consume with the calls below on the same stream. It needs a client with
+	// bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
+	// other request with a `call_id` other than 0 gets one answer with that `call_id`.
 	StreamingConsume(context.Context, *connect.BidiStream[v1.StreamingConsumeRequest, v1.StreamingConsumeResponse]) error
-	// Ack says that deliveries are done, with a result for each. From a session that has lost the partition meanwhile it is
-	// `failed_precondition` and changes nothing; a repeat is fine.
+	// Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
+	// longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives deliveries back, with a result for each: to be tried again after a delay, or as dead letters. The same holds
-	// as for Ack. Nack after Ack and Ack after Nack are `failed_precondition`.
+	// Nack returns deliveries, to be retried, released or made dead letters, and returns one result
+	// per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
+	// Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
-	// Extend lets the session keep deliveries for another while, from now. The same holds as for Ack.
+	// Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
+	// `failed_precondition`.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// GrantCredits allows a session more messages. It carries running totals, so a repeat or a late arrival does no harm.
+	// GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
+	// running totals, so a repeat or a late arrival has no effect.
 	GrantCredits(context.Context, *v1.GrantCreditsRequest) (*v1.GrantCreditsResponse, error)
-	// Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
-	// settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-	// Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
-	// answers `LEASE_LOST`.
+	// Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
+	// released when its deliveries are settled, which may continue. After the last one the stream
+	// ends without an error. Deliveries that were already on their way may still arrive. Without
+	// Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
+	// after the stream has ended it is LEASE_LOST.
 	Leave(context.Context, *v1.LeaveRequest) (*v1.LeaveResponse, error)
 }
 
@@ -357,10 +377,10 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(queueServiceMethods.ByName("CancelScheduled")),
 		connect.WithHandlerOptions(opts...),
 	)
-	queueServiceRescheduleHandler := connect.NewUnaryHandlerSimple(
-		QueueServiceRescheduleProcedure,
-		svc.Reschedule,
-		connect.WithSchema(queueServiceMethods.ByName("Reschedule")),
+	queueServiceRescheduleScheduledHandler := connect.NewUnaryHandlerSimple(
+		QueueServiceRescheduleScheduledProcedure,
+		svc.RescheduleScheduled,
+		connect.WithSchema(queueServiceMethods.ByName("RescheduleScheduled")),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceConsumeHandler := connect.NewServerStreamHandlerSimple(
@@ -379,30 +399,35 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		QueueServiceAckProcedure,
 		svc.Ack,
 		connect.WithSchema(queueServiceMethods.ByName("Ack")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceNackHandler := connect.NewUnaryHandlerSimple(
 		QueueServiceNackProcedure,
 		svc.Nack,
 		connect.WithSchema(queueServiceMethods.ByName("Nack")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceExtendHandler := connect.NewUnaryHandlerSimple(
 		QueueServiceExtendProcedure,
 		svc.Extend,
 		connect.WithSchema(queueServiceMethods.ByName("Extend")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceGrantCreditsHandler := connect.NewUnaryHandlerSimple(
 		QueueServiceGrantCreditsProcedure,
 		svc.GrantCredits,
 		connect.WithSchema(queueServiceMethods.ByName("GrantCredits")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceLeaveHandler := connect.NewUnaryHandlerSimple(
 		QueueServiceLeaveProcedure,
 		svc.Leave,
 		connect.WithSchema(queueServiceMethods.ByName("Leave")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/parley.v1.QueueService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -413,8 +438,8 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 			queueServiceScheduleHandler.ServeHTTP(w, r)
 		case QueueServiceCancelScheduledProcedure:
 			queueServiceCancelScheduledHandler.ServeHTTP(w, r)
-		case QueueServiceRescheduleProcedure:
-			queueServiceRescheduleHandler.ServeHTTP(w, r)
+		case QueueServiceRescheduleScheduledProcedure:
+			queueServiceRescheduleScheduledHandler.ServeHTTP(w, r)
 		case QueueServiceConsumeProcedure:
 			queueServiceConsumeHandler.ServeHTTP(w, r)
 		case QueueServiceStreamingConsumeProcedure:
@@ -450,8 +475,8 @@ func (UnimplementedQueueServiceHandler) CancelScheduled(context.Context, *v1.Can
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.CancelScheduled is not implemented"))
 }
 
-func (UnimplementedQueueServiceHandler) Reschedule(context.Context, *v1.RescheduleRequest) (*v1.RescheduleResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.Reschedule is not implemented"))
+func (UnimplementedQueueServiceHandler) RescheduleScheduled(context.Context, *v1.RescheduleScheduledRequest) (*v1.RescheduleScheduledResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("parley.v1.QueueService.RescheduleScheduled is not implemented"))
 }
 
 func (UnimplementedQueueServiceHandler) Consume(context.Context, *v1.ConsumeRequest, *connect.ServerStream[v1.ConsumeResponse]) error {

@@ -12,7 +12,7 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_parley_v1_error: GenFile;
 
 /**
- * ErrorDetail comes with every error that Parley itself raises.
+ * ErrorDetail is a detail of every error that the server returns, on every protocol.
  *
  * @generated from message parley.v1.ErrorDetail
  */
@@ -30,35 +30,37 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
   retryable: boolean;
 
   /**
-   * The request's field that is at fault, as a path: `messages[3].content`.
+   * The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
+   * is.
    *
    * @generated from field: string field = 3;
    */
   field: string;
 
   /**
-   * The limit that was broken, in the field's unit (bytes, items, a seq).
+   * The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was.
    *
    * @generated from field: int64 limit = 4;
    */
   limit: bigint;
 
   /**
-   * How long to wait before a retry, at least.
+   * The minimum time to wait before a retry. Unset if the server does not ask for one.
    *
    * @generated from field: google.protobuf.Duration retry_after = 5;
    */
   retryAfter?: Duration | undefined;
 
   /**
-   * Finds the request in the server's log.
+   * The id of the request in the server's log. The response header `x-request-id` has it too.
    *
    * @generated from field: string request_id = 6;
    */
   requestId: string;
 
   /**
-   * Where a cut stream stood, per channel: the last seq that was sent. With NOT_MEMBER: the channels refused.
+   * When the server ended a stream: the last position that it sent, for each channel. With
+   * NOT_MEMBER: the refused channels.
    *
    * @generated from field: repeated parley.v1.LastPosition positions = 7;
    */
@@ -72,7 +74,7 @@ export declare type ErrorDetail = Message<"parley.v1.ErrorDetail"> & {
 export declare const ErrorDetailSchema: GenMessage<ErrorDetail>;
 
 /**
- * LastPosition is the last entry of a channel that a stream was sent.
+ * LastPosition is the position of the last entry of a channel that was sent on a stream.
  *
  * @generated from message parley.v1.LastPosition
  */
@@ -100,10 +102,42 @@ export declare type LastPosition = Message<"parley.v1.LastPosition"> & {
 export declare const LastPositionSchema: GenMessage<LastPosition>;
 
 /**
- * ErrorReason is the machine-readable reason of an error. SDKs switch on it, never on an error's text.
+ * ItemError is the error of one item of a batch.
  *
- * Reasons below 100 are final: the same call fails again. Those from 100 on are retryable: the same call, or a new
- * Subscribe from the positions told, may succeed later. A client that meets a number it does not know goes by that.
+ * @generated from message parley.v1.ItemError
+ */
+export declare type ItemError = Message<"parley.v1.ItemError"> & {
+  /**
+   * @generated from field: parley.v1.StatusCode code = 1;
+   */
+  code: StatusCode;
+
+  /**
+   * A description for people.
+   *
+   * @generated from field: string message = 2;
+   */
+  message: string;
+
+  /**
+   * @generated from field: parley.v1.ErrorDetail detail = 3;
+   */
+  detail?: ErrorDetail | undefined;
+};
+
+/**
+ * Describes the message parley.v1.ItemError.
+ * Use `create(ItemErrorSchema)` to create a new message.
+ */
+export declare const ItemErrorSchema: GenMessage<ItemError>;
+
+/**
+ * ErrorReason is the machine-readable reason of an error. Programs switch on it, never on an
+ * error's text.
+ *
+ * Reasons below 100 are final: the same call fails again. Reasons from 100 on are retryable: the
+ * same call, or a new stream from the positions in the error, may succeed later. A client that
+ * receives a number that it does not know applies this rule.
  *
  * @generated from enum parley.v1.ErrorReason
  */
@@ -114,7 +148,7 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * A field breaks its rule; `field` and `limit` say which and how.
+   * A field breaks its rule. `field` and `limit` say which field and which limit.
    *
    * @generated from enum value: ERROR_REASON_INVALID_FIELD = 1;
    */
@@ -128,302 +162,414 @@ export enum ErrorReason {
   MALFORMED_REQUEST = 2,
 
   /**
-   * No token, or one that does not hold.
+   * The call has no token, or its token is not valid.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_INVALID = 3;
    */
   TOKEN_INVALID = 3,
 
   /**
-   * The token's capabilities do not cover the call.
+   * The token lacks the capability that the call requires.
    *
    * @generated from enum value: ERROR_REASON_CAPABILITY_MISSING = 4;
    */
   CAPABILITY_MISSING = 4,
 
   /**
-   * `from_id` names another than the token's subject, without the capability `send_as`.
+   * `from_id` differs from the token's subject, and the token lacks the action `send_as`.
    *
    * @generated from enum value: ERROR_REASON_SENDER_MISMATCH = 5;
    */
   SENDER_MISMATCH = 5,
 
   /**
-   * The message is another's.
+   * The message was sent by another user.
    *
    * @generated from enum value: ERROR_REASON_NOT_SENDER = 6;
    */
   NOT_SENDER = 6,
 
   /**
-   * The channel holds no such message.
+   * The channel has no message with this id.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_NOT_FOUND = 7;
    */
   MESSAGE_NOT_FOUND = 7,
 
   /**
-   * The message has been recalled.
+   * The message was recalled.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_RECALLED = 8;
    */
   MESSAGE_RECALLED = 8,
 
   /**
-   * The client_msg_id was used before, with another payload.
+   * The client_msg_id was used before with another payload.
    *
    * @generated from enum value: ERROR_REASON_CLIENT_MSG_ID_REUSED = 9;
    */
   CLIENT_MSG_ID_REUSED = 9,
 
   /**
-   * The position lies beyond the log's end.
+   * The position is beyond the end of the log.
    *
    * @generated from enum value: ERROR_REASON_POSITION_OUT_OF_RANGE = 10;
    */
   POSITION_OUT_OF_RANGE = 10,
 
   /**
-   * The page token was not minted for this query.
+   * The page token was not created for this query.
    *
    * @generated from enum value: ERROR_REASON_PAGE_TOKEN_INVALID = 11;
    */
   PAGE_TOKEN_INVALID = 11,
 
   /**
-   * The page token was minted for another subject.
+   * The page token was created for another subject.
    *
    * @generated from enum value: ERROR_REASON_PAGE_TOKEN_FOREIGN = 12;
    */
   PAGE_TOKEN_FOREIGN = 12,
 
   /**
-   * The page token belongs to another epoch of the log: list anew.
+   * The page token belongs to another epoch of the log. List again from the start.
    *
    * @generated from enum value: ERROR_REASON_RESYNC = 13;
    */
   RESYNC = 13,
 
   /**
-   * No live stream of the caller's has this session id.
+   * The caller has no live stream with this stream_id.
    *
-   * @generated from enum value: ERROR_REASON_SESSION_NOT_FOUND = 14;
+   * @generated from enum value: ERROR_REASON_STREAM_NOT_FOUND = 14;
    */
-  SESSION_NOT_FOUND = 14,
+  STREAM_NOT_FOUND = 14,
 
   /**
-   * A size limit; `field` and `limit` say which.
+   * The request, or a part of it, is larger than its limit. `field` and `limit` say which.
    *
    * @generated from enum value: ERROR_REASON_TOO_LARGE = 15;
    */
   TOO_LARGE = 15,
 
   /**
-   * More channels on a stream, or more streams, than allowed; `limit` says how many.
+   * The caller has reached a limit in number, for example of channels on a stream or of streams of
+   * a subject. `limit` says how many are allowed.
    *
    * @generated from enum value: ERROR_REASON_LIMIT_EXCEEDED = 16;
    */
   LIMIT_EXCEEDED = 16,
 
   /**
-   * No such call.
+   * The server has no such procedure.
    *
    * @generated from enum value: ERROR_REASON_UNIMPLEMENTED = 17;
    */
   UNIMPLEMENTED = 17,
 
   /**
-   * The channel takes members only, and the caller is none; from Subscribe, `positions` names every such channel.
+   * The channel is members-only and the caller is not a member. In an error of Subscribe,
+   * `positions` lists every such channel.
    *
    * @generated from enum value: ERROR_REASON_NOT_MEMBER = 18;
    */
   NOT_MEMBER = 18,
 
   /**
-   * There is a channel of this id already.
+   * A channel with this id exists.
    *
    * @generated from enum value: ERROR_REASON_CHANNEL_EXISTS = 19;
    */
   CHANNEL_EXISTS = 19,
 
   /**
-   * There is no channel of this id.
+   * No channel has this id.
    *
    * @generated from enum value: ERROR_REASON_CHANNEL_NOT_FOUND = 20;
    */
   CHANNEL_NOT_FOUND = 20,
 
   /**
-   * There is no topic of this name.
+   * No topic has this name.
    *
    * @generated from enum value: ERROR_REASON_TOPIC_NOT_FOUND = 21;
    */
   TOPIC_NOT_FOUND = 21,
 
   /**
-   * There is a topic of this name already.
+   * A topic with this name exists.
    *
    * @generated from enum value: ERROR_REASON_TOPIC_EXISTS = 22;
    */
   TOPIC_EXISTS = 22,
 
   /**
-   * The topic has no consumer group of this name.
+   * The topic has no consumer group with this name.
    *
    * @generated from enum value: ERROR_REASON_GROUP_NOT_FOUND = 23;
    */
   GROUP_NOT_FOUND = 23,
 
   /**
-   * The topic has a consumer group of this name already.
+   * The topic has a consumer group with this name.
    *
    * @generated from enum value: ERROR_REASON_GROUP_EXISTS = 24;
    */
   GROUP_EXISTS = 24,
 
   /**
-   * The idempotency key was used within the topic's window, with another payload.
+   * The idempotency key was used before with another payload.
    *
    * @generated from enum value: ERROR_REASON_IDEMPOTENCY_KEY_REUSED = 25;
    */
   IDEMPOTENCY_KEY_REUSED = 25,
 
   /**
-   * The topic is paused.
+   * The request names something to delete, and `confirm` does not repeat its name.
    *
-   * @generated from enum value: ERROR_REASON_TOPIC_PAUSED = 26;
+   * @generated from enum value: ERROR_REASON_CONFIRMATION_REQUIRED = 26;
    */
-  TOPIC_PAUSED = 26,
+  CONFIRMATION_REQUIRED = 26,
 
   /**
-   * The session no longer has what the token was given for: it ended, or its partition went to another. Nothing was changed.
+   * The stream no longer holds the delivery: the stream ended, or the partition was assigned to
+   * another consumer. Nothing was changed.
    *
    * @generated from enum value: ERROR_REASON_LEASE_LOST = 27;
    */
   LEASE_LOST = 27,
 
   /**
-   * The delivery was settled otherwise before.
+   * The delivery was settled before, with another outcome.
    *
    * @generated from enum value: ERROR_REASON_ALREADY_SETTLED = 28;
    */
   ALREADY_SETTLED = 28,
 
   /**
-   * The token was not given for a delivery of this session.
+   * The token does not belong to a delivery of this stream.
    *
    * @generated from enum value: ERROR_REASON_DELIVERY_TOKEN_INVALID = 29;
    */
   DELIVERY_TOKEN_INVALID = 29,
 
   /**
-   * No scheduled message has this id, or it has appeared in the topic.
+   * No scheduled message has this id. It may have been delivered to the topic or cancelled.
    *
    * @generated from enum value: ERROR_REASON_SCHEDULED_NOT_FOUND = 30;
    */
   SCHEDULED_NOT_FOUND = 30,
 
   /**
-   * The call removes things for good, and `confirm` does not name what.
+   * The group has connected consumers.
    *
-   * @generated from enum value: ERROR_REASON_CONFIRMATION_REQUIRED = 31;
+   * @generated from enum value: ERROR_REASON_GROUP_IN_USE = 31;
    */
-  CONFIRMATION_REQUIRED = 31,
+  GROUP_IN_USE = 31,
 
   /**
-   * The group has consumers that are connected.
-   *
-   * @generated from enum value: ERROR_REASON_GROUP_IN_USE = 32;
-   */
-  GROUP_IN_USE = 32,
-
-  /**
-   * Over the rate limit; `retry_after` says for how long.
+   * The caller is over its rate limit. `retry_after` says how long to wait.
    *
    * @generated from enum value: ERROR_REASON_RATE_LIMITED = 100;
    */
   RATE_LIMITED = 100,
 
   /**
-   * A store did not answer in time, and nothing was changed.
+   * The store did not answer in time. Nothing was changed.
    *
    * @generated from enum value: ERROR_REASON_STORE_UNAVAILABLE = 101;
    */
   STORE_UNAVAILABLE = 101,
 
   /**
-   * It is not known whether the entry was stored: repeat with the same client_msg_id.
+   * The server does not know whether the write was stored. Repeat it with the same id.
    *
    * @generated from enum value: ERROR_REASON_OUTCOME_UNKNOWN = 102;
    */
   OUTCOME_UNKNOWN = 102,
 
   /**
-   * An earlier item of the batch failed retryably; this one was not tried.
+   * An earlier item of the batch failed with a retryable error. This item was not tried.
    *
    * @generated from enum value: ERROR_REASON_BATCH_ABORTED = 103;
    */
   BATCH_ABORTED = 103,
 
   /**
-   * The subscriber read too slowly and was cut; subscribe again from `positions`.
+   * The subscriber read too slowly, and the server ended its stream. Subscribe again from
+   * `positions`.
    *
    * @generated from enum value: ERROR_REASON_SLOW_CONSUMER = 104;
    */
   SLOW_CONSUMER = 104,
 
   /**
-   * The token's life ended; get a new one and subscribe again.
+   * The token has expired. Get a new token and repeat the call, or open a new stream.
    *
    * @generated from enum value: ERROR_REASON_TOKEN_EXPIRED = 105;
    */
   TOKEN_EXPIRED = 105,
 
   /**
-   * The server is shutting down; another, or this one later, will serve.
+   * The server is shutting down. Another node can serve the call.
    *
    * @generated from enum value: ERROR_REASON_SHUTTING_DOWN = 106;
    */
   SHUTTING_DOWN = 106,
 
   /**
-   * The deadline passed.
+   * The call did not finish before its deadline.
    *
    * @generated from enum value: ERROR_REASON_DEADLINE_EXCEEDED = 107;
    */
   DEADLINE_EXCEEDED = 107,
 
   /**
-   * Something unforeseen; the request id finds it in the server's log.
+   * An unexpected error. Its cause is in the server's log under `request_id`.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 108;
    */
   INTERNAL = 108,
 
   /**
-   * The reader is not there to read, or took longer than allowed.
+   * The client did not read the stream, so that a write took longer than allowed.
    *
    * @generated from enum value: ERROR_REASON_STREAM_STALLED = 109;
    */
   STREAM_STALLED = 109,
 
   /**
-   * A partition holds as many messages as the topic allows; `limit` says how many.
+   * A partition holds as many messages as the topic allows. `limit` says how many.
    *
    * @generated from enum value: ERROR_REASON_TOPIC_FULL = 110;
    */
   TOPIC_FULL = 110,
 
   /**
-   * The consumer held a message for longer than its ack timeout; what it held goes to another. Consume again.
+   * The consumer held a delivery for longer than its ack timeout. The server ended its stream and
+   * redelivers what it held.
    *
    * @generated from enum value: ERROR_REASON_ACK_TIMEOUT = 111;
    */
   ACK_TIMEOUT = 111,
+
+  /**
+   * This node serves as many streams as it can. `limit` says how many. Open the stream on another
+   * node.
+   *
+   * @generated from enum value: ERROR_REASON_NODE_FULL = 112;
+   */
+  NODE_FULL = 112,
+
+  /**
+   * An operator paused the topic.
+   *
+   * @generated from enum value: ERROR_REASON_TOPIC_PAUSED = 113;
+   */
+  TOPIC_PAUSED = 113,
 }
 
 /**
  * Describes the enum parley.v1.ErrorReason.
  */
 export declare const ErrorReasonSchema: GenEnum<ErrorReason>;
+
+/**
+ * StatusCode is a gRPC status code. The numbers are those of gRPC.
+ *
+ * @generated from enum parley.v1.StatusCode
+ */
+export enum StatusCode {
+  /**
+   * Not set. gRPC's 0, `ok`, is never an item's error.
+   *
+   * @generated from enum value: STATUS_CODE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: STATUS_CODE_CANCELLED = 1;
+   */
+  CANCELLED = 1,
+
+  /**
+   * @generated from enum value: STATUS_CODE_UNKNOWN = 2;
+   */
+  UNKNOWN = 2,
+
+  /**
+   * @generated from enum value: STATUS_CODE_INVALID_ARGUMENT = 3;
+   */
+  INVALID_ARGUMENT = 3,
+
+  /**
+   * @generated from enum value: STATUS_CODE_DEADLINE_EXCEEDED = 4;
+   */
+  DEADLINE_EXCEEDED = 4,
+
+  /**
+   * @generated from enum value: STATUS_CODE_NOT_FOUND = 5;
+   */
+  NOT_FOUND = 5,
+
+  /**
+   * @generated from enum value: STATUS_CODE_ALREADY_EXISTS = 6;
+   */
+  ALREADY_EXISTS = 6,
+
+  /**
+   * @generated from enum value: STATUS_CODE_PERMISSION_DENIED = 7;
+   */
+  PERMISSION_DENIED = 7,
+
+  /**
+   * @generated from enum value: STATUS_CODE_RESOURCE_EXHAUSTED = 8;
+   */
+  RESOURCE_EXHAUSTED = 8,
+
+  /**
+   * @generated from enum value: STATUS_CODE_FAILED_PRECONDITION = 9;
+   */
+  FAILED_PRECONDITION = 9,
+
+  /**
+   * @generated from enum value: STATUS_CODE_ABORTED = 10;
+   */
+  ABORTED = 10,
+
+  /**
+   * @generated from enum value: STATUS_CODE_OUT_OF_RANGE = 11;
+   */
+  OUT_OF_RANGE = 11,
+
+  /**
+   * @generated from enum value: STATUS_CODE_UNIMPLEMENTED = 12;
+   */
+  UNIMPLEMENTED = 12,
+
+  /**
+   * @generated from enum value: STATUS_CODE_INTERNAL = 13;
+   */
+  INTERNAL = 13,
+
+  /**
+   * @generated from enum value: STATUS_CODE_UNAVAILABLE = 14;
+   */
+  UNAVAILABLE = 14,
+
+  /**
+   * @generated from enum value: STATUS_CODE_DATA_LOSS = 15;
+   */
+  DATA_LOSS = 15,
+
+  /**
+   * @generated from enum value: STATUS_CODE_UNAUTHENTICATED = 16;
+   */
+  UNAUTHENTICATED = 16,
+}
+
+/**
+ * Describes the enum parley.v1.StatusCode.
+ */
+export declare const StatusCodeSchema: GenEnum<StatusCode>;
 

@@ -2,10 +2,12 @@
 // @generated from file parley/v1/message.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { Message as Message$1 } from "@bufbuild/protobuf";
-import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
-import type { ErrorDetail } from "./error_pb.js";
+import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { ItemError } from "./error_pb.js";
+import type { AddMembersRequestSchema, AddMembersResponseSchema, ChannelMessage, CreateChannelRequestSchema, CreateChannelResponseSchema, ListChannelsRequestSchema, ListChannelsResponseSchema, ListMembersRequestSchema, ListMembersResponseSchema, MarkReadRequestSchema, MarkReadResponseSchema, RemoveMembersRequestSchema, RemoveMembersResponseSchema, SendTypingRequestSchema, SendTypingResponseSchema } from "./channel_pb.js";
+import type { SubscribeRequestSchema, SubscribeResponseSchema, UpdateSubscriptionRequestSchema, UpdateSubscriptionResponseSchema } from "./subscription_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
@@ -13,103 +15,13 @@ import type { ErrorDetail } from "./error_pb.js";
 export declare const file_parley_v1_message: GenFile;
 
 /**
- * Message is one message of a channel, as it is now. Wherever two copies meet, the one with the higher `changed_seq`
- * wins.
- *
- * @generated from message parley.v1.Message
- */
-export declare type Message = Message$1<"parley.v1.Message"> & {
-  /**
-   * The server's id for the message, unique everywhere.
-   *
-   * @generated from field: string msg_id = 1;
-   */
-  msgId: string;
-
-  /**
-   * @generated from field: string channel_id = 2;
-   */
-  channelId: string;
-
-  /**
-   * Its place in the channel's log: dense, from 1, never reused. Edits and recalls have places of their own.
-   *
-   * @generated from field: int64 seq = 3;
-   */
-  seq: bigint;
-
-  /**
-   * How many messages the log holds up to and with this one. Unread is the difference of two counts.
-   *
-   * @generated from field: int64 count = 4;
-   */
-  count: bigint;
-
-  /**
-   * Who sent it: the subject of the sender's token, or whom a holder of `send_as` named.
-   *
-   * @generated from field: string from_id = 5;
-   */
-  fromId: string;
-
-  /**
-   * The kind of content, free for the application to use; `text` unless the sender said otherwise.
-   *
-   * @generated from field: string msg_type = 6;
-   */
-  msgType: string;
-
-  /**
-   * @generated from field: string content = 7;
-   */
-  content: string;
-
-  /**
-   * @generated from field: map<string, string> metadata = 8;
-   */
-  metadata: { [key: string]: string };
-
-  /**
-   * The sender's id for the message, or one that the server minted.
-   *
-   * @generated from field: string client_msg_id = 9;
-   */
-  clientMsgId: string;
-
-  /**
-   * When the server took it, by the channel's home node; never goes back within a channel. Milliseconds are kept.
-   *
-   * @generated from field: google.protobuf.Timestamp msg_time = 10;
-   */
-  msgTime?: Timestamp | undefined;
-
-  /**
-   * @generated from field: parley.v1.MessageStatus status = 11;
-   */
-  status: MessageStatus;
-
-  /**
-   * The seq of the last entry that changed it; its own seq if none has.
-   *
-   * @generated from field: int64 changed_seq = 12;
-   */
-  changedSeq: bigint;
-};
-
-/**
- * Describes the message parley.v1.Message.
- * Use `create(MessageSchema)` to create a new message.
- */
-export declare const MessageSchema: GenMessage<Message>;
-
-/**
- * SendMessageRequest is what SendMessage takes.
+ * SendMessageRequest is the request of SendMessage.
  *
  * @generated from message parley.v1.SendMessageRequest
  */
-export declare type SendMessageRequest = Message$1<"parley.v1.SendMessageRequest"> & {
+export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest"> & {
   /**
-   * 1 to 64 of A-Z a-z 0-9 _ -
+   * 1 to 128 of A-Z a-z 0-9 _ -
    *
    * @generated from field: string channel_id = 1;
    */
@@ -123,30 +35,32 @@ export declare type SendMessageRequest = Message$1<"parley.v1.SendMessageRequest
   content: string;
 
   /**
-   * The sender's own id for the message, which makes the send idempotent for ever; unique within channel and sender.
-   * Up to 128 printable ASCII characters without spaces. The server mints one where it is empty.
+   * The sender's id for the message. It makes the send idempotent and is unique within channel and
+   * sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
+   * generates one.
    *
    * @generated from field: string client_msg_id = 3;
    */
   clientMsgId: string;
 
   /**
-   * Up to 32 of A-Z a-z 0-9 _ . -; empty means `text`.
+   * Up to 32 of A-Z a-z 0-9 _ . - The default is `text`.
    *
    * @generated from field: string msg_type = 4;
    */
   msgType: string;
 
   /**
-   * Up to 16 short strings for the application; keys as channel ids, values up to 256 bytes.
+   * Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
+   * bytes.
    *
    * @generated from field: map<string, string> metadata = 5;
    */
   metadata: { [key: string]: string };
 
   /**
-   * Whom the message is from: the token's subject where empty. Another than that wants the capability `send_as`.
-   * Up to 128 printable ASCII characters without spaces.
+   * The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
+   * 128 printable ASCII characters without spaces.
    *
    * @generated from field: string from_id = 6;
    */
@@ -160,11 +74,11 @@ export declare type SendMessageRequest = Message$1<"parley.v1.SendMessageRequest
 export declare const SendMessageRequestSchema: GenMessage<SendMessageRequest>;
 
 /**
- * SendMessageResponse is what SendMessage answers.
+ * SendMessageResponse is the response of SendMessage.
  *
  * @generated from message parley.v1.SendMessageResponse
  */
-export declare type SendMessageResponse = Message$1<"parley.v1.SendMessageResponse"> & {
+export declare type SendMessageResponse = Message<"parley.v1.SendMessageResponse"> & {
   /**
    * @generated from field: string msg_id = 1;
    */
@@ -191,7 +105,7 @@ export declare type SendMessageResponse = Message$1<"parley.v1.SendMessageRespon
   clientMsgId: string;
 
   /**
-   * The log's epoch: positions are only comparable within one.
+   * The epoch of the log. Positions can be compared only within one epoch.
    *
    * @generated from field: string epoch = 6;
    */
@@ -212,11 +126,11 @@ export declare type SendMessageResponse = Message$1<"parley.v1.SendMessageRespon
 export declare const SendMessageResponseSchema: GenMessage<SendMessageResponse>;
 
 /**
- * SendMessagesRequest is what SendMessages takes.
+ * SendMessagesRequest is the request of SendMessages.
  *
  * @generated from message parley.v1.SendMessagesRequest
  */
-export declare type SendMessagesRequest = Message$1<"parley.v1.SendMessagesRequest"> & {
+export declare type SendMessagesRequest = Message<"parley.v1.SendMessagesRequest"> & {
   /**
    * @generated from field: repeated parley.v1.SendMessageRequest messages = 1;
    */
@@ -230,13 +144,13 @@ export declare type SendMessagesRequest = Message$1<"parley.v1.SendMessagesReque
 export declare const SendMessagesRequestSchema: GenMessage<SendMessagesRequest>;
 
 /**
- * SendMessagesResponse is what SendMessages answers.
+ * SendMessagesResponse is the response of SendMessages.
  *
  * @generated from message parley.v1.SendMessagesResponse
  */
-export declare type SendMessagesResponse = Message$1<"parley.v1.SendMessagesResponse"> & {
+export declare type SendMessagesResponse = Message<"parley.v1.SendMessagesResponse"> & {
   /**
-   * One result per message of the request, in its order.
+   * One result per message of the request, in the same order.
    *
    * @generated from field: repeated parley.v1.SendResult results = 1;
    */
@@ -250,11 +164,11 @@ export declare type SendMessagesResponse = Message$1<"parley.v1.SendMessagesResp
 export declare const SendMessagesResponseSchema: GenMessage<SendMessagesResponse>;
 
 /**
- * SendResult is what became of one message of a batch.
+ * SendResult is the result of one message of a batch.
  *
  * @generated from message parley.v1.SendResult
  */
-export declare type SendResult = Message$1<"parley.v1.SendResult"> & {
+export declare type SendResult = Message<"parley.v1.SendResult"> & {
   /**
    * @generated from oneof parley.v1.SendResult.result
    */
@@ -280,46 +194,48 @@ export declare type SendResult = Message$1<"parley.v1.SendResult"> & {
 export declare const SendResultSchema: GenMessage<SendResult>;
 
 /**
- * ListMessagesRequest is what ListMessages takes.
+ * ListMessagesRequest is the request of ListMessages.
  *
  * @generated from message parley.v1.ListMessagesRequest
  */
-export declare type ListMessagesRequest = Message$1<"parley.v1.ListMessagesRequest"> & {
+export declare type ListMessagesRequest = Message<"parley.v1.ListMessagesRequest"> & {
   /**
    * @generated from field: string channel_id = 1;
    */
   channelId: string;
 
   /**
-   * Exclusive. The list ascends from here. Beyond the log's end it is `out_of_range`.
+   * Exclusive. If it is set, the list ascends from here. A position beyond the end of the log is
+   * `out_of_range`.
    *
    * @generated from field: optional int64 after_seq = 2;
    */
   afterSeq?: bigint | undefined;
 
   /**
-   * Exclusive. Without `after_seq` the list descends from here.
+   * Exclusive. If `after_seq` is not set, the list descends from here.
    *
    * @generated from field: optional int64 before_seq = 3;
    */
   beforeSeq?: bigint | undefined;
 
   /**
-   * The highest seq of this channel that the caller was ever told. What is returned is at least as new.
+   * The highest seq of this channel that the client knows of. The list is at least as new.
    *
    * @generated from field: int64 min_seq = 4;
    */
   minSeq: bigint;
 
   /**
-   * At most 1000; 0 means 50. A page also ends at 1 MiB.
+   * The default is 50, the maximum 1,000; a larger value means 1,000. A page also ends at 1 MiB.
    *
    * @generated from field: int32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
+   * The `next_page_token` of the previous page. The rest of the query must not change; page_size
+   * and min_seq may.
    *
    * @generated from field: string page_token = 6;
    */
@@ -333,25 +249,26 @@ export declare type ListMessagesRequest = Message$1<"parley.v1.ListMessagesReque
 export declare const ListMessagesRequestSchema: GenMessage<ListMessagesRequest>;
 
 /**
- * ListMessagesResponse is what ListMessages answers.
+ * ListMessagesResponse is the response of ListMessages.
  *
  * @generated from message parley.v1.ListMessagesResponse
  */
-export declare type ListMessagesResponse = Message$1<"parley.v1.ListMessagesResponse"> & {
+export declare type ListMessagesResponse = Message<"parley.v1.ListMessagesResponse"> & {
   /**
-   * @generated from field: repeated parley.v1.Message messages = 1;
+   * @generated from field: repeated parley.v1.ChannelMessage messages = 1;
    */
-  messages: Message[];
+  messages: ChannelMessage[];
 
   /**
-   * Empty at the end of the list, and only there.
+   * Empty on the last page, and only there.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * The log's last entry when the page was read: an edit or a recall may lie beyond the last message.
+   * The last entry of the log when the page was read. It can be an edit or a recall, and so beyond
+   * the last message.
    *
    * @generated from field: int64 head_seq = 3;
    */
@@ -361,6 +278,13 @@ export declare type ListMessagesResponse = Message$1<"parley.v1.ListMessagesResp
    * @generated from field: string epoch = 4;
    */
   epoch: string;
+
+  /**
+   * The oldest entry that can be read. It is `head_seq + 1` if the log holds no entry.
+   *
+   * @generated from field: int64 oldest_seq = 5;
+   */
+  oldestSeq: bigint;
 };
 
 /**
@@ -370,11 +294,11 @@ export declare type ListMessagesResponse = Message$1<"parley.v1.ListMessagesResp
 export declare const ListMessagesResponseSchema: GenMessage<ListMessagesResponse>;
 
 /**
- * GetMessageRequest is what GetMessage takes.
+ * GetMessageRequest is the request of GetMessage.
  *
  * @generated from message parley.v1.GetMessageRequest
  */
-export declare type GetMessageRequest = Message$1<"parley.v1.GetMessageRequest"> & {
+export declare type GetMessageRequest = Message<"parley.v1.GetMessageRequest"> & {
   /**
    * @generated from field: string channel_id = 1;
    */
@@ -393,15 +317,22 @@ export declare type GetMessageRequest = Message$1<"parley.v1.GetMessageRequest">
 export declare const GetMessageRequestSchema: GenMessage<GetMessageRequest>;
 
 /**
- * GetMessageResponse is what GetMessage answers.
+ * GetMessageResponse is the response of GetMessage.
  *
  * @generated from message parley.v1.GetMessageResponse
  */
-export declare type GetMessageResponse = Message$1<"parley.v1.GetMessageResponse"> & {
+export declare type GetMessageResponse = Message<"parley.v1.GetMessageResponse"> & {
   /**
-   * @generated from field: parley.v1.Message message = 1;
+   * @generated from field: parley.v1.ChannelMessage message = 1;
    */
-  message?: Message | undefined;
+  message?: ChannelMessage | undefined;
+
+  /**
+   * The epoch of the message's seqs.
+   *
+   * @generated from field: string epoch = 2;
+   */
+  epoch: string;
 };
 
 /**
@@ -411,11 +342,11 @@ export declare type GetMessageResponse = Message$1<"parley.v1.GetMessageResponse
 export declare const GetMessageResponseSchema: GenMessage<GetMessageResponse>;
 
 /**
- * EditMessageRequest is what EditMessage takes.
+ * EditMessageRequest is the request of EditMessage.
  *
  * @generated from message parley.v1.EditMessageRequest
  */
-export declare type EditMessageRequest = Message$1<"parley.v1.EditMessageRequest"> & {
+export declare type EditMessageRequest = Message<"parley.v1.EditMessageRequest"> & {
   /**
    * @generated from field: string channel_id = 1;
    */
@@ -427,14 +358,14 @@ export declare type EditMessageRequest = Message$1<"parley.v1.EditMessageRequest
   msgId: string;
 
   /**
-   * The new content, with the limits of SendMessage. Metadata and type stay.
+   * The new content, with the limits of SendMessage. Metadata and type do not change.
    *
    * @generated from field: string content = 3;
    */
   content: string;
 
   /**
-   * Makes the edit idempotent, in one space with the sender's other entries of the channel.
+   * Makes the edit idempotent. All entries of a sender in a channel share one space of ids.
    *
    * @generated from field: string client_msg_id = 4;
    */
@@ -448,32 +379,41 @@ export declare type EditMessageRequest = Message$1<"parley.v1.EditMessageRequest
 export declare const EditMessageRequestSchema: GenMessage<EditMessageRequest>;
 
 /**
- * EditMessageResponse is what EditMessage answers.
+ * EditMessageResponse is the response of EditMessage.
  *
  * @generated from message parley.v1.EditMessageResponse
  */
-export declare type EditMessageResponse = Message$1<"parley.v1.EditMessageResponse"> & {
+export declare type EditMessageResponse = Message<"parley.v1.EditMessageResponse"> & {
   /**
-   * The edit's own place in the log.
+   * The message in its current state, which includes this edit.
    *
-   * @generated from field: int64 seq = 1;
+   * @generated from field: parley.v1.ChannelMessage message = 1;
+   */
+  message?: ChannelMessage | undefined;
+
+  /**
+   * The place of the edit itself in the log.
+   *
+   * @generated from field: int64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * @generated from field: google.protobuf.Timestamp msg_time = 2;
+   * When the edit was appended.
+   *
+   * @generated from field: google.protobuf.Timestamp msg_time = 3;
    */
   msgTime?: Timestamp | undefined;
 
   /**
    * True if an earlier call with this client_msg_id stored the edit.
    *
-   * @generated from field: bool duplicate = 3;
+   * @generated from field: bool duplicate = 4;
    */
   duplicate: boolean;
 
   /**
-   * @generated from field: string epoch = 4;
+   * @generated from field: string epoch = 5;
    */
   epoch: string;
 };
@@ -485,11 +425,11 @@ export declare type EditMessageResponse = Message$1<"parley.v1.EditMessageRespon
 export declare const EditMessageResponseSchema: GenMessage<EditMessageResponse>;
 
 /**
- * RecallMessageRequest is what RecallMessage takes.
+ * RecallMessageRequest is the request of RecallMessage.
  *
  * @generated from message parley.v1.RecallMessageRequest
  */
-export declare type RecallMessageRequest = Message$1<"parley.v1.RecallMessageRequest"> & {
+export declare type RecallMessageRequest = Message<"parley.v1.RecallMessageRequest"> & {
   /**
    * @generated from field: string channel_id = 1;
    */
@@ -501,7 +441,7 @@ export declare type RecallMessageRequest = Message$1<"parley.v1.RecallMessageReq
   msgId: string;
 
   /**
-   * Makes the recall idempotent, in one space with the sender's other entries of the channel.
+   * Makes the recall idempotent. All entries of a sender in a channel share one space of ids.
    *
    * @generated from field: string client_msg_id = 3;
    */
@@ -515,32 +455,41 @@ export declare type RecallMessageRequest = Message$1<"parley.v1.RecallMessageReq
 export declare const RecallMessageRequestSchema: GenMessage<RecallMessageRequest>;
 
 /**
- * RecallMessageResponse is what RecallMessage answers.
+ * RecallMessageResponse is the response of RecallMessage.
  *
  * @generated from message parley.v1.RecallMessageResponse
  */
-export declare type RecallMessageResponse = Message$1<"parley.v1.RecallMessageResponse"> & {
+export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResponse"> & {
   /**
-   * The place in the log of the recall that took the message back: the first one.
+   * The tombstone.
    *
-   * @generated from field: int64 seq = 1;
+   * @generated from field: parley.v1.ChannelMessage message = 1;
+   */
+  message?: ChannelMessage | undefined;
+
+  /**
+   * The place in the log of the recall that removed the content, which is the first one.
+   *
+   * @generated from field: int64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * @generated from field: google.protobuf.Timestamp msg_time = 2;
+   * When that recall was appended.
+   *
+   * @generated from field: google.protobuf.Timestamp msg_time = 3;
    */
   msgTime?: Timestamp | undefined;
 
   /**
-   * True if the message had been recalled before this call.
+   * True if the message was recalled before this call.
    *
-   * @generated from field: bool duplicate = 3;
+   * @generated from field: bool duplicate = 4;
    */
   duplicate: boolean;
 
   /**
-   * @generated from field: string epoch = 4;
+   * @generated from field: string epoch = 5;
    */
   epoch: string;
 };
@@ -552,998 +501,30 @@ export declare type RecallMessageResponse = Message$1<"parley.v1.RecallMessageRe
 export declare const RecallMessageResponseSchema: GenMessage<RecallMessageResponse>;
 
 /**
- * ChannelPosition asks for a channel from a place in its log.
- *
- * @generated from message parley.v1.ChannelPosition
- */
-export declare type ChannelPosition = Message$1<"parley.v1.ChannelPosition"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * Exclusive. Unset: live events only. 0: everything. Otherwise the last seq that the client has handled.
-   *
-   * @generated from field: optional int64 after_seq = 2;
-   */
-  afterSeq?: bigint | undefined;
-
-  /**
-   * The epoch that `after_seq` belongs to, as the channel's state told it. Empty: not compared.
-   *
-   * @generated from field: string epoch = 3;
-   */
-  epoch: string;
-};
-
-/**
- * Describes the message parley.v1.ChannelPosition.
- * Use `create(ChannelPositionSchema)` to create a new message.
- */
-export declare const ChannelPositionSchema: GenMessage<ChannelPosition>;
-
-/**
- * SubscribeRequest is what Subscribe takes.
- *
- * @generated from message parley.v1.SubscribeRequest
- */
-export declare type SubscribeRequest = Message$1<"parley.v1.SubscribeRequest"> & {
-  /**
-   * At most 500 by default; more is `resource_exhausted`. None is fine: UpdateSubscription adds some later.
-   *
-   * @generated from field: repeated parley.v1.ChannelPosition channels = 1;
-   */
-  channels: ChannelPosition[];
-};
-
-/**
- * Describes the message parley.v1.SubscribeRequest.
- * Use `create(SubscribeRequestSchema)` to create a new message.
- */
-export declare const SubscribeRequestSchema: GenMessage<SubscribeRequest>;
-
-/**
- * SubscribeResponse is one frame of a stream. A frame holds a batch of events, up to 1 MiB.
- *
- * @generated from message parley.v1.SubscribeResponse
- */
-export declare type SubscribeResponse = Message$1<"parley.v1.SubscribeResponse"> & {
-  /**
-   * On the first frame only.
-   *
-   * @generated from field: parley.v1.Session session = 1;
-   */
-  session?: Session | undefined;
-
-  /**
-   * In order. Events of one channel ascend by seq.
-   *
-   * @generated from field: repeated parley.v1.ChannelEvent events = 2;
-   */
-  events: ChannelEvent[];
-
-  /**
-   * On frames sent for want of events only.
-   *
-   * @generated from field: parley.v1.Heartbeat heartbeat = 3;
-   */
-  heartbeat?: Heartbeat | undefined;
-
-  /**
-   * The server is about to close the stream, on purpose: subscribe again, from where the client is.
-   *
-   * @generated from field: parley.v1.Reconnect reconnect = 4;
-   */
-  reconnect?: Reconnect | undefined;
-};
-
-/**
- * Describes the message parley.v1.SubscribeResponse.
- * Use `create(SubscribeResponseSchema)` to create a new message.
- */
-export declare const SubscribeResponseSchema: GenMessage<SubscribeResponse>;
-
-/**
- * Session names a live stream.
- *
- * @generated from message parley.v1.Session
- */
-export declare type Session = Message$1<"parley.v1.Session"> & {
-  /**
-   * Unguessable, and bound to the stream's subject; for UpdateSubscription.
-   *
-   * @generated from field: string session_id = 1;
-   */
-  sessionId: string;
-
-  /**
-   * A frame arrives at least this often. A client calls a stream dead after 2.5 of them without one.
-   *
-   * @generated from field: google.protobuf.Duration heartbeat_interval = 2;
-   */
-  heartbeatInterval?: Duration | undefined;
-};
-
-/**
- * Describes the message parley.v1.Session.
- * Use `create(SessionSchema)` to create a new message.
- */
-export declare const SessionSchema: GenMessage<Session>;
-
-/**
- * Heartbeat says that the stream lives.
- *
- * @generated from message parley.v1.Heartbeat
- */
-export declare type Heartbeat = Message$1<"parley.v1.Heartbeat"> & {
-};
-
-/**
- * Describes the message parley.v1.Heartbeat.
- * Use `create(HeartbeatSchema)` to create a new message.
- */
-export declare const HeartbeatSchema: GenMessage<Heartbeat>;
-
-/**
- * Reconnect is the advice with which a draining server ends a stream.
- *
- * @generated from message parley.v1.Reconnect
- */
-export declare type Reconnect = Message$1<"parley.v1.Reconnect"> & {
-  /**
-   * Wait a random time of up to this before subscribing again.
-   *
-   * @generated from field: google.protobuf.Duration within = 1;
-   */
-  within?: Duration | undefined;
-};
-
-/**
- * Describes the message parley.v1.Reconnect.
- * Use `create(ReconnectSchema)` to create a new message.
- */
-export declare const ReconnectSchema: GenMessage<Reconnect>;
-
-/**
- * ChannelEvent is something that a subscriber learns about one channel.
- *
- * @generated from message parley.v1.ChannelEvent
- */
-export declare type ChannelEvent = Message$1<"parley.v1.ChannelEvent"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * The log entry's place; for `state` and `gap`, the position from which the channel goes on.
-   *
-   * @generated from field: int64 seq = 2;
-   */
-  seq: bigint;
-
-  /**
-   * @generated from oneof parley.v1.ChannelEvent.event
-   */
-  event: {
-    /**
-     * A new message. In a replay it is the message as it is now.
-     *
-     * @generated from field: parley.v1.Message sent = 3;
-     */
-    value: Message;
-    case: "sent";
-  } | {
-    /**
-     * The whole message after an edit.
-     *
-     * @generated from field: parley.v1.Message edited = 4;
-     */
-    value: Message;
-    case: "edited";
-  } | {
-    /**
-     * The tombstone that a recall left.
-     *
-     * @generated from field: parley.v1.Message recalled = 5;
-     */
-    value: Message;
-    case: "recalled";
-  } | {
-    /**
-     * The first event of a channel on a stream.
-     *
-     * @generated from field: parley.v1.ChannelState state = 6;
-     */
-    value: ChannelState;
-    case: "state";
-  } | {
-    /**
-     * Entries between the client's position and `seq` can't be had: load the channel anew with ListMessages.
-     *
-     * @generated from field: parley.v1.ChannelGap gap = 7;
-     */
-    value: ChannelGap;
-    case: "gap";
-  } | {
-    /**
-     * The last event of a channel on a stream: the stream has lost it.
-     *
-     * @generated from field: parley.v1.ChannelLost lost = 8;
-     */
-    value: ChannelLost;
-    case: "lost";
-  } | {
-    /**
-     * Somebody is typing. It has no place in the log: `seq` is 0.
-     *
-     * @generated from field: parley.v1.Typing typing = 9;
-     */
-    value: Typing;
-    case: "typing";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message parley.v1.ChannelEvent.
- * Use `create(ChannelEventSchema)` to create a new message.
- */
-export declare const ChannelEventSchema: GenMessage<ChannelEvent>;
-
-/**
- * ChannelLost ends a channel's events on a stream, which goes on for the others. Subscribing again wants what was lost.
- *
- * @generated from message parley.v1.ChannelLost
- */
-export declare type ChannelLost = Message$1<"parley.v1.ChannelLost"> & {
-  /**
-   * @generated from field: parley.v1.LostReason reason = 1;
-   */
-  reason: LostReason;
-};
-
-/**
- * Describes the message parley.v1.ChannelLost.
- * Use `create(ChannelLostSchema)` to create a new message.
- */
-export declare const ChannelLostSchema: GenMessage<ChannelLost>;
-
-/**
- * Typing says that somebody is typing; show it for 6 s.
- *
- * @generated from message parley.v1.Typing
- */
-export declare type Typing = Message$1<"parley.v1.Typing"> & {
-  /**
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-};
-
-/**
- * Describes the message parley.v1.Typing.
- * Use `create(TypingSchema)` to create a new message.
- */
-export declare const TypingSchema: GenMessage<Typing>;
-
-/**
- * ChannelState is where a channel stands as its events begin.
- *
- * @generated from message parley.v1.ChannelState
- */
-export declare type ChannelState = Message$1<"parley.v1.ChannelState"> & {
-  /**
-   * @generated from field: string epoch = 1;
-   */
-  epoch: string;
-
-  /**
-   * The first entry that the log still holds; 0 while the log is empty.
-   *
-   * @generated from field: int64 oldest_seq = 2;
-   */
-  oldestSeq: bigint;
-
-  /**
-   * The last entry when the state was taken; 0 while the log is empty.
-   *
-   * @generated from field: int64 head_seq = 3;
-   */
-  headSeq: bigint;
-
-  /**
-   * How many messages the log holds up to and with `head_seq`.
-   *
-   * @generated from field: int64 count = 4;
-   */
-  count: bigint;
-
-  /**
-   * True if everything after the client's position follows; false for live-only, and where a `gap` follows.
-   *
-   * @generated from field: bool recovered = 5;
-   */
-  recovered: boolean;
-};
-
-/**
- * Describes the message parley.v1.ChannelState.
- * Use `create(ChannelStateSchema)` to create a new message.
- */
-export declare const ChannelStateSchema: GenMessage<ChannelState>;
-
-/**
- * ChannelGap is the explicit hole in a channel's events.
- *
- * @generated from message parley.v1.ChannelGap
- */
-export declare type ChannelGap = Message$1<"parley.v1.ChannelGap"> & {
-  /**
-   * The client's position: what it has up to here is all that it can keep, and in another epoch not even that.
-   *
-   * @generated from field: int64 from_seq = 1;
-   */
-  fromSeq: bigint;
-
-  /**
-   * Events go on after this one.
-   *
-   * @generated from field: int64 to_seq = 2;
-   */
-  toSeq: bigint;
-
-  /**
-   * @generated from field: string epoch = 3;
-   */
-  epoch: string;
-
-  /**
-   * @generated from field: parley.v1.GapReason reason = 4;
-   */
-  reason: GapReason;
-};
-
-/**
- * Describes the message parley.v1.ChannelGap.
- * Use `create(ChannelGapSchema)` to create a new message.
- */
-export declare const ChannelGapSchema: GenMessage<ChannelGap>;
-
-/**
- * UpdateSubscriptionRequest is what UpdateSubscription takes.
- *
- * @generated from message parley.v1.UpdateSubscriptionRequest
- */
-export declare type UpdateSubscriptionRequest = Message$1<"parley.v1.UpdateSubscriptionRequest"> & {
-  /**
-   * @generated from field: string session_id = 1;
-   */
-  sessionId: string;
-
-  /**
-   * Channels to add. One that the stream has already starts again from the position given.
-   *
-   * @generated from field: repeated parley.v1.ChannelPosition add = 2;
-   */
-  add: ChannelPosition[];
-
-  /**
-   * Channels to remove. One that the stream has not is passed over.
-   *
-   * @generated from field: repeated string remove = 3;
-   */
-  remove: string[];
-};
-
-/**
- * Describes the message parley.v1.UpdateSubscriptionRequest.
- * Use `create(UpdateSubscriptionRequestSchema)` to create a new message.
- */
-export declare const UpdateSubscriptionRequestSchema: GenMessage<UpdateSubscriptionRequest>;
-
-/**
- * UpdateSubscriptionResponse is what UpdateSubscription answers.
- *
- * @generated from message parley.v1.UpdateSubscriptionResponse
- */
-export declare type UpdateSubscriptionResponse = Message$1<"parley.v1.UpdateSubscriptionResponse"> & {
-};
-
-/**
- * Describes the message parley.v1.UpdateSubscriptionResponse.
- * Use `create(UpdateSubscriptionResponseSchema)` to create a new message.
- */
-export declare const UpdateSubscriptionResponseSchema: GenMessage<UpdateSubscriptionResponse>;
-
-/**
- * Channel is what is told of a channel.
- *
- * @generated from message parley.v1.Channel
- */
-export declare type Channel = Message$1<"parley.v1.Channel"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * Whether only members may use it; it never changes.
-   *
-   * @generated from field: bool members_only = 2;
-   */
-  membersOnly: boolean;
-
-  /**
-   * Who made it; empty for one that a first send made.
-   *
-   * @generated from field: string created_by = 3;
-   */
-  createdBy: string;
-
-  /**
-   * @generated from field: google.protobuf.Timestamp create_time = 4;
-   */
-  createTime?: Timestamp | undefined;
-
-  /**
-   * The log's last entry, and how many messages the log holds up to and with it.
-   *
-   * @generated from field: int64 head_seq = 5;
-   */
-  headSeq: bigint;
-
-  /**
-   * @generated from field: int64 count = 6;
-   */
-  count: bigint;
-};
-
-/**
- * Describes the message parley.v1.Channel.
- * Use `create(ChannelSchema)` to create a new message.
- */
-export declare const ChannelSchema: GenMessage<Channel>;
-
-/**
- * CreateChannelRequest is what CreateChannel takes.
- *
- * @generated from message parley.v1.CreateChannelRequest
- */
-export declare type CreateChannelRequest = Message$1<"parley.v1.CreateChannelRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * Whether only members may use it, for good.
-   *
-   * @generated from field: bool members_only = 2;
-   */
-  membersOnly: boolean;
-
-  /**
-   * Users to be its members besides the caller, at most 500.
-   *
-   * @generated from field: repeated string user_ids = 3;
-   */
-  userIds: string[];
-};
-
-/**
- * Describes the message parley.v1.CreateChannelRequest.
- * Use `create(CreateChannelRequestSchema)` to create a new message.
- */
-export declare const CreateChannelRequestSchema: GenMessage<CreateChannelRequest>;
-
-/**
- * CreateChannelResponse is what CreateChannel answers.
- *
- * @generated from message parley.v1.CreateChannelResponse
- */
-export declare type CreateChannelResponse = Message$1<"parley.v1.CreateChannelResponse"> & {
-  /**
-   * @generated from field: parley.v1.Channel channel = 1;
-   */
-  channel?: Channel | undefined;
-};
-
-/**
- * Describes the message parley.v1.CreateChannelResponse.
- * Use `create(CreateChannelResponseSchema)` to create a new message.
- */
-export declare const CreateChannelResponseSchema: GenMessage<CreateChannelResponse>;
-
-/**
- * AddMembersRequest is what AddMembers takes.
- *
- * @generated from message parley.v1.AddMembersRequest
- */
-export declare type AddMembersRequest = Message$1<"parley.v1.AddMembersRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * @generated from field: repeated string user_ids = 2;
-   */
-  userIds: string[];
-};
-
-/**
- * Describes the message parley.v1.AddMembersRequest.
- * Use `create(AddMembersRequestSchema)` to create a new message.
- */
-export declare const AddMembersRequestSchema: GenMessage<AddMembersRequest>;
-
-/**
- * AddMembersResponse is what AddMembers answers.
- *
- * @generated from message parley.v1.AddMembersResponse
- */
-export declare type AddMembersResponse = Message$1<"parley.v1.AddMembersResponse"> & {
-};
-
-/**
- * Describes the message parley.v1.AddMembersResponse.
- * Use `create(AddMembersResponseSchema)` to create a new message.
- */
-export declare const AddMembersResponseSchema: GenMessage<AddMembersResponse>;
-
-/**
- * RemoveMembersRequest is what RemoveMembers takes.
- *
- * @generated from message parley.v1.RemoveMembersRequest
- */
-export declare type RemoveMembersRequest = Message$1<"parley.v1.RemoveMembersRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * @generated from field: repeated string user_ids = 2;
-   */
-  userIds: string[];
-};
-
-/**
- * Describes the message parley.v1.RemoveMembersRequest.
- * Use `create(RemoveMembersRequestSchema)` to create a new message.
- */
-export declare const RemoveMembersRequestSchema: GenMessage<RemoveMembersRequest>;
-
-/**
- * RemoveMembersResponse is what RemoveMembers answers.
- *
- * @generated from message parley.v1.RemoveMembersResponse
- */
-export declare type RemoveMembersResponse = Message$1<"parley.v1.RemoveMembersResponse"> & {
-};
-
-/**
- * Describes the message parley.v1.RemoveMembersResponse.
- * Use `create(RemoveMembersResponseSchema)` to create a new message.
- */
-export declare const RemoveMembersResponseSchema: GenMessage<RemoveMembersResponse>;
-
-/**
- * ListMembersRequest is what ListMembers takes.
- *
- * @generated from message parley.v1.ListMembersRequest
- */
-export declare type ListMembersRequest = Message$1<"parley.v1.ListMembersRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * At most 1000; 0 means 100.
-   *
-   * @generated from field: int32 page_size = 2;
-   */
-  pageSize: number;
-
-  /**
-   * The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
-   *
-   * @generated from field: string page_token = 3;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message parley.v1.ListMembersRequest.
- * Use `create(ListMembersRequestSchema)` to create a new message.
- */
-export declare const ListMembersRequestSchema: GenMessage<ListMembersRequest>;
-
-/**
- * ListMembersResponse is what ListMembers answers.
- *
- * @generated from message parley.v1.ListMembersResponse
- */
-export declare type ListMembersResponse = Message$1<"parley.v1.ListMembersResponse"> & {
-  /**
-   * @generated from field: repeated parley.v1.Member members = 1;
-   */
-  members: Member[];
-
-  /**
-   * Empty at the end of the list, and only there.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message parley.v1.ListMembersResponse.
- * Use `create(ListMembersResponseSchema)` to create a new message.
- */
-export declare const ListMembersResponseSchema: GenMessage<ListMembersResponse>;
-
-/**
- * Member is one user of a channel.
- *
- * @generated from message parley.v1.Member
- */
-export declare type Member = Message$1<"parley.v1.Member"> & {
-  /**
-   * @generated from field: string user_id = 1;
-   */
-  userId: string;
-
-  /**
-   * @generated from field: google.protobuf.Timestamp join_time = 2;
-   */
-  joinTime?: Timestamp | undefined;
-
-  /**
-   * How far the user has read: the highest seq that he marked or sent; 0 for nothing.
-   *
-   * @generated from field: int64 read_seq = 3;
-   */
-  readSeq: bigint;
-};
-
-/**
- * Describes the message parley.v1.Member.
- * Use `create(MemberSchema)` to create a new message.
- */
-export declare const MemberSchema: GenMessage<Member>;
-
-/**
- * ListChannelsRequest is what ListChannels takes.
- *
- * @generated from message parley.v1.ListChannelsRequest
- */
-export declare type ListChannelsRequest = Message$1<"parley.v1.ListChannelsRequest"> & {
-  /**
-   * At most 200; 0 means 50.
-   *
-   * @generated from field: int32 page_size = 1;
-   */
-  pageSize: number;
-
-  /**
-   * The `next_page_token` of the page before, with the rest of the request unchanged. Bound to query and subject.
-   *
-   * @generated from field: string page_token = 2;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message parley.v1.ListChannelsRequest.
- * Use `create(ListChannelsRequestSchema)` to create a new message.
- */
-export declare const ListChannelsRequestSchema: GenMessage<ListChannelsRequest>;
-
-/**
- * ListChannelsResponse is what ListChannels answers.
- *
- * @generated from message parley.v1.ListChannelsResponse
- */
-export declare type ListChannelsResponse = Message$1<"parley.v1.ListChannelsResponse"> & {
-  /**
-   * @generated from field: repeated parley.v1.MyChannel channels = 1;
-   */
-  channels: MyChannel[];
-
-  /**
-   * Empty at the end of the list, and only there.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message parley.v1.ListChannelsResponse.
- * Use `create(ListChannelsResponseSchema)` to create a new message.
- */
-export declare const ListChannelsResponseSchema: GenMessage<ListChannelsResponse>;
-
-/**
- * MyChannel is a channel as it is to the caller.
- *
- * @generated from message parley.v1.MyChannel
- */
-export declare type MyChannel = Message$1<"parley.v1.MyChannel"> & {
-  /**
-   * @generated from field: parley.v1.Channel channel = 1;
-   */
-  channel?: Channel | undefined;
-
-  /**
-   * How far the caller has read.
-   *
-   * @generated from field: int64 read_seq = 2;
-   */
-  readSeq: bigint;
-
-  /**
-   * How many messages lie after that; edits and recalls do not count, recalled messages do.
-   *
-   * @generated from field: int64 unread = 3;
-   */
-  unread: bigint;
-
-  /**
-   * The newest message as it is now, a tombstone if it was recalled; unset while there is none, and for a token that may
-   * not read the channel's history.
-   *
-   * @generated from field: parley.v1.Message last_message = 4;
-   */
-  lastMessage?: Message | undefined;
-};
-
-/**
- * Describes the message parley.v1.MyChannel.
- * Use `create(MyChannelSchema)` to create a new message.
- */
-export declare const MyChannelSchema: GenMessage<MyChannel>;
-
-/**
- * MarkReadRequest is what MarkRead takes.
- *
- * @generated from message parley.v1.MarkReadRequest
- */
-export declare type MarkReadRequest = Message$1<"parley.v1.MarkReadRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-
-  /**
-   * The highest seq that the caller has read; at most the log's head.
-   *
-   * @generated from field: int64 seq = 2;
-   */
-  seq: bigint;
-};
-
-/**
- * Describes the message parley.v1.MarkReadRequest.
- * Use `create(MarkReadRequestSchema)` to create a new message.
- */
-export declare const MarkReadRequestSchema: GenMessage<MarkReadRequest>;
-
-/**
- * MarkReadResponse is what MarkRead answers.
- *
- * @generated from message parley.v1.MarkReadResponse
- */
-export declare type MarkReadResponse = Message$1<"parley.v1.MarkReadResponse"> & {
-  /**
-   * Where the cursor is now: `seq`, or further on if it was there already.
-   *
-   * @generated from field: int64 read_seq = 1;
-   */
-  readSeq: bigint;
-
-  /**
-   * How many messages lie after it.
-   *
-   * @generated from field: int64 unread = 2;
-   */
-  unread: bigint;
-};
-
-/**
- * Describes the message parley.v1.MarkReadResponse.
- * Use `create(MarkReadResponseSchema)` to create a new message.
- */
-export declare const MarkReadResponseSchema: GenMessage<MarkReadResponse>;
-
-/**
- * SendTypingRequest is what SendTyping takes.
- *
- * @generated from message parley.v1.SendTypingRequest
- */
-export declare type SendTypingRequest = Message$1<"parley.v1.SendTypingRequest"> & {
-  /**
-   * @generated from field: string channel_id = 1;
-   */
-  channelId: string;
-};
-
-/**
- * Describes the message parley.v1.SendTypingRequest.
- * Use `create(SendTypingRequestSchema)` to create a new message.
- */
-export declare const SendTypingRequestSchema: GenMessage<SendTypingRequest>;
-
-/**
- * SendTypingResponse is what SendTyping answers.
- *
- * @generated from message parley.v1.SendTypingResponse
- */
-export declare type SendTypingResponse = Message$1<"parley.v1.SendTypingResponse"> & {
-};
-
-/**
- * Describes the message parley.v1.SendTypingResponse.
- * Use `create(SendTypingResponseSchema)` to create a new message.
- */
-export declare const SendTypingResponseSchema: GenMessage<SendTypingResponse>;
-
-/**
- * ItemError is the error of one item of a batch.
- *
- * @generated from message parley.v1.ItemError
- */
-export declare type ItemError = Message$1<"parley.v1.ItemError"> & {
-  /**
-   * A gRPC status code by its lower-case name, as `invalid_argument`.
-   *
-   * @generated from field: string code = 1;
-   */
-  code: string;
-
-  /**
-   * For people.
-   *
-   * @generated from field: string message = 2;
-   */
-  message: string;
-
-  /**
-   * @generated from field: parley.v1.ErrorDetail detail = 3;
-   */
-  detail?: ErrorDetail | undefined;
-};
-
-/**
- * Describes the message parley.v1.ItemError.
- * Use `create(ItemErrorSchema)` to create a new message.
- */
-export declare const ItemErrorSchema: GenMessage<ItemError>;
-
-/**
- * MessageStatus says what has become of a message.
- *
- * @generated from enum parley.v1.MessageStatus
- */
-export enum MessageStatus {
-  /**
-   * @generated from enum value: MESSAGE_STATUS_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * As it was sent.
-   *
-   * @generated from enum value: MESSAGE_STATUS_SENT = 1;
-   */
-  SENT = 1,
-
-  /**
-   * Its content was replaced by an edit.
-   *
-   * @generated from enum value: MESSAGE_STATUS_EDITED = 2;
-   */
-  EDITED = 2,
-
-  /**
-   * Taken back: a tombstone without content and metadata, which keeps its place and still counts.
-   *
-   * @generated from enum value: MESSAGE_STATUS_RECALLED = 3;
-   */
-  RECALLED = 3,
-}
-
-/**
- * Describes the enum parley.v1.MessageStatus.
- */
-export declare const MessageStatusSchema: GenEnum<MessageStatus>;
-
-/**
- * LostReason says why a stream lost a channel.
- *
- * @generated from enum parley.v1.LostReason
- */
-export enum LostReason {
-  /**
-   * @generated from enum value: LOST_REASON_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * The channel takes members only, and the subscriber is none any more.
-   *
-   * @generated from enum value: LOST_REASON_NOT_MEMBER = 1;
-   */
-  NOT_MEMBER = 1,
-}
-
-/**
- * Describes the enum parley.v1.LostReason.
- */
-export declare const LostReasonSchema: GenEnum<LostReason>;
-
-/**
- * GapReason says why entries can't be had.
- *
- * @generated from enum parley.v1.GapReason
- */
-export enum GapReason {
-  /**
-   * @generated from enum value: GAP_REASON_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * The client's position belongs to another epoch of the log: it was restored or rolled back.
-   *
-   * @generated from enum value: GAP_REASON_EPOCH_CHANGED = 1;
-   */
-  EPOCH_CHANGED = 1,
-
-  /**
-   * The log no longer holds the entry after the client's position.
-   *
-   * @generated from enum value: GAP_REASON_HISTORY_GONE = 2;
-   */
-  HISTORY_GONE = 2,
-
-  /**
-   * The client's position lies beyond the log's end.
-   *
-   * @generated from enum value: GAP_REASON_AHEAD_OF_LOG = 3;
-   */
-  AHEAD_OF_LOG = 3,
-}
-
-/**
- * Describes the enum parley.v1.GapReason.
- */
-export declare const GapReasonSchema: GenEnum<GapReason>;
-
-/**
  * MessageService stores messages in channels and streams them to subscribers.
  *
- * A channel is a log. Sending, editing and recalling each append one entry at its end, and `seq` is the entry's place
- * in it: dense, from 1, the same for ever. So one number per channel tells a client everything that it has seen.
+ * A channel is a log. Each send, edit and recall appends one entry. An entry's place, `seq`, starts
+ * at 1, has no gaps and never changes. So one number per channel tells a client everything that it
+ * has seen.
  *
- * Every call wants a bearer token; its capabilities (`channel:<pattern>` with the actions `send`, `history`,
- * `subscribe`, `moderate`, `send_as` and `manage`) are checked before anything is looked up.
+ * Every call requires a bearer token. The token's capabilities (`channel:<pattern>` with the
+ * actions `send`, `history`, `subscribe`, `moderate`, `send_as` and `manage`) are checked before
+ * anything is looked up.
  *
- * A channel is open, as its first send makes it, or takes members only, as CreateChannel may make it. To use one that
- * takes members only, the caller must be a member besides; a holder of `manage` need not be.
+ * A channel is open or members-only. A first send creates an open channel; CreateChannel creates
+ * either kind. To use a members-only channel, the caller must also be a member. A holder of
+ * `manage` need not be a member.
  *
  * @generated from service parley.v1.MessageService
  */
 export declare const MessageService: GenService<{
   /**
-   * SendMessage appends one message to a channel, which the first send makes. It answers once the entry is durable.
+   * SendMessage appends a message to a channel. It creates the channel if it does not exist. It
+   * returns when the message is durable.
    *
-   * A repeat with the same `client_msg_id` and the same payload answers the first call's result and appends nothing;
-   * with another payload it is `already_exists`. So a client that saw a timeout sends again with the same id.
+   * A repeat with the same `client_msg_id` and the same payload returns the first call's result and
+   * appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
+   * again with the same id.
    *
    * @generated from rpc parley.v1.MessageService.SendMessage
    */
@@ -1553,10 +534,11 @@ export declare const MessageService: GenService<{
     output: typeof SendMessageResponseSchema;
   },
   /**
-   * SendMessages appends up to 500 messages and answers a result per item, in order. What is stored of one channel is
-   * always a prefix of what was asked, but for items refused for good (bad input, another payload under a used id):
-   * after an item that failed retryably the channel's later items answer `aborted`, after one whose outcome is unknown
-   * they answer `unavailable`.
+   * SendMessages appends up to 500 messages and returns one result per message, in order. The
+   * messages of one channel are stored in order and without omissions, except for messages that are
+   * refused for good (bad input, or a used id with another payload). After a message that failed
+   * with a retryable error, the later messages of its channel fail with `aborted`. After a message
+   * with an unknown outcome they fail with `unavailable`.
    *
    * @generated from rpc parley.v1.MessageService.SendMessages
    */
@@ -1566,9 +548,10 @@ export declare const MessageService: GenService<{
     output: typeof SendMessagesResponseSchema;
   },
   /**
-   * ListMessages returns a channel's messages by place in the log, each as it is now; a recalled one is a tombstone
-   * without text. With `after_seq` the list ascends; with `before_seq` alone or with neither (the newest page) it
-   * descends. It is never older than `min_seq`, and never more than one second behind what was acknowledged.
+   * ListMessages returns a page of a channel's messages in their current state. With `after_seq`
+   * the list ascends. With `before_seq` alone, or with neither (the newest page), it descends. The
+   * list is never older than `min_seq`, and at most one second older than the newest acknowledged
+   * message.
    *
    * @generated from rpc parley.v1.MessageService.ListMessages
    */
@@ -1578,7 +561,7 @@ export declare const MessageService: GenService<{
     output: typeof ListMessagesResponseSchema;
   },
   /**
-   * GetMessage returns one message as it is now.
+   * GetMessage returns one message in its current state.
    *
    * @generated from rpc parley.v1.MessageService.GetMessage
    */
@@ -1588,8 +571,8 @@ export declare const MessageService: GenService<{
     output: typeof GetMessageResponseSchema;
   },
   /**
-   * EditMessage replaces a message's content by appending an edit to the log. Only the sender may; a recalled message
-   * is `failed_precondition`.
+   * EditMessage appends an edit, which replaces the content of a message. Only the sender can edit.
+   * A recalled message is `failed_precondition`.
    *
    * @generated from rpc parley.v1.MessageService.EditMessage
    */
@@ -1599,8 +582,9 @@ export declare const MessageService: GenService<{
     output: typeof EditMessageResponseSchema;
   },
   /**
-   * RecallMessage takes a message's content and metadata back for good by appending a recall to the log. The sender
-   * may, and who holds `moderate`. Recalling what is recalled answers the first recall and appends nothing.
+   * RecallMessage appends a recall, which removes the content and metadata of a message for good.
+   * The sender can recall, and any holder of `moderate`. A recall of a recalled message returns the
+   * first recall and appends nothing.
    *
    * @generated from rpc parley.v1.MessageService.RecallMessage
    */
@@ -1610,9 +594,10 @@ export declare const MessageService: GenService<{
     output: typeof RecallMessageResponseSchema;
   },
   /**
-   * Subscribe streams many channels over one stream: for each its state, the replay after the client's position, then
-   * live events, in order of seq, without repeat or hole. The first frame carries the session id. The stream ends with
-   * an error whose ErrorDetail says whether to subscribe again, and for each channel from where.
+   * Subscribe streams the events of many channels. For each channel it sends the state, then all
+   * entries after the client's position, then live events, in order of seq, without repeats or
+   * holes. The first frame is a StreamInfo. The stream ends with an error whose ErrorDetail says
+   * whether to subscribe again, and from which positions.
    *
    * @generated from rpc parley.v1.MessageService.Subscribe
    */
@@ -1622,8 +607,8 @@ export declare const MessageService: GenService<{
     output: typeof SubscribeResponseSchema;
   },
   /**
-   * UpdateSubscription adds channels to a live Subscribe stream and removes others. Only the stream's own subject may;
-   * anyone else's session id, and one that has ended, is `not_found`. The call may land on any node.
+   * UpdateSubscription adds channels to a live Subscribe stream and removes others. A stream of
+   * another subject, and one that has ended, is `not_found`. Any node can serve the call.
    *
    * @generated from rpc parley.v1.MessageService.UpdateSubscription
    */
@@ -1633,9 +618,8 @@ export declare const MessageService: GenService<{
     output: typeof UpdateSubscriptionResponseSchema;
   },
   /**
-   * CreateChannel makes a channel before its first message, with members, and says for good whether it takes members
-   * only. It wants the capability `manage`. The caller becomes a member. Over an existing channel it is
-   * `already_exists`, and changes nothing.
+   * CreateChannel creates a channel with members. The caller becomes a member too. An existing
+   * channel is `already_exists` and does not change. Requires the action `manage`.
    *
    * @generated from rpc parley.v1.MessageService.CreateChannel
    */
@@ -1645,8 +629,8 @@ export declare const MessageService: GenService<{
     output: typeof CreateChannelResponseSchema;
   },
   /**
-   * AddMembers makes users members of a channel, which lists it as theirs; who is one already stays one. It wants
-   * `manage`; anyone who may subscribe to an open channel may add himself.
+   * AddMembers adds users to a channel. Users that are members already stay members. Requires the
+   * action `manage`, except that users who can subscribe to an open channel can add themselves.
    *
    * @generated from rpc parley.v1.MessageService.AddMembers
    */
@@ -1656,8 +640,9 @@ export declare const MessageService: GenService<{
     output: typeof AddMembersResponseSchema;
   },
   /**
-   * RemoveMembers takes users off a channel; who is no member is passed over. Live streams of a removed member lose a
-   * members-only channel within a second, on every node. It wants `manage`; anyone may remove himself.
+   * RemoveMembers removes users from a channel. Users that are not members are ignored. Live
+   * streams of a removed user lose a members-only channel within one second, on every node.
+   * Requires the action `manage`, except that users can remove themselves.
    *
    * @generated from rpc parley.v1.MessageService.RemoveMembers
    */
@@ -1667,7 +652,8 @@ export declare const MessageService: GenService<{
     output: typeof RemoveMembersResponseSchema;
   },
   /**
-   * ListMembers returns a channel's members by user id. It wants `history`.
+   * ListMembers returns a page of a channel's members, ordered by user id. Requires the action
+   * `history`.
    *
    * @generated from rpc parley.v1.MessageService.ListMembers
    */
@@ -1677,9 +663,9 @@ export declare const MessageService: GenService<{
     output: typeof ListMembersResponseSchema;
   },
   /**
-   * ListChannels returns the caller's channels by id, those that the token covers with any action: where he is a member,
-   * and open ones in which he has sent or marked something read since he last left. Heads, counts and last messages may
-   * be 100 ms behind what was acknowledged.
+   * ListChannels returns a page of the caller's channels that the token covers, ordered by channel
+   * id: those of which the caller is a member, and open ones in which the caller sent or marked a
+   * message since they last left. Heads, counts and last messages can be 100 ms old.
    *
    * @generated from rpc parley.v1.MessageService.ListChannels
    */
@@ -1689,8 +675,9 @@ export declare const MessageService: GenService<{
     output: typeof ListChannelsResponseSchema;
   },
   /**
-   * MarkRead moves the caller's read cursor of a channel forward; a place behind it changes nothing. A send moves the
-   * sender's own cursor too, within 100 ms. Above the log's head it is `out_of_range`. It wants `history`.
+   * MarkRead moves the caller's read cursor of a channel forward. A lower seq changes nothing; a
+   * seq beyond the end of the log is `out_of_range`. A send also moves the sender's cursor, within
+   * 100 ms. Requires the action `history`.
    *
    * @generated from rpc parley.v1.MessageService.MarkRead
    */
@@ -1700,8 +687,9 @@ export declare const MessageService: GenService<{
     output: typeof MarkReadResponseSchema;
   },
   /**
-   * SendTyping tells a channel's live subscribers that the caller is typing. It is kept nowhere and may be lost; send it
-   * again every 3 s or so while it holds, and show it for 6 s. More than one a second is passed over. It wants `send`.
+   * SendTyping tells the live subscribers of a channel that the caller is typing. It is not stored
+   * and can be lost. Clients repeat it every 3 s and show it for 6 s. More than one call a second
+   * has no effect. Requires the action `send`.
    *
    * @generated from rpc parley.v1.MessageService.SendTyping
    */

@@ -2,384 +2,123 @@
 // @generated from file parley/v1/message.proto (package parley.v1, syntax proto3)
 /* eslint-disable */
 
-import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_parley_v1_channel } from "./channel_pb.js";
 import { file_parley_v1_error } from "./error_pb.js";
+import { file_parley_v1_subscription } from "./subscription_pb.js";
 
 /**
  * Describes the file parley/v1/message.proto.
  */
 export const file_parley_v1_message = /*@__PURE__*/
-  fileDesc("ChdwYXJsZXkvdjEvbWVzc2FnZS5wcm90bxIJcGFybGV5LnYxIuYCCgdNZXNzYWdlEg4KBm1zZ19pZBgBIAEoCRISCgpjaGFubmVsX2lkGAIgASgJEgsKA3NlcRgDIAEoAxINCgVjb3VudBgEIAEoAxIPCgdmcm9tX2lkGAUgASgJEhAKCG1zZ190eXBlGAYgASgJEg8KB2NvbnRlbnQYByABKAkSMgoIbWV0YWRhdGEYCCADKAsyIC5wYXJsZXkudjEuTWVzc2FnZS5NZXRhZGF0YUVudHJ5EhUKDWNsaWVudF9tc2dfaWQYCSABKAkSLAoIbXNnX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBnN0YXR1cxgLIAEoDjIYLnBhcmxleS52MS5NZXNzYWdlU3RhdHVzEhMKC2NoYW5nZWRfc2VxGAwgASgDGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLjAQoSU2VuZE1lc3NhZ2VSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCRIVCg1jbGllbnRfbXNnX2lkGAMgASgJEhAKCG1zZ190eXBlGAQgASgJEj0KCG1ldGFkYXRhGAUgAygLMisucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVxdWVzdC5NZXRhZGF0YUVudHJ5Eg8KB2Zyb21faWQYBiABKAkaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqgBChNTZW5kTWVzc2FnZVJlc3BvbnNlEg4KBm1zZ19pZBgBIAEoCRILCgNzZXEYAiABKAMSDQoFY291bnQYAyABKAMSLAoIbXNnX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWNsaWVudF9tc2dfaWQYBSABKAkSDQoFZXBvY2gYBiABKAkSEQoJZHVwbGljYXRlGAcgASgIIkYKE1NlbmRNZXNzYWdlc1JlcXVlc3QSLwoIbWVzc2FnZXMYASADKAsyHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Ij4KFFNlbmRNZXNzYWdlc1Jlc3BvbnNlEiYKB3Jlc3VsdHMYASADKAsyFS5wYXJsZXkudjEuU2VuZFJlc3VsdCJtCgpTZW5kUmVzdWx0Ei4KBHNlbnQYASABKAsyHi5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXNwb25zZUgAEiUKBWVycm9yGAIgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvckgAQggKBnJlc3VsdCKvAQoTTGlzdE1lc3NhZ2VzUmVxdWVzdBISCgpjaGFubmVsX2lkGAEgASgJEhYKCWFmdGVyX3NlcRgCIAEoA0gAiAEBEhcKCmJlZm9yZV9zZXEYAyABKANIAYgBARIPCgdtaW5fc2VxGAQgASgDEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJQgwKCl9hZnRlcl9zZXFCDQoLX2JlZm9yZV9zZXEidgoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USJAoIbWVzc2FnZXMYASADKAsyEi5wYXJsZXkudjEuTWVzc2FnZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIaGVhZF9zZXEYAyABKAMSDQoFZXBvY2gYBCABKAkiNwoRR2V0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkiOQoSR2V0TWVzc2FnZVJlc3BvbnNlEiMKB21lc3NhZ2UYASABKAsyEi5wYXJsZXkudjEuTWVzc2FnZSJgChJFZGl0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCRIVCg1jbGllbnRfbXNnX2lkGAQgASgJInIKE0VkaXRNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiUQoUUmVjYWxsTWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkSFQoNY2xpZW50X21zZ19pZBgDIAEoCSJ0ChVSZWNhbGxNZXNzYWdlUmVzcG9uc2USCwoDc2VxGAEgASgDEiwKCG1zZ190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglkdXBsaWNhdGUYAyABKAgSDQoFZXBvY2gYBCABKAkiWgoPQ2hhbm5lbFBvc2l0aW9uEhIKCmNoYW5uZWxfaWQYASABKAkSFgoJYWZ0ZXJfc2VxGAIgASgDSACIAQESDQoFZXBvY2gYAyABKAlCDAoKX2FmdGVyX3NlcSJAChBTdWJzY3JpYmVSZXF1ZXN0EiwKCGNoYW5uZWxzGAEgAygLMhoucGFybGV5LnYxLkNoYW5uZWxQb3NpdGlvbiKzAQoRU3Vic2NyaWJlUmVzcG9uc2USIwoHc2Vzc2lvbhgBIAEoCzISLnBhcmxleS52MS5TZXNzaW9uEicKBmV2ZW50cxgCIAMoCzIXLnBhcmxleS52MS5DaGFubmVsRXZlbnQSJwoJaGVhcnRiZWF0GAMgASgLMhQucGFybGV5LnYxLkhlYXJ0YmVhdBInCglyZWNvbm5lY3QYBCABKAsyFC5wYXJsZXkudjEuUmVjb25uZWN0IlQKB1Nlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iCwoJSGVhcnRiZWF0IjYKCVJlY29ubmVjdBIpCgZ3aXRoaW4YASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ixwIKDENoYW5uZWxFdmVudBISCgpjaGFubmVsX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIiCgRzZW50GAMgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIkCgZlZGl0ZWQYBCABKAsyEi5wYXJsZXkudjEuTWVzc2FnZUgAEiYKCHJlY2FsbGVkGAUgASgLMhIucGFybGV5LnYxLk1lc3NhZ2VIABIoCgVzdGF0ZRgGIAEoCzIXLnBhcmxleS52MS5DaGFubmVsU3RhdGVIABIkCgNnYXAYByABKAsyFS5wYXJsZXkudjEuQ2hhbm5lbEdhcEgAEiYKBGxvc3QYCCABKAsyFi5wYXJsZXkudjEuQ2hhbm5lbExvc3RIABIjCgZ0eXBpbmcYCSABKAsyES5wYXJsZXkudjEuVHlwaW5nSABCBwoFZXZlbnQiNAoLQ2hhbm5lbExvc3QSJQoGcmVhc29uGAEgASgOMhUucGFybGV5LnYxLkxvc3RSZWFzb24iGQoGVHlwaW5nEg8KB3VzZXJfaWQYASABKAkiZQoMQ2hhbm5lbFN0YXRlEg0KBWVwb2NoGAEgASgJEhIKCm9sZGVzdF9zZXEYAiABKAMSEAoIaGVhZF9zZXEYAyABKAMSDQoFY291bnQYBCABKAMSEQoJcmVjb3ZlcmVkGAUgASgIImMKCkNoYW5uZWxHYXASEAoIZnJvbV9zZXEYASABKAMSDgoGdG9fc2VxGAIgASgDEg0KBWVwb2NoGAMgASgJEiQKBnJlYXNvbhgEIAEoDjIULnBhcmxleS52MS5HYXBSZWFzb24iaAoZVXBkYXRlU3Vic2NyaXB0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEicKA2FkZBgCIAMoCzIaLnBhcmxleS52MS5DaGFubmVsUG9zaXRpb24SDgoGcmVtb3ZlGAMgAygJIhwKGlVwZGF0ZVN1YnNjcmlwdGlvblJlc3BvbnNlIpkBCgdDaGFubmVsEhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhIKCmNyZWF0ZWRfYnkYAyABKAkSLwoLY3JlYXRlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGhlYWRfc2VxGAUgASgDEg0KBWNvdW50GAYgASgDIlIKFENyZWF0ZUNoYW5uZWxSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSFAoMbWVtYmVyc19vbmx5GAIgASgIEhAKCHVzZXJfaWRzGAMgAygJIjwKFUNyZWF0ZUNoYW5uZWxSZXNwb25zZRIjCgdjaGFubmVsGAEgASgLMhIucGFybGV5LnYxLkNoYW5uZWwiOQoRQWRkTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIUChJBZGRNZW1iZXJzUmVzcG9uc2UiPAoUUmVtb3ZlTWVtYmVyc1JlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIQCgh1c2VyX2lkcxgCIAMoCSIXChVSZW1vdmVNZW1iZXJzUmVzcG9uc2UiTwoSTGlzdE1lbWJlcnNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiUgoTTGlzdE1lbWJlcnNSZXNwb25zZRIiCgdtZW1iZXJzGAEgAygLMhEucGFybGV5LnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiWgoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSLQoJam9pbl90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZWFkX3NlcRgDIAEoAyI8ChNMaXN0Q2hhbm5lbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJIlcKFExpc3RDaGFubmVsc1Jlc3BvbnNlEiYKCGNoYW5uZWxzGAEgAygLMhQucGFybGV5LnYxLk15Q2hhbm5lbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkifAoJTXlDaGFubmVsEiMKB2NoYW5uZWwYASABKAsyEi5wYXJsZXkudjEuQ2hhbm5lbBIQCghyZWFkX3NlcRgCIAEoAxIOCgZ1bnJlYWQYAyABKAMSKAoMbGFzdF9tZXNzYWdlGAQgASgLMhIucGFybGV5LnYxLk1lc3NhZ2UiMgoPTWFya1JlYWRSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSCwoDc2VxGAIgASgDIjQKEE1hcmtSZWFkUmVzcG9uc2USEAoIcmVhZF9zZXEYASABKAMSDgoGdW5yZWFkGAIgASgDIicKEVNlbmRUeXBpbmdSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkiFAoSU2VuZFR5cGluZ1Jlc3BvbnNlIlIKCUl0ZW1FcnJvchIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSJgoGZGV0YWlsGAMgASgLMhYucGFybGV5LnYxLkVycm9yRGV0YWlsKoABCg1NZXNzYWdlU3RhdHVzEh4KGk1FU1NBR0VfU1RBVFVTX1VOU1BFQ0lGSUVEEAASFwoTTUVTU0FHRV9TVEFUVVNfU0VOVBABEhkKFU1FU1NBR0VfU1RBVFVTX0VESVRFRBACEhsKF01FU1NBR0VfU1RBVFVTX1JFQ0FMTEVEEAMqRQoKTG9zdFJlYXNvbhIbChdMT1NUX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFkxPU1RfUkVBU09OX05PVF9NRU1CRVIQASp/CglHYXBSZWFzb24SGgoWR0FQX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEdBUF9SRUFTT05fRVBPQ0hfQ0hBTkdFRBABEhsKF0dBUF9SRUFTT05fSElTVE9SWV9HT05FEAISGwoXR0FQX1JFQVNPTl9BSEVBRF9PRl9MT0cQAzLQCQoOTWVzc2FnZVNlcnZpY2USTAoLU2VuZE1lc3NhZ2USHS5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Gh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlUmVzcG9uc2USTwoMU2VuZE1lc3NhZ2VzEh4ucGFybGV5LnYxLlNlbmRNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuU2VuZE1lc3NhZ2VzUmVzcG9uc2USVAoMTGlzdE1lc3NhZ2VzEh4ucGFybGV5LnYxLkxpc3RNZXNzYWdlc1JlcXVlc3QaHy5wYXJsZXkudjEuTGlzdE1lc3NhZ2VzUmVzcG9uc2UiA5ACARJOCgpHZXRNZXNzYWdlEhwucGFybGV5LnYxLkdldE1lc3NhZ2VSZXF1ZXN0Gh0ucGFybGV5LnYxLkdldE1lc3NhZ2VSZXNwb25zZSIDkAIBEkwKC0VkaXRNZXNzYWdlEh0ucGFybGV5LnYxLkVkaXRNZXNzYWdlUmVxdWVzdBoeLnBhcmxleS52MS5FZGl0TWVzc2FnZVJlc3BvbnNlElIKDVJlY2FsbE1lc3NhZ2USHy5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlcXVlc3QaIC5wYXJsZXkudjEuUmVjYWxsTWVzc2FnZVJlc3BvbnNlEkgKCVN1YnNjcmliZRIbLnBhcmxleS52MS5TdWJzY3JpYmVSZXF1ZXN0GhwucGFybGV5LnYxLlN1YnNjcmliZVJlc3BvbnNlMAESYQoSVXBkYXRlU3Vic2NyaXB0aW9uEiQucGFybGV5LnYxLlVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaJS5wYXJsZXkudjEuVXBkYXRlU3Vic2NyaXB0aW9uUmVzcG9uc2USUgoNQ3JlYXRlQ2hhbm5lbBIfLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVxdWVzdBogLnBhcmxleS52MS5DcmVhdGVDaGFubmVsUmVzcG9uc2USSQoKQWRkTWVtYmVycxIcLnBhcmxleS52MS5BZGRNZW1iZXJzUmVxdWVzdBodLnBhcmxleS52MS5BZGRNZW1iZXJzUmVzcG9uc2USUgoNUmVtb3ZlTWVtYmVycxIfLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVxdWVzdBogLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVzcG9uc2USUQoLTGlzdE1lbWJlcnMSHS5wYXJsZXkudjEuTGlzdE1lbWJlcnNSZXF1ZXN0Gh4ucGFybGV5LnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJUCgxMaXN0Q2hhbm5lbHMSHi5wYXJsZXkudjEuTGlzdENoYW5uZWxzUmVxdWVzdBofLnBhcmxleS52MS5MaXN0Q2hhbm5lbHNSZXNwb25zZSIDkAIBEkMKCE1hcmtSZWFkEhoucGFybGV5LnYxLk1hcmtSZWFkUmVxdWVzdBobLnBhcmxleS52MS5NYXJrUmVhZFJlc3BvbnNlEkkKClNlbmRUeXBpbmcSHC5wYXJsZXkudjEuU2VuZFR5cGluZ1JlcXVlc3QaHS5wYXJsZXkudjEuU2VuZFR5cGluZ1Jlc3BvbnNlQp8BChRkZXYucGFybGV5LnBhcmxleS52MUIMTWVzc2FnZVByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djGiAgNQWFiqAglQYXJsZXkuVjHKAglQYXJsZXlcVjHiAhVQYXJsZXlcVjFcR1BCTWV0YWRhdGHqAgpQYXJsZXk6OlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_parley_v1_error]);
-
-/**
- * Describes the message parley.v1.Message.
- * Use `create(MessageSchema)` to create a new message.
- */
-export const MessageSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 0);
+  fileDesc("ChdwYXJsZXkvdjEvbWVzc2FnZS5wcm90bxIJcGFybGV5LnYxIuMBChJTZW5kTWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIPCgdjb250ZW50GAIgASgJEhUKDWNsaWVudF9tc2dfaWQYAyABKAkSEAoIbXNnX3R5cGUYBCABKAkSPQoIbWV0YWRhdGEYBSADKAsyKy5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXF1ZXN0Lk1ldGFkYXRhRW50cnkSDwoHZnJvbV9pZBgGIAEoCRovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiqAEKE1NlbmRNZXNzYWdlUmVzcG9uc2USDgoGbXNnX2lkGAEgASgJEgsKA3NlcRgCIAEoAxINCgVjb3VudBgDIAEoAxIsCghtc2dfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNY2xpZW50X21zZ19pZBgFIAEoCRINCgVlcG9jaBgGIAEoCRIRCglkdXBsaWNhdGUYByABKAgiRgoTU2VuZE1lc3NhZ2VzUmVxdWVzdBIvCghtZXNzYWdlcxgBIAMoCzIdLnBhcmxleS52MS5TZW5kTWVzc2FnZVJlcXVlc3QiPgoUU2VuZE1lc3NhZ2VzUmVzcG9uc2USJgoHcmVzdWx0cxgBIAMoCzIVLnBhcmxleS52MS5TZW5kUmVzdWx0Im0KClNlbmRSZXN1bHQSLgoEc2VudBgBIAEoCzIeLnBhcmxleS52MS5TZW5kTWVzc2FnZVJlc3BvbnNlSAASJQoFZXJyb3IYAiABKAsyFC5wYXJsZXkudjEuSXRlbUVycm9ySABCCAoGcmVzdWx0Iq8BChNMaXN0TWVzc2FnZXNSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSFgoJYWZ0ZXJfc2VxGAIgASgDSACIAQESFwoKYmVmb3JlX3NlcRgDIAEoA0gBiAEBEg8KB21pbl9zZXEYBCABKAMSEQoJcGFnZV9zaXplGAUgASgFEhIKCnBhZ2VfdG9rZW4YBiABKAlCDAoKX2FmdGVyX3NlcUINCgtfYmVmb3JlX3NlcSKRAQoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USKwoIbWVzc2FnZXMYASADKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCGhlYWRfc2VxGAMgASgDEg0KBWVwb2NoGAQgASgJEhIKCm9sZGVzdF9zZXEYBSABKAMiNwoRR2V0TWVzc2FnZVJlcXVlc3QSEgoKY2hhbm5lbF9pZBgBIAEoCRIOCgZtc2dfaWQYAiABKAkiTwoSR2V0TWVzc2FnZVJlc3BvbnNlEioKB21lc3NhZ2UYASABKAsyGS5wYXJsZXkudjEuQ2hhbm5lbE1lc3NhZ2USDQoFZXBvY2gYAiABKAkiYAoSRWRpdE1lc3NhZ2VSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSDgoGbXNnX2lkGAIgASgJEg8KB2NvbnRlbnQYAyABKAkSFQoNY2xpZW50X21zZ19pZBgEIAEoCSKeAQoTRWRpdE1lc3NhZ2VSZXNwb25zZRIqCgdtZXNzYWdlGAEgASgLMhkucGFybGV5LnYxLkNoYW5uZWxNZXNzYWdlEgsKA3NlcRgCIAEoAxIsCghtc2dfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZHVwbGljYXRlGAQgASgIEg0KBWVwb2NoGAUgASgJIlEKFFJlY2FsbE1lc3NhZ2VSZXF1ZXN0EhIKCmNoYW5uZWxfaWQYASABKAkSDgoGbXNnX2lkGAIgASgJEhUKDWNsaWVudF9tc2dfaWQYAyABKAkioAEKFVJlY2FsbE1lc3NhZ2VSZXNwb25zZRIqCgdtZXNzYWdlGAEgASgLMhkucGFybGV5LnYxLkNoYW5uZWxNZXNzYWdlEgsKA3NlcRgCIAEoAxIsCghtc2dfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZHVwbGljYXRlGAQgASgIEg0KBWVwb2NoGAUgASgJMukJCg5NZXNzYWdlU2VydmljZRJMCgtTZW5kTWVzc2FnZRIdLnBhcmxleS52MS5TZW5kTWVzc2FnZVJlcXVlc3QaHi5wYXJsZXkudjEuU2VuZE1lc3NhZ2VSZXNwb25zZRJPCgxTZW5kTWVzc2FnZXMSHi5wYXJsZXkudjEuU2VuZE1lc3NhZ2VzUmVxdWVzdBofLnBhcmxleS52MS5TZW5kTWVzc2FnZXNSZXNwb25zZRJUCgxMaXN0TWVzc2FnZXMSHi5wYXJsZXkudjEuTGlzdE1lc3NhZ2VzUmVxdWVzdBofLnBhcmxleS52MS5MaXN0TWVzc2FnZXNSZXNwb25zZSIDkAIBEk4KCkdldE1lc3NhZ2USHC5wYXJsZXkudjEuR2V0TWVzc2FnZVJlcXVlc3QaHS5wYXJsZXkudjEuR2V0TWVzc2FnZVJlc3BvbnNlIgOQAgESTAoLRWRpdE1lc3NhZ2USHS5wYXJsZXkudjEuRWRpdE1lc3NhZ2VSZXF1ZXN0Gh4ucGFybGV5LnYxLkVkaXRNZXNzYWdlUmVzcG9uc2USVwoNUmVjYWxsTWVzc2FnZRIfLnBhcmxleS52MS5SZWNhbGxNZXNzYWdlUmVxdWVzdBogLnBhcmxleS52MS5SZWNhbGxNZXNzYWdlUmVzcG9uc2UiA5ACAhJICglTdWJzY3JpYmUSGy5wYXJsZXkudjEuU3Vic2NyaWJlUmVxdWVzdBocLnBhcmxleS52MS5TdWJzY3JpYmVSZXNwb25zZTABEmEKElVwZGF0ZVN1YnNjcmlwdGlvbhIkLnBhcmxleS52MS5VcGRhdGVTdWJzY3JpcHRpb25SZXF1ZXN0GiUucGFybGV5LnYxLlVwZGF0ZVN1YnNjcmlwdGlvblJlc3BvbnNlElIKDUNyZWF0ZUNoYW5uZWwSHy5wYXJsZXkudjEuQ3JlYXRlQ2hhbm5lbFJlcXVlc3QaIC5wYXJsZXkudjEuQ3JlYXRlQ2hhbm5lbFJlc3BvbnNlEk4KCkFkZE1lbWJlcnMSHC5wYXJsZXkudjEuQWRkTWVtYmVyc1JlcXVlc3QaHS5wYXJsZXkudjEuQWRkTWVtYmVyc1Jlc3BvbnNlIgOQAgISVwoNUmVtb3ZlTWVtYmVycxIfLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVxdWVzdBogLnBhcmxleS52MS5SZW1vdmVNZW1iZXJzUmVzcG9uc2UiA5ACAhJRCgtMaXN0TWVtYmVycxIdLnBhcmxleS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHi5wYXJsZXkudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBElQKDExpc3RDaGFubmVscxIeLnBhcmxleS52MS5MaXN0Q2hhbm5lbHNSZXF1ZXN0Gh8ucGFybGV5LnYxLkxpc3RDaGFubmVsc1Jlc3BvbnNlIgOQAgESSAoITWFya1JlYWQSGi5wYXJsZXkudjEuTWFya1JlYWRSZXF1ZXN0GhsucGFybGV5LnYxLk1hcmtSZWFkUmVzcG9uc2UiA5ACAhJOCgpTZW5kVHlwaW5nEhwucGFybGV5LnYxLlNlbmRUeXBpbmdSZXF1ZXN0Gh0ucGFybGV5LnYxLlNlbmRUeXBpbmdSZXNwb25zZSIDkAICQlUKDWRldi5wYXJsZXkudjFCDE1lc3NhZ2VQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_parley_v1_channel, file_parley_v1_error, file_parley_v1_subscription]);
 
 /**
  * Describes the message parley.v1.SendMessageRequest.
  * Use `create(SendMessageRequestSchema)` to create a new message.
  */
 export const SendMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 1);
+  messageDesc(file_parley_v1_message, 0);
 
 /**
  * Describes the message parley.v1.SendMessageResponse.
  * Use `create(SendMessageResponseSchema)` to create a new message.
  */
 export const SendMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 2);
+  messageDesc(file_parley_v1_message, 1);
 
 /**
  * Describes the message parley.v1.SendMessagesRequest.
  * Use `create(SendMessagesRequestSchema)` to create a new message.
  */
 export const SendMessagesRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 3);
+  messageDesc(file_parley_v1_message, 2);
 
 /**
  * Describes the message parley.v1.SendMessagesResponse.
  * Use `create(SendMessagesResponseSchema)` to create a new message.
  */
 export const SendMessagesResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 4);
+  messageDesc(file_parley_v1_message, 3);
 
 /**
  * Describes the message parley.v1.SendResult.
  * Use `create(SendResultSchema)` to create a new message.
  */
 export const SendResultSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 5);
+  messageDesc(file_parley_v1_message, 4);
 
 /**
  * Describes the message parley.v1.ListMessagesRequest.
  * Use `create(ListMessagesRequestSchema)` to create a new message.
  */
 export const ListMessagesRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 6);
+  messageDesc(file_parley_v1_message, 5);
 
 /**
  * Describes the message parley.v1.ListMessagesResponse.
  * Use `create(ListMessagesResponseSchema)` to create a new message.
  */
 export const ListMessagesResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 7);
+  messageDesc(file_parley_v1_message, 6);
 
 /**
  * Describes the message parley.v1.GetMessageRequest.
  * Use `create(GetMessageRequestSchema)` to create a new message.
  */
 export const GetMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 8);
+  messageDesc(file_parley_v1_message, 7);
 
 /**
  * Describes the message parley.v1.GetMessageResponse.
  * Use `create(GetMessageResponseSchema)` to create a new message.
  */
 export const GetMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 9);
+  messageDesc(file_parley_v1_message, 8);
 
 /**
  * Describes the message parley.v1.EditMessageRequest.
  * Use `create(EditMessageRequestSchema)` to create a new message.
  */
 export const EditMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 10);
+  messageDesc(file_parley_v1_message, 9);
 
 /**
  * Describes the message parley.v1.EditMessageResponse.
  * Use `create(EditMessageResponseSchema)` to create a new message.
  */
 export const EditMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 11);
+  messageDesc(file_parley_v1_message, 10);
 
 /**
  * Describes the message parley.v1.RecallMessageRequest.
  * Use `create(RecallMessageRequestSchema)` to create a new message.
  */
 export const RecallMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 12);
+  messageDesc(file_parley_v1_message, 11);
 
 /**
  * Describes the message parley.v1.RecallMessageResponse.
  * Use `create(RecallMessageResponseSchema)` to create a new message.
  */
 export const RecallMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 13);
-
-/**
- * Describes the message parley.v1.ChannelPosition.
- * Use `create(ChannelPositionSchema)` to create a new message.
- */
-export const ChannelPositionSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 14);
-
-/**
- * Describes the message parley.v1.SubscribeRequest.
- * Use `create(SubscribeRequestSchema)` to create a new message.
- */
-export const SubscribeRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 15);
-
-/**
- * Describes the message parley.v1.SubscribeResponse.
- * Use `create(SubscribeResponseSchema)` to create a new message.
- */
-export const SubscribeResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 16);
-
-/**
- * Describes the message parley.v1.Session.
- * Use `create(SessionSchema)` to create a new message.
- */
-export const SessionSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 17);
-
-/**
- * Describes the message parley.v1.Heartbeat.
- * Use `create(HeartbeatSchema)` to create a new message.
- */
-export const HeartbeatSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 18);
-
-/**
- * Describes the message parley.v1.Reconnect.
- * Use `create(ReconnectSchema)` to create a new message.
- */
-export const ReconnectSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 19);
-
-/**
- * Describes the message parley.v1.ChannelEvent.
- * Use `create(ChannelEventSchema)` to create a new message.
- */
-export const ChannelEventSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 20);
-
-/**
- * Describes the message parley.v1.ChannelLost.
- * Use `create(ChannelLostSchema)` to create a new message.
- */
-export const ChannelLostSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 21);
-
-/**
- * Describes the message parley.v1.Typing.
- * Use `create(TypingSchema)` to create a new message.
- */
-export const TypingSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 22);
-
-/**
- * Describes the message parley.v1.ChannelState.
- * Use `create(ChannelStateSchema)` to create a new message.
- */
-export const ChannelStateSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 23);
-
-/**
- * Describes the message parley.v1.ChannelGap.
- * Use `create(ChannelGapSchema)` to create a new message.
- */
-export const ChannelGapSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 24);
-
-/**
- * Describes the message parley.v1.UpdateSubscriptionRequest.
- * Use `create(UpdateSubscriptionRequestSchema)` to create a new message.
- */
-export const UpdateSubscriptionRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 25);
-
-/**
- * Describes the message parley.v1.UpdateSubscriptionResponse.
- * Use `create(UpdateSubscriptionResponseSchema)` to create a new message.
- */
-export const UpdateSubscriptionResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 26);
-
-/**
- * Describes the message parley.v1.Channel.
- * Use `create(ChannelSchema)` to create a new message.
- */
-export const ChannelSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 27);
-
-/**
- * Describes the message parley.v1.CreateChannelRequest.
- * Use `create(CreateChannelRequestSchema)` to create a new message.
- */
-export const CreateChannelRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 28);
-
-/**
- * Describes the message parley.v1.CreateChannelResponse.
- * Use `create(CreateChannelResponseSchema)` to create a new message.
- */
-export const CreateChannelResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 29);
-
-/**
- * Describes the message parley.v1.AddMembersRequest.
- * Use `create(AddMembersRequestSchema)` to create a new message.
- */
-export const AddMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 30);
-
-/**
- * Describes the message parley.v1.AddMembersResponse.
- * Use `create(AddMembersResponseSchema)` to create a new message.
- */
-export const AddMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 31);
-
-/**
- * Describes the message parley.v1.RemoveMembersRequest.
- * Use `create(RemoveMembersRequestSchema)` to create a new message.
- */
-export const RemoveMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 32);
-
-/**
- * Describes the message parley.v1.RemoveMembersResponse.
- * Use `create(RemoveMembersResponseSchema)` to create a new message.
- */
-export const RemoveMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 33);
-
-/**
- * Describes the message parley.v1.ListMembersRequest.
- * Use `create(ListMembersRequestSchema)` to create a new message.
- */
-export const ListMembersRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 34);
-
-/**
- * Describes the message parley.v1.ListMembersResponse.
- * Use `create(ListMembersResponseSchema)` to create a new message.
- */
-export const ListMembersResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 35);
-
-/**
- * Describes the message parley.v1.Member.
- * Use `create(MemberSchema)` to create a new message.
- */
-export const MemberSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 36);
-
-/**
- * Describes the message parley.v1.ListChannelsRequest.
- * Use `create(ListChannelsRequestSchema)` to create a new message.
- */
-export const ListChannelsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 37);
-
-/**
- * Describes the message parley.v1.ListChannelsResponse.
- * Use `create(ListChannelsResponseSchema)` to create a new message.
- */
-export const ListChannelsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 38);
-
-/**
- * Describes the message parley.v1.MyChannel.
- * Use `create(MyChannelSchema)` to create a new message.
- */
-export const MyChannelSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 39);
-
-/**
- * Describes the message parley.v1.MarkReadRequest.
- * Use `create(MarkReadRequestSchema)` to create a new message.
- */
-export const MarkReadRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 40);
-
-/**
- * Describes the message parley.v1.MarkReadResponse.
- * Use `create(MarkReadResponseSchema)` to create a new message.
- */
-export const MarkReadResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 41);
-
-/**
- * Describes the message parley.v1.SendTypingRequest.
- * Use `create(SendTypingRequestSchema)` to create a new message.
- */
-export const SendTypingRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 42);
-
-/**
- * Describes the message parley.v1.SendTypingResponse.
- * Use `create(SendTypingResponseSchema)` to create a new message.
- */
-export const SendTypingResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 43);
-
-/**
- * Describes the message parley.v1.ItemError.
- * Use `create(ItemErrorSchema)` to create a new message.
- */
-export const ItemErrorSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_message, 44);
-
-/**
- * Describes the enum parley.v1.MessageStatus.
- */
-export const MessageStatusSchema = /*@__PURE__*/
-  enumDesc(file_parley_v1_message, 0);
-
-/**
- * MessageStatus says what has become of a message.
- *
- * @generated from enum parley.v1.MessageStatus
- */
-export const MessageStatus = /*@__PURE__*/
-  tsEnum(MessageStatusSchema);
-
-/**
- * Describes the enum parley.v1.LostReason.
- */
-export const LostReasonSchema = /*@__PURE__*/
-  enumDesc(file_parley_v1_message, 1);
-
-/**
- * LostReason says why a stream lost a channel.
- *
- * @generated from enum parley.v1.LostReason
- */
-export const LostReason = /*@__PURE__*/
-  tsEnum(LostReasonSchema);
-
-/**
- * Describes the enum parley.v1.GapReason.
- */
-export const GapReasonSchema = /*@__PURE__*/
-  enumDesc(file_parley_v1_message, 2);
-
-/**
- * GapReason says why entries can't be had.
- *
- * @generated from enum parley.v1.GapReason
- */
-export const GapReason = /*@__PURE__*/
-  tsEnum(GapReasonSchema);
+  messageDesc(file_parley_v1_message, 12);
 
 /**
  * MessageService stores messages in channels and streams them to subscribers.
  *
- * A channel is a log. Sending, editing and recalling each append one entry at its end, and `seq` is the entry's place
- * in it: dense, from 1, the same for ever. So one number per channel tells a client everything that it has seen.
+ * A channel is a log. Each send, edit and recall appends one entry. An entry's place, `seq`, starts
+ * at 1, has no gaps and never changes. So one number per channel tells a client everything that it
+ * has seen.
  *
- * Every call wants a bearer token; its capabilities (`channel:<pattern>` with the actions `send`, `history`,
- * `subscribe`, `moderate`, `send_as` and `manage`) are checked before anything is looked up.
+ * Every call requires a bearer token. The token's capabilities (`channel:<pattern>` with the
+ * actions `send`, `history`, `subscribe`, `moderate`, `send_as` and `manage`) are checked before
+ * anything is looked up.
  *
- * A channel is open, as its first send makes it, or takes members only, as CreateChannel may make it. To use one that
- * takes members only, the caller must be a member besides; a holder of `manage` need not be.
+ * A channel is open or members-only. A first send creates an open channel; CreateChannel creates
+ * either kind. To use a members-only channel, the caller must also be a member. A holder of
+ * `manage` need not be a member.
  *
  * @generated from service parley.v1.MessageService
  */

@@ -4,8 +4,9 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { ItemError } from "./message_pb.js";
+import type { ItemError } from "./error_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Heartbeat, StreamInfo } from "./stream_pb.js";
 
 /**
  * Describes the file parley/v1/queue.proto.
@@ -13,14 +14,15 @@ import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_parley_v1_queue: GenFile;
 
 /**
- * QueueMessage is what a producer sends.
+ * QueueMessage is a message of a topic.
  *
  * @generated from message parley.v1.QueueMessage
  */
 export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   /**
-   * Decides the partition; messages of one key are delivered in order. Up to 256 bytes of UTF-8 without NUL. Without a key the
-   * idempotency key decides, and without either the partitions take turns.
+   * Selects the partition. Messages of one key are delivered in order. Up to 256 bytes of UTF-8
+   * without NUL. Without a key, the idempotency key selects the partition; without both, the
+   * partitions take turns.
    *
    * @generated from field: string key = 1;
    */
@@ -34,16 +36,17 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
   payload: Uint8Array;
 
   /**
-   * Up to 32 short strings; names of A-Z a-z 0-9 _ . - up to 64, values up to 1,024 bytes. Names that begin with `webhook-` or
-   * `parley-` are reserved. `traceparent` is set from the call's trace, if that is sampled, where the producer gives none.
+   * Up to 32 headers. Names are 1 to 64 of A-Z a-z 0-9 _ . -, values up to 1,024 bytes. Names that
+   * begin with `webhook-` or `parley-` are reserved. If the call is traced and the producer sets no
+   * `traceparent`, the server sets it.
    *
    * @generated from field: map<string, string> headers = 3;
    */
   headers: { [key: string]: string };
 
   /**
-   * Makes the produce idempotent within the topic's window, among the messages of its partition: a repeat must have the same `key`. Up
-   * to 128 printable ASCII characters without spaces.
+   * Makes the produce idempotent within the topic's window and the message's partition. A repeat
+   * must have the same `key`. Up to 128 printable ASCII characters without spaces.
    *
    * @generated from field: string idempotency_key = 4;
    */
@@ -57,7 +60,7 @@ export declare type QueueMessage = Message<"parley.v1.QueueMessage"> & {
 export declare const QueueMessageSchema: GenMessage<QueueMessage>;
 
 /**
- * ProduceRequest is what Produce takes.
+ * ProduceRequest is the request of Produce.
  *
  * @generated from message parley.v1.ProduceRequest
  */
@@ -82,13 +85,13 @@ export declare type ProduceRequest = Message<"parley.v1.ProduceRequest"> & {
 export declare const ProduceRequestSchema: GenMessage<ProduceRequest>;
 
 /**
- * ProduceResponse is what Produce answers.
+ * ProduceResponse is the response of Produce.
  *
  * @generated from message parley.v1.ProduceResponse
  */
 export declare type ProduceResponse = Message<"parley.v1.ProduceResponse"> & {
   /**
-   * One result per message of the request, in its order.
+   * One result per message of the request, in the same order.
    *
    * @generated from field: repeated parley.v1.ProduceResult results = 1;
    */
@@ -102,7 +105,7 @@ export declare type ProduceResponse = Message<"parley.v1.ProduceResponse"> & {
 export declare const ProduceResponseSchema: GenMessage<ProduceResponse>;
 
 /**
- * ProduceResult is what became of one message.
+ * ProduceResult is the result of one message.
  *
  * @generated from message parley.v1.ProduceResult
  */
@@ -132,13 +135,14 @@ export declare type ProduceResult = Message<"parley.v1.ProduceResult"> & {
 export declare const ProduceResultSchema: GenMessage<ProduceResult>;
 
 /**
- * ProducedMessage is a message that was taken.
+ * ProducedMessage is the receipt of a produced message.
  *
  * @generated from message parley.v1.ProducedMessage
  */
 export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
   /**
-   * The message's id for good, through retries and as a dead letter. It begins with the partition.
+   * The id of the message. It never changes, also during retries and as a dead letter, and begins
+   * with the partition.
    *
    * @generated from field: string message_id = 1;
    */
@@ -150,7 +154,7 @@ export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
   partition: number;
 
   /**
-   * True if an earlier call with this idempotency key stored it.
+   * True if an earlier call with this idempotency key stored the message.
    *
    * @generated from field: bool duplicate = 3;
    */
@@ -164,7 +168,7 @@ export declare type ProducedMessage = Message<"parley.v1.ProducedMessage"> & {
 export declare const ProducedMessageSchema: GenMessage<ProducedMessage>;
 
 /**
- * ScheduleRequest is what Schedule takes.
+ * ScheduleRequest is the request of Schedule.
  *
  * @generated from message parley.v1.ScheduleRequest
  */
@@ -187,8 +191,8 @@ export declare type ScheduleRequest = Message<"parley.v1.ScheduleRequest"> & {
 export declare const ScheduleRequestSchema: GenMessage<ScheduleRequest>;
 
 /**
- * ScheduledMessage is a message and when it is due. A delay is taken from the moment Redis has it; prefer it to a time, for
- * clocks differ.
+ * ScheduledMessage is a message and its due time. The server measures a delay from the moment that
+ * it accepts the message. Use a delay rather than a time if the client's clock may be wrong.
  *
  * @generated from message parley.v1.ScheduledMessage
  */
@@ -203,7 +207,7 @@ export declare type ScheduledMessage = Message<"parley.v1.ScheduledMessage"> & {
    */
   due: {
     /**
-     * 0 to 366 days. Milliseconds count; what is finer is rounded up.
+     * 0 to 366 days. It is rounded up to milliseconds.
      *
      * @generated from field: google.protobuf.Duration delay = 2;
      */
@@ -211,12 +215,13 @@ export declare type ScheduledMessage = Message<"parley.v1.ScheduledMessage"> & {
     case: "delay";
   } | {
     /**
-     * Up to 366 days ahead by Redis' clock; one that has passed is due at once. From the year 2000 on.
+     * From the year 2000 on, up to 366 days ahead by the server's clock. A time in the past is due
+     * immediately.
      *
-     * @generated from field: google.protobuf.Timestamp deliver_at = 3;
+     * @generated from field: google.protobuf.Timestamp due_time = 3;
      */
     value: Timestamp;
-    case: "deliverAt";
+    case: "dueTime";
   } | { case: undefined; value?: undefined };
 };
 
@@ -227,13 +232,13 @@ export declare type ScheduledMessage = Message<"parley.v1.ScheduledMessage"> & {
 export declare const ScheduledMessageSchema: GenMessage<ScheduledMessage>;
 
 /**
- * ScheduleResponse is what Schedule answers.
+ * ScheduleResponse is the response of Schedule.
  *
  * @generated from message parley.v1.ScheduleResponse
  */
 export declare type ScheduleResponse = Message<"parley.v1.ScheduleResponse"> & {
   /**
-   * One result per message of the request, in its order.
+   * One result per message of the request, in the same order.
    *
    * @generated from field: repeated parley.v1.ScheduleResult results = 1;
    */
@@ -247,7 +252,7 @@ export declare type ScheduleResponse = Message<"parley.v1.ScheduleResponse"> & {
 export declare const ScheduleResponseSchema: GenMessage<ScheduleResponse>;
 
 /**
- * ScheduleResult is what became of one message.
+ * ScheduleResult is the result of one message.
  *
  * @generated from message parley.v1.ScheduleResult
  */
@@ -277,13 +282,13 @@ export declare type ScheduleResult = Message<"parley.v1.ScheduleResult"> & {
 export declare const ScheduleResultSchema: GenMessage<ScheduleResult>;
 
 /**
- * ScheduledReceipt is a message that was taken for later.
+ * ScheduledReceipt is the receipt of a scheduled message.
  *
  * @generated from message parley.v1.ScheduledReceipt
  */
 export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
   /**
-   * The message's id for good. It begins with the partition.
+   * The id of the message. It never changes, and begins with the partition.
    *
    * @generated from field: string message_id = 1;
    */
@@ -295,14 +300,15 @@ export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
   partition: number;
 
   /**
-   * When it is due, by Redis' clock.
+   * When the message is due, by the server's clock. Unset for a duplicate of a message that Produce
+   * accepted.
    *
-   * @generated from field: google.protobuf.Timestamp deliver_at = 3;
+   * @generated from field: google.protobuf.Timestamp due_time = 3;
    */
-  deliverAt?: Timestamp | undefined;
+  dueTime?: Timestamp | undefined;
 
   /**
-   * True if an earlier call with this idempotency key stored it.
+   * True if an earlier call with this idempotency key stored the message.
    *
    * @generated from field: bool duplicate = 4;
    */
@@ -316,7 +322,7 @@ export declare type ScheduledReceipt = Message<"parley.v1.ScheduledReceipt"> & {
 export declare const ScheduledReceiptSchema: GenMessage<ScheduledReceipt>;
 
 /**
- * CancelScheduledRequest is what CancelScheduled takes.
+ * CancelScheduledRequest is the request of CancelScheduled.
  *
  * @generated from message parley.v1.CancelScheduledRequest
  */
@@ -327,7 +333,7 @@ export declare type CancelScheduledRequest = Message<"parley.v1.CancelScheduledR
   topic: string;
 
   /**
-   * As Schedule answered it.
+   * As in the ScheduledReceipt.
    *
    * @generated from field: string message_id = 2;
    */
@@ -341,7 +347,7 @@ export declare type CancelScheduledRequest = Message<"parley.v1.CancelScheduledR
 export declare const CancelScheduledRequestSchema: GenMessage<CancelScheduledRequest>;
 
 /**
- * CancelScheduledResponse is what CancelScheduled answers.
+ * CancelScheduledResponse is the response of CancelScheduled.
  *
  * @generated from message parley.v1.CancelScheduledResponse
  */
@@ -355,11 +361,11 @@ export declare type CancelScheduledResponse = Message<"parley.v1.CancelScheduled
 export declare const CancelScheduledResponseSchema: GenMessage<CancelScheduledResponse>;
 
 /**
- * RescheduleRequest is what Reschedule takes.
+ * RescheduleScheduledRequest is the request of RescheduleScheduled.
  *
- * @generated from message parley.v1.RescheduleRequest
+ * @generated from message parley.v1.RescheduleScheduledRequest
  */
-export declare type RescheduleRequest = Message<"parley.v1.RescheduleRequest"> & {
+export declare type RescheduleScheduledRequest = Message<"parley.v1.RescheduleScheduledRequest"> & {
   /**
    * @generated from field: string topic = 1;
    */
@@ -371,11 +377,11 @@ export declare type RescheduleRequest = Message<"parley.v1.RescheduleRequest"> &
   messageId: string;
 
   /**
-   * @generated from oneof parley.v1.RescheduleRequest.due
+   * @generated from oneof parley.v1.RescheduleScheduledRequest.due
    */
   due: {
     /**
-     * 0 to 366 days, from now.
+     * 0 to 366 days from now.
      *
      * @generated from field: google.protobuf.Duration delay = 3;
      */
@@ -383,41 +389,41 @@ export declare type RescheduleRequest = Message<"parley.v1.RescheduleRequest"> &
     case: "delay";
   } | {
     /**
-     * Up to 366 days ahead by Redis' clock; one that has passed is due at once.
+     * Up to 366 days ahead by the server's clock. A time in the past is due immediately.
      *
-     * @generated from field: google.protobuf.Timestamp deliver_at = 4;
+     * @generated from field: google.protobuf.Timestamp due_time = 4;
      */
     value: Timestamp;
-    case: "deliverAt";
+    case: "dueTime";
   } | { case: undefined; value?: undefined };
 };
 
 /**
- * Describes the message parley.v1.RescheduleRequest.
- * Use `create(RescheduleRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleScheduledRequest.
+ * Use `create(RescheduleScheduledRequestSchema)` to create a new message.
  */
-export declare const RescheduleRequestSchema: GenMessage<RescheduleRequest>;
+export declare const RescheduleScheduledRequestSchema: GenMessage<RescheduleScheduledRequest>;
 
 /**
- * RescheduleResponse is what Reschedule answers.
+ * RescheduleScheduledResponse is the response of RescheduleScheduled.
  *
- * @generated from message parley.v1.RescheduleResponse
+ * @generated from message parley.v1.RescheduleScheduledResponse
  */
-export declare type RescheduleResponse = Message<"parley.v1.RescheduleResponse"> & {
+export declare type RescheduleScheduledResponse = Message<"parley.v1.RescheduleScheduledResponse"> & {
   /**
-   * @generated from field: google.protobuf.Timestamp deliver_at = 1;
+   * @generated from field: google.protobuf.Timestamp due_time = 1;
    */
-  deliverAt?: Timestamp | undefined;
+  dueTime?: Timestamp | undefined;
 };
 
 /**
- * Describes the message parley.v1.RescheduleResponse.
- * Use `create(RescheduleResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleScheduledResponse.
+ * Use `create(RescheduleScheduledResponseSchema)` to create a new message.
  */
-export declare const RescheduleResponseSchema: GenMessage<RescheduleResponse>;
+export declare const RescheduleScheduledResponseSchema: GenMessage<RescheduleScheduledResponse>;
 
 /**
- * ConsumeRequest is what Consume takes.
+ * ConsumeRequest is the request of Consume.
  *
  * @generated from message parley.v1.ConsumeRequest
  */
@@ -428,37 +434,39 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
   topic: string;
 
   /**
-   * The consumer group, which AdminService.CreateGroup has made; an unknown one is `not_found`.
+   * The consumer group. An unknown group is `not_found`.
    *
    * @generated from field: string group = 2;
    */
   group: string;
 
   /**
-   * Names the consumer, for people: ListPartitions and ListPending show it. It need not be unique.
+   * A name of the consumer for people, which ListPartitions and ListPending show. It need not be
+   * unique.
    *
    * @generated from field: string consumer = 3;
    */
   consumer: string;
 
   /**
-   * How many messages may be sent before more credits are granted: 1 to 10,000.
+   * The number of messages that the server may send before GrantCredits. 1 to 10,000.
    *
    * @generated from field: int64 max_messages = 4;
    */
   maxMessages: bigint;
 
   /**
-   * How many bytes of payload, keys and headers may be sent before more credits are granted, 1 to 67,108,864; 8 MiB if unset. A
-   * message larger than what is left is sent when nothing else is in flight.
+   * The number of bytes (payloads, keys and headers) that the server may send before GrantCredits.
+   * 1 to 67,108,864; the default is 8 MiB. A message that is larger than the remaining credit is
+   * sent when no other delivery is in flight.
    *
    * @generated from field: optional int64 max_bytes = 5;
    */
   maxBytes?: bigint | undefined;
 
   /**
-   * How long the consumer may hold a message without settling or extending it, 1 s to 12 h; 30 s if unset. One that passes
-   * ends the session: the consumer counts as lost.
+   * The time within which the consumer must settle or extend a delivery. 1 s to 12 h; the default
+   * is 30 s. When it passes, the server ends the stream and treats the consumer as lost.
    *
    * @generated from field: google.protobuf.Duration ack_timeout = 6;
    */
@@ -472,7 +480,8 @@ export declare type ConsumeRequest = Message<"parley.v1.ConsumeRequest"> & {
 export declare const ConsumeRequestSchema: GenMessage<ConsumeRequest>;
 
 /**
- * ConsumeResponse is one frame of a Consume stream.
+ * ConsumeResponse is one frame of a Consume stream. Clients ignore frames of a kind that they do
+ * not know.
  *
  * @generated from message parley.v1.ConsumeResponse
  */
@@ -482,12 +491,12 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
    */
   frame: {
     /**
-     * The first frame.
+     * The first frame, and only the first.
      *
-     * @generated from field: parley.v1.ConsumeSession session = 1;
+     * @generated from field: parley.v1.StreamInfo info = 1;
      */
-    value: ConsumeSession;
-    case: "session";
+    value: StreamInfo;
+    case: "info";
   } | {
     /**
      * @generated from field: parley.v1.DeliveryBatch deliveries = 2;
@@ -496,7 +505,7 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     case: "deliveries";
   } | {
     /**
-     * The partitions that the consumer now has; it is sent at each change.
+     * The partitions that are assigned to the consumer. It is sent at every change.
      *
      * @generated from field: parley.v1.PartitionAssignment assignment = 3;
      */
@@ -504,11 +513,9 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
     case: "assignment";
   } | {
     /**
-     * Nothing to say.
-     *
-     * @generated from field: parley.v1.ConsumeHeartbeat heartbeat = 4;
+     * @generated from field: parley.v1.Heartbeat heartbeat = 4;
      */
-    value: ConsumeHeartbeat;
+    value: Heartbeat;
     case: "heartbeat";
   } | { case: undefined; value?: undefined };
 };
@@ -520,55 +527,7 @@ export declare type ConsumeResponse = Message<"parley.v1.ConsumeResponse"> & {
 export declare const ConsumeResponseSchema: GenMessage<ConsumeResponse>;
 
 /**
- * ConsumeSession is the first frame of a Consume stream.
- *
- * @generated from message parley.v1.ConsumeSession
- */
-export declare type ConsumeSession = Message<"parley.v1.ConsumeSession"> & {
-  /**
-   * Names the stream to the unary calls. Bound to the caller's subject, and not to be guessed.
-   *
-   * @generated from field: string session_id = 1;
-   */
-  sessionId: string;
-
-  /**
-   * The stream says something at least this often. One silent for 2.5 times as long is dead.
-   *
-   * @generated from field: google.protobuf.Duration heartbeat_interval = 2;
-   */
-  heartbeatInterval?: Duration | undefined;
-
-  /**
-   * What was asked for, or the default.
-   *
-   * @generated from field: google.protobuf.Duration ack_timeout = 3;
-   */
-  ackTimeout?: Duration | undefined;
-};
-
-/**
- * Describes the message parley.v1.ConsumeSession.
- * Use `create(ConsumeSessionSchema)` to create a new message.
- */
-export declare const ConsumeSessionSchema: GenMessage<ConsumeSession>;
-
-/**
- * ConsumeHeartbeat says that a stream lives.
- *
- * @generated from message parley.v1.ConsumeHeartbeat
- */
-export declare type ConsumeHeartbeat = Message<"parley.v1.ConsumeHeartbeat"> & {
-};
-
-/**
- * Describes the message parley.v1.ConsumeHeartbeat.
- * Use `create(ConsumeHeartbeatSchema)` to create a new message.
- */
-export declare const ConsumeHeartbeatSchema: GenMessage<ConsumeHeartbeat>;
-
-/**
- * PartitionAssignment is which partitions a consumer has.
+ * PartitionAssignment lists the partitions of a consumer.
  *
  * @generated from message parley.v1.PartitionAssignment
  */
@@ -581,7 +540,7 @@ export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment
   partitions: number[];
 
   /**
-   * How many the topic has.
+   * The number of partitions of the topic.
    *
    * @generated from field: int32 total = 2;
    */
@@ -595,7 +554,7 @@ export declare type PartitionAssignment = Message<"parley.v1.PartitionAssignment
 export declare const PartitionAssignmentSchema: GenMessage<PartitionAssignment>;
 
 /**
- * DeliveryBatch is some messages, each partition's in its order.
+ * DeliveryBatch is one or more deliveries. Those of one partition are in order.
  *
  * @generated from message parley.v1.DeliveryBatch
  */
@@ -613,20 +572,21 @@ export declare type DeliveryBatch = Message<"parley.v1.DeliveryBatch"> & {
 export declare const DeliveryBatchSchema: GenMessage<DeliveryBatch>;
 
 /**
- * Delivery is one message, handed to one consumer.
+ * Delivery is one message sent to one consumer.
  *
  * @generated from message parley.v1.Delivery
  */
 export declare type Delivery = Message<"parley.v1.Delivery"> & {
   /**
-   * Settles this delivery, and no other of the same message.
+   * Identifies this delivery in Ack, Nack and Extend. Another delivery of the same message has
+   * another token.
    *
    * @generated from field: string token = 1;
    */
   token: string;
 
   /**
-   * The message's id for good: what a consumer that must act once only remembers.
+   * The id of the message. A consumer that must not handle a message twice remembers it.
    *
    * @generated from field: string message_id = 2;
    */
@@ -653,18 +613,18 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
   headers: { [key: string]: string };
 
   /**
-   * 1 for the first delivery. A consumer that was lost counts.
+   * 1 for the first delivery. A delivery to a consumer that was lost counts.
    *
    * @generated from field: int32 attempt = 7;
    */
   attempt: number;
 
   /**
-   * When Redis took the message; of a scheduled one, when it was due.
+   * When the server accepted the message, or when a scheduled message was due.
    *
-   * @generated from field: google.protobuf.Timestamp produced_at = 8;
+   * @generated from field: google.protobuf.Timestamp produce_time = 8;
    */
-  producedAt?: Timestamp | undefined;
+  produceTime?: Timestamp | undefined;
 };
 
 /**
@@ -674,7 +634,7 @@ export declare type Delivery = Message<"parley.v1.Delivery"> & {
 export declare const DeliverySchema: GenMessage<Delivery>;
 
 /**
- * AckRequest is what Ack takes.
+ * AckRequest is the request of Ack.
  *
  * @generated from message parley.v1.AckRequest
  */
@@ -690,9 +650,9 @@ export declare type AckRequest = Message<"parley.v1.AckRequest"> & {
   group: string;
 
   /**
-   * @generated from field: string session_id = 3;
+   * @generated from field: string stream_id = 3;
    */
-  sessionId: string;
+  streamId: string;
 
   /**
    * The tokens of up to 1,000 deliveries.
@@ -709,13 +669,13 @@ export declare type AckRequest = Message<"parley.v1.AckRequest"> & {
 export declare const AckRequestSchema: GenMessage<AckRequest>;
 
 /**
- * AckResponse is what Ack answers.
+ * AckResponse is the response of Ack.
  *
  * @generated from message parley.v1.AckResponse
  */
 export declare type AckResponse = Message<"parley.v1.AckResponse"> & {
   /**
-   * One result per token, in their order.
+   * One result per token, in the same order.
    *
    * @generated from field: repeated parley.v1.SettleResult results = 1;
    */
@@ -729,7 +689,8 @@ export declare type AckResponse = Message<"parley.v1.AckResponse"> & {
 export declare const AckResponseSchema: GenMessage<AckResponse>;
 
 /**
- * SettleResult is what became of one delivery's Ack, Nack or Extend: done if `error` is unset.
+ * SettleResult is the result of one delivery's Ack, Nack or Extend. It succeeded if `error` is not
+ * set.
  *
  * @generated from message parley.v1.SettleResult
  */
@@ -747,7 +708,7 @@ export declare type SettleResult = Message<"parley.v1.SettleResult"> & {
 export declare const SettleResultSchema: GenMessage<SettleResult>;
 
 /**
- * NackRequest is what Nack takes.
+ * NackRequest is the request of Nack.
  *
  * @generated from message parley.v1.NackRequest
  */
@@ -763,14 +724,14 @@ export declare type NackRequest = Message<"parley.v1.NackRequest"> & {
   group: string;
 
   /**
-   * @generated from field: string session_id = 3;
+   * @generated from field: string stream_id = 3;
    */
-  sessionId: string;
+  streamId: string;
 
   /**
-   * @generated from field: repeated parley.v1.Nacked items = 4;
+   * @generated from field: repeated parley.v1.NackItem items = 4;
    */
-  items: Nacked[];
+  items: NackItem[];
 };
 
 /**
@@ -780,68 +741,120 @@ export declare type NackRequest = Message<"parley.v1.NackRequest"> & {
 export declare const NackRequestSchema: GenMessage<NackRequest>;
 
 /**
- * Nacked is one delivery that is given back.
+ * NackItem is one delivery that the consumer returns, and what happens to its message next.
  *
- * @generated from message parley.v1.Nacked
+ * @generated from message parley.v1.NackItem
  */
-export declare type Nacked = Message<"parley.v1.Nacked"> & {
+export declare type NackItem = Message<"parley.v1.NackItem"> & {
   /**
    * @generated from field: string token = 1;
    */
   token: string;
 
   /**
-   * Why, for people and for the dead letter: up to 1,024 bytes.
+   * A description of the failure for people; a dead letter keeps it. Up to 1,024 bytes. Must be
+   * empty with `release`.
    *
    * @generated from field: string reason = 2;
    */
   reason: string;
 
   /**
-   * The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . -. One of the topic's `non_retryable_codes` makes a dead letter
-   * at once.
+   * The application's code of the failure, up to 64 of A-Z a-z 0-9 _ . - A `retry` with one of the
+   * topic's `non_retryable_codes` makes the message a dead letter. Must be empty with `release`.
    *
    * @generated from field: string code = 3;
    */
   code: string;
 
   /**
-   * When to try again, 0 to 366 days; the topic's backoff if unset.
-   *
-   * @generated from field: google.protobuf.Duration delay = 4;
+   * @generated from oneof parley.v1.NackItem.outcome
    */
-  delay?: Duration | undefined;
-
-  /**
-   * Make it a dead letter, whatever attempts are left.
-   *
-   * @generated from field: bool dead_letter = 5;
-   */
-  deadLetter: boolean;
-
-  /**
-   * Give it back unhandled: it does not count as an attempt, and is delivered again at once, in its place. `reason`, `code`, `delay` and
-   * `dead_letter` must be unset.
-   *
-   * @generated from field: bool release = 6;
-   */
-  release: boolean;
+  outcome: {
+    /**
+     * @generated from field: parley.v1.NackRetry retry = 4;
+     */
+    value: NackRetry;
+    case: "retry";
+  } | {
+    /**
+     * @generated from field: parley.v1.NackDeadLetter dead_letter = 5;
+     */
+    value: NackDeadLetter;
+    case: "deadLetter";
+  } | {
+    /**
+     * @generated from field: parley.v1.NackRelease release = 6;
+     */
+    value: NackRelease;
+    case: "release";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
- * Describes the message parley.v1.Nacked.
- * Use `create(NackedSchema)` to create a new message.
+ * Describes the message parley.v1.NackItem.
+ * Use `create(NackItemSchema)` to create a new message.
  */
-export declare const NackedSchema: GenMessage<Nacked>;
+export declare const NackItemSchema: GenMessage<NackItem>;
 
 /**
- * NackResponse is what Nack answers.
+ * NackRetry schedules another attempt. If the message has no attempts left, it becomes a dead
+ * letter.
+ *
+ * @generated from message parley.v1.NackRetry
+ */
+export declare type NackRetry = Message<"parley.v1.NackRetry"> & {
+  /**
+   * The time until the next attempt, 0 to 366 days. The default is the topic's backoff.
+   *
+   * @generated from field: google.protobuf.Duration delay = 1;
+   */
+  delay?: Duration | undefined;
+};
+
+/**
+ * Describes the message parley.v1.NackRetry.
+ * Use `create(NackRetrySchema)` to create a new message.
+ */
+export declare const NackRetrySchema: GenMessage<NackRetry>;
+
+/**
+ * NackDeadLetter makes the message a dead letter, regardless of the attempts left.
+ *
+ * @generated from message parley.v1.NackDeadLetter
+ */
+export declare type NackDeadLetter = Message<"parley.v1.NackDeadLetter"> & {
+};
+
+/**
+ * Describes the message parley.v1.NackDeadLetter.
+ * Use `create(NackDeadLetterSchema)` to create a new message.
+ */
+export declare const NackDeadLetterSchema: GenMessage<NackDeadLetter>;
+
+/**
+ * NackRelease returns a message that was not handled. It is not an attempt. The message is
+ * redelivered immediately, in its place.
+ *
+ * @generated from message parley.v1.NackRelease
+ */
+export declare type NackRelease = Message<"parley.v1.NackRelease"> & {
+};
+
+/**
+ * Describes the message parley.v1.NackRelease.
+ * Use `create(NackReleaseSchema)` to create a new message.
+ */
+export declare const NackReleaseSchema: GenMessage<NackRelease>;
+
+/**
+ * NackResponse is the response of Nack.
  *
  * @generated from message parley.v1.NackResponse
  */
 export declare type NackResponse = Message<"parley.v1.NackResponse"> & {
   /**
-   * One result per item, in their order.
+   * One result per item, in the same order.
    *
    * @generated from field: repeated parley.v1.SettleResult results = 1;
    */
@@ -855,7 +868,7 @@ export declare type NackResponse = Message<"parley.v1.NackResponse"> & {
 export declare const NackResponseSchema: GenMessage<NackResponse>;
 
 /**
- * ExtendRequest is what Extend takes.
+ * ExtendRequest is the request of Extend.
  *
  * @generated from message parley.v1.ExtendRequest
  */
@@ -871,21 +884,33 @@ export declare type ExtendRequest = Message<"parley.v1.ExtendRequest"> & {
   group: string;
 
   /**
-   * @generated from field: string session_id = 3;
+   * @generated from field: string stream_id = 3;
    */
-  sessionId: string;
+  streamId: string;
 
   /**
-   * The tokens of up to 1,000 deliveries; none extends all that the session holds.
-   *
-   * @generated from field: repeated string tokens = 4;
+   * @generated from oneof parley.v1.ExtendRequest.target
    */
-  tokens: string[];
+  target: {
+    /**
+     * @generated from field: parley.v1.DeliveryTokens deliveries = 4;
+     */
+    value: DeliveryTokens;
+    case: "deliveries";
+  } | {
+    /**
+     * All deliveries that the stream holds.
+     *
+     * @generated from field: parley.v1.AllDeliveries all = 5;
+     */
+    value: AllDeliveries;
+    case: "all";
+  } | { case: undefined; value?: undefined };
 
   /**
-   * From now, 1 s to 12 h; the session's `ack_timeout` if unset.
+   * From now, 1 s to 12 h. The default is the `ack_timeout` of the ConsumeRequest.
    *
-   * @generated from field: google.protobuf.Duration ack_timeout = 5;
+   * @generated from field: google.protobuf.Duration ack_timeout = 6;
    */
   ackTimeout?: Duration | undefined;
 };
@@ -897,13 +922,47 @@ export declare type ExtendRequest = Message<"parley.v1.ExtendRequest"> & {
 export declare const ExtendRequestSchema: GenMessage<ExtendRequest>;
 
 /**
- * ExtendResponse is what Extend answers.
+ * DeliveryTokens names deliveries by their tokens.
+ *
+ * @generated from message parley.v1.DeliveryTokens
+ */
+export declare type DeliveryTokens = Message<"parley.v1.DeliveryTokens"> & {
+  /**
+   * 1 to 1,000.
+   *
+   * @generated from field: repeated string tokens = 1;
+   */
+  tokens: string[];
+};
+
+/**
+ * Describes the message parley.v1.DeliveryTokens.
+ * Use `create(DeliveryTokensSchema)` to create a new message.
+ */
+export declare const DeliveryTokensSchema: GenMessage<DeliveryTokens>;
+
+/**
+ * AllDeliveries names all deliveries that a stream holds.
+ *
+ * @generated from message parley.v1.AllDeliveries
+ */
+export declare type AllDeliveries = Message<"parley.v1.AllDeliveries"> & {
+};
+
+/**
+ * Describes the message parley.v1.AllDeliveries.
+ * Use `create(AllDeliveriesSchema)` to create a new message.
+ */
+export declare const AllDeliveriesSchema: GenMessage<AllDeliveries>;
+
+/**
+ * ExtendResponse is the response of Extend.
  *
  * @generated from message parley.v1.ExtendResponse
  */
 export declare type ExtendResponse = Message<"parley.v1.ExtendResponse"> & {
   /**
-   * One result per token, in their order.
+   * One result per token, in the same order.
    *
    * @generated from field: repeated parley.v1.SettleResult results = 1;
    */
@@ -917,7 +976,7 @@ export declare type ExtendResponse = Message<"parley.v1.ExtendResponse"> & {
 export declare const ExtendResponseSchema: GenMessage<ExtendResponse>;
 
 /**
- * GrantCreditsRequest is what GrantCredits takes.
+ * GrantCreditsRequest is the request of GrantCredits.
  *
  * @generated from message parley.v1.GrantCreditsRequest
  */
@@ -933,20 +992,20 @@ export declare type GrantCreditsRequest = Message<"parley.v1.GrantCreditsRequest
   group: string;
 
   /**
-   * @generated from field: string session_id = 3;
+   * @generated from field: string stream_id = 3;
    */
-  sessionId: string;
+  streamId: string;
 
   /**
-   * How many messages the session may have been sent in all, since it began; at most 10,000 more than it has been. A lower number than
-   * an earlier one changes nothing.
+   * The number of messages that the server may have sent since the stream began: at most 10,000
+   * more than it has sent. A value lower than an earlier one has no effect.
    *
    * @generated from field: int64 total_messages = 4;
    */
   totalMessages: bigint;
 
   /**
-   * The same in bytes; at most 67,108,864 more than it has been.
+   * The same in bytes: at most 67,108,864 more than it has sent.
    *
    * @generated from field: int64 total_bytes = 5;
    */
@@ -960,7 +1019,7 @@ export declare type GrantCreditsRequest = Message<"parley.v1.GrantCreditsRequest
 export declare const GrantCreditsRequestSchema: GenMessage<GrantCreditsRequest>;
 
 /**
- * GrantCreditsResponse is what GrantCredits answers.
+ * GrantCreditsResponse is the response of GrantCredits.
  *
  * @generated from message parley.v1.GrantCreditsResponse
  */
@@ -974,7 +1033,7 @@ export declare type GrantCreditsResponse = Message<"parley.v1.GrantCreditsRespon
 export declare const GrantCreditsResponseSchema: GenMessage<GrantCreditsResponse>;
 
 /**
- * LeaveRequest is what Leave takes.
+ * LeaveRequest is the request of Leave.
  *
  * @generated from message parley.v1.LeaveRequest
  */
@@ -990,9 +1049,9 @@ export declare type LeaveRequest = Message<"parley.v1.LeaveRequest"> & {
   group: string;
 
   /**
-   * @generated from field: string session_id = 3;
+   * @generated from field: string stream_id = 3;
    */
-  sessionId: string;
+  streamId: string;
 };
 
 /**
@@ -1002,7 +1061,7 @@ export declare type LeaveRequest = Message<"parley.v1.LeaveRequest"> & {
 export declare const LeaveRequestSchema: GenMessage<LeaveRequest>;
 
 /**
- * LeaveResponse is what Leave answers.
+ * LeaveResponse is the response of Leave.
  *
  * @generated from message parley.v1.LeaveResponse
  */
@@ -1016,17 +1075,18 @@ export declare type LeaveResponse = Message<"parley.v1.LeaveResponse"> & {
 export declare const LeaveResponseSchema: GenMessage<LeaveResponse>;
 
 /**
- * StreamingConsumeRequest is one request on a StreamingConsume stream.
+ * StreamingConsumeRequest is one request of a StreamingConsume stream.
  *
  * @generated from message parley.v1.StreamingConsumeRequest
  */
 export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsumeRequest"> & {
   /**
-   * Comes back with the answer; 0 wants none, but a failure is told all the same.
+   * Identifies the answer. With 0 the server answers only if the request, or one of its items,
+   * fails.
    *
-   * @generated from field: int64 request_id = 1;
+   * @generated from field: int64 call_id = 1;
    */
-  requestId: bigint;
+  callId: bigint;
 
   /**
    * @generated from oneof parley.v1.StreamingConsumeRequest.request
@@ -1077,7 +1137,7 @@ export declare type StreamingConsumeRequest = Message<"parley.v1.StreamingConsum
 export declare const StreamingConsumeRequestSchema: GenMessage<StreamingConsumeRequest>;
 
 /**
- * StreamingAck is AckRequest on a stream.
+ * StreamingAck is AckRequest for the stream that it is sent on.
  *
  * @generated from message parley.v1.StreamingAck
  */
@@ -1095,15 +1155,15 @@ export declare type StreamingAck = Message<"parley.v1.StreamingAck"> & {
 export declare const StreamingAckSchema: GenMessage<StreamingAck>;
 
 /**
- * StreamingNack is NackRequest on a stream.
+ * StreamingNack is NackRequest for the stream that it is sent on.
  *
  * @generated from message parley.v1.StreamingNack
  */
 export declare type StreamingNack = Message<"parley.v1.StreamingNack"> & {
   /**
-   * @generated from field: repeated parley.v1.Nacked items = 1;
+   * @generated from field: repeated parley.v1.NackItem items = 1;
    */
-  items: Nacked[];
+  items: NackItem[];
 };
 
 /**
@@ -1113,18 +1173,32 @@ export declare type StreamingNack = Message<"parley.v1.StreamingNack"> & {
 export declare const StreamingNackSchema: GenMessage<StreamingNack>;
 
 /**
- * StreamingExtend is ExtendRequest on a stream.
+ * StreamingExtend is ExtendRequest for the stream that it is sent on.
  *
  * @generated from message parley.v1.StreamingExtend
  */
 export declare type StreamingExtend = Message<"parley.v1.StreamingExtend"> & {
   /**
-   * @generated from field: repeated string tokens = 1;
+   * @generated from oneof parley.v1.StreamingExtend.target
    */
-  tokens: string[];
+  target: {
+    /**
+     * @generated from field: parley.v1.DeliveryTokens deliveries = 1;
+     */
+    value: DeliveryTokens;
+    case: "deliveries";
+  } | {
+    /**
+     * All deliveries that the stream holds.
+     *
+     * @generated from field: parley.v1.AllDeliveries all = 2;
+     */
+    value: AllDeliveries;
+    case: "all";
+  } | { case: undefined; value?: undefined };
 
   /**
-   * @generated from field: google.protobuf.Duration ack_timeout = 2;
+   * @generated from field: google.protobuf.Duration ack_timeout = 3;
    */
   ackTimeout?: Duration | undefined;
 };
@@ -1136,7 +1210,7 @@ export declare type StreamingExtend = Message<"parley.v1.StreamingExtend"> & {
 export declare const StreamingExtendSchema: GenMessage<StreamingExtend>;
 
 /**
- * StreamingCredits is GrantCreditsRequest on a stream.
+ * StreamingCredits is GrantCreditsRequest for the stream that it is sent on.
  *
  * @generated from message parley.v1.StreamingCredits
  */
@@ -1159,7 +1233,7 @@ export declare type StreamingCredits = Message<"parley.v1.StreamingCredits"> & {
 export declare const StreamingCreditsSchema: GenMessage<StreamingCredits>;
 
 /**
- * StreamingLeave is LeaveRequest on a stream.
+ * StreamingLeave is LeaveRequest for the stream that it is sent on.
  *
  * @generated from message parley.v1.StreamingLeave
  */
@@ -1173,7 +1247,8 @@ export declare type StreamingLeave = Message<"parley.v1.StreamingLeave"> & {
 export declare const StreamingLeaveSchema: GenMessage<StreamingLeave>;
 
 /**
- * StreamingConsumeResponse is one frame of a StreamingConsume stream.
+ * StreamingConsumeResponse is one frame of a StreamingConsume stream. Clients ignore frames of a
+ * kind that they do not know.
  *
  * @generated from message parley.v1.StreamingConsumeResponse
  */
@@ -1183,7 +1258,7 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
    */
   frame: {
     /**
-     * A frame as of Consume.
+     * A frame of Consume.
      *
      * @generated from field: parley.v1.ConsumeResponse consume = 1;
      */
@@ -1205,25 +1280,25 @@ export declare type StreamingConsumeResponse = Message<"parley.v1.StreamingConsu
 export declare const StreamingConsumeResponseSchema: GenMessage<StreamingConsumeResponse>;
 
 /**
- * StreamingAnswer answers one request.
+ * StreamingAnswer is the answer to one request.
  *
  * @generated from message parley.v1.StreamingAnswer
  */
 export declare type StreamingAnswer = Message<"parley.v1.StreamingAnswer"> & {
   /**
-   * @generated from field: int64 request_id = 1;
+   * @generated from field: int64 call_id = 1;
    */
-  requestId: bigint;
+  callId: bigint;
 
   /**
-   * One result per item, in their order; empty where the request has no items.
+   * One result per item of the request, in the same order.
    *
    * @generated from field: repeated parley.v1.SettleResult results = 2;
    */
   results: SettleResult[];
 
   /**
-   * What was wrong with the request as a whole; then nothing of it was done.
+   * The error of the request as a whole. If it is set, nothing was done.
    *
    * @generated from field: parley.v1.ItemError error = 3;
    */
@@ -1237,26 +1312,30 @@ export declare type StreamingAnswer = Message<"parley.v1.StreamingAnswer"> & {
 export declare const StreamingAnswerSchema: GenMessage<StreamingAnswer>;
 
 /**
- * QueueService takes work in and hands it out, at least once: partitioned topics, consumer groups, leases, retries, dead
- * letters and delays.
+ * QueueService is a work queue with at-least-once delivery: partitioned topics, consumer groups,
+ * leases, retries, dead letters and delayed messages.
  *
- * A topic has partitions, each an ordered log. Every consumer group reads all of them, independently of the others, and
- * within a group a partition belongs to one consumer at a time. A message's key decides its partition, so messages of one
- * key come in order as long as none is retried; a topic of strict order keeps it then too.
+ * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
+ * partitions, independently of the other groups. Within a group, one consumer at a time reads a
+ * partition. The key of a message selects its partition, so messages of one key are delivered in
+ * order unless one of them is retried. A topic with strict order keeps their order during retries
+ * too.
  *
- * Every call wants a bearer token; its capabilities (`queue:<pattern>` with the actions `produce` and `consume`) are
- * checked before anything is looked up. Topics and groups are made by AdminService.
+ * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
+ * `produce` and `consume`) are checked before anything is looked up. AdminService creates topics
+ * and groups.
  *
  * @generated from service parley.v1.QueueService
  */
 export declare const QueueService: GenService<{
   /**
-   * Produce appends up to 1,000 messages to a topic and answers a result per message, in order. A message is answered
-   * once Redis has it, as durable as that is configured to be.
+   * Produce appends up to 1,000 messages to a topic and returns one result per message, in order.
+   * It returns when the queue store has the messages, with the durability that the store is
+   * configured for.
    *
-   * A repeat with the same `idempotency_key` within the topic's window answers the first call's result and appends
-   * nothing; with another payload it is `already_exists`. A full topic refuses with `resource_exhausted`, a paused one
-   * with `failed_precondition`.
+   * A repeat with the same `idempotency_key` within the topic's window returns the first call's
+   * result and appends nothing. With another payload it is `already_exists`. A full topic is
+   * `resource_exhausted`, a paused one `failed_precondition`; both are retryable.
    *
    * @generated from rpc parley.v1.QueueService.Produce
    */
@@ -1266,8 +1345,8 @@ export declare const QueueService: GenService<{
     output: typeof ProduceResponseSchema;
   },
   /**
-   * Schedule takes up to 1,000 messages that appear in the topic later: never before they are due by Redis' clock. Until
-   * then they can be cancelled and rescheduled by their message id.
+   * Schedule accepts up to 1,000 messages that are delivered later, never before they are due by
+   * the server's clock. Until then they can be cancelled and rescheduled by message id.
    *
    * @generated from rpc parley.v1.QueueService.Schedule
    */
@@ -1277,8 +1356,9 @@ export declare const QueueService: GenService<{
     output: typeof ScheduleResponseSchema;
   },
   /**
-   * CancelScheduled takes a scheduled message back. One that has appeared in the topic, or was cancelled, is `not_found`. Its idempotency
-   * key stays used: a repeat of Schedule answers the cancelled message's id, and schedules nothing.
+   * CancelScheduled cancels a scheduled message. A message that is due or cancelled is `not_found`.
+   * Its idempotency key stays used: a repeat of Schedule returns the id of the cancelled message
+   * and schedules nothing.
    *
    * @generated from rpc parley.v1.QueueService.CancelScheduled
    */
@@ -1288,20 +1368,21 @@ export declare const QueueService: GenService<{
     output: typeof CancelScheduledResponseSchema;
   },
   /**
-   * Reschedule gives a scheduled message another time. One that has appeared in the topic, or was cancelled, is
-   * `not_found`.
+   * RescheduleScheduled changes the due time of a scheduled message. A message that is due or
+   * cancelled is `not_found`.
    *
-   * @generated from rpc parley.v1.QueueService.Reschedule
+   * @generated from rpc parley.v1.QueueService.RescheduleScheduled
    */
-  reschedule: {
+  rescheduleScheduled: {
     methodKind: "unary";
-    input: typeof RescheduleRequestSchema;
-    output: typeof RescheduleResponseSchema;
+    input: typeof RescheduleScheduledRequestSchema;
+    output: typeof RescheduleScheduledResponseSchema;
   },
   /**
-   * Consume joins a consumer group and streams the messages of the partitions that it is given, as credits allow. The
-   * first frame carries the session id, which the unary calls below name; they may land on any node. When the stream ends,
-   * whatever was delivered and not settled goes to another consumer, and counts as an attempt.
+   * Consume joins a consumer group and streams the messages of the partitions that it is assigned,
+   * within its credits. The first frame is a StreamInfo. The calls below name its stream_id; any
+   * node can serve them. When the stream ends, deliveries that were not settled go to another
+   * consumer, and count as attempts.
    *
    * @generated from rpc parley.v1.QueueService.Consume
    */
@@ -1311,9 +1392,9 @@ export declare const QueueService: GenService<{
     output: typeof ConsumeResponseSchema;
   },
   /**
-   * StreamingConsume is Consume with the calls below on the same stream, for clients that have bidirectional streams: no
-   * browsers. The first request must be `start`, and no other may be. Each other request is answered by one frame with its
-   * `request_id`, if that is not 0.
+   * StreamingConsume is Consume with the calls below on the same stream. It needs a client with
+   * bidirectional streams, which browsers lack. The first request, and no other, is `start`. Every
+   * other request with a `call_id` other than 0 gets one answer with that `call_id`.
    *
    * @generated from rpc parley.v1.QueueService.StreamingConsume
    */
@@ -1323,8 +1404,8 @@ export declare const QueueService: GenService<{
     output: typeof StreamingConsumeResponseSchema;
   },
   /**
-   * Ack says that deliveries are done, with a result for each. From a session that has lost the partition meanwhile it is
-   * `failed_precondition` and changes nothing; a repeat is fine.
+   * Ack acknowledges deliveries and returns one result per delivery. A delivery that the stream no
+   * longer holds is `failed_precondition`, and nothing changes. A repeat has no further effect.
    *
    * @generated from rpc parley.v1.QueueService.Ack
    */
@@ -1334,8 +1415,9 @@ export declare const QueueService: GenService<{
     output: typeof AckResponseSchema;
   },
   /**
-   * Nack gives deliveries back, with a result for each: to be tried again after a delay, or as dead letters. The same holds
-   * as for Ack. Nack after Ack and Ack after Nack are `failed_precondition`.
+   * Nack returns deliveries, to be retried, released or made dead letters, and returns one result
+   * per delivery. A delivery that the stream no longer holds is `failed_precondition`, and so is a
+   * Nack after an Ack and an Ack after a Nack. A repeat has no further effect.
    *
    * @generated from rpc parley.v1.QueueService.Nack
    */
@@ -1345,7 +1427,8 @@ export declare const QueueService: GenService<{
     output: typeof NackResponseSchema;
   },
   /**
-   * Extend lets the session keep deliveries for another while, from now. The same holds as for Ack.
+   * Extend restarts the ack timeout of deliveries. A delivery that the stream no longer holds is
+   * `failed_precondition`.
    *
    * @generated from rpc parley.v1.QueueService.Extend
    */
@@ -1355,7 +1438,8 @@ export declare const QueueService: GenService<{
     output: typeof ExtendResponseSchema;
   },
   /**
-   * GrantCredits allows a session more messages. It carries running totals, so a repeat or a late arrival does no harm.
+   * GrantCredits raises the number of messages and bytes that the stream may be sent. It carries
+   * running totals, so a repeat or a late arrival has no effect.
    *
    * @generated from rpc parley.v1.QueueService.GrantCredits
    */
@@ -1365,10 +1449,11 @@ export declare const QueueService: GenService<{
     output: typeof GrantCreditsResponseSchema;
   },
   /**
-   * Leave ends a session gracefully: it is sent nothing more and hands its partitions back, each once what was delivered of it is
-   * settled, which may go on. With the last one the stream ends, without an error. What comes on the stream meanwhile was on its way.
-   * Without Leave all that was delivered and not settled counts as an attempt. A repeat does no harm; once the session is over it
-   * answers `LEASE_LOST`.
+   * Leave ends a stream gracefully. The stream is sent nothing more, and each of its partitions is
+   * released when its deliveries are settled, which may continue. After the last one the stream
+   * ends without an error. Deliveries that were already on their way may still arrive. Without
+   * Leave, every delivery that is not settled counts as an attempt. A repeat has no further effect;
+   * after the stream has ended it is LEASE_LOST.
    *
    * @generated from rpc parley.v1.QueueService.Leave
    */

@@ -4,13 +4,14 @@
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import { file_parley_v1_message } from "./message_pb.js";
+import { file_parley_v1_error } from "./error_pb.js";
+import { file_parley_v1_stream } from "./stream_pb.js";
 
 /**
  * Describes the file parley/v1/queue.proto.
  */
 export const file_parley_v1_queue = /*@__PURE__*/
-  fileDesc("ChVwYXJsZXkvdjEvcXVldWUucHJvdG8SCXBhcmxleS52MSKsAQoMUXVldWVNZXNzYWdlEgsKA2tleRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEjUKB2hlYWRlcnMYAyADKAsyJC5wYXJsZXkudjEuUXVldWVNZXNzYWdlLkhlYWRlcnNFbnRyeRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiSgoOUHJvZHVjZVJlcXVlc3QSDQoFdG9waWMYASABKAkSKQoIbWVzc2FnZXMYAiADKAsyFy5wYXJsZXkudjEuUXVldWVNZXNzYWdlIjwKD1Byb2R1Y2VSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgucGFybGV5LnYxLlByb2R1Y2VSZXN1bHQicAoNUHJvZHVjZVJlc3VsdBIuCghwcm9kdWNlZBgBIAEoCzIaLnBhcmxleS52MS5Qcm9kdWNlZE1lc3NhZ2VIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQiSwoPUHJvZHVjZWRNZXNzYWdlEhIKCm1lc3NhZ2VfaWQYASABKAkSEQoJcGFydGl0aW9uGAIgASgFEhEKCWR1cGxpY2F0ZRgDIAEoCCJPCg9TY2hlZHVsZVJlcXVlc3QSDQoFdG9waWMYASABKAkSLQoIbWVzc2FnZXMYAiADKAsyGy5wYXJsZXkudjEuU2NoZWR1bGVkTWVzc2FnZSKhAQoQU2NoZWR1bGVkTWVzc2FnZRIoCgdtZXNzYWdlGAEgASgLMhcucGFybGV5LnYxLlF1ZXVlTWVzc2FnZRIqCgVkZWxheRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAEjAKCmRlbGl2ZXJfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSABCBQoDZHVlIj4KEFNjaGVkdWxlUmVzcG9uc2USKgoHcmVzdWx0cxgBIAMoCzIZLnBhcmxleS52MS5TY2hlZHVsZVJlc3VsdCJzCg5TY2hlZHVsZVJlc3VsdBIwCglzY2hlZHVsZWQYASABKAsyGy5wYXJsZXkudjEuU2NoZWR1bGVkUmVjZWlwdEgAEiUKBWVycm9yGAIgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvckgAQggKBnJlc3VsdCJ8ChBTY2hlZHVsZWRSZWNlaXB0EhIKCm1lc3NhZ2VfaWQYASABKAkSEQoJcGFydGl0aW9uGAIgASgFEi4KCmRlbGl2ZXJfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWR1cGxpY2F0ZRgEIAEoCCI7ChZDYW5jZWxTY2hlZHVsZWRSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkiGQoXQ2FuY2VsU2NoZWR1bGVkUmVzcG9uc2UimwEKEVJlc2NoZWR1bGVSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSKgoFZGVsYXkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25IABIwCgpkZWxpdmVyX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSJEChJSZXNjaGVkdWxlUmVzcG9uc2USLgoKZGVsaXZlcl9hdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAirAEKDkNvbnN1bWVSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEhAKCGNvbnN1bWVyGAMgASgJEhQKDG1heF9tZXNzYWdlcxgEIAEoAxIWCgltYXhfYnl0ZXMYBSABKANIAIgBARIuCgthY2tfdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIMCgpfbWF4X2J5dGVzIuABCg9Db25zdW1lUmVzcG9uc2USLAoHc2Vzc2lvbhgBIAEoCzIZLnBhcmxleS52MS5Db25zdW1lU2Vzc2lvbkgAEi4KCmRlbGl2ZXJpZXMYAiABKAsyGC5wYXJsZXkudjEuRGVsaXZlcnlCYXRjaEgAEjQKCmFzc2lnbm1lbnQYAyABKAsyHi5wYXJsZXkudjEuUGFydGl0aW9uQXNzaWdubWVudEgAEjAKCWhlYXJ0YmVhdBgEIAEoCzIbLnBhcmxleS52MS5Db25zdW1lSGVhcnRiZWF0SABCBwoFZnJhbWUiiwEKDkNvbnN1bWVTZXNzaW9uEhIKCnNlc3Npb25faWQYASABKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KC2Fja190aW1lb3V0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIhIKEENvbnN1bWVIZWFydGJlYXQiOAoTUGFydGl0aW9uQXNzaWdubWVudBISCgpwYXJ0aXRpb25zGAEgAygFEg0KBXRvdGFsGAIgASgFIjgKDURlbGl2ZXJ5QmF0Y2gSJwoKZGVsaXZlcmllcxgBIAMoCzITLnBhcmxleS52MS5EZWxpdmVyeSKDAgoIRGVsaXZlcnkSDQoFdG9rZW4YASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIRCglwYXJ0aXRpb24YAyABKAUSCwoDa2V5GAQgASgJEg8KB3BheWxvYWQYBSABKAwSMQoHaGVhZGVycxgGIAMoCzIgLnBhcmxleS52MS5EZWxpdmVyeS5IZWFkZXJzRW50cnkSDwoHYXR0ZW1wdBgHIAEoBRIvCgtwcm9kdWNlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTgoKQWNrUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRISCgpzZXNzaW9uX2lkGAMgASgJEg4KBnRva2VucxgEIAMoCSI3CgtBY2tSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCIzCgxTZXR0bGVSZXN1bHQSIwoFZXJyb3IYASABKAsyFC5wYXJsZXkudjEuSXRlbUVycm9yImEKC05hY2tSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEhIKCnNlc3Npb25faWQYAyABKAkSIAoFaXRlbXMYBCADKAsyES5wYXJsZXkudjEuTmFja2VkIoUBCgZOYWNrZWQSDQoFdG9rZW4YASABKAkSDgoGcmVhc29uGAIgASgJEgwKBGNvZGUYAyABKAkSKAoFZGVsYXkYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEwoLZGVhZF9sZXR0ZXIYBSABKAgSDwoHcmVsZWFzZRgGIAEoCCI4CgxOYWNrUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLnBhcmxleS52MS5TZXR0bGVSZXN1bHQigQEKDUV4dGVuZFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEgoKc2Vzc2lvbl9pZBgDIAEoCRIOCgZ0b2tlbnMYBCADKAkSLgoLYWNrX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iOgoORXh0ZW5kUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLnBhcmxleS52MS5TZXR0bGVSZXN1bHQidAoTR3JhbnRDcmVkaXRzUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRISCgpzZXNzaW9uX2lkGAMgASgJEhYKDnRvdGFsX21lc3NhZ2VzGAQgASgDEhMKC3RvdGFsX2J5dGVzGAUgASgDIhYKFEdyYW50Q3JlZGl0c1Jlc3BvbnNlIkAKDExlYXZlUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRISCgpzZXNzaW9uX2lkGAMgASgJIg8KDUxlYXZlUmVzcG9uc2UiwAIKF1N0cmVhbWluZ0NvbnN1bWVSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAMSKgoFc3RhcnQYAiABKAsyGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3RIABImCgNhY2sYAyABKAsyFy5wYXJsZXkudjEuU3RyZWFtaW5nQWNrSAASKAoEbmFjaxgEIAEoCzIYLnBhcmxleS52MS5TdHJlYW1pbmdOYWNrSAASLAoGZXh0ZW5kGAUgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0V4dGVuZEgAEi4KB2NyZWRpdHMYBiABKAsyGy5wYXJsZXkudjEuU3RyZWFtaW5nQ3JlZGl0c0gAEioKBWxlYXZlGAcgASgLMhkucGFybGV5LnYxLlN0cmVhbWluZ0xlYXZlSABCCQoHcmVxdWVzdCIeCgxTdHJlYW1pbmdBY2sSDgoGdG9rZW5zGAEgAygJIjEKDVN0cmVhbWluZ05hY2sSIAoFaXRlbXMYASADKAsyES5wYXJsZXkudjEuTmFja2VkIlEKD1N0cmVhbWluZ0V4dGVuZBIOCgZ0b2tlbnMYASADKAkSLgoLYWNrX3RpbWVvdXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iPwoQU3RyZWFtaW5nQ3JlZGl0cxIWCg50b3RhbF9tZXNzYWdlcxgBIAEoAxITCgt0b3RhbF9ieXRlcxgCIAEoAyIQCg5TdHJlYW1pbmdMZWF2ZSKAAQoYU3RyZWFtaW5nQ29uc3VtZVJlc3BvbnNlEi0KB2NvbnN1bWUYASABKAsyGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlSAASLAoGYW5zd2VyGAIgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0Fuc3dlckgAQgcKBWZyYW1lInQKD1N0cmVhbWluZ0Fuc3dlchISCgpyZXF1ZXN0X2lkGAEgASgDEigKB3Jlc3VsdHMYAiADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0EiMKBWVycm9yGAMgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvcjKaBgoMUXVldWVTZXJ2aWNlEkAKB1Byb2R1Y2USGS5wYXJsZXkudjEuUHJvZHVjZVJlcXVlc3QaGi5wYXJsZXkudjEuUHJvZHVjZVJlc3BvbnNlEkMKCFNjaGVkdWxlEhoucGFybGV5LnYxLlNjaGVkdWxlUmVxdWVzdBobLnBhcmxleS52MS5TY2hlZHVsZVJlc3BvbnNlElgKD0NhbmNlbFNjaGVkdWxlZBIhLnBhcmxleS52MS5DYW5jZWxTY2hlZHVsZWRSZXF1ZXN0GiIucGFybGV5LnYxLkNhbmNlbFNjaGVkdWxlZFJlc3BvbnNlEkkKClJlc2NoZWR1bGUSHC5wYXJsZXkudjEuUmVzY2hlZHVsZVJlcXVlc3QaHS5wYXJsZXkudjEuUmVzY2hlZHVsZVJlc3BvbnNlEkIKB0NvbnN1bWUSGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3QaGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlMAESXwoQU3RyZWFtaW5nQ29uc3VtZRIiLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVxdWVzdBojLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVzcG9uc2UoATABEjQKA0FjaxIVLnBhcmxleS52MS5BY2tSZXF1ZXN0GhYucGFybGV5LnYxLkFja1Jlc3BvbnNlEjcKBE5hY2sSFi5wYXJsZXkudjEuTmFja1JlcXVlc3QaFy5wYXJsZXkudjEuTmFja1Jlc3BvbnNlEj0KBkV4dGVuZBIYLnBhcmxleS52MS5FeHRlbmRSZXF1ZXN0GhkucGFybGV5LnYxLkV4dGVuZFJlc3BvbnNlEk8KDEdyYW50Q3JlZGl0cxIeLnBhcmxleS52MS5HcmFudENyZWRpdHNSZXF1ZXN0Gh8ucGFybGV5LnYxLkdyYW50Q3JlZGl0c1Jlc3BvbnNlEjoKBUxlYXZlEhcucGFybGV5LnYxLkxlYXZlUmVxdWVzdBoYLnBhcmxleS52MS5MZWF2ZVJlc3BvbnNlQp0BChRkZXYucGFybGV5LnBhcmxleS52MUIKUXVldWVQcm90b1ABWjRnaXRodWIuY29tL3BhcmxleWhxL3BhcmxleS9nZW4vZ28vcGFybGV5L3YxO3BhcmxleXYxogIDUFhYqgIJUGFybGV5LlYxygIJUGFybGV5XFYx4gIVUGFybGV5XFYxXEdQQk1ldGFkYXRh6gIKUGFybGV5OjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_parley_v1_message]);
+  fileDesc("ChVwYXJsZXkvdjEvcXVldWUucHJvdG8SCXBhcmxleS52MSKsAQoMUXVldWVNZXNzYWdlEgsKA2tleRgBIAEoCRIPCgdwYXlsb2FkGAIgASgMEjUKB2hlYWRlcnMYAyADKAsyJC5wYXJsZXkudjEuUXVldWVNZXNzYWdlLkhlYWRlcnNFbnRyeRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiSgoOUHJvZHVjZVJlcXVlc3QSDQoFdG9waWMYASABKAkSKQoIbWVzc2FnZXMYAiADKAsyFy5wYXJsZXkudjEuUXVldWVNZXNzYWdlIjwKD1Byb2R1Y2VSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgucGFybGV5LnYxLlByb2R1Y2VSZXN1bHQicAoNUHJvZHVjZVJlc3VsdBIuCghwcm9kdWNlZBgBIAEoCzIaLnBhcmxleS52MS5Qcm9kdWNlZE1lc3NhZ2VIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQiSwoPUHJvZHVjZWRNZXNzYWdlEhIKCm1lc3NhZ2VfaWQYASABKAkSEQoJcGFydGl0aW9uGAIgASgFEhEKCWR1cGxpY2F0ZRgDIAEoCCJPCg9TY2hlZHVsZVJlcXVlc3QSDQoFdG9waWMYASABKAkSLQoIbWVzc2FnZXMYAiADKAsyGy5wYXJsZXkudjEuU2NoZWR1bGVkTWVzc2FnZSKfAQoQU2NoZWR1bGVkTWVzc2FnZRIoCgdtZXNzYWdlGAEgASgLMhcucGFybGV5LnYxLlF1ZXVlTWVzc2FnZRIqCgVkZWxheRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAEi4KCGR1ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSI+ChBTY2hlZHVsZVJlc3BvbnNlEioKB3Jlc3VsdHMYASADKAsyGS5wYXJsZXkudjEuU2NoZWR1bGVSZXN1bHQicwoOU2NoZWR1bGVSZXN1bHQSMAoJc2NoZWR1bGVkGAEgASgLMhsucGFybGV5LnYxLlNjaGVkdWxlZFJlY2VpcHRIABIlCgVlcnJvchgCIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3JIAEIICgZyZXN1bHQiegoQU2NoZWR1bGVkUmVjZWlwdBISCgptZXNzYWdlX2lkGAEgASgJEhEKCXBhcnRpdGlvbhgCIAEoBRIsCghkdWVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJZHVwbGljYXRlGAQgASgIIjsKFkNhbmNlbFNjaGVkdWxlZFJlcXVlc3QSDQoFdG9waWMYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCSIZChdDYW5jZWxTY2hlZHVsZWRSZXNwb25zZSKiAQoaUmVzY2hlZHVsZVNjaGVkdWxlZFJlcXVlc3QSDQoFdG9waWMYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIqCgVkZWxheRgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkgAEi4KCGR1ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAQgUKA2R1ZSJLChtSZXNjaGVkdWxlU2NoZWR1bGVkUmVzcG9uc2USLAoIZHVlX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqwBCg5Db25zdW1lUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIQCghjb25zdW1lchgDIAEoCRIUCgxtYXhfbWVzc2FnZXMYBCABKAMSFgoJbWF4X2J5dGVzGAUgASgDSACIAQESLgoLYWNrX3RpbWVvdXQYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CDAoKX21heF9ieXRlcyLSAQoPQ29uc3VtZVJlc3BvbnNlEiUKBGluZm8YASABKAsyFS5wYXJsZXkudjEuU3RyZWFtSW5mb0gAEi4KCmRlbGl2ZXJpZXMYAiABKAsyGC5wYXJsZXkudjEuRGVsaXZlcnlCYXRjaEgAEjQKCmFzc2lnbm1lbnQYAyABKAsyHi5wYXJsZXkudjEuUGFydGl0aW9uQXNzaWdubWVudEgAEikKCWhlYXJ0YmVhdBgEIAEoCzIULnBhcmxleS52MS5IZWFydGJlYXRIAEIHCgVmcmFtZSI4ChNQYXJ0aXRpb25Bc3NpZ25tZW50EhIKCnBhcnRpdGlvbnMYASADKAUSDQoFdG90YWwYAiABKAUiOAoNRGVsaXZlcnlCYXRjaBInCgpkZWxpdmVyaWVzGAEgAygLMhMucGFybGV5LnYxLkRlbGl2ZXJ5IoQCCghEZWxpdmVyeRINCgV0b2tlbhgBIAEoCRISCgptZXNzYWdlX2lkGAIgASgJEhEKCXBhcnRpdGlvbhgDIAEoBRILCgNrZXkYBCABKAkSDwoHcGF5bG9hZBgFIAEoDBIxCgdoZWFkZXJzGAYgAygLMiAucGFybGV5LnYxLkRlbGl2ZXJ5LkhlYWRlcnNFbnRyeRIPCgdhdHRlbXB0GAcgASgFEjAKDHByb2R1Y2VfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTQoKQWNrUmVxdWVzdBINCgV0b3BpYxgBIAEoCRINCgVncm91cBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSDgoGdG9rZW5zGAQgAygJIjcKC0Fja1Jlc3BvbnNlEigKB3Jlc3VsdHMYASADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0IjMKDFNldHRsZVJlc3VsdBIjCgVlcnJvchgBIAEoCzIULnBhcmxleS52MS5JdGVtRXJyb3IiYgoLTmFja1JlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEiIKBWl0ZW1zGAQgAygLMhMucGFybGV5LnYxLk5hY2tJdGVtIsYBCghOYWNrSXRlbRINCgV0b2tlbhgBIAEoCRIOCgZyZWFzb24YAiABKAkSDAoEY29kZRgDIAEoCRIlCgVyZXRyeRgEIAEoCzIULnBhcmxleS52MS5OYWNrUmV0cnlIABIwCgtkZWFkX2xldHRlchgFIAEoCzIZLnBhcmxleS52MS5OYWNrRGVhZExldHRlckgAEikKB3JlbGVhc2UYBiABKAsyFi5wYXJsZXkudjEuTmFja1JlbGVhc2VIAEIJCgdvdXRjb21lIjUKCU5hY2tSZXRyeRIoCgVkZWxheRgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiIQCg5OYWNrRGVhZExldHRlciINCgtOYWNrUmVsZWFzZSI4CgxOYWNrUmVzcG9uc2USKAoHcmVzdWx0cxgBIAMoCzIXLnBhcmxleS52MS5TZXR0bGVSZXN1bHQi1AEKDUV4dGVuZFJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEi8KCmRlbGl2ZXJpZXMYBCABKAsyGS5wYXJsZXkudjEuRGVsaXZlcnlUb2tlbnNIABInCgNhbGwYBSABKAsyGC5wYXJsZXkudjEuQWxsRGVsaXZlcmllc0gAEi4KC2Fja190aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQggKBnRhcmdldCIgCg5EZWxpdmVyeVRva2VucxIOCgZ0b2tlbnMYASADKAkiDwoNQWxsRGVsaXZlcmllcyI6Cg5FeHRlbmRSZXNwb25zZRIoCgdyZXN1bHRzGAEgAygLMhcucGFybGV5LnYxLlNldHRsZVJlc3VsdCJzChNHcmFudENyZWRpdHNSZXF1ZXN0Eg0KBXRvcGljGAEgASgJEg0KBWdyb3VwGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIWCg50b3RhbF9tZXNzYWdlcxgEIAEoAxITCgt0b3RhbF9ieXRlcxgFIAEoAyIWChRHcmFudENyZWRpdHNSZXNwb25zZSI/CgxMZWF2ZVJlcXVlc3QSDQoFdG9waWMYASABKAkSDQoFZ3JvdXAYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJIg8KDUxlYXZlUmVzcG9uc2UivQIKF1N0cmVhbWluZ0NvbnN1bWVSZXF1ZXN0Eg8KB2NhbGxfaWQYASABKAMSKgoFc3RhcnQYAiABKAsyGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3RIABImCgNhY2sYAyABKAsyFy5wYXJsZXkudjEuU3RyZWFtaW5nQWNrSAASKAoEbmFjaxgEIAEoCzIYLnBhcmxleS52MS5TdHJlYW1pbmdOYWNrSAASLAoGZXh0ZW5kGAUgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0V4dGVuZEgAEi4KB2NyZWRpdHMYBiABKAsyGy5wYXJsZXkudjEuU3RyZWFtaW5nQ3JlZGl0c0gAEioKBWxlYXZlGAcgASgLMhkucGFybGV5LnYxLlN0cmVhbWluZ0xlYXZlSABCCQoHcmVxdWVzdCIeCgxTdHJlYW1pbmdBY2sSDgoGdG9rZW5zGAEgAygJIjMKDVN0cmVhbWluZ05hY2sSIgoFaXRlbXMYASADKAsyEy5wYXJsZXkudjEuTmFja0l0ZW0ipQEKD1N0cmVhbWluZ0V4dGVuZBIvCgpkZWxpdmVyaWVzGAEgASgLMhkucGFybGV5LnYxLkRlbGl2ZXJ5VG9rZW5zSAASJwoDYWxsGAIgASgLMhgucGFybGV5LnYxLkFsbERlbGl2ZXJpZXNIABIuCgthY2tfdGltZW91dBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIICgZ0YXJnZXQiPwoQU3RyZWFtaW5nQ3JlZGl0cxIWCg50b3RhbF9tZXNzYWdlcxgBIAEoAxITCgt0b3RhbF9ieXRlcxgCIAEoAyIQCg5TdHJlYW1pbmdMZWF2ZSKAAQoYU3RyZWFtaW5nQ29uc3VtZVJlc3BvbnNlEi0KB2NvbnN1bWUYASABKAsyGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlSAASLAoGYW5zd2VyGAIgASgLMhoucGFybGV5LnYxLlN0cmVhbWluZ0Fuc3dlckgAQgcKBWZyYW1lInEKD1N0cmVhbWluZ0Fuc3dlchIPCgdjYWxsX2lkGAEgASgDEigKB3Jlc3VsdHMYAiADKAsyFy5wYXJsZXkudjEuU2V0dGxlUmVzdWx0EiMKBWVycm9yGAMgASgLMhQucGFybGV5LnYxLkl0ZW1FcnJvcjLOBgoMUXVldWVTZXJ2aWNlEkAKB1Byb2R1Y2USGS5wYXJsZXkudjEuUHJvZHVjZVJlcXVlc3QaGi5wYXJsZXkudjEuUHJvZHVjZVJlc3BvbnNlEkMKCFNjaGVkdWxlEhoucGFybGV5LnYxLlNjaGVkdWxlUmVxdWVzdBobLnBhcmxleS52MS5TY2hlZHVsZVJlc3BvbnNlElgKD0NhbmNlbFNjaGVkdWxlZBIhLnBhcmxleS52MS5DYW5jZWxTY2hlZHVsZWRSZXF1ZXN0GiIucGFybGV5LnYxLkNhbmNlbFNjaGVkdWxlZFJlc3BvbnNlEmQKE1Jlc2NoZWR1bGVTY2hlZHVsZWQSJS5wYXJsZXkudjEuUmVzY2hlZHVsZVNjaGVkdWxlZFJlcXVlc3QaJi5wYXJsZXkudjEuUmVzY2hlZHVsZVNjaGVkdWxlZFJlc3BvbnNlEkIKB0NvbnN1bWUSGS5wYXJsZXkudjEuQ29uc3VtZVJlcXVlc3QaGi5wYXJsZXkudjEuQ29uc3VtZVJlc3BvbnNlMAESXwoQU3RyZWFtaW5nQ29uc3VtZRIiLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVxdWVzdBojLnBhcmxleS52MS5TdHJlYW1pbmdDb25zdW1lUmVzcG9uc2UoATABEjkKA0FjaxIVLnBhcmxleS52MS5BY2tSZXF1ZXN0GhYucGFybGV5LnYxLkFja1Jlc3BvbnNlIgOQAgISPAoETmFjaxIWLnBhcmxleS52MS5OYWNrUmVxdWVzdBoXLnBhcmxleS52MS5OYWNrUmVzcG9uc2UiA5ACAhJCCgZFeHRlbmQSGC5wYXJsZXkudjEuRXh0ZW5kUmVxdWVzdBoZLnBhcmxleS52MS5FeHRlbmRSZXNwb25zZSIDkAICElQKDEdyYW50Q3JlZGl0cxIeLnBhcmxleS52MS5HcmFudENyZWRpdHNSZXF1ZXN0Gh8ucGFybGV5LnYxLkdyYW50Q3JlZGl0c1Jlc3BvbnNlIgOQAgISPwoFTGVhdmUSFy5wYXJsZXkudjEuTGVhdmVSZXF1ZXN0GhgucGFybGV5LnYxLkxlYXZlUmVzcG9uc2UiA5ACAkJTCg1kZXYucGFybGV5LnYxQgpRdWV1ZVByb3RvUAFaNGdpdGh1Yi5jb20vcGFybGV5aHEvcGFybGV5L2dlbi9nby9wYXJsZXkvdjE7cGFybGV5djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_parley_v1_error, file_parley_v1_stream]);
 
 /**
  * Describes the message parley.v1.QueueMessage.
@@ -97,17 +98,17 @@ export const CancelScheduledResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 11);
 
 /**
- * Describes the message parley.v1.RescheduleRequest.
- * Use `create(RescheduleRequestSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleScheduledRequest.
+ * Use `create(RescheduleScheduledRequestSchema)` to create a new message.
  */
-export const RescheduleRequestSchema = /*@__PURE__*/
+export const RescheduleScheduledRequestSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 12);
 
 /**
- * Describes the message parley.v1.RescheduleResponse.
- * Use `create(RescheduleResponseSchema)` to create a new message.
+ * Describes the message parley.v1.RescheduleScheduledResponse.
+ * Use `create(RescheduleScheduledResponseSchema)` to create a new message.
  */
-export const RescheduleResponseSchema = /*@__PURE__*/
+export const RescheduleScheduledResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 13);
 
 /**
@@ -125,190 +126,214 @@ export const ConsumeResponseSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 15);
 
 /**
- * Describes the message parley.v1.ConsumeSession.
- * Use `create(ConsumeSessionSchema)` to create a new message.
- */
-export const ConsumeSessionSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 16);
-
-/**
- * Describes the message parley.v1.ConsumeHeartbeat.
- * Use `create(ConsumeHeartbeatSchema)` to create a new message.
- */
-export const ConsumeHeartbeatSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 17);
-
-/**
  * Describes the message parley.v1.PartitionAssignment.
  * Use `create(PartitionAssignmentSchema)` to create a new message.
  */
 export const PartitionAssignmentSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 18);
+  messageDesc(file_parley_v1_queue, 16);
 
 /**
  * Describes the message parley.v1.DeliveryBatch.
  * Use `create(DeliveryBatchSchema)` to create a new message.
  */
 export const DeliveryBatchSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 19);
+  messageDesc(file_parley_v1_queue, 17);
 
 /**
  * Describes the message parley.v1.Delivery.
  * Use `create(DeliverySchema)` to create a new message.
  */
 export const DeliverySchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 20);
+  messageDesc(file_parley_v1_queue, 18);
 
 /**
  * Describes the message parley.v1.AckRequest.
  * Use `create(AckRequestSchema)` to create a new message.
  */
 export const AckRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 21);
+  messageDesc(file_parley_v1_queue, 19);
 
 /**
  * Describes the message parley.v1.AckResponse.
  * Use `create(AckResponseSchema)` to create a new message.
  */
 export const AckResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 22);
+  messageDesc(file_parley_v1_queue, 20);
 
 /**
  * Describes the message parley.v1.SettleResult.
  * Use `create(SettleResultSchema)` to create a new message.
  */
 export const SettleResultSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 23);
+  messageDesc(file_parley_v1_queue, 21);
 
 /**
  * Describes the message parley.v1.NackRequest.
  * Use `create(NackRequestSchema)` to create a new message.
  */
 export const NackRequestSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 22);
+
+/**
+ * Describes the message parley.v1.NackItem.
+ * Use `create(NackItemSchema)` to create a new message.
+ */
+export const NackItemSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 23);
+
+/**
+ * Describes the message parley.v1.NackRetry.
+ * Use `create(NackRetrySchema)` to create a new message.
+ */
+export const NackRetrySchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 24);
 
 /**
- * Describes the message parley.v1.Nacked.
- * Use `create(NackedSchema)` to create a new message.
+ * Describes the message parley.v1.NackDeadLetter.
+ * Use `create(NackDeadLetterSchema)` to create a new message.
  */
-export const NackedSchema = /*@__PURE__*/
+export const NackDeadLetterSchema = /*@__PURE__*/
   messageDesc(file_parley_v1_queue, 25);
+
+/**
+ * Describes the message parley.v1.NackRelease.
+ * Use `create(NackReleaseSchema)` to create a new message.
+ */
+export const NackReleaseSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 26);
 
 /**
  * Describes the message parley.v1.NackResponse.
  * Use `create(NackResponseSchema)` to create a new message.
  */
 export const NackResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 26);
+  messageDesc(file_parley_v1_queue, 27);
 
 /**
  * Describes the message parley.v1.ExtendRequest.
  * Use `create(ExtendRequestSchema)` to create a new message.
  */
 export const ExtendRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 27);
+  messageDesc(file_parley_v1_queue, 28);
+
+/**
+ * Describes the message parley.v1.DeliveryTokens.
+ * Use `create(DeliveryTokensSchema)` to create a new message.
+ */
+export const DeliveryTokensSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 29);
+
+/**
+ * Describes the message parley.v1.AllDeliveries.
+ * Use `create(AllDeliveriesSchema)` to create a new message.
+ */
+export const AllDeliveriesSchema = /*@__PURE__*/
+  messageDesc(file_parley_v1_queue, 30);
 
 /**
  * Describes the message parley.v1.ExtendResponse.
  * Use `create(ExtendResponseSchema)` to create a new message.
  */
 export const ExtendResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 28);
+  messageDesc(file_parley_v1_queue, 31);
 
 /**
  * Describes the message parley.v1.GrantCreditsRequest.
  * Use `create(GrantCreditsRequestSchema)` to create a new message.
  */
 export const GrantCreditsRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 29);
+  messageDesc(file_parley_v1_queue, 32);
 
 /**
  * Describes the message parley.v1.GrantCreditsResponse.
  * Use `create(GrantCreditsResponseSchema)` to create a new message.
  */
 export const GrantCreditsResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 30);
+  messageDesc(file_parley_v1_queue, 33);
 
 /**
  * Describes the message parley.v1.LeaveRequest.
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 31);
+  messageDesc(file_parley_v1_queue, 34);
 
 /**
  * Describes the message parley.v1.LeaveResponse.
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 32);
+  messageDesc(file_parley_v1_queue, 35);
 
 /**
  * Describes the message parley.v1.StreamingConsumeRequest.
  * Use `create(StreamingConsumeRequestSchema)` to create a new message.
  */
 export const StreamingConsumeRequestSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 33);
+  messageDesc(file_parley_v1_queue, 36);
 
 /**
  * Describes the message parley.v1.StreamingAck.
  * Use `create(StreamingAckSchema)` to create a new message.
  */
 export const StreamingAckSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 34);
+  messageDesc(file_parley_v1_queue, 37);
 
 /**
  * Describes the message parley.v1.StreamingNack.
  * Use `create(StreamingNackSchema)` to create a new message.
  */
 export const StreamingNackSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 35);
+  messageDesc(file_parley_v1_queue, 38);
 
 /**
  * Describes the message parley.v1.StreamingExtend.
  * Use `create(StreamingExtendSchema)` to create a new message.
  */
 export const StreamingExtendSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 36);
+  messageDesc(file_parley_v1_queue, 39);
 
 /**
  * Describes the message parley.v1.StreamingCredits.
  * Use `create(StreamingCreditsSchema)` to create a new message.
  */
 export const StreamingCreditsSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 37);
+  messageDesc(file_parley_v1_queue, 40);
 
 /**
  * Describes the message parley.v1.StreamingLeave.
  * Use `create(StreamingLeaveSchema)` to create a new message.
  */
 export const StreamingLeaveSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 38);
+  messageDesc(file_parley_v1_queue, 41);
 
 /**
  * Describes the message parley.v1.StreamingConsumeResponse.
  * Use `create(StreamingConsumeResponseSchema)` to create a new message.
  */
 export const StreamingConsumeResponseSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 39);
+  messageDesc(file_parley_v1_queue, 42);
 
 /**
  * Describes the message parley.v1.StreamingAnswer.
  * Use `create(StreamingAnswerSchema)` to create a new message.
  */
 export const StreamingAnswerSchema = /*@__PURE__*/
-  messageDesc(file_parley_v1_queue, 40);
+  messageDesc(file_parley_v1_queue, 43);
 
 /**
- * QueueService takes work in and hands it out, at least once: partitioned topics, consumer groups, leases, retries, dead
- * letters and delays.
+ * QueueService is a work queue with at-least-once delivery: partitioned topics, consumer groups,
+ * leases, retries, dead letters and delayed messages.
  *
- * A topic has partitions, each an ordered log. Every consumer group reads all of them, independently of the others, and
- * within a group a partition belongs to one consumer at a time. A message's key decides its partition, so messages of one
- * key come in order as long as none is retried; a topic of strict order keeps it then too.
+ * A topic has partitions. Each partition is an ordered log. Every consumer group reads all
+ * partitions, independently of the other groups. Within a group, one consumer at a time reads a
+ * partition. The key of a message selects its partition, so messages of one key are delivered in
+ * order unless one of them is retried. A topic with strict order keeps their order during retries
+ * too.
  *
- * Every call wants a bearer token; its capabilities (`queue:<pattern>` with the actions `produce` and `consume`) are
- * checked before anything is looked up. Topics and groups are made by AdminService.
+ * Every call requires a bearer token. The token's capabilities (`queue:<pattern>` with the actions
+ * `produce` and `consume`) are checked before anything is looked up. AdminService creates topics
+ * and groups.
  *
  * @generated from service parley.v1.QueueService
  */

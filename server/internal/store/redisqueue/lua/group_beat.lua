@@ -1,9 +1,9 @@
 -- Says that members of a group live on, and tells who its members are.
 --
--- KEYS[1] members  HASH session id -> "<expiry ms> <joined µs> <node> <consumer>"
+-- KEYS[1] members  HASH stream id -> "<expiry ms> <joined µs> <node> <consumer>"
 -- ARGV[1] ttl      ms from now until they are taken off if they don't say so again
--- ARGV[2...]       for each: its session id; when it joined, or 0 if it is new; its node; its consumer name
--- RETURNS all members that live: session id, value, and so on.
+-- ARGV[2...]       for each: its stream id; when it joined, or 0 if it is new; its node; its consumer name
+-- RETURNS all members that live: stream id, value, and so on.
 --
 -- Safe to repeat: a new member that is there already keeps the time at which it joined.
 local members, ttl, mine = KEYS[1], tonumber(ARGV[1]), ARGV

@@ -1,0 +1,29 @@
+package bench
+
+import "testing"
+
+// TestFollows has events that leave out an entry, that repeat one, and that do neither.
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	const last = 7
+	for _, one := range []struct {
+		from, seq int64
+		want      bool
+	}{
+		{8, 8, true},
+		{8, 10, true},
+		{5, 10, true}, // covers entries from before the position too
+		{9, 9, false},
+		{9, 10, false},
+		{7, 7, false},
+		{1, 7, false},
+		{0, 8, true}, // not set: the entry alone
+		{0, 9, false},
+		{12, 8, true}, // above seq: the entry alone
+		{12, 9, false},
+	} {
+		if e := (&event{fromSeq: one.from, seq: one.seq}); e.follows(last) != one.want {
+			t.Errorf("an event of %d to %d after %d: follows is not %t", one.from, one.seq, last, one.want)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/parleytest"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+// TestPauseAndResume names the operations: the other one stays as it is, and none is refused.
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	ctx, admin := testContext(t), queue.NewAdmin(newClient(t, s.Addr()))
+	for i, step := range []struct {
+		call             func() (*queue.Topic, error)
+		produce, consume bool
+	}{
+		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Consume) }, false, true},
+		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Produce) }, true, true},
+		{func() (*queue.Topic, error) { return admin.Resume(ctx, "jobs", queue.Consume) }, true, false},
+		{func() (*queue.Topic, error) { return admin.Pause(ctx, "jobs", queue.Produce, queue.Consume) }, true, true},
+		{func() (*queue.Topic, error) { return admin.Resume(ctx, "jobs", queue.Produce, queue.Consume) }, false, false},
+	} {
+		topic, err := step.call()
+		if err != nil || topic.GetProducePaused() != step.produce || topic.GetConsumePaused() != step.consume {
+			t.Errorf("step %d: %v, %v", i, topic, err)
+		}
+	}
+	if _, err := admin.Pause(ctx, "jobs"); !errors.Is(err, parley.ErrInvalidField) {
+		t.Errorf("pause nothing: %v", err)
+	}
+	if _, err := admin.Resume(ctx, "jobs"); !errors.Is(err, parley.ErrInvalidField) {
+		t.Errorf("resume nothing: %v", err)
+	}
+}
+
+// letters creates a topic with five dead letters in each of the groups g and h, and returns the ids
+// of those of g.
+func letters(t *testing.T, s *parleytest.Server, c *parley.Client) []string {
+	t.Helper()
+	s.AddTopic("jobs", 2, "g", "h")
+	produce(t, c, "jobs", keyed("k", 0, 5)...)
+	giveUp := func(context.Context, *queue.Delivery) error { return queue.DeadLetter(errors.New("no use")) }
+	var ids []string
+	for _, group := range []string{"g", "h"} {
+		w := work(t, c, "jobs", group, giveUp)
+		eventually(t, func() error {
+			if n := len(s.DeadLetters("jobs", group)); n != 5 {
+				return fmt.Errorf("%d dead letters", n)
+			}
+			return nil
+		})
+		if err := w.finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range s.DeadLetters("jobs", "g") {
+		ids = append(ids, d.GetDeadLetterId())
+	}
+	return ids
+}
+
+// TestDeadLettersAreSelected replays and purges what is named, and nothing by omission.
+func TestDeadLettersAreSelected(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	admin := queue.NewAdmin(c)
+	ids := letters(t, s, c)
+	want := func(what string, g, h, waiting int) {
+		t.Helper()
+		if got := []int{len(s.DeadLetters("jobs", "g")), len(s.DeadLetters("jobs", "h")), s.Unsettled("jobs", "g")}; !slices.Equal(got, []int{g, h, waiting}) {
+			t.Errorf("%s: dead letters of g and h, and messages that wait in g: %v, want %v", what, got, []int{g, h, waiting})
+		}
+	}
+	for name, none := range map[string]queue.Selection{"zero": {}, "no ids": queue.DeadLetterIDs()} {
+		if _, _, err := admin.ReplayDeadLetters(ctx, "jobs", none); !errors.Is(err, parley.ErrInvalidField) {
+			t.Errorf("replay %s: %v", name, err)
+		}
+		if _, err := admin.PurgeDeadLetters(ctx, "jobs", none, "jobs"); !errors.Is(err, parley.ErrInvalidField) {
+			t.Errorf("purge %s: %v", name, err)
+		}
+	}
+	if _, err := admin.PurgeDeadLetters(ctx, "jobs", queue.AllDeadLetters(), ""); !errors.Is(err, parley.ErrConfirmationRequired) {
+		t.Errorf("purge without confirmation: %v", err)
+	}
+	if _, _, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo")); !errors.Is(err, parley.ErrGroupNotFound) {
+		t.Errorf("replay of an unknown group: %v", err)
+	}
+	want("after refusals", 5, 5, 0)
+	if n, more, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLetterIDs(ids[0])); n != 1 || more || err != nil {
+		t.Errorf("replay one: %d, %v, %v", n, more, err)
+	}
+	want("after one was replayed", 4, 5, 1)
+	if n, more, err := admin.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("g"), queue.WithLimit(2), queue.WithPartition(1)); n != 2 || !more || err != nil {
+		t.Errorf("replay two: %d, %v, %v", n, more, err)
+	}
+	want("after two more were replayed", 2, 5, 3)
+	if n, err := admin.PurgeDeadLetters(ctx, "jobs", queue.DeadLetterIDs(ids[4]), "jobs"); n != 1 || err != nil {
+		t.Errorf("purge one: %d, %v", n, err)
+	}
+	want("after one was purged", 1, 5, 3)
+	if n, err := admin.PurgeDeadLetters(ctx, "jobs", queue.DeadLettersOf("h"), "jobs"); n != 5 || err != nil {
+		t.Errorf("purge a group: %d, %v", n, err)
+	}
+	want("after a group was purged", 1, 0, 3)
+	if n, err := admin.PurgeDeadLetters(ctx, "jobs", queue.AllDeadLetters(), "jobs"); n != 1 || err != nil {
+		t.Errorf("purge all: %d, %v", n, err)
+	}
+	want("after all were purged", 0, 0, 3)
+	var got record
+	work(t, c, "jobs", "g", got.handle)
+	settledAll(t, s, "jobs", "g", 3)
+	total, _, err := admin.Stats(ctx, "jobs")
+	if err != nil || total.GetDeadLetters() != 0 || total.GetGroups()[0].GetReplayed() != 3 || total.GetLength() != 5 {
+		t.Errorf("stats %v, %v", total, err)
+	}
+}
+
+// TestGroupsStartWhereTheyAreTold creates groups and moves them. To seek without a position is
+// refused.
+func TestGroupsStartWhereTheyAreTold(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	admin := queue.NewAdmin(c)
+	produce(t, c, "jobs", keyed("k", 0, 3)...)
+	<-time.After(2 * time.Millisecond)
+	between := time.Now()
+	produce(t, c, "jobs", keyed("k", 3, 5)...)
+	if err := admin.CreateGroup(ctx, "jobs", "moved", queue.FromEnd()); err != nil {
+		t.Fatal(err)
+	}
+	for name, one := range map[string]struct {
+		start queue.Start
+		want  int
+	}{
+		"beginning": {queue.FromBeginning(), 5}, "end": {queue.FromEnd(), 0}, "time": {queue.FromTime(between), 2},
+	} {
+		if err := admin.CreateGroup(ctx, "jobs", name, one.start); err != nil || s.Unsettled("jobs", name) != one.want {
+			t.Errorf("a group from %s: %v and %d messages, want %d", name, err, s.Unsettled("jobs", name), one.want)
+		}
+		if err := admin.SeekGroup(ctx, "jobs", "moved", one.start); err != nil || s.Unsettled("jobs", "moved") != one.want {
+			t.Errorf("after a seek to %s: %v and %d messages, want %d", name, err, s.Unsettled("jobs", "moved"), one.want)
+		}
+	}
+	if err := admin.CreateGroup(ctx, "jobs", "zero", queue.Start{}); err != nil || s.Unsettled("jobs", "zero") != 5 {
+		t.Errorf("a group from nowhere: %v and %d messages, want those from the beginning", err, s.Unsettled("jobs", "zero"))
+	}
+	before := s.Unsettled("jobs", "moved")
+	if err := admin.SeekGroup(ctx, "jobs", "moved", queue.Start{}); !errors.Is(err, parley.ErrInvalidField) || s.Unsettled("jobs", "moved") != before {
+		t.Errorf("a seek to nowhere: %v", err)
+	}
+}
+
+// TestDefaultPartitioner is the one that lets a topic grow.
+func TestDefaultPartitioner(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	admin := queue.NewAdmin(c)
+	topic, err := admin.CreateTopic(ctx, &queue.Topic{Name: "jobs"})
+	if err != nil || topic.GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH || topic.GetPartitions() != 8 {
+		t.Errorf("created %v, %v", topic, err)
+	}
+	results, err := queue.NewProducer(c, "jobs").Produce(ctx, keyed("user-7", 0, 3)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil || r.Receipt.Partition != results[0].Receipt.Partition {
+			t.Errorf("result %+v, want all of a key in one partition", r)
+		}
+	}
+}
+
+// TestTrimNamesWhatStays removes settled messages, then others too, and nothing without a Keep.
+func TestTrimNamesWhatStays(t *testing.T) {
+	t.Parallel()
+	s := parleytest.Start(t)
+	s.AddTopic("jobs", 1, "g")
+	ctx, c := testContext(t), newClient(t, s.Addr())
+	admin := queue.NewAdmin(c)
+	produce(t, c, "jobs", keyed("k", 0, 4)...)
+	w := work(t, c, "jobs", "g", (&record{}).handle)
+	settledAll(t, s, "jobs", "g", 4)
+	if err := w.finish(); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, c, "jobs", keyed("k", 4, 10)...)
+	if _, _, err := admin.Trim(ctx, "jobs", queue.Keep{}, queue.WithUnsettled()); !errors.Is(err, parley.ErrInvalidField) {
+		t.Errorf("trim to nothing in particular: %v", err)
+	}
+	for i, step := range []struct {
+		keep               queue.Keep
+		opts               []queue.TrimOption
+		removed, unsettled int64
+	}{
+		{queue.KeepYounger(time.Hour), []queue.TrimOption{queue.WithUnsettled()}, 0, 0},
+		{queue.KeepNewest(7), nil, 3, 0},
+		{queue.KeepNewest(1), nil, 1, 0},
+		{queue.KeepNewest(1), []queue.TrimOption{queue.WithUnsettled()}, 5, 5},
+	} {
+		removed, unsettled, err := admin.Trim(ctx, "jobs", step.keep, step.opts...)
+		if err != nil || removed != step.removed || unsettled != step.unsettled {
+			t.Errorf("step %d: removed %d, of them unsettled %d, %v; want %d and %d", i, removed, unsettled, err, step.removed, step.unsettled)
+		}
+	}
+	if n := s.Unsettled("jobs", "g"); n != 1 {
+		t.Errorf("%d messages are left, want 1", n)
+	}
+}

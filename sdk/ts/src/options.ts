@@ -1,0 +1,13 @@
+/** CallOptions are the options of every call. */
+export interface CallOptions {
+  /**
+   * Ends the call, which rejects with the signal's reason. If an attempt failed before, it rejects
+   * with an InterruptedError whose cause is the last failure.
+   */
+  signal?: AbortSignal;
+  /**
+   * The time limit of this call in milliseconds, instead of the client's callTimeout. 0 means no
+   * limit. The call then rejects as for a signal, with a TimeoutError.
+   */
+  timeout?: number;
+}

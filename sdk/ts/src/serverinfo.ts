@@ -1,0 +1,60 @@
+import { ServerFeature as Features } from "@parleyhq/api/parley/v1/server_pb.js";
+import type { Caller } from "./caller.js";
+import { milliseconds, named } from "./convert.js";
+import type { CallOptions } from "./options.js";
+
+/** ServerInfo describes a server. */
+export interface ServerInfo {
+  /** The version of the server, for people: `1.4.0`, or `devel` for a build without a version. */
+  version: string;
+  limits: ServerLimits;
+  /** What the server offers. Programs ignore values that they do not know. */
+  features: ServerFeature[];
+}
+
+/**
+ * ServerFeature is an optional part of a server: the name in server.proto without its prefix, or
+ * `FEATURE_7` for a number that this SDK does not know.
+ */
+export type ServerFeature = Exclude<keyof typeof Features, "UNSPECIFIED"> | `FEATURE_${number}`;
+
+/** ServerLimits are the limits that apply to a client of a server. */
+export interface ServerLimits {
+  /** The size of a message's content, in bytes. */
+  maxContentBytes: number;
+  /** The number of messages in one SendMessages request. sendBatch has no such limit. */
+  maxBatchMessages: number;
+  /** The number of channels of one subscription. */
+  maxChannelsPerStream: number;
+  /** The number of subscriptions of one subject on one node. */
+  maxStreamsPerSubject: number;
+  /** The size of a queue message's payload, in bytes. */
+  maxPayloadBytes: number;
+  /** The number of messages in one Produce or Schedule request. */
+  maxProduceMessages: number;
+  /** The number of Consume streams of one subject on one node. */
+  maxConsumersPerSubject: number;
+  /** The interval within which the server sends a frame on every stream, in milliseconds. */
+  heartbeatInterval: number;
+}
+
+export async function serverInfo(caller: Caller, options: CallOptions): Promise<ServerInfo> {
+  const res = await caller.retry("GetServerInfo", options, (rpc, opts) => rpc.getServerInfo({}, opts));
+  const limits = res.limits;
+  return {
+    version: res.version,
+    limits: {
+      maxContentBytes: limits?.maxContentBytes ?? 0,
+      maxBatchMessages: limits?.maxBatchMessages ?? 0,
+      maxChannelsPerStream: limits?.maxChannelsPerStream ?? 0,
+      maxStreamsPerSubject: limits?.maxStreamsPerSubject ?? 0,
+      maxPayloadBytes: limits?.maxPayloadBytes ?? 0,
+      maxProduceMessages: limits?.maxProduceMessages ?? 0,
+      maxConsumersPerSubject: limits?.maxConsumersPerSubject ?? 0,
+      heartbeatInterval: milliseconds(limits?.heartbeatInterval),
+    },
+    features: res.features
+      .filter((feature) => feature !== Features.UNSPECIFIED)
+      .map((feature) => named(Features, feature, "FEATURE") as ServerFeature),
+  };
+}

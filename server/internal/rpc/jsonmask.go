@@ -1,0 +1,71 @@
+package rpc
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// masks holds, for each request with field masks, the pattern of such a field in JSON: its name, and its value in quotes. What
+// looks like it inside of another string has its quotes escaped.
+var masks = func() map[protoreflect.FullName]*regexp.Regexp {
+	out := make(map[protoreflect.FullName]*regexp.Regexp)
+	for method := range apiMethods() {
+		var names []string
+		fields := method.Input().Fields()
+		for i := range fields.Len() {
+			if fd := fields.Get(i); fd.Message() != nil && fd.Message().FullName() == "google.protobuf.FieldMask" {
+				names = append(names, regexp.QuoteMeta(string(fd.Name())), regexp.QuoteMeta(fd.JSONName()))
+			}
+		}
+		if len(names) > 0 {
+			out[method.Input().FullName()] = regexp.MustCompile(`"(?:` + strings.Join(names, "|") + `)"\s*:\s*("[A-Za-z0-9_.,]*")`)
+		}
+	}
+	return out
+}()
+
+// camelMasks writes the paths of a JSON request's field masks in camel case, the only form that the decoder takes. Users write
+// them as they write the fields, in either form. The length of the text and its lines do not change, so that positions in
+// errors stay true. data itself does not change.
+func camelMasks(data []byte, request protoreflect.FullName) []byte {
+	pattern := masks[request]
+	if pattern == nil {
+		return data
+	}
+	var out []byte
+	for _, at := range pattern.FindAllSubmatchIndex(data, -1) {
+		value := data[at[2]:at[3]]
+		if bytes.IndexByte(value, '_') < 0 {
+			continue
+		}
+		if out == nil {
+			out = bytes.Clone(data)
+		}
+		camel := camelPaths(value)
+		n := at[2] + copy(out[at[2]:], camel)
+		for ; n < at[3]; n++ {
+			out[n] = ' '
+		}
+	}
+	if out == nil {
+		return data
+	}
+	return out
+}
+
+// camelPaths removes each underscore that a small letter follows, and makes the letter a capital one.
+func camelPaths(paths []byte) []byte {
+	out := make([]byte, 0, len(paths))
+	for i := 0; i < len(paths); i++ {
+		if paths[i] == '_' && i+1 < len(paths) && 'a' <= paths[i+1] && paths[i+1] <= 'z' {
+			i++
+			out = append(out, paths[i]-'a'+'A')
+			continue
+		}
+		out = append(out, paths[i])
+	}
+	return out
+}

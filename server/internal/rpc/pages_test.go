@@ -1,0 +1,116 @@
+package rpc
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// Every list lowers a page size above its largest, keeps a smaller one, and leaves one below 0 to the schema's rules.
+func TestPageSizes(t *testing.T) {
+	t.Parallel()
+	lists := 0
+	for method := range apiMethods() {
+		fd := method.Input().Fields().ByName("page_size")
+		if fd == nil {
+			continue
+		}
+		lists++
+		largest := int32(maxPage)
+		if method.Name() == "ListChannels" {
+			largest = maxChannelPage
+		}
+		typ, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for size, want := range map[int32]int32{
+			-1: -1, 0: 0, 1: 1, largest - 1: largest - 1, largest: largest, largest + 1: largest, 1e9: largest, 1<<31 - 1: largest,
+		} {
+			m := typ.New()
+			m.Set(fd, protoreflect.ValueOfInt32(size))
+			limitPage(m.Interface())
+			if got := int32(m.Get(fd).Int()); got != want {
+				t.Errorf("%s: a page of %d became one of %d, want %d", method.Name(), size, got, want)
+			}
+		}
+	}
+	if lists != 6 {
+		t.Errorf("%d lists have pages", lists)
+	}
+}
+
+// What a handler's use case is asked for is never more than the largest page.
+func TestLargePagesReachNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	sizes := make(chan int, 10)
+	b.messages.list = func(_ context.Context, q message.ListQuery) (message.Page, error) {
+		sizes <- q.PageSize
+		return message.Page{}, nil
+	}
+	b.channels.members = func(_ context.Context, _ string, n int, _ string) (channel.MemberPage, error) {
+		sizes <- n
+		return channel.MemberPage{}, nil
+	}
+	b.channels.mine = func(_ context.Context, n int, _ string) (channel.MinePage, error) {
+		sizes <- n
+		return channel.MinePage{}, nil
+	}
+	b.admin.topics = func(_ string, n int) ([]*queue.Topic, bool, error) {
+		sizes <- n
+		return nil, false, nil
+	}
+	b.admin.pending = func(_, _ string, _ bool, _, n int) ([]queue.PendingEntry, int, error) {
+		sizes <- n
+		return nil, 0, nil
+	}
+	// The only list that is read in steps: all of them together are the page.
+	b.admin.letters = func(_, _, _ string, n int) ([]queue.DeadLetter, string, error) {
+		return make([]queue.DeadLetter, n), "more", nil
+	}
+	token := b.mintAs(operator("ada"))
+	const most = 100_000
+	for i, p := range protocols {
+		messages, admin, ctx := b.client(i, b.token), b.adminClient(i, token), t.Context()
+		for name, row := range map[string]struct {
+			want int
+			call func() error
+		}{
+			"ListMessages": {1000, func() error {
+				return second(messages.ListMessages(ctx, &parleyv1.ListMessagesRequest{ChannelId: "a", PageSize: most}))
+			}},
+			"ListMembers": {1000, func() error {
+				return second(messages.ListMembers(ctx, &parleyv1.ListMembersRequest{ChannelId: "a", PageSize: most}))
+			}},
+			"ListChannels": {200, func() error {
+				return second(messages.ListChannels(ctx, &parleyv1.ListChannelsRequest{PageSize: most}))
+			}},
+			"ListTopics": {1000, func() error {
+				return second(admin.ListTopics(ctx, &parleyv1.ListTopicsRequest{PageSize: most}))
+			}},
+			"ListPending": {1000, func() error {
+				return second(admin.ListPending(ctx, &parleyv1.ListPendingRequest{Topic: "t", Group: "g", PageSize: most}))
+			}},
+			"ListDeadLetters": {1000, func() error {
+				resp, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "t", PageSize: most})
+				sizes <- len(resp.GetDeadLetters())
+				return err
+			}},
+		} {
+			if err := row.call(); err != nil {
+				t.Fatalf("%s, %s: %v", p.name, name, err)
+			}
+			if got := <-sizes; got != row.want {
+				t.Errorf("%s, %s: a page of %d is asked for, want %d", p.name, name, got, row.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/queue"
+)
+
+// ServerInfo is what GetServerInfo tells that the transport does not know by itself.
+type ServerInfo struct {
+	// Version is that of the build; empty for a build without one.
+	Version string
+	// StreamsPerSubject and ConsumersPerSubject bound the live streams of one subject on this node.
+	StreamsPerSubject, ConsumersPerSubject int
+}
+
+// serverService is parley.v1.ServerService.
+type serverService struct {
+	cfg  Config
+	deps Deps
+}
+
+var _ parleyv1connect.ServerServiceHandler = (*serverService)(nil)
+
+// GetServerInfo implements parleyv1connect.ServerServiceHandler.
+func (s *serverService) GetServerInfo(
+	context.Context, *parleyv1.GetServerInfoRequest,
+) (*parleyv1.GetServerInfoResponse, error) {
+	resp := &parleyv1.GetServerInfoResponse{
+		Version: s.deps.Info.Version,
+		Limits: &parleyv1.ServerLimits{
+			MaxContentBytes: maxContentBytes, MaxBatchMessages: maxBatchItems,
+			MaxChannelsPerStream: int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
+			MaxStreamsPerSubject: int32(s.deps.Info.StreamsPerSubject), //nolint:gosec // validated by config
+			MaxPayloadBytes:      queue.MaxPayload, MaxProduceMessages: maxQueueItems,
+			MaxConsumersPerSubject: int32(s.deps.Info.ConsumersPerSubject), //nolint:gosec // validated by config
+			HeartbeatInterval:      durationpb.New(s.cfg.HeartbeatInterval),
+		},
+	}
+	if resp.GetVersion() == "" {
+		resp.Version = "devel"
+	}
+	if s.deps.NoQueues == nil {
+		resp.Features = append(resp.Features, parleyv1.ServerFeature_SERVER_FEATURE_QUEUES)
+	}
+	if s.cfg.Reflection {
+		resp.Features = append(resp.Features, parleyv1.ServerFeature_SERVER_FEATURE_REFLECTION)
+	}
+	return resp, nil
+}

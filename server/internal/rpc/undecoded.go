@@ -1,0 +1,107 @@
+package rpc
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// undecodedField is the number of the unknown field that holds why a request could not be decoded.
+//
+// connect refuses a unary request that its codec can't decode before it calls any interceptor, and without a detail. So the
+// codecs here decode such a request to an empty message with this field, which an interceptor turns into the error. No client
+// can send the field: binary requests are decoded without their unknown fields, and JSON has none.
+const undecodedField protowire.Number = 1<<29 - 1
+
+// undecodedFault is what undecodedField holds: a fault, as JSON.
+type undecodedFault struct {
+	Kind   fault.Kind   `json:"kind"`
+	Reason fault.Reason `json:"reason"`
+	Msg    string       `json:"msg"`
+	Field  string       `json:"field"`
+	Limit  int64        `json:"limit"`
+}
+
+// setUndecoded makes m the message of a request that could not be decoded.
+func setUndecoded(m proto.Message, why *fault.Error) {
+	data, err := json.Marshal(undecodedFault{why.Kind, why.Reason, why.Msg, why.Field, why.Limit})
+	if err != nil {
+		data = []byte("{}") // strings and numbers always have JSON
+	}
+	proto.Reset(m)
+	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, undecodedField, protowire.BytesType), data))
+}
+
+// undecoded returns why a request could not be decoded; nil if it was.
+func undecoded(request any) error {
+	m, ok := request.(proto.Message)
+	if !ok {
+		return nil
+	}
+	raw := m.ProtoReflect().GetUnknown()
+	number, _, n := protowire.ConsumeTag(raw)
+	if number != undecodedField {
+		return nil
+	}
+	data, _ := protowire.ConsumeBytes(raw[n:])
+	var why undecodedFault
+	if err := json.Unmarshal(data, &why); err != nil {
+		return err
+	}
+	return &fault.Error{Kind: why.Kind, Reason: why.Reason, Msg: why.Msg, Field: why.Field, Limit: why.Limit}
+}
+
+func malformed(format string, args ...any) *fault.Error {
+	return fault.New(fault.InvalidArgument, fault.MalformedRequest, format, args...)
+}
+
+// malformedProto returns the fault of a binary request, from the decoder's error.
+func malformedProto(err error) *fault.Error {
+	switch text := err.Error(); {
+	case strings.Contains(text, "UTF-8"):
+		return malformed("malformed protobuf: a string is not valid UTF-8")
+	case strings.Contains(text, "recursion"):
+		return malformed("malformed protobuf: nested too deeply")
+	default:
+		return malformed("malformed protobuf")
+	}
+}
+
+var (
+	// jsonPosition and jsonField are what is read of a JSON decoder's error. Its texts repeat what the client sent, of any length.
+	jsonPosition = regexp.MustCompile(`\(line (\d+):(\d+)\)`)
+	jsonField    = regexp.MustCompile(`invalid value for \w+ field (\w+):`)
+)
+
+// jsonProblems are what a JSON decoder's error may be about, by a part of its text. The first that fits counts, and the last fits
+// always.
+var jsonProblems = []struct{ part, says string }{
+	{"unexpected EOF", "the text ends early, or in an escape of a string"},
+	{"recursion", "nested too deeply"},
+	{"syntax error", "syntax error"},
+	{"duplicate ", "the field is set twice"},
+	{"is already set", "another field of the same oneof is set"},
+	{"unknown field", "unknown field"},
+	{"", "invalid value"},
+}
+
+// malformedJSON returns the fault of a JSON request, from the decoder's error.
+func malformedJSON(err error) *fault.Error {
+	text, at, field := err.Error(), "", ""
+	if m := jsonPosition.FindStringSubmatch(text); m != nil {
+		at = "line " + m[1] + ", column " + m[2] + ": "
+	}
+	if m := jsonField.FindStringSubmatch(text); m != nil {
+		field = " for field " + m[1]
+	}
+	i := 0
+	for !strings.Contains(text, jsonProblems[i].part) {
+		i++
+	}
+	return malformed("malformed JSON: %s%s%s", at, jsonProblems[i].says, field)
+}

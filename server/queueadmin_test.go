@@ -1,0 +1,228 @@
+package server_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// A topic without settings can grow: most keys stay where they were, and the others move to the new partitions.
+func TestDefaultTopicGrows(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	made, err := admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: "jobs"}})
+	if err != nil || made.GetTopic().GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH || made.GetTopic().GetPartitions() != 8 {
+		t.Fatalf("created %v, %v", made, err)
+	}
+	const keys = 90
+	produced := func() (at []int32) {
+		t.Helper()
+		r := &parleyv1.ProduceRequest{Topic: "jobs"}
+		for i := range keys {
+			r.Messages = append(r.Messages, &parleyv1.QueueMessage{Key: fmt.Sprint("key-", i)})
+		}
+		res, err := queues.Produce(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range res.GetResults() {
+			at = append(at, r.GetProduced().GetPartition())
+		}
+		return at
+	}
+	before := produced()
+	grown, err := admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
+		Topic: &parleyv1.Topic{Name: "jobs", Partitions: 9}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"partitions"}},
+	})
+	if err != nil || grown.GetTopic().GetPartitions() != 9 {
+		t.Fatalf("grown %v, %v", grown, err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error { // the settings are known within two seconds
+		after, moved := produced(), 0
+		for i := range after {
+			if after[i] != before[i] {
+				moved++
+				if after[i] != 8 {
+					t.Fatalf("key %d moved from %d to %d", i, before[i], after[i])
+				}
+			}
+		}
+		if moved == 0 || moved > keys/3 {
+			return fmt.Errorf("%d of %d keys moved", moved, keys)
+		}
+		return nil
+	})
+}
+
+// Each operation is paused and resumed by itself, and who produces meanwhile is told to try again.
+func TestPauseOfOneOperation(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	g.stock("jobs", 1)
+	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	const onProduce, onConsume = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
+	pause := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+		t.Helper()
+		r, err := admin.PauseTopic(ctx, &parleyv1.PauseTopicRequest{Topic: "jobs", Operations: operations})
+		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
+			t.Fatalf("paused %v, want %v; %v", got, want, err)
+		}
+	}
+	resume := func(want [2]bool, operations ...parleyv1.TopicOperation) {
+		t.Helper()
+		r, err := admin.ResumeTopic(ctx, &parleyv1.ResumeTopicRequest{Topic: "jobs", Operations: operations})
+		if got := [2]bool{r.GetTopic().GetProducePaused(), r.GetTopic().GetConsumePaused()}; err != nil || got != want {
+			t.Fatalf("paused %v after a resume, want %v; %v", got, want, err)
+		}
+	}
+	produceOne := func() error {
+		return callErr(queues.Produce(ctx, &parleyv1.ProduceRequest{Topic: "jobs", Messages: []*parleyv1.QueueMessage{{}}}))
+	}
+	c := g.consumes(g.Token, nil, consuming("jobs"))
+	c.await(1)
+	pause([2]bool{true, false}, onProduce)
+	err := produceOne()
+	if d := detailOf(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED || !d.GetRetryable() {
+		t.Errorf("produce to a paused topic: %v, %v", err, d)
+	}
+	pause([2]bool{true, true}, onConsume)
+	resume([2]bool{false, true}, onProduce)
+	if err := produceOne(); err != nil {
+		t.Errorf("produce after a resume of that: %v", err)
+	}
+	pause([2]bool{true, true}, onProduce)
+	resume([2]bool{true, false}, onConsume)
+	c.await(2) // what was produced while nothing was delivered
+	resume([2]bool{false, false}, onProduce, onConsume)
+	if err := produceOne(); err != nil {
+		t.Error(err)
+	}
+	c.await(3)
+}
+
+// A retry with one of the topic's non-retryable codes makes a dead letter, whatever attempts are left.
+func TestRetryWithANonRetryableCode(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	g.stock("jobs", 3)
+	if err := callErr(admin.UpdateTopic(ctx, &parleyv1.UpdateTopicRequest{
+		Topic: &parleyv1.Topic{Name: "jobs", Retry: &parleyv1.RetryPolicy{NonRetryableCodes: []string{"E1"}}}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retry"}},
+	})); err != nil {
+		t.Fatal(err)
+	}
+	r := consuming("jobs")
+	r.AckTimeout = durationpb.New(12 * time.Hour)
+	c := g.consumes(g.Token, nil, r)
+	held := c.await(3)
+	final, again := retried(held[0].GetToken(), time.Hour), retried(held[1].GetToken(), time.Hour)
+	final.Code, final.Reason, again.Code = "E1", "no use", "E2"
+	res, err := queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: []*parleyv1.NackItem{final, again, {Token: held[2].GetToken()}}})
+	if err != nil || res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError() != nil ||
+		itemTold(res.GetResults()[2].GetError()) != `invalid_argument INVALID_FIELD "items[2].outcome" 0` {
+		t.Fatalf("nacked %v, %v", res, err)
+	}
+	if w := g.work("jobs"); w.GetDead() != 1 || w.GetRetrying() != 1 || w.GetPending() != 1 {
+		t.Errorf("%v", w)
+	}
+	letters, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs"})
+	if l := letters.GetDeadLetters(); err != nil || len(l) != 1 || l[0].GetCode() != "E1" || l[0].GetReason() != "no use" || l[0].GetMessageId() != held[0].GetMessageId() {
+		t.Errorf("dead letters %v, %v", l, err)
+	}
+	// All that the stream holds is extended together; what it holds no more is no part of it.
+	extended, err := queues.Extend(ctx, &parleyv1.ExtendRequest{
+		Topic: "jobs", Group: "g", StreamId: c.streamID, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}},
+	})
+	if err != nil || len(extended.GetResults()) > 0 {
+		t.Errorf("extended %v, %v", extended, err)
+	}
+}
+
+// Each selection of dead letters names what it says, and nothing else goes.
+func TestSelectedDeadLetters(t *testing.T) {
+	t.Parallel()
+	g := attack(t, nil)
+	ctx, admin, queues := t.Context(), g.Admin(g.Token), g.Queues(g.Token)
+	g.stock("jobs", 4)
+	if err := callErr(admin.CreateGroup(ctx, &parleyv1.CreateGroupRequest{Topic: "jobs", Group: "h"})); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"g", "h"} {
+		r := consuming("jobs")
+		r.Group = group
+		c := g.consumes(g.Token, nil, r)
+		var items []*parleyv1.NackItem
+		for _, d := range c.await(4) {
+			items = append(items, dead(d.GetToken()))
+		}
+		if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: group, StreamId: c.streamID, Items: items})); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.stream.Close()
+	}
+	letters := func(group string) (ids []string) {
+		t.Helper()
+		res, err := admin.ListDeadLetters(ctx, &parleyv1.ListDeadLettersRequest{Topic: "jobs", Group: group})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range res.GetDeadLetters() {
+			ids = append(ids, l.GetDeadLetterId())
+		}
+		return ids
+	}
+	left := func(what string, ofG, ofH int) {
+		t.Helper()
+		if a, b := len(letters("g")), len(letters("h")); a != ofG || b != ofH {
+			t.Errorf("after %s g has %d dead letters and h %d, want %d and %d", what, a, b, ofG, ofH)
+		}
+	}
+	purge := func(s *parleyv1.DeadLetterSelection, want int64) {
+		t.Helper()
+		res, err := admin.PurgeDeadLetters(ctx, &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: s, Confirm: "jobs"})
+		if err != nil || res.GetPurged() != want {
+			t.Errorf("purged %v, %v, want %d", res, err, want)
+		}
+	}
+	replay := func(s *parleyv1.DeadLetterSelection, want int64) {
+		t.Helper()
+		res, err := admin.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: s})
+		if err != nil || res.GetReplayed() != want || res.GetMore() {
+			t.Errorf("replayed %v, %v, want %d", res, err, want)
+		}
+	}
+	left("the start", 4, 4)
+	ids := letters("g")
+	purge(lettersBy(ids[1], ids[1]), 1)
+	if slices.Contains(letters("g"), ids[1]) {
+		t.Error("another was purged")
+	}
+	left("a purge of one id", 3, 4)
+	replay(lettersBy(ids[0]), 1)
+	left("a replay of one id", 2, 4)
+	purge(lettersOf("h"), 4)
+	left("a purge of h", 2, 0)
+	replay(lettersOf("g"), 2)
+	left("a replay of g", 0, 0)
+
+	c := g.consumes(g.Token, nil, consuming("jobs"))
+	var items []*parleyv1.NackItem
+	for _, d := range c.await(3) { // what was replayed
+		items = append(items, dead(d.GetToken()))
+	}
+	if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: items})); err != nil {
+		t.Fatal(err)
+	}
+	replay(lettersBy(letters("g")[0]), 1)
+	purge(allLetters(), 2)
+	left("a purge of all", 0, 0)
+}
