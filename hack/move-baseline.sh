@@ -1,0 +1,13 @@
+#!/bin/sh
+# move-baseline.sh BUF...: makes the protos as they are the baseline that check-breaking.sh compares
+# with. It fails, and moves nothing, if they would break a client of the baseline. Where there is no
+# baseline it makes the first one.
+set -eu
+cd "$(dirname "$0")/.."
+baseline=proto/v1.binpb
+
+[ ! -e "$baseline" ] || hack/check-breaking.sh '' "$@"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+"$@" build proto --exclude-source-info -o "$tmp/v1.binpb"
+mv "$tmp/v1.binpb" "$baseline"

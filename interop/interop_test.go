@@ -1,0 +1,262 @@
+// Package interop_test calls the API with clients that are not Parley's, so that what Parley's own
+// SDKs assume is not mistaken for the protocol: grpcurl, buf curl, and programs on grpcio,
+// connect-es and grpc-java, whose code is generated from the bundle of protos that `make protos`
+// makes. Every client makes the same calls and must see the same; report is what it sees.
+//
+// The package also checks what other clients are built from: the bundle, the names of classes in
+// Java and Kotlin, and docs/api. grpcurl and buf come from tools/go.mod, the rest from
+// hack/interop-deps.sh.
+package interop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/internal/rig"
+	"github.com/parleyhq/parley/server/servertest"
+)
+
+// limit is far more than a client or a compiler takes on a busy machine.
+const limit = 10 * time.Minute
+
+// report is what a client sees. Each client has a channel, a topic and a group of its own.
+type report struct {
+	// Health is the answer of the health service, and Services are the names that reflection lists,
+	// sorted. Both are empty for clients that have no code for them.
+	Health   string   `json:"health"`
+	Services []string `json:"services"`
+	Server   server   `json:"server"`
+	// Denied is the error of CreateTopic without the capability admin, and Partitions is what it
+	// answers with it.
+	Denied     failure `json:"denied"`
+	Partitions int     `json:"partitions"`
+	// Sent and Repeated are the answers to the same SendMessage, Listed is the content of the
+	// channel's messages.
+	Sent     placed   `json:"sent"`
+	Repeated placed   `json:"repeated"`
+	Listed   []string `json:"listed"`
+	// Info is the first frame of Subscribe from the start of the channel, Events are all events up
+	// to the message.
+	Info   info    `json:"info"`
+	Events []event `json:"events"`
+	Edited edited  `json:"edited"`
+	// Refused is the error of SendMessage without content.
+	Refused failure `json:"refused"`
+	// Job is what Consume delivers, BidiJob what StreamingConsume does; that is nil for clients
+	// without bidirectional streams.
+	Job     *job `json:"job"`
+	BidiJob *job `json:"bidi_job"`
+	// Acked is the number of acknowledged messages in the statistics of the topic.
+	Acked int64 `json:"acked"`
+}
+
+type server struct {
+	Version         bool  `json:"version"`
+	MaxContentBytes int32 `json:"max_content_bytes"`
+	Queues          bool  `json:"queues"`
+}
+
+// failure is the error of a call: its code, by gRPC's numbers, and what its ErrorDetail says.
+type failure struct {
+	Code   int32  `json:"code"`
+	Reason int32  `json:"reason"`
+	Field  string `json:"field"`
+}
+
+type placed struct {
+	Seq       int64 `json:"seq"`
+	Duplicate bool  `json:"duplicate"`
+}
+
+type info struct {
+	StreamID  bool `json:"stream_id"`
+	Heartbeat bool `json:"heartbeat"`
+}
+
+type event struct {
+	Kind    string `json:"kind"`
+	Seq     int64  `json:"seq"`
+	FromSeq int64  `json:"from_seq"`
+	// HeadSeq is that of a state, Content that of a message.
+	HeadSeq int64  `json:"head_seq"`
+	Content string `json:"content"`
+}
+
+type edited struct {
+	Content    string `json:"content"`
+	Edited     bool   `json:"edited"`
+	ChangedSeq int64  `json:"changed_seq"`
+}
+
+type job struct {
+	Payload string `json:"payload"`
+	Attempt int32  `json:"attempt"`
+	Acked   bool   `json:"acked"`
+}
+
+// client is a client and what it can do.
+type client struct {
+	name string
+	// both is set if it has bidirectional streams, checks if it has code for health and reflection.
+	both, checks bool
+	// slow is set if it is not part of the quick tests.
+	slow bool
+	// see makes the calls on a server. name is that of the channel, the topic and the group.
+	see func(t *testing.T, s target, name string) report
+}
+
+// want returns what a client must see.
+func (c client) want() report {
+	r := report{
+		Server:     server{Version: true, MaxContentBytes: 65536, Queues: true},
+		Denied:     failure{Code: 7, Reason: 4},
+		Partitions: 1,
+		Sent:       placed{Seq: 1},
+		Repeated:   placed{Seq: 1, Duplicate: true},
+		Listed:     []string{"hello"},
+		Info:       info{StreamID: true, Heartbeat: true},
+		Events:     []event{{Kind: "state", HeadSeq: 1}, {Kind: "sent", Seq: 1, FromSeq: 1, Content: "hello"}},
+		Edited:     edited{Content: "hello again", Edited: true, ChangedSeq: 2},
+		Refused:    failure{Code: 3, Reason: 1, Field: "content"},
+		Job:        &job{Payload: "one", Attempt: 1, Acked: true},
+		Acked:      1,
+	}
+	if c.both {
+		r.BidiJob = &job{Payload: "two", Attempt: 1, Acked: true}
+		r.Acked = 2
+	}
+	if c.checks {
+		r.Health = "SERVING"
+		r.Services = []string{
+			"grpc.health.v1.Health", "parley.v1.AdminService", "parley.v1.MessageService", "parley.v1.QueueService", "parley.v1.ServerService",
+		}
+	}
+	return r
+}
+
+// target is a server for clients to call.
+type target struct {
+	url, addr string
+	// token may do everything, weak may not administer.
+	token, weak string
+}
+
+// TestClients has every client call one server.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	s := servertest.Dev(t)
+	_, addr, _ := strings.Cut(s.URL, "://")
+	to := target{url: s.URL, addr: addr, token: s.Token, weak: s.Mint("stranger", "send", "history", "subscribe")}
+
+	clients := append(append(lines(), nodes()...), python(), java())
+	for i, c := range clients {
+		if c.slow && testing.Short() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := c.see(t, to, fmt.Sprintf("client-%d", i))
+			if diff := cmp.Diff(c.want(), got); diff != "" {
+				t.Errorf("it saw something else (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// root is the folder of this source.
+var root = sync.OnceValue(func() string {
+	dir, err := rig.Root()
+	if err != nil {
+		panic(err)
+	}
+	return dir
+})
+
+// command runs a program in dir with more variables in its environment, and returns its standard
+// output.
+func command(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	out, err := execute(dir, env, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func execute(dir string, env []string, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", cmd, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.String(), nil
+}
+
+// tools are the paths of programs that tools/go.mod pins, by name. They are built on first use.
+var tools = map[string]func() (string, error){"buf": pinned("buf"), "grpcurl": pinned("grpcurl")}
+
+func pinned(name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path, err := execute(root(), nil, "go", "tool", "-modfile=tools/go.mod", "-n", name)
+		return strings.TrimSpace(path), err
+	})
+}
+
+// seeded fills buf's module cache as make does, and returns the variable that names it.
+var seeded = sync.OnceValues(func() (string, error) {
+	env := "BUF_CACHE_DIR=" + filepath.Join(root(), ".cache", "buf")
+	_, err := execute(root(), []string{env}, "hack/seed-buf-cache.sh")
+	return env, err
+})
+
+// buf runs buf on this source.
+func buf(args ...string) (string, error) {
+	cache, err := seeded()
+	if err != nil {
+		return "", err
+	}
+	path, err := tools["buf"]()
+	if err != nil {
+		return "", err
+	}
+	return execute(root(), []string{cache}, path, args...)
+}
+
+// fetched returns the path of something that hack/interop-deps.sh sets up.
+func fetched(t *testing.T, path string) string {
+	t.Helper()
+	path = filepath.Join(root(), path)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("run make interop-deps: %v", err)
+	}
+	return path
+}
+
+// program runs a client that prints its report.
+func program(t *testing.T, to target, name, dir string, env []string, args ...string) report {
+	t.Helper()
+	env = append(env, "PARLEY_URL="+to.url, "PARLEY_ADDR="+to.addr, "PARLEY_TOKEN="+to.token, "PARLEY_WEAK_TOKEN="+to.weak, "PARLEY_NAME="+name)
+	out := command(t, dir, env, args[0], args[1:]...)
+	dec := json.NewDecoder(strings.NewReader(out))
+	dec.DisallowUnknownFields()
+	var r report
+	if err := dec.Decode(&r); err != nil {
+		t.Fatalf("%s printed %q: %v", args, out, err)
+	}
+	return r
+}

@@ -1,0 +1,186 @@
+// Calls a Parley server with connect-es and code that protoc-gen-es generated, and prints what it
+// saw as one JSON object.
+//
+// The only argument names the transport. The environment has the server's base URL, PARLEY_URL, and
+// two tokens: PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is
+// the name of the channel, the topic and the group, which nobody else uses.
+import { setTimeout } from "node:timers/promises";
+import { ConnectError, createClient } from "@connectrpc/connect";
+import * as node from "@connectrpc/connect-node";
+import * as web from "@connectrpc/connect-web";
+import { AdminService } from "./gen/parley/v1/admin_pb.js";
+import { MessageStatus } from "./gen/parley/v1/channel_pb.js";
+import { ErrorDetailSchema } from "./gen/parley/v1/error_pb.js";
+import { MessageService } from "./gen/parley/v1/message_pb.js";
+import { QueueService } from "./gen/parley/v1/queue_pb.js";
+import { ServerFeature, ServerService } from "./gen/parley/v1/server_pb.js";
+
+const { PARLEY_URL: baseUrl, PARLEY_TOKEN: token, PARLEY_WEAK_TOKEN: weakToken, PARLEY_NAME: name } = process.env;
+const limit = 30_000; // milliseconds for a call or a stream
+
+const transports = {
+  "web connect": (options) => web.createConnectTransport({ ...options, useHttpGet: true }),
+  "web grpc-web": (options) => web.createGrpcWebTransport(options),
+  "node connect": (options) => node.createConnectTransport({ ...options, httpVersion: "2" }),
+  "node connect http/1.1": (options) => node.createConnectTransport({ ...options, httpVersion: "1.1" }),
+  "node grpc": (options) => node.createGrpcTransport(options),
+  "node grpc-web": (options) => node.createGrpcWebTransport({ ...options, httpVersion: "2" }),
+};
+const kind = process.argv[2];
+// Browsers and HTTP/1.1 cannot stream both ways.
+const bidirectional = kind.startsWith("node") && !kind.endsWith("http/1.1");
+
+const bearer = (value) => (next) => (request) => {
+  request.header.set("authorization", `Bearer ${value}`);
+  return next(request);
+};
+const transport = (value) =>
+  transports[kind]({ baseUrl, defaultTimeoutMs: limit, useBinaryFormat: false, interceptors: [bearer(value)] });
+
+const messages = createClient(MessageService, transport(token));
+const queues = createClient(QueueService, transport(token));
+const admin = createClient(AdminService, transport(token));
+const stranger = createClient(AdminService, transport(weakToken));
+
+// failure returns the code and the ErrorDetail of a call that must fail.
+async function failure(call) {
+  try {
+    await call;
+  } catch (cause) {
+    const error = ConnectError.from(cause);
+    const [detail] = error.findDetails(ErrorDetailSchema);
+    return { code: error.code, reason: detail?.reason, field: detail?.field };
+  }
+  throw new Error("the call did not fail");
+}
+
+async function sendAndSubscribe() {
+  const request = { channelId: name, content: "hello", clientMsgId: "m-1" };
+  const first = await messages.sendMessage(request);
+  const second = await messages.sendMessage(request);
+  const listed = await messages.listMessages({ channelId: name });
+
+  const events = [];
+  let info;
+  for await (const { frame } of messages.subscribe({ channels: [{ channelId: name, afterSeq: 0n }] })) {
+    if (info === undefined) {
+      if (frame.case !== "info") throw new Error(`the first frame is ${frame.case}`);
+      info = frame.value;
+    }
+    for (const { event, seq, fromSeq } of frame.case === "events" ? frame.value.events : []) {
+      const seen = { kind: event.case, seq: Number(seq), from_seq: Number(fromSeq) };
+      if (event.case === "state") seen.head_seq = Number(event.value.headSeq);
+      if (event.case === "sent") seen.content = event.value.content;
+      events.push(seen);
+    }
+    if (events.at(-1)?.kind === "sent") break;
+  }
+
+  const edited = await messages.editMessage({ channelId: name, msgId: first.msgId, content: "hello again" });
+  return {
+    sent: { seq: Number(first.seq), duplicate: first.duplicate },
+    repeated: { seq: Number(second.seq), duplicate: second.duplicate },
+    listed: listed.messages.map((message) => message.content),
+    info: {
+      stream_id: info.streamId !== "",
+      heartbeat: info.heartbeatInterval.seconds > 0n || info.heartbeatInterval.nanos > 0,
+    },
+    events,
+    edited: {
+      content: edited.message.content,
+      edited: edited.message.status === MessageStatus.EDITED,
+      changed_seq: Number(edited.message.changedSeq),
+    },
+    refused: await failure(messages.sendMessage({ channelId: name, content: "" })),
+  };
+}
+
+async function produce(payload) {
+  const { results } = await queues.produce({ topic: name, messages: [{ payload: new TextEncoder().encode(payload) }] });
+  if (results[0].result.case !== "produced") throw new Error(`produce: ${results[0].result.value.message}`);
+}
+
+const job = (delivery) => ({ payload: new TextDecoder().decode(delivery.payload), attempt: delivery.attempt });
+const consumer = { topic: name, group: name, consumer: "node", maxMessages: 10n };
+
+// consume produces a job, consumes it, acknowledges it by a call of its own, and leaves.
+async function consume() {
+  await produce("one");
+  const named = { topic: name, group: name };
+  let seen;
+  for await (const { frame } of queues.consume(consumer)) {
+    if (frame.case === "info") named.streamId = frame.value.streamId;
+    for (const delivery of frame.case === "deliveries" ? frame.value.deliveries : []) {
+      const { results } = await queues.ack({ ...named, tokens: [delivery.token] });
+      seen = { ...job(delivery), acked: results[0].error === undefined };
+      await queues.leave(named);
+    }
+  }
+  return seen;
+}
+
+// consumeBothWays does the same on one bidirectional stream.
+async function consumeBothWays() {
+  await produce("two");
+  const requests = [{ request: { case: "start", value: consumer } }];
+  let ended = false;
+  let wake;
+  async function* sending() {
+    for (;;) {
+      for (let request = requests.shift(); request !== undefined; request = requests.shift()) yield request;
+      if (ended) return;
+      await new Promise((resolve) => {
+        wake = resolve;
+      });
+    }
+  }
+  const send = (call, value, callId) => {
+    requests.push({ callId, request: { case: call, value } });
+    wake();
+  };
+  let seen;
+  for await (const { frame } of queues.streamingConsume(sending())) {
+    if (frame.case === "consume" && frame.value.frame.case === "deliveries") {
+      const [delivery] = frame.value.frame.value.deliveries;
+      seen = job(delivery);
+      send("ack", { tokens: [delivery.token] }, 7n);
+    }
+    if (frame.case === "answer" && frame.value.callId === 7n) {
+      seen.acked = frame.value.error === undefined && frame.value.results[0].error === undefined;
+      send("leave", {}, 0n);
+    }
+  }
+  ended = true;
+  wake();
+  return seen;
+}
+
+// acked returns how many messages the group has acknowledged, once they are as many as want.
+async function acked(want) {
+  for (const deadline = Date.now() + limit; ; await setTimeout(100)) {
+    const { total } = await admin.getTopicStats({ topic: name });
+    const seen = Number(total.groups[0].acked);
+    if (seen === want || Date.now() > deadline) return seen;
+  }
+}
+
+const info = await createClient(ServerService, transport(weakToken)).getServerInfo({});
+const create = { topic: { name, partitions: 1 } };
+const denied = await failure(stranger.createTopic(create));
+const { topic } = await admin.createTopic(create);
+await admin.createGroup({ topic: name, group: name });
+const report = {
+  server: {
+    version: info.version !== "",
+    max_content_bytes: info.limits.maxContentBytes,
+    queues: info.features.includes(ServerFeature.QUEUES),
+  },
+  denied,
+  partitions: topic.partitions,
+  ...(await sendAndSubscribe()),
+  job: await consume(),
+};
+if (bidirectional) report.bidi_job = await consumeBothWays();
+report.acked = await acked(bidirectional ? 2 : 1);
+console.log(JSON.stringify(report));
+process.exit(0); // HTTP/2 connections stay open otherwise

@@ -1,0 +1,202 @@
+"""Calls a Parley server with grpcio and code that protoc generated, and prints what it saw.
+
+The output is one JSON object. The environment has the server's address and two tokens:
+PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is the name of
+the channel, the topic and the group, which nobody else uses.
+"""
+
+import json
+import os
+import queue
+import time
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
+from parley.v1 import (
+    admin_pb2_grpc,
+    admin_queue_pb2,
+    channel_pb2,
+    error_pb2,
+    message_pb2,
+    message_pb2_grpc,
+    queue_pb2,
+    queue_pb2_grpc,
+    server_pb2,
+    server_pb2_grpc,
+    subscription_pb2,
+)
+
+NAME = os.environ["PARLEY_NAME"]
+LIMIT = 30  # seconds for a call or a stream
+
+
+def bearer(token):
+    return (("authorization", f"Bearer {token}"),)
+
+
+TOKEN = bearer(os.environ["PARLEY_TOKEN"])
+WEAK = bearer(os.environ["PARLEY_WEAK_TOKEN"])
+
+
+def failure(call):
+    """Returns the code and the ErrorDetail of a call that must fail."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        status = rpc_status.from_call(error)
+        for packed in status.details:
+            detail = error_pb2.ErrorDetail()
+            if packed.Unpack(detail):
+                return {"code": status.code, "reason": detail.reason, "field": detail.field}
+        return {"code": status.code}
+    raise AssertionError("the call did not fail")
+
+
+def messages(channel):
+    """Sends, lists, subscribes and edits."""
+    stub = message_pb2_grpc.MessageServiceStub(channel)
+
+    def send():
+        request = message_pb2.SendMessageRequest(channel_id=NAME, content="hello", client_msg_id="m-1")
+        return stub.SendMessage(request, metadata=TOKEN, timeout=LIMIT)
+
+    first, second = send(), send()
+    listed = stub.ListMessages(message_pb2.ListMessagesRequest(channel_id=NAME), metadata=TOKEN, timeout=LIMIT)
+
+    events, info = [], None
+    position = subscription_pb2.ChannelPosition(channel_id=NAME, after_seq=0)
+    stream = stub.Subscribe(subscription_pb2.SubscribeRequest(channels=[position]), metadata=TOKEN, timeout=LIMIT)
+    for frame in stream:
+        kind = frame.WhichOneof("frame")
+        if info is None:
+            assert kind == "info", f"the first frame is {kind}"
+            info = frame.info
+        for event in frame.events.events:
+            event_kind = event.WhichOneof("event")
+            seen = {"kind": event_kind, "seq": event.seq, "from_seq": event.from_seq}
+            if event_kind == "state":
+                seen["head_seq"] = event.state.head_seq
+            elif event_kind == "sent":
+                seen["content"] = event.sent.content
+            events.append(seen)
+        if events and events[-1]["kind"] == "sent":
+            break
+    stream.cancel()
+
+    edit = message_pb2.EditMessageRequest(channel_id=NAME, msg_id=first.msg_id, content="hello again")
+    edited = stub.EditMessage(edit, metadata=TOKEN, timeout=LIMIT)
+    refused = message_pb2.SendMessageRequest(channel_id=NAME, content="")
+    return {
+        "sent": {"seq": first.seq, "duplicate": first.duplicate},
+        "repeated": {"seq": second.seq, "duplicate": second.duplicate},
+        "listed": [message.content for message in listed.messages],
+        "info": {"stream_id": bool(info.stream_id), "heartbeat": info.heartbeat_interval.ToMilliseconds() > 0},
+        "events": events,
+        "edited": {
+            "content": edited.message.content,
+            "edited": edited.message.status == channel_pb2.MESSAGE_STATUS_EDITED,
+            "changed_seq": edited.message.changed_seq,
+        },
+        "refused": failure(lambda: stub.SendMessage(refused, metadata=TOKEN, timeout=LIMIT)),
+    }
+
+
+def produce(stub, payload):
+    request = queue_pb2.ProduceRequest(topic=NAME, messages=[queue_pb2.QueueMessage(payload=payload)])
+    result = stub.Produce(request, metadata=TOKEN, timeout=LIMIT).results[0]
+    assert result.HasField("produced"), result
+
+
+def consume(stub):
+    """Produces a job, consumes it, acknowledges it by a call of its own, and leaves."""
+    produce(stub, b"one")
+    request = queue_pb2.ConsumeRequest(topic=NAME, group=NAME, consumer="python", max_messages=10)
+    named = {"topic": NAME, "group": NAME}
+    seen = {}
+    for frame in stub.Consume(request, metadata=TOKEN, timeout=LIMIT):
+        if frame.HasField("info"):
+            named["stream_id"] = frame.info.stream_id
+        for delivery in frame.deliveries.deliveries:
+            ack = stub.Ack(queue_pb2.AckRequest(tokens=[delivery.token], **named), metadata=TOKEN, timeout=LIMIT)
+            seen = {
+                "payload": delivery.payload.decode(),
+                "attempt": delivery.attempt,
+                "acked": not ack.results[0].HasField("error"),
+            }
+            stub.Leave(queue_pb2.LeaveRequest(**named), metadata=TOKEN, timeout=LIMIT)
+    return seen
+
+
+def consume_both_ways(stub):
+    """Does the same on one bidirectional stream."""
+    produce(stub, b"two")
+    requests = queue.SimpleQueue()
+    start = queue_pb2.ConsumeRequest(
+        topic=NAME, group=NAME, consumer="python", max_messages=10, ack_timeout=Duration(seconds=30)
+    )
+    requests.put(queue_pb2.StreamingConsumeRequest(start=start))
+    seen = {}
+    for frame in stub.StreamingConsume(iter(requests.get, None), metadata=TOKEN, timeout=LIMIT):
+        for delivery in frame.consume.deliveries.deliveries:
+            seen |= {"payload": delivery.payload.decode(), "attempt": delivery.attempt}
+            ack = queue_pb2.StreamingAck(tokens=[delivery.token])
+            requests.put(queue_pb2.StreamingConsumeRequest(call_id=7, ack=ack))
+        if frame.HasField("answer") and frame.answer.call_id == 7:
+            seen["acked"] = not frame.answer.HasField("error") and not frame.answer.results[0].HasField("error")
+            requests.put(queue_pb2.StreamingConsumeRequest(leave=queue_pb2.StreamingLeave()))
+    requests.put(None)
+    return seen
+
+
+def acked(stub, want):
+    """Returns how many messages the group has acknowledged, once they are as many as want."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        request = admin_queue_pb2.GetTopicStatsRequest(topic=NAME)
+        total = stub.GetTopicStats(request, metadata=TOKEN, timeout=LIMIT).total
+        if total.groups[0].acked == want or time.monotonic() > deadline:
+            return total.groups[0].acked
+        time.sleep(0.1)
+
+
+def main():
+    with grpc.insecure_channel(os.environ["PARLEY_ADDR"]) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=LIMIT)
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        ask = reflection_pb2.ServerReflectionRequest(list_services="")
+        answer = next(reflection.ServerReflectionInfo(iter([ask]), timeout=LIMIT))
+
+        admin = admin_pb2_grpc.AdminServiceStub(channel)
+        about = server_pb2_grpc.ServerServiceStub(channel)
+        info = about.GetServerInfo(server_pb2.GetServerInfoRequest(), metadata=WEAK, timeout=LIMIT)
+        topic = admin_queue_pb2.Topic(name=NAME, partitions=1)
+        create = admin_queue_pb2.CreateTopicRequest(topic=topic)
+        denied = failure(lambda: admin.CreateTopic(create, metadata=WEAK, timeout=LIMIT))
+        created = admin.CreateTopic(create, metadata=TOKEN, timeout=LIMIT)
+        group = admin_queue_pb2.CreateGroupRequest(topic=NAME, group=NAME)
+        admin.CreateGroup(group, metadata=TOKEN, timeout=LIMIT)
+
+        queues = queue_pb2_grpc.QueueServiceStub(channel)
+        report = {
+            "health": health_pb2.HealthCheckResponse.ServingStatus.Name(health.status),
+            "services": sorted(service.name for service in answer.list_services_response.service),
+            "server": {
+                "version": bool(info.version),
+                "max_content_bytes": info.limits.max_content_bytes,
+                "queues": server_pb2.SERVER_FEATURE_QUEUES in info.features,
+            },
+            "denied": denied,
+            "partitions": created.topic.partitions,
+            **messages(channel),
+            "job": consume(queues),
+            "bidi_job": consume_both_ways(queues),
+            "acked": acked(admin, 2),
+        }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
