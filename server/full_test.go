@@ -52,7 +52,7 @@ func TestFullNode(t *testing.T) {
 					limit   int64
 				}{
 					{"ada", 0, 0},
-					{"ada", parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED, 1},
+					{"ada", parleyv1.ErrorReason_ERROR_REASON_NODE_FULL, 1},
 					{"bob", 0, 0},
 					{"eve", parleyv1.ErrorReason_ERROR_REASON_NODE_FULL, 2},
 				} {

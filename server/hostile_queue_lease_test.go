@@ -243,7 +243,7 @@ func TestHostileConsumers(t *testing.T) {
 		first := g.consumes(token, opts, consuming("jobs"))
 		second := g.consumes(token, opts, consuming("jobs"))
 		a := g.call(&line{procedure: consume, message: consuming("jobs")}, d, token)
-		g.judge(d.name, a, want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", limit: 2})
+		g.judge(d.name, a, want{code: "resource_exhausted", reason: "NODE_FULL", limit: 2})
 		calm := g.consumes(g.consumerOf("calm-"+d.name, "jobs"), opts, consuming("jobs"))
 		_ = first.stream.Close()
 		testkit.Eventually(t, 20*time.Second, func() error {

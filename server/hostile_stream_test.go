@@ -90,7 +90,7 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 		l := line{procedure: subscribing, message: liveOnly("room")}
 		for i := range dialects {
 			a := g.call(&l, &dialects[i], token)
-			g.judge(name+", "+dialects[i].name, a, want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", limit: 3})
+			g.judge(name+", "+dialects[i].name, a, want{code: "resource_exhausted", reason: "NODE_FULL", limit: 3})
 		}
 		// On a stream that lives, too many channels change nothing.
 		update := &parleyv1.UpdateSubscriptionRequest{StreamId: first.streamID, Add: many(500).GetChannels()}

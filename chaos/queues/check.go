@@ -276,13 +276,26 @@ func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 		if op.Kind != Nack || op.Outcome != chaos.OK || op.DelayMS <= 0 || op.Dead {
 			continue
 		}
+		begin := f.firstAsked(op)
 		for _, d := range f.deliveries {
-			if until := op.Begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.forgotten(d.At, d.At) {
+			if until := begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.forgotten(d.At, d.At) {
 				c.reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
 					group, time.Duration(until-d.At), c.op(op))
 			}
 		}
 	}
+}
+
+// firstAsked returns when the settlement of op was first asked for: by op, or by an earlier try whose answer is not known and which
+// may be the one that took effect.
+func (f *fate) firstAsked(op *Op) int64 {
+	begin := op.Begin
+	for _, try := range f.settled {
+		if try.Token == op.Token && try.Kind == op.Kind && try.Outcome == chaos.Unknown {
+			begin = min(begin, try.Begin)
+		}
+	}
+	return begin
 }
 
 // checkLiveness looks at how long calls took, what was left undone, and who died.

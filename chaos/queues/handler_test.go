@@ -82,7 +82,9 @@ func checkRecord(t *testing.T, h *History, acked int) {
 	ended, acks := make(map[string]int), 0
 	for i := range h.Ops {
 		op := &h.Ops[i]
-		if op.Outcome != chaos.OK || op.Client != "w-1" || op.Mark == "" || op.Stream == "" || op.Addr == "" {
+		// On a slow machine an extension may be answered after the settlement that follows it.
+		late := op.Kind == Extend && op.Reason == "ALREADY_SETTLED"
+		if op.Outcome != chaos.OK && !late || op.Client != "w-1" || op.Mark == "" || op.Stream == "" || op.Addr == "" {
 			t.Errorf("an op is %+v", op)
 		}
 		if op.Kind.ends() {

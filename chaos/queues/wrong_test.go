@@ -226,6 +226,14 @@ var right = []struct {
 		op := s.settle(4, Ack, "s1", "m3", 1)
 		op.Outcome, op.End = chaos.Unknown, forever
 	}},
+	{"a nack without an answer was done, and its repeat is answered after the message came again", func(s *story) {
+		first := s.ended("m4", 1)
+		again := *first
+		again.ID, again.Begin, again.End = "again", s.given("m4", 2).At+1, s.given("m4", 2).At+2
+		first.Outcome, first.End = chaos.Unknown, again.Begin-1
+		first.DelayMS, again.DelayMS = 1, 1
+		s.h.Ops = append(s.h.Ops, again)
+	}},
 	{"a produce of unknown outcome is not there", func(s *story) {
 		op := s.produce(jobs, "m7", "k", 7)
 		op.Outcome, op.MessageID, op.End = chaos.Unknown, "", forever

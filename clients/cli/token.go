@@ -25,7 +25,7 @@ type tokenCommand struct {
 type tokenJSON struct {
 	Token     string `json:"token"`
 	Subject   string `json:"sub"`
-	ExpiresAt string `json:"expires_at"`
+	ExpiresAt string `json:"expire_time"`
 }
 
 // Run mints a token with the server's secret.

@@ -189,7 +189,7 @@ func TestFaultsChangeStreams(t *testing.T) {
 				continue
 			}
 			for i, frame := range frames {
-				if strange := strings.Contains(string(frame), strangeName); strange != (strings.HasPrefix(name, "strange")) {
+				if strange := strings.Contains(string(frame), strangeName); strange != strings.HasPrefix(name, "strange") {
 					t.Errorf("%s, %s: frame %d has a strange member: %t", name, contentType, i, strange)
 				}
 				if !isJSON(contentType) {

@@ -53,7 +53,8 @@ type fault struct {
 	Items       int         `json:"items"`
 	ChannelID   string      `json:"channelId"`
 	Seq         int64       `json:"seq"`
-	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq are left out; of none if it is 0.
+	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq are
+	// left out; of none if it is 0.
 	FromSeq  *int64 `json:"fromSeq"`
 	OmitFrom int64  `json:"omitFrom"`
 

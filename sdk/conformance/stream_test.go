@@ -70,7 +70,8 @@ func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end [
 	}
 }
 
-// edit applies the fault to an encoded frame. It returns the frames to send instead, and whether the stream ends after them.
+// edit applies the fault to an encoded frame. It returns the frames to send instead, and whether
+// the stream ends after them.
 func (f *fault) edit(contentType string, payload []byte) (frames [][]byte, over bool, err error) {
 	frame := new(parleyv1.SubscribeResponse)
 	if err := unmarshal(contentType, payload, frame); err != nil {
@@ -99,7 +100,8 @@ func endOfStream(contentType string) []byte {
 	return envelope(0x02, []byte("{}"))
 }
 
-// change applies the fault to a frame. It returns the frames to send instead, and whether the stream ends after them.
+// change applies the fault to a frame. It returns the frames to send instead, and whether the
+// stream ends after them.
 func (f *fault) change(frame *parleyv1.SubscribeResponse) (frames []*parleyv1.SubscribeResponse, over bool) {
 	if f.Do == "strangeFrames" && frame.GetHeartbeat() != nil {
 		f.hits.Add(1)
@@ -130,7 +132,8 @@ func (f *fault) change(frame *parleyv1.SubscribeResponse) (frames []*parleyv1.Su
 	return frames, over
 }
 
-// changeEvent applies the fault to an event. It returns the events to send instead, and whether the stream ends after them.
+// changeEvent applies the fault to an event. It returns the events to send instead, and whether the
+// stream ends after them.
 func (f *fault) changeEvent(e *parleyv1.ChannelEvent) (events []*parleyv1.ChannelEvent, over bool) {
 	entry := e.GetChannelId() == f.ChannelID && e.GetState() == nil && e.GetGap() == nil
 	if entry && f.omits(e.GetSeq()) {
@@ -160,7 +163,8 @@ func (f *fault) omits(seq int64) bool {
 	return f.OmitFrom > 0 && f.OmitFrom <= seq && seq < f.Seq
 }
 
-// strangeField is the number of a field that no version of the API has. strangeName is its name in JSON.
+// strangeField is the number of a field that no version of the API has. strangeName is its name in
+// JSON.
 const (
 	strangeField = 1000
 	strangeName  = "strange"

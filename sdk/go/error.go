@@ -127,6 +127,7 @@ var (
 	ErrGroupNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
 	ErrGroupExists          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
 	ErrGroupInUse           error = reasonError(parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
+	ErrHistoryGone          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE)
 	ErrConfirmationRequired error = reasonError(parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
 	ErrScheduledNotFound    error = reasonError(parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
 	ErrLeaseLost            error = reasonError(parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)

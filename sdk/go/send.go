@@ -121,7 +121,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	if err != nil {
 		return nil, err
 	}
-	c.heads.note(channelID, res.GetEpoch(), res.GetSeq())
+	c.heads.note(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
 		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
@@ -152,7 +152,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	if err != nil {
 		return nil, err
 	}
-	c.heads.note(channelID, res.GetEpoch(), res.GetSeq())
+	c.heads.note(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
 		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),

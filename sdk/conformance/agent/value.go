@@ -134,8 +134,9 @@ func toFailure(ctx context.Context, err error) *failure {
 	}
 }
 
-// endedByDeadline reports whether a call's deadline ended it: the error is context.DeadlineExceeded itself or wraps it beside the
-// last failure. An *Error alone is one of the server or of a single attempt.
+// endedByDeadline reports whether a call's deadline ended it: the error is context.DeadlineExceeded
+// itself, or wraps it beside the last failure. An *Error alone is one of the server or of a single
+// attempt.
 func endedByDeadline(err error) bool {
 	_, failed := err.(*parley.Error) //nolint:errorlint // only the outermost error tells
 	return !failed && errors.Is(err, context.DeadlineExceeded)

@@ -107,17 +107,22 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 		if err := repeats(&wanted, &row); err != nil {
 			return Row{}, false, err
 		}
-		s.cfg.Access.saw(row)
+		s.created(&row) // the first attempt may have ended before it told anybody
 		return row, true, nil
 	case err != nil:
 		return Row{}, false, unknown(err)
 	}
-	s.cfg.Access.saw(row)
+	s.created(&row)
+	return row, false, nil
+}
+
+// created tells the nodes of a new channel.
+func (s *Service) created(row *Row) {
+	s.cfg.Access.saw(*row)
 	if row.MembersOnly {
 		// Streams may have been opened while there was no such channel, which is as good as an open one.
-		s.changed(Change{ChannelID: r.ChannelID})
+		s.changed(Change{ChannelID: row.ChannelID})
 	}
-	return row, false, nil
 }
 
 // repeats returns nil if the call that wants a channel repeats the one that created it, and else what it is refused with.

@@ -79,8 +79,8 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	return h
 }
 
-// Open makes a session for subject, which ends at expires; the zero time is never. It refuses with LIMIT_EXCEEDED over
-// a limit, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
+// Open makes a session for subject, which ends at expires; the zero time is never. It refuses with NODE_FULL over a limit of
+// this node's, in all or for the subject, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
 func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 	s := &Session{
 		id: rand.Text() + h.cfg.Node, subject: subject, expires: expires, hub: h, wake: make(chan struct{}, 1),
@@ -95,7 +95,7 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 		return nil, fault.Full(int64(limit), "this node serves at most %d streams")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[subject] >= limit {
-		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d streams")
+		return nil, fault.Full(int64(limit), "this node serves at most %d streams of a subject")
 	}
 	h.sessions[s.id] = s
 	h.subjects[subject]++

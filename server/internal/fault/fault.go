@@ -67,6 +67,7 @@ const (
 	ScheduledNotFound    Reason = "SCHEDULED_NOT_FOUND"
 	ConfirmationRequired Reason = "CONFIRMATION_REQUIRED"
 	GroupInUse           Reason = "GROUP_IN_USE"
+	HistoryGone          Reason = "HISTORY_GONE"
 	RateLimited          Reason = "RATE_LIMITED"
 	StoreUnavailable     Reason = "STORE_UNAVAILABLE"
 	OutcomeUnknown       Reason = "OUTCOME_UNKNOWN"

@@ -3,6 +3,7 @@ package message
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,6 +133,9 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 		}
 		from = r.FromID
 	}
+	if err := notReserved(r); err != nil {
+		return Draft{}, err
+	}
 	msgType := r.MsgType
 	if msgType == "" {
 		msgType = "text"
@@ -140,6 +144,19 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 		Kind: KindSend, ChannelID: r.ChannelID, MsgID: newID(), FromID: from, MsgType: msgType, Content: r.Content,
 		Metadata: r.Metadata, ClientMsgID: orNewID(r.ClientMsgID), Traceparent: r.Traceparent,
 	}, nil
+}
+
+// notReserved refuses the types and metadata keys that are kept for the server's own messages.
+func notReserved(r *SendRequest) error {
+	if strings.HasPrefix(r.MsgType, "parley.") {
+		return fault.Invalid("msg_type", 0, "msg_type: types that begin with \"parley.\" are reserved")
+	}
+	for key := range r.Metadata {
+		if strings.HasPrefix(key, "parley-") {
+			return fault.Invalid("metadata", 0, "metadata: keys that begin with \"parley-\" are reserved")
+		}
+	}
+	return nil
 }
 
 // Send appends one message and answers once it is durable.
@@ -258,11 +275,15 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 		return Receipt{}, Message{}, err
 	}
 	m, err := s.reader.message(ctx, d.ChannelID, d.MsgID, r.Seq)
-	if err != nil {
+	switch {
+	case err == nil:
+		return r, m, nil
+	case ctx.Err() != nil:
+		return Receipt{}, Message{}, ctx.Err()
+	default:
 		return Receipt{}, Message{}, fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown,
 			"the change is stored, and the message could not be read: repeat with the same client_msg_id")
 	}
-	return r, m, nil
 }
 
 // Recall takes one of the caller's own messages back for good; with the action moderate anyone's. It returns the tombstone.

@@ -36,6 +36,7 @@ func (a *Admin) CreateTopic(ctx context.Context, t Topic) (*Topic, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
+	unknown := 0
 	for range maxTries {
 		t.CreatedAt = now()
 		existing, err := a.cfg.Store.InsertTopic(ctx, t.clone())
@@ -44,6 +45,9 @@ func (a *Admin) CreateTopic(ctx context.Context, t Topic) (*Topic, error) {
 		case err == nil:
 			done, err = a.finish(ctx, &t)
 		case errors.Is(err, ErrUnknownOutcome):
+			if unknown++; unknown > 1 || ctx.Err() != nil {
+				return nil, undone(err)
+			}
 			continue // if it was stored, it is there now, with our UID
 		case !errors.Is(err, ErrTopicExists):
 			return nil, undone(err)

@@ -115,7 +115,7 @@ func NewHub(c HubConfig) *Hub {
 	return h
 }
 
-// Open makes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, LIMIT_EXCEEDED, and SHUTTING_DOWN once the hub drains.
+// Open makes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, NODE_FULL, and SHUTTING_DOWN once the hub drains.
 // The caller must Close the session.
 func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 	r.MaxBytes = cmp.Or(r.MaxBytes, DefaultCreditBytes)
@@ -143,7 +143,7 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 		return nil, fault.Full(int64(limit), "this node serves at most %d consumers")
 	}
 	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[r.Subject] >= limit {
-		return nil, fault.OverLimit(int64(limit), "a subject may have at most %d consumers")
+		return nil, fault.Full(int64(limit), "this node serves at most %d consumers of a subject")
 	}
 	s := newSession(h, r, rand.Text()+h.cfg.Node)
 	h.sessions[s.id] = s

@@ -383,11 +383,11 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	r.must(as("a", "jobs", group))
 	r.must(as("a", "jobs", group))
-	if err := as("a", "jobs", group); !fault.Is(err, fault.LimitExceeded) {
+	if err := as("a", "jobs", group); !fault.Is(err, fault.NodeFull) {
 		t.Fatal(err)
 	}
 	r.must(as("b", "jobs", group))
-	// Another node may have room: unlike a limit of the subject's, it is worth a retry.
+	// Another node may have room.
 	full := as("c", "jobs", group)
 	if f, _ := fault.As(full); f == nil || f.Kind != fault.ResourceExhausted || f.Reason != fault.NodeFull || f.Limit != 3 || !f.Retryable() {
 		t.Fatal(full)

@@ -8,6 +8,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/pagetoken"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
@@ -257,9 +258,20 @@ func (s *adminService) ReplayDeadLetters(
 	replayed, more, err := s.deps.Admin.Replay(ctx, req.GetTopic(), req.GetSelection().GetGroup(),
 		req.GetSelection().GetIds().GetDeadLetterIds(), orDefault(req.GetLimit(), defaultReplay), to)
 	if err != nil {
-		return nil, err
+		return nil, inSelection(err)
 	}
 	return &parleyv1.ReplayDeadLettersResponse{Replayed: replayed, More: more}, nil
+}
+
+// inSelection returns err with the place that its field has in a request with a selection.
+func inSelection(err error) error {
+	f, ok := fault.As(err)
+	if !ok || f.Field != "group" {
+		return err
+	}
+	there := *f
+	there.Field = "selection.group"
+	return &there
 }
 
 // PurgeDeadLetters implements parleyv1connect.AdminServiceHandler.
@@ -269,7 +281,7 @@ func (s *adminService) PurgeDeadLetters(
 	purged, err := s.deps.Admin.Purge(ctx, req.GetTopic(), req.GetSelection().GetGroup(),
 		req.GetSelection().GetIds().GetDeadLetterIds(), req.GetConfirm())
 	if err != nil {
-		return nil, err
+		return nil, inSelection(err)
 	}
 	return &parleyv1.PurgeDeadLettersResponse{Purged: purged}, nil
 }

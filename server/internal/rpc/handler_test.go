@@ -261,7 +261,7 @@ func TestFullNode(t *testing.T) {
 		}
 		for _, step := range []struct{ subject, want string }{
 			{"ada", "ok"},
-			{"ada", `resource_exhausted LIMIT_EXCEEDED "" 1 false`},
+			{"ada", `resource_exhausted NODE_FULL "" 1 true`},
 			{"bob", "ok"},
 			{"eve", `resource_exhausted NODE_FULL "" 2 true`},
 			{"ada", `resource_exhausted NODE_FULL "" 2 true`},

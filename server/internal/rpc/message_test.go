@@ -93,7 +93,7 @@ func TestUnaryCalls(t *testing.T) {
 		edited, err := c.EditMessage(ctx, &parleyv1.EditMessageRequest{ChannelId: "a", MsgId: "m1", Content: "ho", ClientMsgId: "c2"})
 		now := wireMessage("a", 4)
 		now.Seq, now.Status = 1, parleyv1.MessageStatus_MESSAGE_STATUS_EDITED
-		check("edit", edited, err, &parleyv1.EditMessageResponse{Message: now, Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1"},
+		check("edit", edited, err, &parleyv1.EditMessageResponse{Message: now, Seq: 3, MsgTime: at, ClientMsgId: "c1", Duplicate: true, Epoch: "e1"},
 			message.EditRequest{ChannelID: "a", MsgID: "m1", Content: "ho", ClientMsgID: "c2"})
 		recalled, err := c.RecallMessage(ctx, &parleyv1.RecallMessageRequest{ChannelId: "a", MsgId: "m1", ClientMsgId: "c3"})
 		check("recall", recalled, err, &parleyv1.RecallMessageResponse{
@@ -101,7 +101,7 @@ func TestUnaryCalls(t *testing.T) {
 				MsgId: "m1", ChannelId: "a", Seq: 1, Count: 1, FromId: "ada", MsgTime: at,
 				Status: parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, ChangedSeq: 3,
 			},
-			Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1",
+			ClientMsgId: "c1", Seq: 3, MsgTime: at, Duplicate: true, Epoch: "e1",
 		}, message.RecallRequest{ChannelID: "a", MsgID: "m1", ClientMsgID: "c3"})
 		one, err := c.GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: "a", MsgId: "m4"})
 		check("get", one, err, &parleyv1.GetMessageResponse{Message: wireMessage("a", 4), Epoch: "e1"}, "a/m4")

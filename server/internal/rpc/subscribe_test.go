@@ -154,7 +154,7 @@ func TestSubscribeRefusals(t *testing.T) {
 			s1, session := subscribe(t, bob, from("room-1", 0))
 			s2, _ := subscribe(t, bob)
 			d, err = refused(bob, &parleyv1.SubscribeRequest{})
-			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED || d.GetLimit() != 2 {
+			if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_NODE_FULL || d.GetLimit() != 2 {
 				t.Errorf("too many streams: %v, %v", err, d)
 			}
 			update := func(c parleyv1connect.MessageServiceClient, id, add string) (connect.Code, parleyv1.ErrorReason) {

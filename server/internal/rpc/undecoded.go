@@ -96,10 +96,11 @@ func malformedJSON(err error) *fault.Error {
 	if m := jsonPosition.FindStringSubmatch(text); m != nil {
 		at = "line " + m[1] + ", column " + m[2] + ": "
 	}
+	i := 0
 	if m := jsonField.FindStringSubmatch(text); m != nil {
 		field = " for field " + m[1]
+		i = len(jsonProblems) - 1 // the rest of the text is the client's, and may look like another problem
 	}
-	i := 0
 	for !strings.Contains(text, jsonProblems[i].part) {
 		i++
 	}

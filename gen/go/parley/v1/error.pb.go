@@ -62,8 +62,8 @@ const (
 	ErrorReason_ERROR_REASON_STREAM_NOT_FOUND ErrorReason = 14
 	// The request, or a part of it, is larger than its limit. `field` and `limit` say which.
 	ErrorReason_ERROR_REASON_TOO_LARGE ErrorReason = 15
-	// The caller has reached a limit in number, for example of channels on a stream or of streams of
-	// a subject. `limit` says how many are allowed.
+	// The request exceeds a limit in number, for example of channels on a stream or of groups of a
+	// topic. `limit` says how many are allowed.
 	ErrorReason_ERROR_REASON_LIMIT_EXCEEDED ErrorReason = 16
 	// The server has no such procedure.
 	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
@@ -97,11 +97,14 @@ const (
 	ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND ErrorReason = 30
 	// The group has connected consumers.
 	ErrorReason_ERROR_REASON_GROUP_IN_USE ErrorReason = 31
+	// The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
+	// channel.
+	ErrorReason_ERROR_REASON_HISTORY_GONE ErrorReason = 32
 	// The caller is over its rate limit. `retry_after` says how long to wait.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 100
 	// The store did not answer in time. Nothing was changed.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 101
-	// The server does not know whether the write was stored. Repeat it with the same id.
+	// The write may be stored, and the server cannot tell its result. Repeat it with the same id.
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 102
 	// An earlier item of the batch failed with a retryable error. This item was not tried.
 	ErrorReason_ERROR_REASON_BATCH_ABORTED ErrorReason = 103
@@ -123,8 +126,8 @@ const (
 	// The consumer held a delivery for longer than its ack timeout. The server ended its stream and
 	// redelivers what it held.
 	ErrorReason_ERROR_REASON_ACK_TIMEOUT ErrorReason = 111
-	// This node serves as many streams as it can. `limit` says how many. Open the stream on another
-	// node.
+	// This node serves as many streams as it can, in all or for this subject. `limit` says how many.
+	// Open the stream on another node.
 	ErrorReason_ERROR_REASON_NODE_FULL ErrorReason = 112
 	// An operator paused the topic.
 	ErrorReason_ERROR_REASON_TOPIC_PAUSED ErrorReason = 113
@@ -165,6 +168,7 @@ var (
 		29:  "ERROR_REASON_DELIVERY_TOKEN_INVALID",
 		30:  "ERROR_REASON_SCHEDULED_NOT_FOUND",
 		31:  "ERROR_REASON_GROUP_IN_USE",
+		32:  "ERROR_REASON_HISTORY_GONE",
 		100: "ERROR_REASON_RATE_LIMITED",
 		101: "ERROR_REASON_STORE_UNAVAILABLE",
 		102: "ERROR_REASON_OUTCOME_UNKNOWN",
@@ -213,6 +217,7 @@ var (
 		"ERROR_REASON_DELIVERY_TOKEN_INVALID": 29,
 		"ERROR_REASON_SCHEDULED_NOT_FOUND":    30,
 		"ERROR_REASON_GROUP_IN_USE":           31,
+		"ERROR_REASON_HISTORY_GONE":           32,
 		"ERROR_REASON_RATE_LIMITED":           100,
 		"ERROR_REASON_STORE_UNAVAILABLE":      101,
 		"ERROR_REASON_OUTCOME_UNKNOWN":        102,
@@ -350,7 +355,8 @@ func (StatusCode) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_error_proto_rawDescGZIP(), []int{1}
 }
 
-// ErrorDetail is a detail of every error that the server returns, on every protocol.
+// ErrorDetail is a detail of every error that the server returns, on every protocol, except for
+// `canceled` and for what is refused as HTTP (status 405, 415, 431 and 505).
 type ErrorDetail struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason ErrorReason            `protobuf:"varint,1,opt,name=reason,proto3,enum=parley.v1.ErrorReason" json:"reason,omitempty"`
@@ -517,7 +523,8 @@ type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Code  StatusCode             `protobuf:"varint,1,opt,name=code,proto3,enum=parley.v1.StatusCode" json:"code,omitempty"`
 	// A description for people.
-	Message       string       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Unset only for CANCELLED.
 	Detail        *ErrorDetail `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -597,7 +604,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"\tItemError\x12)\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.parley.v1.StatusCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\x89\f\n" +
+	"\x06detail\x18\x03 \x01(\v2\x16.parley.v1.ErrorDetailR\x06detail*\xa8\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -632,6 +639,7 @@ const file_parley_v1_error_proto_rawDesc = "" +
 	"#ERROR_REASON_DELIVERY_TOKEN_INVALID\x10\x1d\x12$\n" +
 	" ERROR_REASON_SCHEDULED_NOT_FOUND\x10\x1e\x12\x1d\n" +
 	"\x19ERROR_REASON_GROUP_IN_USE\x10\x1f\x12\x1d\n" +
+	"\x19ERROR_REASON_HISTORY_GONE\x10 \x12\x1d\n" +
 	"\x19ERROR_REASON_RATE_LIMITED\x10d\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10e\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10f\x12\x1e\n" +

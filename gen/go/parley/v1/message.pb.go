@@ -34,13 +34,14 @@ type SendMessageRequest struct {
 	// sender. Up to 128 printable ASCII characters without spaces. If it is empty, the server
 	// generates one.
 	ClientMsgId string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
-	// Up to 32 of A-Z a-z 0-9 _ . - The default is `text`.
+	// Up to 32 of A-Z a-z 0-9 _ . - The default is `text`. Types that begin with `parley.` are
+	// reserved.
 	MsgType string `protobuf:"bytes,4,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
 	// Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
-	// bytes.
+	// bytes. Keys that begin with `parley-` are reserved.
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-	// 128 printable ASCII characters without spaces.
+	// 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
 	FromId        string `protobuf:"bytes,6,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -391,8 +392,9 @@ func (*SendResult_Error) isSendResult_Result() {}
 type ListMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Exclusive. If it is set, the list ascends from here. A position beyond the end of the log is
-	// `out_of_range`.
+	// Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. A position
+	// beyond the end of the log is `out_of_range`, and so is a position other than 0 that is below
+	// `oldest_seq - 1` (HISTORY_GONE).
 	AfterSeq *int64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3,oneof" json:"after_seq,omitempty"`
 	// Exclusive. If `after_seq` is not set, the list descends from here.
 	BeforeSeq *int64 `protobuf:"varint,3,opt,name=before_seq,json=beforeSeq,proto3,oneof" json:"before_seq,omitempty"`
@@ -674,7 +676,8 @@ type EditMessageRequest struct {
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
 	// The new content, with the limits of SendMessage. Metadata and type do not change.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Makes the edit idempotent. All entries of a sender in a channel share one space of ids.
+	// Makes the edit idempotent. All entries of a sender in a channel share one space of ids. If it
+	// is empty, the server generates one, and a repeat after a lost answer can append a second edit.
 	ClientMsgId   string `protobuf:"bytes,4,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -741,15 +744,18 @@ func (x *EditMessageRequest) GetClientMsgId() string {
 // EditMessageResponse is the response of EditMessage.
 type EditMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message in its current state, which includes this edit.
+	// The message in its current state, which includes this edit. Unset if the message can no longer
+	// be read.
 	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// The place of the edit itself in the log.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When the edit was appended.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	// True if an earlier call with this client_msg_id stored the edit.
-	Duplicate     bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	Epoch         string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Duplicate bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch     string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The id of the request, or the one that the server generated.
+	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -819,12 +825,20 @@ func (x *EditMessageResponse) GetEpoch() string {
 	return ""
 }
 
+func (x *EditMessageResponse) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
 // RecallMessageRequest is the request of RecallMessage.
 type RecallMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
 	MsgId     string                 `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// Makes the recall idempotent. All entries of a sender in a channel share one space of ids.
+	// Identifies the recall. All entries of a sender in a channel share one space of ids. If it is
+	// empty, the server generates one.
 	ClientMsgId   string `protobuf:"bytes,3,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -884,7 +898,7 @@ func (x *RecallMessageRequest) GetClientMsgId() string {
 // RecallMessageResponse is the response of RecallMessage.
 type RecallMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tombstone.
+	// The tombstone. Unset if it can no longer be read.
 	Message *ChannelMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// The place in the log of the recall that removed the content, which is the first one.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -893,6 +907,7 @@ type RecallMessageResponse struct {
 	// True if the message was recalled before this call.
 	Duplicate     bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	Epoch         string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,19 +977,26 @@ func (x *RecallMessageResponse) GetEpoch() string {
 	return ""
 }
 
+func (x *RecallMessageResponse) GetClientMsgId() string {
+	if x != nil {
+		return x.ClientMsgId
+	}
+	return ""
+}
+
 var File_parley_v1_message_proto protoreflect.FileDescriptor
 
 const file_parley_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd0\x03\n" +
+	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd8\x03\n" +
 	"\x12SendMessageRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12%\n" +
 	"\acontent\x18\x02 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\x04R\acontent\x129\n" +
 	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\x128\n" +
 	"\bmsg_type\x18\x04 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,32}$R\amsgType\x12s\n" +
-	"\bmetadata\x18\x05 \x03(\v2+.parley.v1.SendMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x12.\n" +
-	"\afrom_id\x18\x06 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\x06fromId\x1a;\n" +
+	"\bmetadata\x18\x05 \x03(\v2+.parley.v1.SendMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x126\n" +
+	"\afrom_id\x18\x06 \x01(\tB\x1d\xbaH\x1ar\x182\x16^([!-}][!-~]{0,127})?$R\x06fromId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x01\n" +
@@ -1028,24 +1050,26 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x123\n" +
 	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x12%\n" +
 	"\acontent\x18\x03 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\x04R\acontent\x129\n" +
-	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xc7\x01\n" +
+	"\rclient_msg_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xeb\x01\n" +
 	"\x13EditMessageResponse\x123\n" +
 	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\tR\x05epoch\"\xc4\x01\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId\"\xc4\x01\n" +
 	"\x14RecallMessageRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x123\n" +
 	"\x06msg_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x05msgId\x129\n" +
-	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xc9\x01\n" +
+	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\"\xed\x01\n" +
 	"\x15RecallMessageResponse\x123\n" +
 	"\amessage\x18\x01 \x01(\v2\x19.parley.v1.ChannelMessageR\amessage\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x125\n" +
 	"\bmsg_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\amsgTime\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\tR\x05epoch2\xe9\t\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12\"\n" +
+	"\rclient_msg_id\x18\x06 \x01(\tR\vclientMsgId2\xe4\t\n" +
 	"\x0eMessageService\x12L\n" +
 	"\vSendMessage\x12\x1d.parley.v1.SendMessageRequest\x1a\x1e.parley.v1.SendMessageResponse\x12O\n" +
 	"\fSendMessages\x12\x1e.parley.v1.SendMessagesRequest\x1a\x1f.parley.v1.SendMessagesResponse\x12T\n" +
@@ -1062,9 +1086,9 @@ const file_parley_v1_message_proto_rawDesc = "" +
 	"\rRemoveMembers\x12\x1f.parley.v1.RemoveMembersRequest\x1a .parley.v1.RemoveMembersResponse\"\x03\x90\x02\x02\x12Q\n" +
 	"\vListMembers\x12\x1d.parley.v1.ListMembersRequest\x1a\x1e.parley.v1.ListMembersResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\fListChannels\x12\x1e.parley.v1.ListChannelsRequest\x1a\x1f.parley.v1.ListChannelsResponse\"\x03\x90\x02\x01\x12H\n" +
-	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12N\n" +
+	"\bMarkRead\x12\x1a.parley.v1.MarkReadRequest\x1a\x1b.parley.v1.MarkReadResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\n" +
-	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponse\"\x03\x90\x02\x02BU\n" +
+	"SendTyping\x12\x1c.parley.v1.SendTypingRequest\x1a\x1d.parley.v1.SendTypingResponseBU\n" +
 	"\rdev.parley.v1B\fMessageProtoP\x01Z4github.com/parleyhq/parley/gen/go/parley/v1;parleyv1b\x06proto3"
 
 var (

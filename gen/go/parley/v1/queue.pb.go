@@ -3124,7 +3124,7 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\x0fStreamingAnswer\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\x03R\x06callId\x121\n" +
 	"\aresults\x18\x02 \x03(\v2\x17.parley.v1.SettleResultR\aresults\x12*\n" +
-	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\xce\x06\n" +
+	"\x05error\x18\x03 \x01(\v2\x14.parley.v1.ItemErrorR\x05error2\xc9\x06\n" +
 	"\fQueueService\x12@\n" +
 	"\aProduce\x12\x19.parley.v1.ProduceRequest\x1a\x1a.parley.v1.ProduceResponse\x12C\n" +
 	"\bSchedule\x12\x1a.parley.v1.ScheduleRequest\x1a\x1b.parley.v1.ScheduleResponse\x12X\n" +
@@ -3133,8 +3133,8 @@ const file_parley_v1_queue_proto_rawDesc = "" +
 	"\aConsume\x12\x19.parley.v1.ConsumeRequest\x1a\x1a.parley.v1.ConsumeResponse0\x01\x12_\n" +
 	"\x10StreamingConsume\x12\".parley.v1.StreamingConsumeRequest\x1a#.parley.v1.StreamingConsumeResponse(\x010\x01\x129\n" +
 	"\x03Ack\x12\x15.parley.v1.AckRequest\x1a\x16.parley.v1.AckResponse\"\x03\x90\x02\x02\x12<\n" +
-	"\x04Nack\x12\x16.parley.v1.NackRequest\x1a\x17.parley.v1.NackResponse\"\x03\x90\x02\x02\x12B\n" +
-	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\"\x03\x90\x02\x02\x12T\n" +
+	"\x04Nack\x12\x16.parley.v1.NackRequest\x1a\x17.parley.v1.NackResponse\"\x03\x90\x02\x02\x12=\n" +
+	"\x06Extend\x12\x18.parley.v1.ExtendRequest\x1a\x19.parley.v1.ExtendResponse\x12T\n" +
 	"\fGrantCredits\x12\x1e.parley.v1.GrantCreditsRequest\x1a\x1f.parley.v1.GrantCreditsResponse\"\x03\x90\x02\x02\x12?\n" +
 	"\x05Leave\x12\x17.parley.v1.LeaveRequest\x1a\x18.parley.v1.LeaveResponse\"\x03\x90\x02\x02BS\n" +
 	"\rdev.parley.v1B\n" +

@@ -174,7 +174,8 @@ func (x *GetServerInfoResponse) GetFeatures() []ServerFeature {
 	return nil
 }
 
-// ServerLimits are the limits that apply to a client of this server.
+// ServerLimits are the limits that apply to a client of this server. 0 means that the server does
+// not tell the limit.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The size of a message's content, in bytes.

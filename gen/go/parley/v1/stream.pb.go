@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// StreamInfo is the first frame of every server stream.
+// StreamInfo describes a stream. It is in the first frame of every stream.
 type StreamInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identifies the stream in unary calls such as UpdateSubscription and Ack. It is unguessable,

@@ -78,7 +78,7 @@ func (GapReason) EnumDescriptor() ([]byte, []int) {
 	return file_parley_v1_subscription_proto_rawDescGZIP(), []int{0}
 }
 
-// LostReason is why a stream no longer follows a channel.
+// LostReason is why a stream no longer follows a channel. More reasons will be added.
 type LostReason int32
 
 const (
@@ -195,7 +195,7 @@ func (x *ChannelPosition) GetEpoch() string {
 type SubscribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 500 by default; more are `resource_exhausted`. It may be empty: UpdateSubscription can
-	// add channels later.
+	// add channels later. If a channel is named twice, the last one counts.
 	Channels      []*ChannelPosition `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,17 +402,18 @@ func (x *EventBatch) GetEvents() []*ChannelEvent {
 	return nil
 }
 
-// ChannelEvent is one event of a channel.
+// ChannelEvent is one event of a channel. Clients ignore the contents of an event of a kind that
+// they do not know, and go by its `seq` and `from_seq`.
 type ChannelEvent struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ChannelId string                 `protobuf:"bytes,1,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// Of `sent`, `edited` and `recalled`: the last entry of the log that the event covers. Of `state`
-	// and `gap`: the position from which the channel continues. Otherwise 0.
+	// If `from_seq` is not 0: the last entry that the event covers, and so the client's position
+	// after it. Of `state` and `gap`: the position from which the channel continues. Otherwise 0.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The first entry that a `sent`, `edited` or `recalled` event covers. The event covers every
-	// entry from `from_seq` to `seq`; the server sends no event for an edit that a later entry
-	// replaced. The events of a channel leave no entry out: `from_seq` is at most the client's
-	// position plus 1, and a client that sees a higher one has lost events. 0 for all other events.
+	// If it is not 0, the event covers every entry of the log from `from_seq` to `seq`, whatever its
+	// kind. The server sends no event for an edit that a later entry replaced. The events of a
+	// channel leave no entry out: `from_seq` is at most the client's position plus 1, and a client
+	// that receives a higher one has missed events. 0 if the event covers no entry.
 	FromSeq int64 `protobuf:"varint,3,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -696,10 +697,11 @@ func (x *ChannelState) GetRecovered() bool {
 // ChannelGap tells that a range of entries is missing from a channel's events.
 type ChannelGap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The client's position. Everything up to it stays valid, except after EPOCH_CHANGED.
+	// The client's position. What the client has up to it stays valid after HISTORY_GONE. After
+	// EPOCH_CHANGED and AHEAD_OF_LOG the client discards what it has of the channel.
 	AfterSeq int64 `protobuf:"varint,1,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// The last missing entry. The events continue after it. It can be lower than `after_seq` when the
-	// epoch changed.
+	// The events continue after this entry. It can be lower than `after_seq` after EPOCH_CHANGED and
+	// AHEAD_OF_LOG.
 	ToSeq int64 `protobuf:"varint,2,opt,name=to_seq,json=toSeq,proto3" json:"to_seq,omitempty"`
 	// The epoch of `to_seq` and of all later events.
 	Epoch         string    `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -862,7 +864,8 @@ type UpdateSubscriptionRequest struct {
 	// As in the stream's StreamInfo.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// Channels to add. A channel that the stream already follows starts again from the given
-	// position.
+	// position. If a channel is named twice, the last one counts. A channel in both `add` and
+	// `remove` is added.
 	Add []*ChannelPosition `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
 	// Channels to remove. A channel that the stream does not follow is ignored.
 	Remove        []string `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`

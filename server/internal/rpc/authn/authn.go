@@ -39,8 +39,9 @@ const (
 )
 
 var (
-	// validSubject is what a user id may be: 1 to 128 printable ASCII characters without spaces.
-	validSubject = regexp.MustCompile(`^[!-~]{1,128}$`)
+	// validSubject is what a user id may be: 1 to 128 printable ASCII characters without spaces. Ids that begin with `~` are
+	// reserved for the server.
+	validSubject = regexp.MustCompile(`^[!-}][!-~]{0,127}$`)
 	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	// validKeyID leaves out what has a meaning to file systems and URLs; no key is ever looked up that way.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)

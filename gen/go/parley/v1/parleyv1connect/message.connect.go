@@ -81,8 +81,9 @@ const (
 
 // MessageServiceClient is a client for the parley.v1.MessageService service.
 type MessageServiceClient interface {
-	// SendMessage appends a message to a channel. It creates the channel if it does not exist. It
-	// returns when the message is durable.
+	// SendMessage appends a message to a channel. If the channel does not exist, it creates an open
+	// one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
+	// channel. It returns when the message is durable.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
 	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
@@ -119,8 +120,9 @@ type MessageServiceClient interface {
 	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
 	// channel is `already_exists` and does not change. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. Users that are members already stay members. Requires the
-	// action `manage`, except that users who can subscribe to an open channel can add themselves.
+	// AddMembers adds users to a channel. For users that are members already nothing changes, not
+	// even their role. Requires the action `manage`, except that users who can subscribe to an open
+	// channel can add themselves, with the role MEMBER.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
 	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
 	// streams of a removed user lose a members-only channel within one second, on every node.
@@ -250,7 +252,6 @@ func NewMessageServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+MessageServiceSendTypingProcedure,
 			connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
-			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -408,8 +409,9 @@ func (c *messageServiceClient) SendTyping(ctx context.Context, req *v1.SendTypin
 
 // MessageServiceHandler is an implementation of the parley.v1.MessageService service.
 type MessageServiceHandler interface {
-	// SendMessage appends a message to a channel. It creates the channel if it does not exist. It
-	// returns when the message is durable.
+	// SendMessage appends a message to a channel. If the channel does not exist, it creates an open
+	// one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
+	// channel. It returns when the message is durable.
 	//
 	// A repeat with the same `client_msg_id` and the same payload returns the first call's result and
 	// appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
@@ -446,8 +448,9 @@ type MessageServiceHandler interface {
 	// CreateChannel creates a channel with members. The caller becomes a member too. An existing
 	// channel is `already_exists` and does not change. Requires the action `manage`.
 	CreateChannel(context.Context, *v1.CreateChannelRequest) (*v1.CreateChannelResponse, error)
-	// AddMembers adds users to a channel. Users that are members already stay members. Requires the
-	// action `manage`, except that users who can subscribe to an open channel can add themselves.
+	// AddMembers adds users to a channel. For users that are members already nothing changes, not
+	// even their role. Requires the action `manage`, except that users who can subscribe to an open
+	// channel can add themselves, with the role MEMBER.
 	AddMembers(context.Context, *v1.AddMembersRequest) (*v1.AddMembersResponse, error)
 	// RemoveMembers removes users from a channel. Users that are not members are ignored. Live
 	// streams of a removed user lose a members-only channel within one second, on every node.
@@ -573,7 +576,6 @@ func NewMessageServiceHandler(svc MessageServiceHandler, opts ...connect.Handler
 		MessageServiceSendTypingProcedure,
 		svc.SendTyping,
 		connect.WithSchema(messageServiceMethods.ByName("SendTyping")),
-		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/parley.v1.MessageService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

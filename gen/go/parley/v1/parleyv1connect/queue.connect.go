@@ -176,7 +176,6 @@ func NewQueueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+QueueServiceExtendProcedure,
 			connect.WithSchema(queueServiceMethods.ByName("Extend")),
-			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		grantCredits: connect.NewClient[v1.GrantCreditsRequest, v1.GrantCreditsResponse](
@@ -413,7 +412,6 @@ func NewQueueServiceHandler(svc QueueServiceHandler, opts ...connect.HandlerOpti
 		QueueServiceExtendProcedure,
 		svc.Extend,
 		connect.WithSchema(queueServiceMethods.ByName("Extend")),
-		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	queueServiceGrantCreditsHandler := connect.NewUnaryHandlerSimple(

@@ -11,7 +11,8 @@ import type { CreateGroupRequestSchema, CreateGroupResponseSchema, CreateTopicRe
 export declare const file_parley_v1_admin: GenFile;
 
 /**
- * AdminService is for operators. It manages topics and consumer groups.
+ * AdminService is for operators. It manages topics and consumer groups. Calls for other parts of
+ * the server will be added; the capability covers them.
  *
  * Every call requires a bearer token with the capability `admin`: the action `read` for calls
  * without side effects, the action `write` for all others.

@@ -126,7 +126,8 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
   count: bigint;
 
   /**
-   * The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
+   * The sender: the subject of the sender's token, or the user that a holder of `send_as` named. An
+   * id that begins with `~` stands for no user.
    *
    * @generated from field: string from_id = 5;
    */
@@ -190,7 +191,7 @@ export declare const ChannelMessageSchema: GenMessage<ChannelMessage>;
  */
 export declare type ChannelMember = Message<"parley.v1.ChannelMember"> & {
   /**
-   * 1 to 128 printable ASCII characters without spaces.
+   * 1 to 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
    *
    * @generated from field: string user_id = 1;
    */
@@ -253,9 +254,10 @@ export declare type CreateChannelRequest = Message<"parley.v1.CreateChannelReque
   members: ChannelMember[];
 
   /**
-   * Makes the call idempotent: a repeat by the same caller with the same key and the same settings
-   * returns the channel instead of `already_exists`. Up to 128 printable ASCII characters without
-   * spaces. If it is empty, every repeat is `already_exists`.
+   * Makes the call idempotent. A repeat by the same caller with the same key and the same settings
+   * returns the channel. With other settings it is `already_exists` with IDEMPOTENCY_KEY_REUSED. Up
+   * to 128 printable ASCII characters without spaces. If it is empty, every repeat is
+   * `already_exists`.
    *
    * @generated from field: string idempotency_key = 4;
    */

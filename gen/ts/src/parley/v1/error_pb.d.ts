@@ -12,7 +12,8 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_parley_v1_error: GenFile;
 
 /**
- * ErrorDetail is a detail of every error that the server returns, on every protocol.
+ * ErrorDetail is a detail of every error that the server returns, on every protocol, except for
+ * `canceled` and for what is refused as HTTP (status 405, 415, 431 and 505).
  *
  * @generated from message parley.v1.ErrorDetail
  */
@@ -120,6 +121,8 @@ export declare type ItemError = Message<"parley.v1.ItemError"> & {
   message: string;
 
   /**
+   * Unset only for CANCELLED.
+   *
    * @generated from field: parley.v1.ErrorDetail detail = 3;
    */
   detail?: ErrorDetail | undefined;
@@ -253,8 +256,8 @@ export enum ErrorReason {
   TOO_LARGE = 15,
 
   /**
-   * The caller has reached a limit in number, for example of channels on a stream or of streams of
-   * a subject. `limit` says how many are allowed.
+   * The request exceeds a limit in number, for example of channels on a stream or of groups of a
+   * topic. `limit` says how many are allowed.
    *
    * @generated from enum value: ERROR_REASON_LIMIT_EXCEEDED = 16;
    */
@@ -368,6 +371,14 @@ export enum ErrorReason {
   GROUP_IN_USE = 31,
 
   /**
+   * The position is before the oldest entry that can be read. `limit` is the `oldest_seq` of the
+   * channel.
+   *
+   * @generated from enum value: ERROR_REASON_HISTORY_GONE = 32;
+   */
+  HISTORY_GONE = 32,
+
+  /**
    * The caller is over its rate limit. `retry_after` says how long to wait.
    *
    * @generated from enum value: ERROR_REASON_RATE_LIMITED = 100;
@@ -382,7 +393,7 @@ export enum ErrorReason {
   STORE_UNAVAILABLE = 101,
 
   /**
-   * The server does not know whether the write was stored. Repeat it with the same id.
+   * The write may be stored, and the server cannot tell its result. Repeat it with the same id.
    *
    * @generated from enum value: ERROR_REASON_OUTCOME_UNKNOWN = 102;
    */
@@ -454,8 +465,8 @@ export enum ErrorReason {
   ACK_TIMEOUT = 111,
 
   /**
-   * This node serves as many streams as it can. `limit` says how many. Open the stream on another
-   * node.
+   * This node serves as many streams as it can, in all or for this subject. `limit` says how many.
+   * Open the stream on another node.
    *
    * @generated from enum value: ERROR_REASON_NODE_FULL = 112;
    */

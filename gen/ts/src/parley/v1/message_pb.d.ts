@@ -44,7 +44,8 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
   clientMsgId: string;
 
   /**
-   * Up to 32 of A-Z a-z 0-9 _ . - The default is `text`.
+   * Up to 32 of A-Z a-z 0-9 _ . - The default is `text`. Types that begin with `parley.` are
+   * reserved.
    *
    * @generated from field: string msg_type = 4;
    */
@@ -52,7 +53,7 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
 
   /**
    * Up to 16 strings for the application. Keys are 1 to 64 of A-Z a-z 0-9 _ -, values are up to 256
-   * bytes.
+   * bytes. Keys that begin with `parley-` are reserved.
    *
    * @generated from field: map<string, string> metadata = 5;
    */
@@ -60,7 +61,7 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
 
   /**
    * The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-   * 128 printable ASCII characters without spaces.
+   * 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
    *
    * @generated from field: string from_id = 6;
    */
@@ -205,8 +206,9 @@ export declare type ListMessagesRequest = Message<"parley.v1.ListMessagesRequest
   channelId: string;
 
   /**
-   * Exclusive. If it is set, the list ascends from here. A position beyond the end of the log is
-   * `out_of_range`.
+   * Exclusive. If it is set, the list ascends from here; 0 starts with the oldest entry. A position
+   * beyond the end of the log is `out_of_range`, and so is a position other than 0 that is below
+   * `oldest_seq - 1` (HISTORY_GONE).
    *
    * @generated from field: optional int64 after_seq = 2;
    */
@@ -365,7 +367,8 @@ export declare type EditMessageRequest = Message<"parley.v1.EditMessageRequest">
   content: string;
 
   /**
-   * Makes the edit idempotent. All entries of a sender in a channel share one space of ids.
+   * Makes the edit idempotent. All entries of a sender in a channel share one space of ids. If it
+   * is empty, the server generates one, and a repeat after a lost answer can append a second edit.
    *
    * @generated from field: string client_msg_id = 4;
    */
@@ -385,7 +388,8 @@ export declare const EditMessageRequestSchema: GenMessage<EditMessageRequest>;
  */
 export declare type EditMessageResponse = Message<"parley.v1.EditMessageResponse"> & {
   /**
-   * The message in its current state, which includes this edit.
+   * The message in its current state, which includes this edit. Unset if the message can no longer
+   * be read.
    *
    * @generated from field: parley.v1.ChannelMessage message = 1;
    */
@@ -416,6 +420,13 @@ export declare type EditMessageResponse = Message<"parley.v1.EditMessageResponse
    * @generated from field: string epoch = 5;
    */
   epoch: string;
+
+  /**
+   * The id of the request, or the one that the server generated.
+   *
+   * @generated from field: string client_msg_id = 6;
+   */
+  clientMsgId: string;
 };
 
 /**
@@ -441,7 +452,8 @@ export declare type RecallMessageRequest = Message<"parley.v1.RecallMessageReque
   msgId: string;
 
   /**
-   * Makes the recall idempotent. All entries of a sender in a channel share one space of ids.
+   * Identifies the recall. All entries of a sender in a channel share one space of ids. If it is
+   * empty, the server generates one.
    *
    * @generated from field: string client_msg_id = 3;
    */
@@ -461,7 +473,7 @@ export declare const RecallMessageRequestSchema: GenMessage<RecallMessageRequest
  */
 export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResponse"> & {
   /**
-   * The tombstone.
+   * The tombstone. Unset if it can no longer be read.
    *
    * @generated from field: parley.v1.ChannelMessage message = 1;
    */
@@ -492,6 +504,11 @@ export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResp
    * @generated from field: string epoch = 5;
    */
   epoch: string;
+
+  /**
+   * @generated from field: string client_msg_id = 6;
+   */
+  clientMsgId: string;
 };
 
 /**
@@ -519,8 +536,9 @@ export declare const RecallMessageResponseSchema: GenMessage<RecallMessageRespon
  */
 export declare const MessageService: GenService<{
   /**
-   * SendMessage appends a message to a channel. It creates the channel if it does not exist. It
-   * returns when the message is durable.
+   * SendMessage appends a message to a channel. If the channel does not exist, it creates an open
+   * one; a server can be configured not to, and then it is `not_found`, as it is for a deleted
+   * channel. It returns when the message is durable.
    *
    * A repeat with the same `client_msg_id` and the same payload returns the first call's result and
    * appends nothing. With another payload it is `already_exists`. After a timeout, a client sends
@@ -629,8 +647,9 @@ export declare const MessageService: GenService<{
     output: typeof CreateChannelResponseSchema;
   },
   /**
-   * AddMembers adds users to a channel. Users that are members already stay members. Requires the
-   * action `manage`, except that users who can subscribe to an open channel can add themselves.
+   * AddMembers adds users to a channel. For users that are members already nothing changes, not
+   * even their role. Requires the action `manage`, except that users who can subscribe to an open
+   * channel can add themselves, with the role MEMBER.
    *
    * @generated from rpc parley.v1.MessageService.AddMembers
    */

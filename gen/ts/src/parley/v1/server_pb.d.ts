@@ -58,7 +58,8 @@ export declare type GetServerInfoResponse = Message<"parley.v1.GetServerInfoResp
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
 
 /**
- * ServerLimits are the limits that apply to a client of this server.
+ * ServerLimits are the limits that apply to a client of this server. 0 means that the server does
+ * not tell the limit.
  *
  * @generated from message parley.v1.ServerLimits
  */

@@ -12,7 +12,7 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 export declare const file_parley_v1_stream: GenFile;
 
 /**
- * StreamInfo is the first frame of every server stream.
+ * StreamInfo describes a stream. It is in the first frame of every stream.
  *
  * @generated from message parley.v1.StreamInfo
  */

@@ -54,7 +54,7 @@ export declare const ChannelPositionSchema: GenMessage<ChannelPosition>;
 export declare type SubscribeRequest = Message<"parley.v1.SubscribeRequest"> & {
   /**
    * At most 500 by default; more are `resource_exhausted`. It may be empty: UpdateSubscription can
-   * add channels later.
+   * add channels later. If a channel is named twice, the last one counts.
    *
    * @generated from field: repeated parley.v1.ChannelPosition channels = 1;
    */
@@ -135,7 +135,8 @@ export declare type EventBatch = Message<"parley.v1.EventBatch"> & {
 export declare const EventBatchSchema: GenMessage<EventBatch>;
 
 /**
- * ChannelEvent is one event of a channel.
+ * ChannelEvent is one event of a channel. Clients ignore the contents of an event of a kind that
+ * they do not know, and go by its `seq` and `from_seq`.
  *
  * @generated from message parley.v1.ChannelEvent
  */
@@ -146,18 +147,18 @@ export declare type ChannelEvent = Message<"parley.v1.ChannelEvent"> & {
   channelId: string;
 
   /**
-   * Of `sent`, `edited` and `recalled`: the last entry of the log that the event covers. Of `state`
-   * and `gap`: the position from which the channel continues. Otherwise 0.
+   * If `from_seq` is not 0: the last entry that the event covers, and so the client's position
+   * after it. Of `state` and `gap`: the position from which the channel continues. Otherwise 0.
    *
    * @generated from field: int64 seq = 2;
    */
   seq: bigint;
 
   /**
-   * The first entry that a `sent`, `edited` or `recalled` event covers. The event covers every
-   * entry from `from_seq` to `seq`; the server sends no event for an edit that a later entry
-   * replaced. The events of a channel leave no entry out: `from_seq` is at most the client's
-   * position plus 1, and a client that sees a higher one has lost events. 0 for all other events.
+   * If it is not 0, the event covers every entry of the log from `from_seq` to `seq`, whatever its
+   * kind. The server sends no event for an edit that a later entry replaced. The events of a
+   * channel leave no entry out: `from_seq` is at most the client's position plus 1, and a client
+   * that receives a higher one has missed events. 0 if the event covers no entry.
    *
    * @generated from field: int64 from_seq = 3;
    */
@@ -292,15 +293,16 @@ export declare const ChannelStateSchema: GenMessage<ChannelState>;
  */
 export declare type ChannelGap = Message<"parley.v1.ChannelGap"> & {
   /**
-   * The client's position. Everything up to it stays valid, except after EPOCH_CHANGED.
+   * The client's position. What the client has up to it stays valid after HISTORY_GONE. After
+   * EPOCH_CHANGED and AHEAD_OF_LOG the client discards what it has of the channel.
    *
    * @generated from field: int64 after_seq = 1;
    */
   afterSeq: bigint;
 
   /**
-   * The last missing entry. The events continue after it. It can be lower than `after_seq` when the
-   * epoch changed.
+   * The events continue after this entry. It can be lower than `after_seq` after EPOCH_CHANGED and
+   * AHEAD_OF_LOG.
    *
    * @generated from field: int64 to_seq = 2;
    */
@@ -376,7 +378,8 @@ export declare type UpdateSubscriptionRequest = Message<"parley.v1.UpdateSubscri
 
   /**
    * Channels to add. A channel that the stream already follows starts again from the given
-   * position.
+   * position. If a channel is named twice, the last one counts. A channel in both `add` and
+   * `remove` is added.
    *
    * @generated from field: repeated parley.v1.ChannelPosition add = 2;
    */
@@ -449,7 +452,7 @@ export enum GapReason {
 export declare const GapReasonSchema: GenEnum<GapReason>;
 
 /**
- * LostReason is why a stream no longer follows a channel.
+ * LostReason is why a stream no longer follows a channel. More reasons will be added.
  *
  * @generated from enum parley.v1.LostReason
  */

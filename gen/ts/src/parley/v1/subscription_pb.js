@@ -110,7 +110,7 @@ export const LostReasonSchema = /*@__PURE__*/
   enumDesc(file_parley_v1_subscription, 1);
 
 /**
- * LostReason is why a stream no longer follows a channel.
+ * LostReason is why a stream no longer follows a channel. More reasons will be added.
  *
  * @generated from enum parley.v1.LostReason
  */
