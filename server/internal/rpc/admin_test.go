@@ -228,6 +228,11 @@ func TestAdminChanges(t *testing.T) {
 		return 5, 3, nil
 	}
 	b.admin.replay = func(topic, group string, ids []string, limit int, to *int) (int64, bool, error) {
+		if group == "gone" {
+			f := fault.New(fault.NotFound, fault.GroupNotFound, "gone")
+			f.Field = "group"
+			return 0, false, f
+		}
 		p := -1
 		if to != nil {
 			p = *to
@@ -258,6 +263,10 @@ func TestAdminChanges(t *testing.T) {
 					t.Errorf("confirmed by %q: %v", confirm, err)
 				}
 			}
+		}
+		_, err := c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", Selection: selectGroup("gone")})
+		if got := refusedAs(t, err); got != `not_found GROUP_NOT_FOUND "selection.group" 0` {
+			t.Errorf("a group that is gone: %s", got)
 		}
 		produce, consume := parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
 		for _, operations := range [][]parleyv1.TopicOperation{{produce}, {consume}, {produce, consume}, {consume, produce}} {
@@ -291,7 +300,7 @@ func TestAdminChanges(t *testing.T) {
 		if r, err := c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t", Keep: &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: 7}, Force: true}); err != nil || r.GetRemoved() != 5 || r.GetLost() != 3 {
 			t.Errorf("trim: %v, %v", r, err)
 		}
-		_, err := c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t", Keep: &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(time.Minute)}})
+		_, err = c.TrimTopic(ctx, &parleyv1.TrimTopicRequest{Topic: "t", Keep: &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(time.Minute)}})
 		must(err)
 		for _, selection := range []*parleyv1.DeadLetterSelection{byGroup, all} {
 			_, err = c.ReplayDeadLetters(ctx, &parleyv1.ReplayDeadLettersRequest{Topic: "t", Selection: selection})

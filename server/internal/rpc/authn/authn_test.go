@@ -296,6 +296,7 @@ func TestMint(t *testing.T) {
 	for name, mint := range map[string]func() (string, error){
 		"short secret": func() (string, error) { return Mint(secret[:31], bare("a"), time.Minute) },
 		"no subject":   func() (string, error) { return Mint(secret, bare(""), time.Minute) },
+		"reserved":     func() (string, error) { return Mint(secret, bare("~erased"), time.Minute) },
 		"no life":      func() (string, error) { return Mint(secret, bare("a"), 0) },
 	} {
 		if _, err := mint(); err == nil {

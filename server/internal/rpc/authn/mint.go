@@ -19,7 +19,7 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
 	}
 	if !validSubject.MatchString(p.Subject) {
-		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces")
+		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces, and does not begin with ~")
 	}
 	if ttl <= 0 {
 		return "", errors.New("the ttl of a token must be positive")
