@@ -289,7 +289,11 @@ func stateLines() []line {
 			default:
 				add(procedure, "a topic that is not there", noTopic, request("nothing", "g"))
 				if groupCalls[procedure] && procedure != createGroup {
-					add(procedure, "a group that is not there", noGroup, request("jobs", "nothing"))
+					there := noGroup
+					if procedure == purgeLetters || procedure == replayLetters {
+						there.field = "selection.group"
+					}
+					add(procedure, "a group that is not there", there, request("jobs", "nothing"))
 				}
 			}
 		}

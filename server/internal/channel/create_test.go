@@ -37,6 +37,8 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 	want := first
 	want.Numbers = Numbers{Head: 2, Count: 1, LastMessage: 1}
 	told := len(b.notified)
+	// A repeat may tell again that there is the channel, for its first attempt may have ended before that.
+	strange := func(c Change) bool { return c.ChannelID != "team" || len(c.UserIDs) > 0 }
 	for name, r := range map[string]CreateRequest{
 		"the same":                  request(nil),
 		"members in another order":  request(func(r *CreateRequest) { r.UserIDs = []string{"ann", "bob"} }),
@@ -72,7 +74,7 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 		}
 	}
 	// bob was removed, and no repeat brings him back.
-	if got := b.members("team"); !slices.Equal(got, []string{"ann", "boss"}) || len(b.notified) != told {
+	if got := b.members("team"); !slices.Equal(got, []string{"ann", "boss"}) || slices.ContainsFunc(b.notified[told:], strange) {
 		t.Errorf("the repeats left %v and told %v", got, b.notified)
 	}
 	// The same key creates another channel.

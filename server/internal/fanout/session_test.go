@@ -146,7 +146,7 @@ func TestLimits(t *testing.T) {
 		}
 		a, _ := r.open(), r.open()
 		_, err := r.hub.Open("ann", time.Time{})
-		limited(err, 2)
+		equal(t, failure(t, err, fault.ResourceExhausted, fault.NodeFull).Limit, int64(2))
 		if _, err = r.hub.Open("bob", time.Time{}); err != nil {
 			t.Fatal(err)
 		}

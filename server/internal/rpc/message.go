@@ -133,7 +133,8 @@ func (s *messageService) EditMessage(
 		return nil, err
 	}
 	return &parleyv1.EditMessageResponse{
-		Message: messageToWire(&m), ClientMsgId: r.ClientMsgID, Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		ClientMsgId: r.ClientMsgID,
 	}, nil
 }
 
@@ -149,7 +150,7 @@ func (s *messageService) RecallMessage(
 		return nil, err
 	}
 	return &parleyv1.RecallMessageResponse{
-		Message: messageToWire(&m), ClientMsgId: r.ClientMsgID, Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
 	}, nil
 }
 

@@ -266,8 +266,8 @@ type ChannelMessage struct {
 	// The number of messages in the log up to and including this one. The difference of two counts is
 	// a number of unread messages.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// The sender: the subject of the sender's token, or the user that a holder of `send_as` named. An
-	// id that begins with `~` stands for no user.
+	// The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
+	// `~erased` stands for no user.
 	FromId string `protobuf:"bytes,5,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	// The kind of the content. The application defines it; the default is `text`.
 	MsgType  string            `protobuf:"bytes,6,opt,name=msg_type,json=msgType,proto3" json:"msg_type,omitempty"`
@@ -402,7 +402,7 @@ func (x *ChannelMessage) GetChangedSeq() int64 {
 // ChannelMember is a user's membership of a channel.
 type ChannelMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
+	// 1 to 128 printable ASCII characters without spaces. `~erased` is reserved.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The default is MEMBER.
 	Role MemberRole `protobuf:"varint,2,opt,name=role,proto3,enum=parley.v1.MemberRole" json:"role,omitempty"`
@@ -1335,9 +1335,9 @@ const file_parley_v1_channel_proto_rawDesc = "" +
 	"changedSeq\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x01\n" +
-	"\rChannelMember\x123\n" +
-	"\auser_id\x18\x01 \x01(\tB\x1a\xbaH\x17r\x152\x13^[!-}][!-~]{0,127}$R\x06userId\x123\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
+	"\rChannelMember\x127\n" +
+	"\auser_id\x18\x01 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{1,128}$Z\a~erasedR\x06userId\x123\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x15.parley.v1.MemberRoleB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04role\x127\n" +
 	"\tjoin_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bjoinTime\x12\x19\n" +
 	"\bread_seq\x18\x04 \x01(\x03R\areadSeq\"\xf6\x01\n" +

@@ -41,7 +41,7 @@ type SendMessageRequest struct {
 	// bytes. Keys that begin with `parley-` are reserved.
 	Metadata map[string]string `protobuf:"bytes,5,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-	// 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
+	// 128 printable ASCII characters without spaces. `~erased` is reserved.
 	FromId        string `protobuf:"bytes,6,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -988,15 +988,15 @@ var File_parley_v1_message_proto protoreflect.FileDescriptor
 
 const file_parley_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd8\x03\n" +
+	"\x17parley/v1/message.proto\x12\tparley.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17parley/v1/channel.proto\x1a\x15parley/v1/error.proto\x1a\x1cparley/v1/subscription.proto\"\xd9\x03\n" +
 	"\x12SendMessageRequest\x12<\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{1,128}$R\tchannelId\x12%\n" +
 	"\acontent\x18\x02 \x01(\tB\v\xbaH\br\x06 \x01(\x80\x80\x04R\acontent\x129\n" +
 	"\rclient_msg_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,128}$R\vclientMsgId\x128\n" +
 	"\bmsg_type\x18\x04 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_.-]{0,32}$R\amsgType\x12s\n" +
-	"\bmetadata\x18\x05 \x03(\v2+.parley.v1.SendMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x126\n" +
-	"\afrom_id\x18\x06 \x01(\tB\x1d\xbaH\x1ar\x182\x16^([!-}][!-~]{0,127})?$R\x06fromId\x1a;\n" +
+	"\bmetadata\x18\x05 \x03(\v2+.parley.v1.SendMessageRequest.MetadataEntryB*\xbaH'\x9a\x01$\x10\x10\"\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$*\x05r\x03(\x80\x02R\bmetadata\x127\n" +
+	"\afrom_id\x18\x06 \x01(\tB\x1e\xbaH\x1br\x192\x0e^[!-~]{0,128}$Z\a~erasedR\x06fromId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\x01\n" +

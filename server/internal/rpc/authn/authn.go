@@ -39,13 +39,17 @@ const (
 )
 
 var (
-	// validSubject is what a user id may be: 1 to 128 printable ASCII characters without spaces. Ids that begin with `~` are
-	// reserved for the server.
-	validSubject = regexp.MustCompile(`^[!-}][!-~]{0,127}$`)
+	// validUserID is what a user id may be: 1 to 128 printable ASCII characters without spaces.
+	validUserID  = regexp.MustCompile(`^[!-~]{1,128}$`)
 	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	// validKeyID leaves out what has a meaning to file systems and URLs; no key is ever looked up that way.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
 )
+
+// erasedUser stands for a user whose messages were erased. No token may have it as its subject.
+const erasedUser = "~erased"
+
+func validSubject(id string) bool { return validUserID.MatchString(id) && id != erasedUser }
 
 // Config says which tokens hold. At least one source of keys must be set.
 type Config struct {
@@ -197,7 +201,7 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 		return nil, invalid(err, "the token does not hold")
 	}
 	expired := err
-	if !validSubject.MatchString(c.Subject) {
+	if !validSubject(c.Subject) {
 		return nil, invalid(nil, "the token's sub is not 1 to 128 printable ASCII characters without spaces")
 	}
 	if !validSession.MatchString(c.Session) {

@@ -18,8 +18,8 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	if len(secret) < 32 {
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
 	}
-	if !validSubject.MatchString(p.Subject) {
-		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces, and does not begin with ~")
+	if !validSubject(p.Subject) {
+		return "", errors.New("a subject is 1 to 128 printable ASCII characters without spaces, and not ~erased")
 	}
 	if ttl <= 0 {
 		return "", errors.New("the ttl of a token must be positive")

@@ -126,8 +126,8 @@ export declare type ChannelMessage = Message<"parley.v1.ChannelMessage"> & {
   count: bigint;
 
   /**
-   * The sender: the subject of the sender's token, or the user that a holder of `send_as` named. An
-   * id that begins with `~` stands for no user.
+   * The sender: the subject of the sender's token, or the user that a holder of `send_as` named.
+   * `~erased` stands for no user.
    *
    * @generated from field: string from_id = 5;
    */
@@ -191,7 +191,7 @@ export declare const ChannelMessageSchema: GenMessage<ChannelMessage>;
  */
 export declare type ChannelMember = Message<"parley.v1.ChannelMember"> & {
   /**
-   * 1 to 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
+   * 1 to 128 printable ASCII characters without spaces. `~erased` is reserved.
    *
    * @generated from field: string user_id = 1;
    */

@@ -61,7 +61,7 @@ export declare type SendMessageRequest = Message<"parley.v1.SendMessageRequest">
 
   /**
    * The sender, if it is not the token's subject. Another user requires the action `send_as`. Up to
-   * 128 printable ASCII characters without spaces. Ids that begin with `~` are reserved.
+   * 128 printable ASCII characters without spaces. `~erased` is reserved.
    *
    * @generated from field: string from_id = 6;
    */
