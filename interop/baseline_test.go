@@ -32,7 +32,7 @@ func TestBaseline(t *testing.T) {
 			file: file + "server.proto", begin: "    option idempotency_level = NO_SIDE_EFFECTS;\n", finding: "GetServerInfo",
 		},
 		"a call for messages": {
-			file: file + "message.proto", begin: "  rpc SendTyping(", end: "}\n", finding: `RPC "SendTyping" on service "MessageService" was deleted`,
+			file: file + "message.proto", begin: "  rpc SendTyping(", end: ";\n", finding: `RPC "SendTyping" on service "MessageService" was deleted`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
