@@ -4,19 +4,50 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
-// freePort gives a port that is free on host now. It lies below those that the kernel gives to outgoing connections, so
-// that none of these takes it while its server is down between two lives.
+// freePort returns an address on host whose port is free, and which no other process that uses this function gets while
+// this one lives: tests start servers in several processes at once, and a port is free until its server listens. It lies
+// below those that the kernel gives to outgoing connections, so that none of these takes it while its server is down
+// between two lives.
 func freePort(host string) (string, error) {
 	for range 100 {
 		addr := net.JoinHostPort(host, strconv.Itoa(10_000+rand.IntN(22_000)))
-		if portFree(addr) {
+		claimed, err := claim(addr)
+		if err != nil {
+			return "", err
+		}
+		if claimed && portFree(addr) {
 			return addr, nil
 		}
 	}
 	return "", errors.New("no port is free on " + host)
+}
+
+// claim locks a file that stands for addr until this process ends. It reports false if the lock is taken, in this process
+// or in another.
+func claim(addr string) (bool, error) {
+	dir := filepath.Join(os.TempDir(), "parley-ports")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	fd, err := syscall.Open(filepath.Join(dir, addr), syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, &os.PathError{Op: "open", Path: filepath.Join(dir, addr), Err: err}
+	}
+	err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return true, nil // the descriptor stays open, and the kernel ends the lock with the process
+	}
+	_ = syscall.Close(fd)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return false, os.NewSyscallError("flock", err)
 }
 
 func portFree(addr string) bool {
@@ -24,7 +55,8 @@ func portFree(addr string) bool {
 	return err == nil && l.Close() == nil
 }
 
-// FreeAddrs gives n addresses on loopback whose ports are free now.
+// FreeAddrs returns n addresses on loopback whose ports are free, and which it returns to nobody else while this process
+// lives.
 func FreeAddrs(n int) ([]string, error) {
 	addrs := make([]string, 0, n)
 	for len(addrs) < n {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/parleyhq/parley/internal/rig"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/redisscript"
@@ -43,9 +44,13 @@ func TestKeys(t *testing.T) {
 // TestClusterTakesEverything runs every call on a server in cluster mode, which refuses keys of two slots.
 func TestClusterTakesEverything(t *testing.T) {
 	t.Parallel()
-	port, busPort := freePort(t), freePort(t)
+	addrs, err := rig.FreeAddrs(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := addrs[0]
 	server := testkit.Redis(t, testkit.RedisArgs("--cluster-enabled", "yes", "--bind", "127.0.0.1",
-		"--port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(busPort)))
+		"--port", port(t, addr), "--cluster-port", port(t, addrs[1])))
 	single := server.Client(t)
 	if err := single.ClusterAddSlotsRange(t.Context(), 0, 16_383).Err(); err != nil {
 		t.Fatal(err)
@@ -56,7 +61,6 @@ func TestClusterTakesEverything(t *testing.T) {
 		}
 		return nil
 	})
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	client, err := NewClient(ClientConfig{Addrs: []string{addr, addr}})
 	if err != nil {
 		t.Fatal(err)
@@ -102,12 +106,11 @@ func TestClusterTakesEverything(t *testing.T) {
 	}
 }
 
-func freePort(t *testing.T) int {
+func port(t *testing.T, addr string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
