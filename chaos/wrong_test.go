@@ -188,11 +188,11 @@ var wrongStreams = []wrong{
 	{Gap, "entries can't be had", func(s *story) {
 		s.h.Deliveries = append(s.h.Deliveries, Delivery{Life: 2, At: 14 * sec, Event: EventGap, Seq: 6, Copy: unset})
 	}},
-	{Gap, "a state tells of an oldest entry that is not the first", func(s *story) {
+	{Gap, "a state has an oldest entry that is not the first", func(s *story) {
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Oldest = 2
 	}},
-	{Gap, "a state tells of messages that are gone", func(s *story) {
+	{Gap, "a state has messages that are gone", func(s *story) {
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Expired = 1
 	}},
@@ -213,7 +213,7 @@ var wrongStreams = []wrong{
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Count = 5
 	}},
-	{Loss, "a state tells of a head beyond the log", func(s *story) {
+	{Loss, "a state has a head beyond the log", func(s *story) {
 		s.life("r", 20*sec, 0)
 		s.h.Deliveries[len(s.h.Deliveries)-1].Head = 7
 	}},

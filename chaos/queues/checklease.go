@@ -56,7 +56,7 @@ func (c *checker) checkFences() {
 	}
 }
 
-// anothers gives the lease of another stream, or of nobody, under which a delivery was made; nil if there was none. What is read
+// anothers returns the lease of another stream, or of nobody, under which a delivery was made; nil if there was none. What is read
 // late may have been on its way since before, but never since before the message was there.
 func (c *checker) anothers(d *Delivery) *Lease {
 	from := d.At - int64(c.settings.Slack)
@@ -70,7 +70,7 @@ func (c *checker) anothers(d *Delivery) *Lease {
 	return c.other(d, made, d.At)
 }
 
-// other gives the lease of another stream, or of nobody, that lasted from one time to another; nil if there was none. All
+// other returns the lease of another stream, or of nobody, that lasted from one time to another; nil if there was none. All
 // of the time must lie in one lease that was seen before and after it.
 func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
@@ -89,7 +89,7 @@ func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	return nil
 }
 
-// spots gives what Redis has of every group in every partition.
+// spots returns what Redis has of every group in every partition.
 func (t *Truth) spots() map[spot]Count {
 	counts := make(map[spot]Count)
 	for i := range t.Partitions {

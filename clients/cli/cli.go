@@ -96,8 +96,8 @@ func Run(
 	return exitOK
 }
 
-// withoutDeadline returns a context that ends with ctx and has no deadline: the SDK gives the deadline of --timeout only to calls whose
-// context has none.
+// withoutDeadline returns a context that ends with ctx and has no deadline. The SDK applies --timeout only to calls whose context has no
+// deadline.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	free, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
