@@ -10,12 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
@@ -32,8 +30,6 @@ type backends struct {
 	bus      *natsbus.Bus
 	// failed is closed when the store has failed for good and the process must end; nil if it never does.
 	failed <-chan struct{}
-	// noQueues is why there are no queues; nil if there are.
-	noQueues error
 	// notes tell the user of `parleyd dev` what runs, and what a restart loses.
 	notes []string
 }
@@ -80,30 +76,28 @@ func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *cl
 
 func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *closers) error {
 	var addr string
+	timeout := time.Second
 	proc, err := redisproc.Start(ctx, redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
 	switch {
 	case err == nil:
 		done.push("redis-server", proc.Stop)
 		addr = proc.Socket()
-		b.notes = append(b.notes, "cache: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
+		b.notes = append(b.notes, "cache and queues: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
 	case errors.Is(err, exec.ErrNotFound):
-		mini := miniredis.NewMiniRedis()
-		if err := mini.Start(); err != nil {
-			return fmt.Errorf("start the in-process Redis: %w", err)
+		memory, err := redisproc.StartInProcess(ctx)
+		if err != nil {
+			return err
 		}
-		done.push("in-process Redis", func(context.Context) error { mini.Close(); return nil })
-		stopClock := tick(mini)
-		done.push("in-process Redis clock", func(context.Context) error { stopClock(); return nil })
-		addr = mini.Addr()
-		b.notes = append(b.notes, "cache: in-process Redis, for no redis-server is on PATH; a restart empties the cache and "+
-			"loses no message", "queues: none, for they need redis-server: install it, and start parleyd again")
-		b.noQueues = fault.New(fault.Unavailable, fault.StoreUnavailable,
-			"this server has no queues: their store was not there when it started")
+		done.push("in-process Redis", func(context.Context) error { memory.Stop(); return nil })
+		// It has no network and no disk that could hang, and its scripts are slow: the largest batch takes a second on a busy machine.
+		addr, timeout = memory.Addr(), 10*time.Second
+		b.notes = append(b.notes, "cache and queues: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
+			"and its dead letters, and no chat message")
 	default:
 		return err
 	}
 	return b.connectRedis(redisstore.ClientConfig{
-		Addrs: []string{addr}, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second,
+		Addrs: []string{addr}, DialTimeout: time.Second, ReadTimeout: timeout, WriteTimeout: timeout,
 	}, done)
 }
 
@@ -115,25 +109,6 @@ func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *closers) erro
 	done.push("Redis client", func(context.Context) error { return client.Close() })
 	b.redis = client
 	return nil
-}
-
-// tick lets time pass for an in-process Redis, which does not expire keys by itself.
-func tick(mini *miniredis.Miniredis) (stop func()) {
-	const step = 100 * time.Millisecond
-	ticker := time.NewTicker(step)
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				mini.FastForward(step)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() { ticker.Stop(); close(quit); <-ended }
 }
 
 // openServe connects to MongoDB, Redis and NATS by URL, and refuses what is unsafe.

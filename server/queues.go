@@ -16,14 +16,12 @@ type queues struct {
 	service *queue.Service
 	admin   *queue.Admin
 	calls   *cluster.QueueSessions
-	// none is why there are no queues; nil if there are.
-	none error
 }
 
 // addTo gives the transport what serves its calls about queues.
 func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
 	deps.Queues, deps.Admin, deps.QueueCalls = q.service, q.admin, q.calls
-	deps.Consumers, deps.PageSecret, deps.NoQueues = rpc.HubConsumers{Hub: hub}, secret, q.none
+	deps.Consumers, deps.PageSecret = rpc.HubConsumers{Hub: hub}, secret
 }
 
 // buildQueues joins the parts of work queues, and starts what works by itself. All of it ends before Redis is closed.
@@ -48,18 +46,15 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 		service: queue.NewService(queue.ServiceConfig{Store: store, Catalog: catalog, Hints: hints, Metrics: metrics, Logger: s.log}),
 		admin:   queue.NewAdmin(queue.AdminConfig{Store: store, Catalog: catalog, Hints: hints, Logger: s.log}),
 		calls:   cluster.NewQueueSessions(s.roster, b.bus.Nodes(), s.consumers.Do, s.log),
-		none:    b.noQueues,
 	}
 	if err := q.calls.Start(); err != nil {
 		return nil, err
 	}
 	s.done.push("calls about consumers", func(context.Context) error { q.calls.Stop(); return nil })
-	if q.none == nil {
-		scheduler := queue.NewScheduler(queue.SchedulerConfig{
-			Store: store, Catalog: catalog, Owner: s.roster, Hints: hints, Metrics: metrics, Logger: s.log,
-		})
-		scheduler.Start(ctx)
-		s.done.push("scheduler of queues", func(context.Context) error { scheduler.Stop(); return nil })
-	}
+	scheduler := queue.NewScheduler(queue.SchedulerConfig{
+		Store: store, Catalog: catalog, Owner: s.roster, Hints: hints, Metrics: metrics, Logger: s.log,
+	})
+	scheduler.Start(ctx)
+	s.done.push("scheduler of queues", func(context.Context) error { scheduler.Stop(); return nil })
 	return q, nil
 }

@@ -18,23 +18,38 @@ func testStore(t *testing.T, options ...testkit.RedisOption) (*redisqueue.Store,
 		prefix := strconv.FormatUint(rand.Uint64(), 36) + ":"
 		return redisqueue.NewStore(testkit.RedisClusterClient(t), redisqueue.StoreConfig{Prefix: prefix}), nil
 	}
+	if strings.HasPrefix(t.Name(), "TestInProcess/") {
+		return redisqueue.NewStore(testkit.InProcessRedisClient(t), redisqueue.StoreConfig{}), nil
+	}
 	server := testkit.Redis(t, options...)
 	return redisqueue.NewStore(server.Client(t), redisqueue.StoreConfig{}), server
 }
 
-// TestOnACluster runs the tests of consumers, producers, the scheduler and the administration once more against three masters.
+// onOtherServers are the tests that run once more on every other kind of server: those of consumers, producers, the scheduler and the
+// administration that do not kill or stop the server.
+var onOtherServers = map[string]func(t *testing.T){
+	"consume": TestConsumeDeliversInOrderAndAcks, "credits": TestCreditsAreExact, "bytes": TestBytesAreCredits, "settle": TestSessionSettles,
+	"release": TestReleaseKeepsPlaceAndAttempt, "takeover": TestTakeoverGivesPendingFirstInOrder, "unsent": TestUnsentIsReleased,
+	"ack timeout": TestAckTimeoutEndsTheSession, "attempts": TestLostConsumersUseUpAttempts, "newcomer": TestNewcomerGetsItsShare,
+	"idle": TestIdleMemberIsTold, "drain": TestDrainHandsBack, "leave": TestLeave, "pause": TestTopicsEndAndPause,
+	"stale holder": TestStaleHolderChangesNothing, "lost answers": TestLostAnswers, "changing hubs": TestHubsUnderChange,
+	"topics": TestUpdateTopic, "crashes": TestWhatACrashBrokeOffIsFinished, "admin pause": TestPauseAndResume, "groups": TestGroups,
+	"looks": TestLooks, "lists": TestTopicsAreListedInPages, "dead letters": TestDeadLetters,
+	"schedulers": TestSchedulersOverRedis, "trims": TestSchedulerTrims,
+}
+
+// TestOnACluster runs them against three masters.
 func TestOnACluster(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(t *testing.T){
-		"consume": TestConsumeDeliversInOrderAndAcks, "credits": TestCreditsAreExact, "bytes": TestBytesAreCredits, "settle": TestSessionSettles,
-		"release": TestReleaseKeepsPlaceAndAttempt, "takeover": TestTakeoverGivesPendingFirstInOrder, "unsent": TestUnsentIsReleased,
-		"ack timeout": TestAckTimeoutEndsTheSession, "attempts": TestLostConsumersUseUpAttempts, "newcomer": TestNewcomerGetsItsShare,
-		"idle": TestIdleMemberIsTold, "drain": TestDrainHandsBack, "leave": TestLeave, "pause": TestTopicsEndAndPause,
-		"stale holder": TestStaleHolderChangesNothing, "lost answers": TestLostAnswers, "changing hubs": TestHubsUnderChange,
-		"topics": TestUpdateTopic, "crashes": TestWhatACrashBrokeOffIsFinished, "admin pause": TestPauseAndResume, "groups": TestGroups,
-		"looks": TestLooks, "lists": TestTopicsAreListedInPages, "dead letters": TestDeadLetters,
-		"schedulers": TestSchedulersOverRedis, "trims": TestSchedulerTrims,
-	} {
+	for name, test := range onOtherServers {
+		t.Run(name, test)
+	}
+}
+
+// TestInProcess runs them against the Redis within the process, which `parleyd dev` has on a machine without redis-server.
+func TestInProcess(t *testing.T) {
+	t.Parallel()
+	for name, test := range onOtherServers {
 		t.Run(name, test)
 	}
 }

@@ -85,7 +85,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Deps is what the handler calls. All but NoQueues and Page must be set.
+// Deps is what the handler calls. All but Page must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -97,8 +97,6 @@ type Deps struct {
 	Consumers  Consumers
 	QueueCalls QueueCalls
 	Admin      Admin
-	// NoQueues is what a call of either fails with that could be made otherwise; nil where there are queues.
-	NoQueues error
 	// Info is what GetServerInfo tells besides.
 	Info ServerInfo
 	// Epoch is that of the store's logs: positions are only comparable within one.
@@ -162,18 +160,9 @@ func options(
 			if spec.Procedure != parleyv1connect.QueueServiceStreamingConsumeProcedure { // which answers instead of ending
 				opts = append(opts, connect.WithInterceptors(valid))
 			}
-			return append(opts, withoutQueues(deps.NoQueues, may[spec.Procedure] != nil)...)
+			return opts
 		}),
 	}, nil
-}
-
-// withoutQueues has calls about queues fail, once nothing else is wrong with them, on a node that has none.
-func withoutQueues(failure error, aboutQueues bool) []connect.HandlerOption {
-	if failure == nil || !aboutQueues {
-		return nil
-	}
-	none := func(*ident.Principal, any) error { return failure }
-	return []connect.HandlerOption{connect.WithInterceptors(intercept.Allow(none))}
 }
 
 // itemized are the procedures that check the items of their requests one by one.

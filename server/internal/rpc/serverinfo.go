@@ -31,7 +31,8 @@ func (s *serverService) GetServerInfo(
 	context.Context, *parleyv1.GetServerInfoRequest,
 ) (*parleyv1.GetServerInfoResponse, error) {
 	resp := &parleyv1.GetServerInfoResponse{
-		Version: s.deps.Info.Version,
+		Version:  s.deps.Info.Version,
+		Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES},
 		Limits: &parleyv1.ServerLimits{
 			MaxContentBytes: maxContentBytes, MaxBatchMessages: maxBatchItems,
 			MaxChannelsPerStream: int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
@@ -43,9 +44,6 @@ func (s *serverService) GetServerInfo(
 	}
 	if resp.GetVersion() == "" {
 		resp.Version = "devel"
-	}
-	if s.deps.NoQueues == nil {
-		resp.Features = append(resp.Features, parleyv1.ServerFeature_SERVER_FEATURE_QUEUES)
 	}
 	if s.cfg.Reflection {
 		resp.Features = append(resp.Features, parleyv1.ServerFeature_SERVER_FEATURE_REFLECTION)

@@ -298,8 +298,6 @@ type settings struct {
 	hub   fanout.Config
 	limit limit.Config
 	tweak func(*http.Server)
-	// noQueues is Deps.NoQueues.
-	noQueues error
 }
 
 func setup(t *testing.T, change func(*settings)) *bundle {
@@ -327,7 +325,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	h, err := NewHandler(s.cfg, Deps{
 		Messages: b.messages, Channels: b.channels, Access: b.access, Hub: b.hub, Sessions: b.sessions,
 		Queues: b.queues, Consumers: b.consumers, QueueCalls: b.consumers, Admin: b.admin, PageSecret: secret,
-		Epoch: "e1", NoQueues: s.noQueues, Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
+		Epoch: "e1", Info: ServerInfo{Version: "1.2.3", StreamsPerSubject: 11, ConsumersPerSubject: 12},
 		Verifier: verifier, Limiter: limit.New(s.limit), Telemetry: tel,
 	})
 	if err != nil {

@@ -197,7 +197,7 @@ func (b *workbench) dump() string {
 	each := func(ctx context.Context, c *redis.Client) error {
 		names, err := c.Keys(ctx, prefix+"*").Result()
 		for _, name := range names {
-			value, dumpErr := c.Dump(ctx, name).Result()
+			value, dumpErr := stateOf(ctx, c, name)
 			err = errors.Join(err, dumpErr)
 			lines = append(lines, fmt.Sprintf("%s %x", name, value))
 		}

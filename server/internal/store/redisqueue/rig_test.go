@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,10 @@ func eachRedis(t *testing.T, test func(t *testing.T, client redis.UniversalClien
 	t.Run("one", func(t *testing.T) {
 		t.Parallel()
 		test(t, oneClient(t))
+	})
+	t.Run("in process", func(t *testing.T) {
+		t.Parallel()
+		test(t, testkit.InProcessRedisClient(t))
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -93,7 +98,7 @@ func dump(t *testing.T, s *Store) map[string]string {
 	collect := func(ctx context.Context, c *redis.Client) error {
 		keys := c.Scan(ctx, 0, s.keys.prefix+"*", 1000).Iterator()
 		for keys.Next(ctx) {
-			state, err := c.Dump(ctx, keys.Val()).Result()
+			state, err := stateOf(ctx, c, keys.Val())
 			if err != nil {
 				return err
 			}
@@ -116,6 +121,39 @@ func dump(t *testing.T, s *Store) map[string]string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// stateOf returns what a key holds: its dump, or for the streams of the server in this process, which has no dump of them, the
+// entries and what each group has pending.
+func stateOf(ctx context.Context, c *redis.Client, key string) (string, error) {
+	state, err := c.Dump(ctx, key).Result()
+	if err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		return state, err
+	}
+	if t, err := c.Type(ctx, key).Result(); err != nil || t != "stream" {
+		return t, err
+	}
+	entries, err := c.XRange(ctx, key, "-", "+").Result()
+	if err != nil {
+		return "", err
+	}
+	groups, err := c.XInfoGroups(ctx, key).Result()
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(groups, func(a, b redis.XInfoGroup) int { return strings.Compare(a.Name, b.Name) })
+	text := fmt.Sprint(entries, groups)
+	for _, g := range groups {
+		pending, err := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: key, Group: g.Name, Start: "-", End: "+", Count: 10_000}).Result()
+		if err != nil {
+			return "", err
+		}
+		for i := range pending {
+			pending[i].Idle = 0
+		}
+		text += fmt.Sprint(pending)
+	}
+	return text, nil
 }
 
 // groups gives groups of these names that begin at the beginning.

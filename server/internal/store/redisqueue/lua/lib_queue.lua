@@ -33,7 +33,7 @@ end
 -- parts reads a stream id.
 local function parts(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(seq)
+  return tonumber(ms), #seq > 15 and math.huge or tonumber(seq)
 end
 
 -- before reports whether a stream id is lower than another.

@@ -1,0 +1,148 @@
+package redisproc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// clockStep bounds how late an in-process server expires a key.
+const clockStep = 50 * time.Millisecond
+
+// innerPeer is the name of the peers by which adapt itself calls miniredis.
+const innerPeer = "parley-inner"
+
+// InProcess is a Redis server within this process (miniredis), for machines without redis-server. It keeps everything in
+// memory, so a restart loses all keys. It runs scripts in an interpreter written in Go, several times slower than redis-server.
+// Its methods may be called concurrently.
+type InProcess struct {
+	mini *miniredis.Miniredis
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	added map[string]int // stream -> entries ever added to it
+}
+
+// StartInProcess starts an empty server on a port of loopback that the operating system chooses. It runs until Stop, also after
+// ctx has ended.
+func StartInProcess(ctx context.Context) (*InProcess, error) {
+	p := &InProcess{mini: miniredis.NewMiniRedis(), added: map[string]int{}}
+	if err := p.mini.Start(); err != nil {
+		return nil, fmt.Errorf("start the in-process Redis: %w", err)
+	}
+	p.mini.Server().SetPreHook(p.adapt)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.done.Go(func() { p.expire(ctx) })
+	return p, nil
+}
+
+// expire moves the clock by which keys expire: miniredis has it stand still.
+func (p *InProcess) expire(ctx context.Context) {
+	ticker := time.NewTicker(clockStep)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case now := <-ticker.C:
+			p.mini.FastForward(now.Sub(last))
+			last = now
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// adapt makes up for what miniredis lacks of the commands that queues' scripts call, which the comments below name. It reports
+// whether it has replied; if not, miniredis runs the command.
+func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) bool {
+	switch {
+	case command == "XADD" && len(args) > 0:
+		p.mu.Lock()
+		p.added[args[0]]++
+		p.mu.Unlock()
+	case command == "DEL" || command == "UNLINK":
+		p.mu.Lock()
+		for _, key := range args {
+			delete(p.added, key)
+		}
+		p.mu.Unlock()
+	case command == "XTRIM" && slices.Contains(args, "~"):
+		// miniredis ignores LIMIT and would remove more. To remove nothing is a correct approximation.
+		peer.WriteInt(0)
+		return true
+	case command == "XINFO" && len(args) == 2 && strings.EqualFold(args[0], "STREAM") && peer.ClientName != innerPeer:
+		return p.streamInfo(peer, args[1])
+	case command == "XGROUP" && len(args) > 3 && args[3] == "0":
+		// miniredis would keep the group's position in this short form.
+		args = slices.Concat([]string{command}, args[:3], []string{"0-0"}, args[4:])
+		p.mini.Server().Dispatch(peer, args)
+		return true
+	case command == "XPENDING" && len(args) > 2 && strings.HasPrefix(args[2], "("):
+		// miniredis knows exclusive ranges in XRANGE only.
+		ms, seq, _ := strings.Cut(args[2][1:], "-")
+		n, err := strconv.ParseUint(seq, 10, 64)
+		if err != nil || n == math.MaxUint64 {
+			return false
+		}
+		p.mini.Server().Dispatch(peer, slices.Concat([]string{command}, args[:2], []string{ms + "-" + strconv.FormatUint(n+1, 10)}, args[3:]))
+		return true
+	}
+	return false
+}
+
+// streamInfo replies to XINFO STREAM with entries-added, which Redis has since version 7 and miniredis does not have, and with a
+// last-generated-id before there is one. The count is exact while every XADD succeeds and no stream expires, which holds for
+// the streams of queues. It leaves errors to miniredis, and then returns false.
+func (p *InProcess) streamInfo(peer *server.Peer, key string) bool {
+	p.mu.Lock()
+	added := p.added[key]
+	p.mu.Unlock()
+	var reply bytes.Buffer
+	w := bufio.NewWriter(&reply)
+	inner := server.NewPeer(w)
+	inner.Ctx, inner.ClientName = peer.Ctx, innerPeer
+	p.mini.Server().Dispatch(inner, []string{"XINFO", "STREAM", key})
+	_ = w.Flush() // a buffer takes everything
+	fields, err := server.ParseReply(bufio.NewReader(&reply))
+	info, ok := fields.([]any)
+	if err != nil || !ok {
+		return false
+	}
+	peer.WriteMapLen(len(info)/2 + 1)
+	for _, v := range info {
+		switch v := v.(type) {
+		case int:
+			peer.WriteInt(v)
+		case string:
+			if v == "" {
+				v = "0-0"
+			}
+			peer.WriteBulk(v)
+		}
+	}
+	peer.WriteBulk("entries-added")
+	peer.WriteInt(added)
+	return true
+}
+
+// Addr returns the address that the server listens on, as host:port.
+func (p *InProcess) Addr() string { return p.mini.Addr() }
+
+// Stop ends the server and its connections, and waits for that. It may be called twice.
+func (p *InProcess) Stop() {
+	p.stop()
+	p.done.Wait()
+	p.mini.Close()
+}

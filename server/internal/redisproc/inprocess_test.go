@@ -1,0 +1,76 @@
+package redisproc_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/server/internal/redisproc"
+	"github.com/parleyhq/parley/server/internal/testkit"
+)
+
+// What queues' scripts rely on beyond miniredis itself.
+func TestInProcess(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), testkit.InProcessRedisClient(t)
+	add := func() string {
+		return c.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []any{"k", "v"}}).Val()
+	}
+	if err := c.XGroupCreateMkStream(ctx, "s", "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.XInfoStream(ctx, "s").Val(); s.LastGeneratedID != "0-0" || s.EntriesAdded != 0 {
+		t.Errorf("a new stream is %+v", s)
+	}
+	if g := c.XInfoGroups(ctx, "s").Val(); len(g) != 1 || g[0].LastDeliveredID != "0-0" {
+		t.Errorf("a new group is %+v", g)
+	}
+	first, second := add(), add()
+	if n, err := c.XTrimMinIDApprox(ctx, "s", second, 1).Result(); n > 1 || err != nil {
+		t.Errorf("%d entries trimmed, %v", n, err)
+	}
+	c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"s", ">"}})
+	pending := c.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: "s", Group: "g", Start: "(" + first, End: "+", Count: 10}).Val()
+	if len(pending) != 1 || pending[0].ID != second {
+		t.Errorf("pending after %s: %+v", first, pending)
+	}
+	c.XDel(ctx, "s", first)
+	if s := c.XInfoStream(ctx, "s").Val(); s.EntriesAdded != 2 || s.Length != 1 || s.LastGeneratedID != second {
+		t.Errorf("the stream is %+v", s)
+	}
+	c.Unlink(ctx, "s")
+	if err := c.XInfoStream(ctx, "s").Err(); err == nil {
+		t.Error("a stream that is gone has information")
+	}
+	add()
+	if s := c.XInfoStream(ctx, "s").Val(); s.EntriesAdded != 1 {
+		t.Errorf("the stream that was made again is %+v", s)
+	}
+	c.Set(ctx, "short", "v", 20*time.Millisecond)
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if err := c.Get(ctx, "short").Err(); !errors.Is(err, redis.Nil) {
+			return errors.New("the key has not expired")
+		}
+		return nil
+	})
+}
+
+func TestInProcessStops(t *testing.T) {
+	t.Parallel()
+	p, err := redisproc.StartInProcess(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+	p.Stop()
+	p.Stop()
+	if err := c.Ping(t.Context()).Err(); err == nil {
+		t.Error("a stopped server answers")
+	}
+}

@@ -1,0 +1,25 @@
+package testkit
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/server/internal/redisproc"
+)
+
+// InProcessRedisClient starts the Redis within this process that `parleyd dev` has on a machine without redis-server, and
+// returns a client of it that repeats nothing on its own. Both end with the test.
+func InProcessRedisClient(tb testing.TB) *redis.Client {
+	tb.Helper()
+	server, err := redisproc.StartInProcess(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1})
+	tb.Cleanup(func() {
+		_ = c.Close()
+		server.Stop()
+	})
+	return c
+}
