@@ -34,19 +34,19 @@ type Area struct {
 // Areas gives every area, in the order in which they are measured.
 func Areas() []Area {
 	return []Area{
-		{Name: "fanout", Help: "F1, F2: one publisher to many subscribers, saturated and paced.", Measure: measureFanout},
-		{Name: "idle", Help: "F3: memory of idle streams.", Own: true, Measure: measureIdle},
-		{Name: "telemetry", Help: "F13: telemetry on against off.", Own: true, Measure: measureTelemetry},
-		{Name: "reconnect", Help: "F14: kill -9 under many streams.", Own: true, Measure: measureReconnect},
-		{Name: "sends", Help: "F4: durable sends, against the disk's own rate.", Measure: measureSends},
-		{Name: "reads", Help: "F6: pages of messages from the cache, against a bare handler.", Measure: measureReads},
-		{Name: "growth", Help: "F12: the cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
-		{Name: "queue", Help: "F7: messages through a queue, against raw Redis.", Own: true, Measure: measureQueue},
-		{Name: "queue-latency", Help: "F8: messages one by one, and to an idle worker.", Own: true, Measure: measureQueueLatency},
-		{Name: "queue-delay", Help: "F9: scheduled messages, from due to delivered.", Own: true, Measure: measureQueueDelay},
-		{Name: "queue-growth", Help: "F12: the cost of a message with ten times the topics.", Own: true, Measure: measureQueueGrowth},
-		{Name: "queue-telemetry", Help: "F13: telemetry on against off, on queues.", Own: true, Measure: measureQueueTelemetry},
-		{Name: "hot", Help: "F5: sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
+		{Name: "fanout", Help: "One publisher to many subscribers, saturated and paced.", Measure: measureFanout},
+		{Name: "idle", Help: "Memory of idle streams.", Own: true, Measure: measureIdle},
+		{Name: "telemetry", Help: "Telemetry on against off.", Own: true, Measure: measureTelemetry},
+		{Name: "reconnect", Help: "Kill -9 under many streams.", Own: true, Measure: measureReconnect},
+		{Name: "sends", Help: "Durable sends, against the disk's own rate.", Measure: measureSends},
+		{Name: "reads", Help: "Pages of messages from the cache, against a bare handler.", Measure: measureReads},
+		{Name: "growth", Help: "The cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
+		{Name: "queue", Help: "Messages through a queue, against raw Redis.", Own: true, Measure: measureQueue},
+		{Name: "queue-latency", Help: "Messages one by one, and to an idle worker.", Own: true, Measure: measureQueueLatency},
+		{Name: "queue-delay", Help: "Scheduled messages, from due to delivered.", Own: true, Measure: measureQueueDelay},
+		{Name: "queue-growth", Help: "The cost of a message with ten times the topics.", Own: true, Measure: measureQueueGrowth},
+		{Name: "queue-telemetry", Help: "Telemetry on against off, on queues.", Own: true, Measure: measureQueueTelemetry},
+		{Name: "hot", Help: "Sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
 	}
 }
 

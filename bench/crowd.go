@@ -188,8 +188,9 @@ func (c *crowd) latencies() []uint32 {
 	return all
 }
 
-// quantile gives the value below which the share q of a sorted, non-empty list lies.
-func quantile[T any](sorted []T, q float64) T {
+// Quantile returns the value of a sorted list below which the share q of the list lies, with q from 0 to 1. It is exact. It
+// panics if the list is empty.
+func Quantile[T any](sorted []T, q float64) T {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 

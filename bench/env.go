@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/parleyhq/parley/internal/program"
 )
 
 // Options say what to measure with. A zero field takes its default.
@@ -40,7 +40,7 @@ type Options struct {
 	Rivals string
 	// Parleyd is the server's binary. Default: beside this program, else on the PATH.
 	Parleyd string
-	// Floor is the command line that runs RunFloor. Default: this program with `bench-floor`.
+	// Floor is the command line that runs RunFloor. Default: this program with FloorCommand.
 	Floor []string
 	// Dir is where own servers keep their data, each in a directory that is removed in the end. It must be on a disk for
 	// the figures with fsync. Default: the system's directory for temporary files.
@@ -75,7 +75,7 @@ func (o *Options) setDefaults() error {
 		if err != nil {
 			return err
 		}
-		o.Floor = []string{exe, "bench-floor"}
+		o.Floor = []string{exe, FloorCommand}
 	}
 	for i, addr := range o.Addrs {
 		base, err := baseURL(addr)
@@ -205,24 +205,9 @@ func (e *Env) parleyd() (string, error) {
 	if e.Parleyd != "" {
 		return e.Parleyd, nil
 	}
-	path, err := sibling("parleyd")
+	path, err := program.Find("parleyd")
 	if err != nil {
 		return "", fmt.Errorf("%w: name it with --parleyd, or measure a running server with --addr", err)
-	}
-	return path, nil
-}
-
-// sibling finds a program beside this one, else on the PATH.
-func sibling(name string) (string, error) {
-	if exe, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(exe), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("no %s beside this program nor on the PATH", name)
 	}
 	return path, nil
 }

@@ -106,7 +106,7 @@ func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) 
 		if len(all) == 0 {
 			return fanoutRun{}, errors.New("no message arrived that says when it was to be sent: there is no latency")
 		}
-		run.p50, run.p99 = float64(quantile(all, 0.5))/1000, float64(quantile(all, 0.99))/1000
+		run.p50, run.p99 = float64(Quantile(all, 0.5))/1000, float64(Quantile(all, 0.99))/1000
 	}
 	return run, nil
 }
@@ -194,7 +194,7 @@ func (p *publisher) pace(ctx context.Context) error {
 // bareName is what the floor of fan-out is called.
 const bareName = "a bare connect-go server, one Send per event"
 
-// measureFanout gives F1 and F2.
+// measureFanout measures fan-out, saturated and paced.
 func measureFanout(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -232,24 +232,24 @@ func saturatedAndPaced(ctx context.Context, env *Env, target, floor *Target) ([]
 	}
 	saturated := setup(fmt.Sprintf("what the slowest subscriber takes, %d messages under way", loads[0].window()))
 	paced := setup(strconv.Itoa(pacedRate) + " messages/s")
-	f1 := Figure{
-		ID: "F1", Name: "fan-out, saturated: server CPU per delivery", Unit: "us", Setup: saturated,
+	saturatedCPU := Figure{
+		ID: "fanout/saturated/cpu", Name: "fan-out, saturated: server CPU per delivery", Unit: "us", Setup: saturated,
 	}.WithFloor(bareName, each(runs[0], fanoutRun.cost), each(floors[0], fanoutRun.cost))
-	f1 = f1.WithRatioBar("1/4 of the rival's at most, for which the floor stands here", "1/8", atMost(0.25))
-	f2 := Figure{
-		ID: "F2", Name: "fan-out, paced: server CPU per delivery", Unit: "us", Setup: paced,
+	saturatedCPU = saturatedCPU.WithRatioBar("at most 1/4 of the floor", atMost(0.25))
+	pacedCPU := Figure{
+		ID: "fanout/paced/cpu", Name: "fan-out, paced: server CPU per delivery", Unit: "us", Setup: paced,
 	}.WithFloor(bareName, each(runs[1], fanoutRun.cost), each(floors[1], fanoutRun.cost))
-	f2 = f2.WithRatioBar("the rival's at most, for which the floor stands here", "1/2", atMost(1))
+	pacedCPU = pacedCPU.WithRatioBar("at most the floor", atMost(1))
 	p99 := Figure{
-		ID: "F2", Name: "fan-out, paced: from send to receive, p99", Unit: "ms", Setup: paced,
+		ID: "fanout/paced/p99", Name: "fan-out, paced: from send to receive, p99", Unit: "ms", Setup: paced,
 	}.WithFloor(bareName, each(runs[1], fanoutRun.tail), each(floors[1], fanoutRun.tail))
-	p99 = p99.WithRatioBar("the rival's at most, for which the floor stands here", "1/2", atMost(1))
+	p99 = p99.WithRatioBar("at most the floor", atMost(1))
 	return []Figure{
-		f1,
-		Figure{ID: "F1", Name: "fan-out, saturated: deliveries", Unit: "1/s", Setup: saturated}.
+		saturatedCPU,
+		Figure{ID: "fanout/saturated/rate", Name: "fan-out, saturated: deliveries", Unit: "1/s", Setup: saturated}.
 			WithFloor(bareName, each(runs[0], fanoutRun.speed), each(floors[0], fanoutRun.speed)),
-		f2, p99,
-		Figure{ID: "F2", Name: "fan-out, paced: from send to receive, p50", Unit: "ms", Setup: paced}.
+		pacedCPU, p99,
+		Figure{ID: "fanout/paced/p50", Name: "fan-out, paced: from send to receive, p50", Unit: "ms", Setup: paced}.
 			WithFloor(bareName, each(runs[1], fanoutRun.middle), each(floors[1], fanoutRun.middle)),
 	}, nil
 }

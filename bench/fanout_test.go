@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
@@ -23,7 +23,7 @@ func TestFanout(t *testing.T) {
 	options := tiny(t)
 	options.Payload = 20_000 // a message does not fit into one HTTP/2 frame
 	figures := measure(t, "fanout", options)
-	if diff := cmp.Diff([]string{"F1", "F1", "F2", "F2", "F2"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"fanout/saturated/cpu", "fanout/saturated/rate", "fanout/paced/cpu", "fanout/paced/p99", "fanout/paced/p50"}, ids(figures)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 	for _, f := range figures[1:] { // so short a run may take less than the hundredth of a second that CPU time counts in
@@ -42,7 +42,7 @@ func TestFanout(t *testing.T) {
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "idle", tiny(t))
-	if diff := cmp.Diff([]string{"F3"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"idle/memory"}, ids(figures)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 	if figures[0].Floor == nil || figures[0].BarMet == nil {
@@ -53,7 +53,7 @@ func TestIdle(t *testing.T) {
 func TestTelemetry(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "telemetry", tiny(t)) // fails if no spans arrive
-	if diff := cmp.Diff([]string{"F13"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"telemetry/cpu"}, ids(figures)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 }
@@ -61,7 +61,7 @@ func TestTelemetry(t *testing.T) {
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "reconnect", tiny(t)) // fails on a hole
-	if diff := cmp.Diff([]string{"F14"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"reconnect/time"}, ids(figures)); diff != "" {
 		t.Errorf("figures (-want +got):\n%s", diff)
 	}
 	f := figures[0]

@@ -45,7 +45,8 @@ func Ratios(values, floors []float64) *Summary {
 
 // Figure is one thing that was measured.
 type Figure struct {
-	// ID is the figure's row in the list of bars, as F1. Several figures may share one: the first has the bar.
+	// ID names the figure for programs: its area, a slash, and what was measured. It is unique in a run and does not depend on
+	// the options.
 	ID string `json:"id"`
 	// Name says what was measured, Unit in what.
 	Name  string  `json:"name"`
@@ -56,10 +57,9 @@ type Figure struct {
 	Floor     *Summary `json:"floor,omitempty"`
 	FloorName string   `json:"floor_name,omitempty"`
 	Ratio     *Summary `json:"ratio,omitempty"`
-	// Bar is what must hold, BarMet whether it does, by the median, nil if that is not known; Moonshot what would be nice.
-	Bar      string `json:"bar,omitempty"`
-	BarMet   *bool  `json:"bar_met,omitempty"`
-	Moonshot string `json:"moonshot,omitempty"`
+	// Bar is what must hold, BarMet whether it does, by the median, nil if that is not known.
+	Bar    string `json:"bar,omitempty"`
+	BarMet *bool  `json:"bar_met,omitempty"`
 	// Setup is under what conditions: cores, payload, connections, rate, duration, stores, fsync.
 	Setup map[string]string `json:"setup"`
 	// Notes are what else must be known to judge the figure.
@@ -75,20 +75,20 @@ func (f Figure) WithFloor(name string, values, floors []float64) Figure {
 
 // WithRatioBar gives the figure with a bar for the ratio to its floor, which met judges by the median. Without a ratio
 // nobody knows whether it is met.
-func (f Figure) WithRatioBar(bar, moonshot string, met func(ratio float64) bool) Figure {
+func (f Figure) WithRatioBar(bar string, met func(ratio float64) bool) Figure {
 	if f.Ratio == nil {
-		f.Bar, f.Moonshot, f.BarMet = bar, moonshot, nil
+		f.Bar, f.BarMet = bar, nil
 		return f
 	}
-	return f.WithBar(bar, moonshot, met(f.Ratio.Median))
+	return f.WithBar(bar, met(f.Ratio.Median))
 }
 
 func atMost(bound float64) func(float64) bool  { return func(v float64) bool { return v <= bound } }
 func atLeast(bound float64) func(float64) bool { return func(v float64) bool { return v >= bound } }
 
 // WithBar gives the figure with its bar, and whether that is met.
-func (f Figure) WithBar(bar, moonshot string, met bool) Figure {
-	f.Bar, f.Moonshot, f.BarMet = bar, moonshot, &met
+func (f Figure) WithBar(bar string, met bool) Figure {
+	f.Bar, f.BarMet = bar, &met
 	return f
 }
 
@@ -100,42 +100,39 @@ func (f Figure) text() string {
 		width = max(width, len(f.FloorName)+len("floor: "))
 	}
 	width = max(width, len(f.Name))
-	fmt.Fprintf(&b, "%-4s %-*s %s\n", f.ID, width, f.Name, f.Value.text(f.Unit))
+	fmt.Fprintf(&b, "%-*s %s\n", width+2, f.Name, f.Value.text(f.Unit))
 	if f.Floor != nil {
-		fmt.Fprintf(&b, "     %-*s %s\n", width, "floor: "+f.FloorName, f.Floor.text(f.Unit))
+		fmt.Fprintf(&b, "  %-*s %s\n", width, "floor: "+f.FloorName, f.Floor.text(f.Unit))
 	}
 	if f.Ratio != nil {
-		fmt.Fprintf(&b, "     %-*s %s\n", width, "ratio", f.Ratio.text(""))
+		fmt.Fprintf(&b, "  %-*s %s\n", width, "ratio", f.Ratio.text(""))
 	}
 	if f.Bar != "" {
-		fmt.Fprintf(&b, "     bar: %s%s\n", f.Bar, f.verdict())
+		fmt.Fprintf(&b, "  bar: %s%s\n", f.Bar, f.verdict())
 	}
 	if len(f.Setup) > 0 {
 		var parts []string
 		for _, k := range slices.Sorted(maps.Keys(f.Setup)) {
 			parts = append(parts, k+" "+f.Setup[k])
 		}
-		fmt.Fprintf(&b, "     with: %s\n", strings.Join(parts, ", "))
+		fmt.Fprintf(&b, "  with: %s\n", strings.Join(parts, ", "))
 	}
 	for _, n := range f.Notes {
-		fmt.Fprintf(&b, "     note: %s\n", n)
+		fmt.Fprintf(&b, "  note: %s\n", n)
 	}
 	b.WriteByte('\n')
 	return b.String()
 }
 
 func (f Figure) verdict() string {
-	verdict := ": not known, for a round gave too little to measure"
-	if f.BarMet != nil {
-		verdict = ": NOT met"
-		if *f.BarMet {
-			verdict = ": met"
-		}
+	switch {
+	case f.BarMet == nil:
+		return ": not known, for a round gave too little to measure"
+	case *f.BarMet:
+		return ": met"
+	default:
+		return ": NOT met"
 	}
-	if f.Moonshot != "" {
-		verdict += " (moonshot: " + f.Moonshot + ")"
-	}
-	return verdict
 }
 
 func (s Summary) text(unit string) string {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 )
 
 // TestNoDataMeetsNoBar has a figure whose floor or value was too little to be measured not be called met.
@@ -20,7 +20,7 @@ func TestNoDataMeetsNoBar(t *testing.T) {
 		"no number":             {[]float64{math.NaN()}, []float64{1}},
 		"no rounds":             {nil, nil},
 	} {
-		f := bench.Figure{ID: "F0"}.WithFloor("floor", c.values, c.floors).WithRatioBar("bar", "moonshot", always)
+		f := bench.Figure{ID: "fake/time"}.WithFloor("floor", c.values, c.floors).WithRatioBar("bar", always)
 		if f.Ratio != nil || f.BarMet != nil || f.Bar == "" {
 			t.Errorf("%s: ratio %v, bar %q, met %v", name, f.Ratio, f.Bar, f.BarMet)
 		}
@@ -33,7 +33,7 @@ func TestNoDataMeetsNoBar(t *testing.T) {
 		}
 	}
 	f := bench.Figure{}.WithFloor("floor", []float64{2}, []float64{1}).
-		WithRatioBar("bar", "", func(ratio float64) bool { return ratio <= 1 })
+		WithRatioBar("bar", func(ratio float64) bool { return ratio <= 1 })
 	if f.BarMet == nil || *f.BarMet {
 		t.Errorf("twice the floor: met %v", f.BarMet)
 	}

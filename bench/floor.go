@@ -32,8 +32,13 @@ func floors() map[string]floorFunc {
 	}
 }
 
-// RunFloor is what the hidden command `bench-floor` does: it runs one floor, as a process of its own so that its CPU time
-// can be told from the load's. It ends with ctx, and when in does: with the bench that started it.
+// FloorCommand is the first argument with which a program that measures starts itself to run a floor. The program must pass
+// the arguments after it to RunFloor.
+const FloorCommand = "bench-floor"
+
+// RunFloor runs one floor in this process, so that its CPU time is not part of the load's. args are the floor's name and its
+// arguments. It writes JSON values to out, and blocks until the floor is done, ctx ends or in ends: with the process that
+// started this one. It returns an error for a floor that does not exist and for one that fails.
 func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 || floors()[args[0]] == nil {
 		return fmt.Errorf("there is no floor %q", args)

@@ -15,7 +15,7 @@ import (
 // growthFactor is by how much channels and users grow.
 const growthFactor = 10
 
-// measureGrowth takes F12: what a delivery and a send cost with ten times the channels and users.
+// measureGrowth measures the cost of a delivery and of a send with ten times the channels and users.
 func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -57,16 +57,16 @@ func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 		"senders": strconv.Itoa(fewSends.callers), "connections": "one per sender or subscriber", "duration": env.Duration.String(),
 	})
 	sends := Figure{
-		ID: "F12", Name: fmt.Sprintf("a send to one of %d channels, each from a user of its own: server CPU", many), Unit: "us", Setup: setup,
+		ID: "growth/send/cpu", Name: fmt.Sprintf("a send to one of %d channels, each from a user of its own: server CPU", many), Unit: "us", Setup: setup,
 	}.WithFloor(fmt.Sprintf("to one of %d", few), manySent, fewSent)
 	deliveries := Figure{
-		ID: "F12", Name: fmt.Sprintf("a delivery to one of %d subscribers of %d channels: server CPU", env.Subscribers,
+		ID: "growth/delivery/cpu", Name: fmt.Sprintf("a delivery to one of %d subscribers of %d channels: server CPU", env.Subscribers,
 			channelsFor(env.Subscribers)), Unit: "us", Setup: setup,
 	}.WithFloor(fmt.Sprintf("to one of %d of %d", subscribers, channelsFor(subscribers)),
 		each(manyDelivered, fanoutRun.cost), each(fewDelivered, fanoutRun.cost))
 	return []Figure{
-		deliveries.WithRatioBar(growthBar, "flat", atMost(1.2)),
-		sends.WithRatioBar(growthBar, "flat", atMost(1.2)),
+		deliveries.WithRatioBar(growthBar, atMost(1.2)),
+		sends.WithRatioBar(growthBar, atMost(1.2)),
 	}, nil
 }
 

@@ -11,15 +11,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// asFloor has this program run a floor, as `parley bench-floor` does.
-const asFloor = "run-floor"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == asFloor {
+	if len(os.Args) > 1 && os.Args[1] == bench.FloorCommand {
 		if err := bench.RunFloor(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -37,17 +34,13 @@ var buildParleyd = sync.OnceValues(func() (string, error) {
 // tiny are options for runs whose figures mean nothing.
 func tiny(t *testing.T) bench.Options {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	parleyd, err := buildParleyd()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return bench.Options{
 		Rounds: 1, Duration: 200 * time.Millisecond, Subscribers: 10, Streams: 30, Senders: 4, Channels: 3, Delayed: 100,
-		Parleyd: parleyd, Floor: []string{exe, asFloor}, Dir: t.TempDir(),
+		Parleyd: parleyd, Dir: t.TempDir(),
 		Progress: func(line string) { t.Log(line) },
 	}
 }
@@ -98,7 +91,7 @@ func measure(t *testing.T, name string, options bench.Options) []bench.Figure {
 	return got.figures
 }
 
-// ids are the figures' rows.
+// ids returns the ids of the figures.
 func ids(figures []bench.Figure) []string {
 	var all []string
 	for _, f := range figures {

@@ -69,7 +69,7 @@ func (s *queueServer) schedule(ctx context.Context, topic string, n, size int) e
 	return nil
 }
 
-// delayed takes a round of F9 through Parley.
+// delayed measures a round of scheduled messages through Parley.
 func (s *queueServer) delayed(ctx context.Context, env *Env) (out delays, err error) {
 	topics, remove, err := s.topics(ctx, 1)
 	if err != nil {
@@ -165,7 +165,7 @@ func (q *rawQueue) move(ctx context.Context) (int, error) {
 	return len(due), err
 }
 
-// measureQueueDelay takes F9.
+// measureQueueDelay measures how late scheduled messages are delivered.
 func measureQueueDelay(ctx context.Context, env *Env) (figures []Figure, err error) {
 	s, err := env.startQueues(ctx, appendOnly)
 	if err != nil {
@@ -190,18 +190,18 @@ func measureQueueDelay(ctx context.Context, env *Env) (figures []Figure, err err
 		"due": fmt.Sprintf("%d messages, %d a second, each at a millisecond of its own", env.Delayed, queuePace),
 	})
 	floor := "raw go-redis, a sorted set, one loop that moves what is due to streams"
-	figure := func(name string, number func(delays) float64) Figure {
-		return Figure{ID: "F9", Name: name, Unit: "ms", Setup: setup}.
+	figure := func(id, name string, number func(delays) float64) Figure {
+		return Figure{ID: "queue-delay/" + id, Name: name, Unit: "ms", Setup: setup}.
 			WithFloor(floor, each(values, number), each(floors, number))
 	}
 	early := Figure{
-		ID: "F9", Name: "delayed messages that came early", Unit: "messages", Setup: setup,
+		ID: "queue-delay/early", Name: "delayed messages that came early", Unit: "messages", Setup: setup,
 		Value: Summarize(each(values, func(d delays) float64 { return float64(d.Early) })),
 	}
 	return []Figure{
-		figure("delayed messages: from due to the handler, p99", delays.tail).withMostBar(20, 5),
-		early.WithBar("none, in any round", "", early.Value.Max == 0),
-		figure("delayed messages: from due to the handler, p50", delays.middle),
-		figure("delayed messages: from due to the handler, longest", delays.worst),
+		figure("p99", "delayed messages: from due to the handler, p99", delays.tail).withMostBar(20),
+		early.WithBar("none, in any round", early.Value.Max == 0),
+		figure("p50", "delayed messages: from due to the handler, p50", delays.middle),
+		figure("max", "delayed messages: from due to the handler, longest", delays.worst),
 	}, nil
 }

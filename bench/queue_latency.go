@@ -87,7 +87,7 @@ func (w *stopwatch) delays() (delays, error) {
 	slices.Sort(w.all)
 	ms := func(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
 	d := delays{
-		P50: ms(quantile(w.all, 0.5)), P99: ms(quantile(w.all, 0.99)), Max: ms(w.all[len(w.all)-1]), N: len(w.all),
+		P50: ms(Quantile(w.all, 0.5)), P99: ms(Quantile(w.all, 0.99)), Max: ms(w.all[len(w.all)-1]), N: len(w.all),
 	}
 	d.Early, _ = slices.BinarySearch(w.all, 0)
 	return d, nil
@@ -163,7 +163,7 @@ func (l *lap) pickups(ctx context.Context, n int, silence time.Duration) (delays
 	return l.watch.delays()
 }
 
-// queueLatency is what a round of F8 gives.
+// queueLatency is the result of a round of the area queue-latency.
 type queueLatency struct {
 	Paced  delays `json:"paced"`
 	Pickup delays `json:"pickup"`
@@ -178,7 +178,7 @@ func (l *lap) take(ctx context.Context, duration time.Duration, pickups int) (ou
 	return out, err
 }
 
-// latency takes a round of F8 through Parley.
+// latency measures a round of messages sent one by one through Parley.
 func (s *queueServer) latency(ctx context.Context, env *Env, pickups int) (out queueLatency, err error) {
 	topics, remove, err := s.topics(ctx, 1)
 	if err != nil {
@@ -236,7 +236,7 @@ func floorQueueLatency(ctx context.Context, args []string, out *json.Encoder) er
 // rawLatencyName is what the floors of queues are called whose messages go one by one.
 const rawLatencyName = "raw go-redis, an XADD for each, blocking XREADGROUP and XACK"
 
-// measureQueueLatency takes F8.
+// measureQueueLatency measures how long messages that are sent one by one take to their handler.
 func measureQueueLatency(ctx context.Context, env *Env) (figures []Figure, err error) {
 	s, err := env.startQueues(ctx, appendOnly)
 	if err != nil {
@@ -270,20 +270,20 @@ func measureQueueLatency(ctx context.Context, env *Env) (figures []Figure, err e
 		"redis": appendOnly.text(), "rate": "a message after " + min(queueSilence, env.Duration).String() + " of silence",
 		"batches": "", "messages": strconv.Itoa(pickups) + " a round", "duration": "",
 	})
-	figure := func(name string, setup map[string]string, number func(queueLatency) float64) Figure {
-		return Figure{ID: "F8", Name: name, Unit: "ms", Setup: setup}.
+	figure := func(id, name string, setup map[string]string, number func(queueLatency) float64) Figure {
+		return Figure{ID: "queue-latency/" + id, Name: name, Unit: "ms", Setup: setup}.
 			WithFloor(rawLatencyName, each(values, number), each(floors, number))
 	}
 	return []Figure{
-		figure("queue, paced: from Produce's call to the handler, p99", setup, paced(delays.tail)).withMostBar(5, 2),
-		figure("queue, paced: from Produce's call to the handler, p50", setup, paced(delays.middle)),
-		figure("queue, paced: from Produce's call to the handler, longest", setup, paced(delays.worst)),
-		figure("queue: pick-up by an idle worker, p99", idle, pickup(delays.tail)).withMostBar(5, 2),
-		figure("queue: pick-up by an idle worker, p50", idle, pickup(delays.middle)),
+		figure("paced/p99", "queue, paced: from Produce's call to the handler, p99", setup, paced(delays.tail)).withMostBar(5),
+		figure("paced/p50", "queue, paced: from Produce's call to the handler, p50", setup, paced(delays.middle)),
+		figure("paced/max", "queue, paced: from Produce's call to the handler, longest", setup, paced(delays.worst)),
+		figure("idle/p99", "queue: pick-up by an idle worker, p99", idle, pickup(delays.tail)).withMostBar(5),
+		figure("idle/p50", "queue: pick-up by an idle worker, p50", idle, pickup(delays.middle)),
 	}, nil
 }
 
-// withMostBar gives the figure with a bar for its median itself, in milliseconds.
-func (f Figure) withMostBar(most, moonshot float64) Figure {
-	return f.WithBar(fmt.Sprintf("%v ms at most", most), fmt.Sprintf("%v ms", moonshot), f.Value.Median <= most)
+// withMostBar returns the figure with a bar for its median, in milliseconds.
+func (f Figure) withMostBar(most float64) Figure {
+	return f.WithBar(fmt.Sprintf("%v ms at most", most), f.Value.Median <= most)
 }

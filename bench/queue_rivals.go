@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/parleyhq/parley/internal/program"
 )
 
 // rivalRun is what a rival tells of a run.
@@ -21,7 +23,7 @@ type rivalRun struct {
 }
 
 func (r rivalRun) speed() float64  { return r.PerSecond }
-func (r rivalRun) pickup() float64 { return quantile(r.PickupMS, 0.5) }
+func (r rivalRun) pickup() float64 { return Quantile(r.PickupMS, 0.5) }
 
 // rival is another queue on Redis that is measured beside.
 type rival struct {
@@ -37,7 +39,7 @@ func (e *Env) rivals() ([]*rival, error) {
 	if e.Rivals == "" {
 		return nil, nil
 	}
-	asynq, err := sibling("rival-asynq")
+	asynq, err := program.Find("rival-asynq")
 	if err != nil {
 		return nil, fmt.Errorf("%w; `make rivals` builds it", err)
 	}
@@ -89,7 +91,7 @@ func (r *rival) figure(f Figure, ours []queueRun) Figure {
 	f = f.WithFloor(r.name+", as its documentation shows", each(ours, queueRun.speed), each(r.runs, rivalRun.speed))
 	f.Notes = []string{fmt.Sprintf("an idle worker of %s picks a task up after %s at the median", r.name,
 		Summarize(each(r.runs, rivalRun.pickup)).text("ms"))}
-	return f.WithRatioBar(fmt.Sprintf("at least %v times %s", r.least, r.name), "", atLeast(r.least))
+	return f.WithRatioBar(fmt.Sprintf("at least %v times %s", r.least, r.name), atLeast(r.least))
 }
 
 // floorRedis runs a redis-server alone: for rivals, and so that it ends with the bench. Its arguments are a directory and what it

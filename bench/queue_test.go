@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 )
 
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "queue", tiny(t))
-	if diff := cmp.Diff([]string{"F7", "F7", "F7", "F7", "F7"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"queue/aof/rate", "queue/aof/cpu", "queue/aof/keyed/rate", "queue/none/rate", "queue/none/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	const durable, forgetful = "append-only file", "no persistence"
@@ -48,7 +48,9 @@ func TestQueueWantsRivalsBuilt(t *testing.T) {
 func TestQueueLatency(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "queue-latency", tiny(t))
-	if diff := cmp.Diff([]string{"F8", "F8", "F8", "F8", "F8"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{
+		"queue-latency/paced/p99", "queue-latency/paced/p50", "queue-latency/paced/max", "queue-latency/idle/p99", "queue-latency/idle/p50",
+	}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	for _, f := range figures {
@@ -65,7 +67,7 @@ func TestQueueLatency(t *testing.T) {
 func TestQueueDelay(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "queue-delay", tiny(t))
-	if diff := cmp.Diff([]string{"F9", "F9", "F9", "F9"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"queue-delay/p99", "queue-delay/early", "queue-delay/p50", "queue-delay/max"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	if early := figures[1]; early.Value.Max != 0 || early.BarMet == nil || !*early.BarMet {
@@ -81,7 +83,7 @@ func TestQueueGrowth(t *testing.T) {
 	options := tiny(t)
 	options.Duration = time.Second // CPU time counts in hundredths of a second
 	figures := measure(t, "queue-growth", options)
-	if diff := cmp.Diff([]string{"F12"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"queue-growth/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.2) {
@@ -94,7 +96,7 @@ func TestQueueTelemetry(t *testing.T) {
 	options := tiny(t)
 	options.Duration = time.Second
 	figures := measure(t, "queue-telemetry", options)
-	if diff := cmp.Diff([]string{"F13"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"queue-telemetry/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.05) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/internal/rig"
 )
@@ -19,7 +19,7 @@ import (
 func TestSends(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "sends", tiny(t))
-	if diff := cmp.Diff([]string{"F4", "F4"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"sends/single/rate", "sends/batched/rate"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	f := figures[0]
@@ -34,7 +34,7 @@ func TestSends(t *testing.T) {
 func TestReads(t *testing.T) {
 	t.Parallel()
 	figures := measure(t, "reads", tiny(t))
-	if diff := cmp.Diff([]string{"F6"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"reads/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	var rate, cached, stored int
@@ -53,7 +53,7 @@ func TestGrowth(t *testing.T) {
 	options.Channels = 20
 	options.Duration = time.Second // a busy machine may deliver nothing at all in less
 	figures := measure(t, "growth", options)
-	if diff := cmp.Diff([]string{"F12", "F12"}, ids(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"growth/delivery/cpu", "growth/send/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	for _, f := range figures {
@@ -94,7 +94,7 @@ func TestMongo(t *testing.T) {
 	if err := bench.Run(ctx, areas, options, &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"F5", "F5", "F5b"}, ids(got.figures)); diff != "" {
+	if diff := cmp.Diff([]string{"hot/single/rate", "hot/batched/rate", "spread/rate"}, ids(got.figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
 	}
 	for _, f := range got.figures {

@@ -52,7 +52,7 @@ func (e *Env) telemetrySetup(more map[string]string) map[string]string {
 	return e.Setup(more)
 }
 
-// measureTelemetry gives F13: the same fan-out on two servers, one that traces every call to a collector and has its
+// measureTelemetry measures the same fan-out on two servers: one that traces every call to a collector and has its
 // metrics read each second, and one that traces nothing and has them read by nobody.
 func measureTelemetry(ctx context.Context, env *Env) ([]Figure, error) {
 	load := fanoutLoad{subscribers: env.Subscribers, channels: 1, payload: env.Payload, duration: env.Duration}
@@ -75,10 +75,10 @@ func measureTelemetry(ctx context.Context, env *Env) ([]Figure, error) {
 		return nil, err
 	}
 	f := Figure{
-		ID: "F13", Name: "fan-out, saturated, telemetry on: server CPU per delivery", Unit: "us",
+		ID: "telemetry/cpu", Name: "fan-out, saturated, telemetry on: server CPU per delivery", Unit: "us",
 		Setup: env.telemetrySetup(map[string]string{"connections": strconv.Itoa(env.Subscribers)}),
 	}.WithFloor("telemetry off", each(values, fanoutRun.cost), each(floors, fanoutRun.cost))
-	return []Figure{f.WithRatioBar("1.05 times at most", "1.02 times", atMost(1.05))}, nil
+	return []Figure{f.WithRatioBar("1.05 times at most", atMost(1.05))}, nil
 }
 
 // scrapeEach reads the metrics at intervals until ctx ends, as a monitoring system would.

@@ -1,8 +1,11 @@
-package cli
+// Package access finds the address of a server, the token and the certificates to trust, for programs that a user runs in a
+// terminal: from flags, the environment, and the files of a local `parleyd dev`.
+package access
 
 import (
 	"cmp"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -10,60 +13,66 @@ import (
 	"strings"
 )
 
-// The files that `parleyd dev` writes into its data directory.
+// SecretFile is the name of the file in the data directory of `parleyd dev` that holds the secret which signs tokens.
+const SecretFile = "dev-secret"
+
+// The other files that `parleyd dev` writes into its data directory.
 const (
-	devAddrFile   = "dev-addr"
-	devTokenFile  = "dev-token"
-	devSecretFile = "dev-secret"
-	devCertFile   = "dev-cert.pem"
-	defaultAddr   = "http://127.0.0.1:8080"
+	devAddrFile  = "dev-addr"
+	devTokenFile = "dev-token"
+	devCertFile  = "dev-cert.pem"
+	defaultAddr  = "http://127.0.0.1:8080"
 )
 
-// access is where the server is, or the nodes of a fleet with commas between them, how to get in, and which certificates
-// to trust; nil trusts those that the system does.
-type access struct {
-	addr, token string
-	roots       *x509.CertPool
+// Options are the flags of a program and its environment. An empty string means that the flag was not given.
+type Options struct {
+	// Addr is the server's address, or those of a fleet's nodes with commas between them. Token is a bearer token.
+	Addr, Token string
+	// CAFile is a PEM file with the certificates to trust.
+	CAFile string
+	// DataDir is the data directory of a local `parleyd dev`. It need not exist.
+	DataDir string
+	// Getenv returns the value of a variable of the environment, as os.Getenv does. It must not be nil.
+	Getenv func(string) string
 }
 
-// access takes each of the two from its flag, else from the environment, else from the files of a local server. That
-// server's token is shown to no other: only to the address which the file beside it names, and to this machine. The same
-// holds for trust in the certificate that it made for itself.
-func (s *session) access() (access, error) {
-	local := s.devFile(devAddrFile)
-	a := access{addr: s.flags.Addr, token: s.flags.Token}
-	if a.addr == "" {
-		a.addr = s.getenv("PARLEY_ADDR")
+// Access is what a client needs to call a server. Roots are the certificates to trust; nil trusts those of the system.
+type Access struct {
+	Addr, Token string
+	Roots       *x509.CertPool
+}
+
+// Find returns the address and the token, each from its flag, else from PARLEY_ADDR or PARLEY_TOKEN, else from the files of a
+// local server; the address defaults to http://127.0.0.1:8080. A token from a file is returned only for the address that the
+// file beside it names and for addresses of this machine, and so is the certificate that a local server made for itself.
+// Find reads files and makes no connection. It returns an error, which is a mistake of the user's, if there is no token or
+// if the certificates that the user named cannot be read.
+func Find(o Options) (Access, error) {
+	local := o.devFile(devAddrFile)
+	a := Access{
+		Addr:  cmp.Or(o.Addr, o.Getenv("PARLEY_ADDR"), local, defaultAddr),
+		Token: cmp.Or(o.Token, o.Getenv("PARLEY_TOKEN")),
 	}
-	if a.addr == "" {
-		a.addr = local
+	near := a.Addr == local || isLoopback(a.Addr)
+	if a.Token == "" && near {
+		a.Token = o.devFile(devTokenFile)
 	}
-	if a.addr == "" {
-		a.addr = defaultAddr
-	}
-	if a.token == "" {
-		a.token = s.getenv("PARLEY_TOKEN")
-	}
-	near := a.addr == local || isLoopback(a.addr)
-	if a.token == "" && near {
-		a.token = s.devFile(devTokenFile)
-	}
-	if a.token == "" {
-		return access{}, usagef("no token for %s: give --token or PARLEY_TOKEN, or the --data-dir of a local 'parleyd dev'", a.addr)
+	if a.Token == "" {
+		return Access{}, fmt.Errorf("no token for %s: give --token or PARLEY_TOKEN, or the --data-dir of a local 'parleyd dev'", a.Addr)
 	}
 	var err error
-	a.roots, err = s.roots(near)
+	a.Roots, err = o.roots(near)
 	return a, err
 }
 
-// roots gives the certificates of the file that the flag or the environment names, else, besides the system's, that of a
-// server which is near.
-func (s *session) roots(near bool) (*x509.CertPool, error) {
-	path := cmp.Or(s.flags.CAFile, s.getenv("PARLEY_CA_FILE"))
+// roots returns the certificates of the file that the flag or the environment names, else, besides the system's, the
+// certificate of a local server if near is set.
+func (o *Options) roots(near bool) (*x509.CertPool, error) {
+	path := cmp.Or(o.CAFile, o.Getenv("PARLEY_CA_FILE"))
 	if path == "" {
-		local := s.devFile(devCertFile)
+		local := o.devFile(devCertFile)
 		if !near || local == "" {
-			return nil, nil //nolint:nilnil // what the system trusts
+			return nil, nil //nolint:nilnil // nil trusts the system's certificates
 		}
 		roots, err := x509.SystemCertPool()
 		if err != nil {
@@ -74,18 +83,18 @@ func (s *session) roots(near bool) (*x509.CertPool, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usagef("--ca-file: %w", err)
+		return nil, fmt.Errorf("--ca-file: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(data) {
-		return nil, usagef("--ca-file: %s holds no certificate", path)
+		return nil, fmt.Errorf("--ca-file: %s holds no certificate", path)
 	}
 	return roots, nil
 }
 
-// devFile gives a file's content without white space around it; empty if there is none.
-func (s *session) devFile(name string) string {
-	data, err := os.ReadFile(filepath.Join(s.flags.DataDir, name))
+// devFile returns the content of a file of a local server without white space around it, or "" if it cannot be read.
+func (o *Options) devFile(name string) string {
+	data, err := os.ReadFile(filepath.Join(o.DataDir, name))
 	if err != nil {
 		return ""
 	}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/parleyhq/parley/internal/program"
+)
+
+// benchProgram is the program that measures. It is not part of parley because of its size.
+const benchProgram = "parley-bench"
+
+// howToGet ends the error for a program that is not installed.
+const howToGet = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest installs it, and so does 'make build' in the repository"
+
+type benchCommand struct {
+	Args []string `arg:"" optional:"" help:"Arguments of parley-bench; 'parley bench --help' lists them."`
+}
+
+// Run starts the program with the arguments, in place of this process.
+func (c *benchCommand) Run(s *session, parsed *kong.Context) error {
+	return s.startBench(append(globalFlags(parsed), c.Args...))
+}
+
+type queueBenchCommand struct {
+	Args []string `arg:"" optional:"" help:"Flags of parley-bench; 'parley bench --help' lists them."`
+}
+
+// Run is `parley bench queue`.
+func (c *queueBenchCommand) Run(s *session, parsed *kong.Context) error {
+	return s.startBench(append(append(globalFlags(parsed), "queue"), c.Args...))
+}
+
+// startBench replaces this process with the program, which so has its standard input and output, its signals and its exit
+// code. It returns only an error. Without the program, --help shows how to get it and is no error.
+func (s *session) startBench(args []string) error {
+	path, err := program.Find(benchProgram)
+	switch {
+	case err == nil:
+		err = syscall.Exec(path, append([]string{benchProgram}, args...), os.Environ()) //nolint:gosec // the program of this name
+		return fmt.Errorf("start %s: %w", path, err)
+	case slices.Contains(args, "--help") || slices.Contains(args, "-h"):
+		_, err := fmt.Fprintf(s.stdout, "'parley bench' measures a server with %s, which is not installed: %s.\n", benchProgram, howToGet)
+		return err
+	default:
+		return fmt.Errorf("bench: %w: %s", err, howToGet)
+	}
+}
+
+// globalFlags returns the flags that stand before the command, as arguments for a program that has flags of the same names.
+func globalFlags(parsed *kong.Context) []string {
+	var args []string
+	for _, p := range parsed.Path {
+		if p.Flag != nil {
+			args = append(args, fmt.Sprintf("--%s=%v", p.Flag.Name, p.Flag.Target.Interface()))
+		}
+	}
+	return args
+}
