@@ -47,7 +47,7 @@ func (s *session) startBench(args []string) error {
 		_, err := fmt.Fprintf(s.stdout, "'parley bench' measures a server with %s, which is not installed: %s.\n", benchProgram, howToGet)
 		return err
 	default:
-		return fmt.Errorf("bench: %w: %s", err, howToGet)
+		return fmt.Errorf("bench: %w (%s)", err, howToGet)
 	}
 }
 
