@@ -16,7 +16,8 @@ const (
 	idlePerChannel = 10
 )
 
-// measureIdle measures the memory of idle streams. Each round has servers of its own: memory that a process once had does not go back at once.
+// measureIdle measures the memory of idle streams. Each round has servers of its own: a process does not return its memory at
+// once.
 func measureIdle(ctx context.Context, env *Env) ([]Figure, error) {
 	var values, floors []float64
 	heartbeat := max(env.Duration/2, 100*time.Millisecond)

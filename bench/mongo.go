@@ -72,7 +72,8 @@ func measureHot(ctx context.Context, env *Env) ([]Figure, error) {
 		WithFloor(floor, single.rates, floors)
 	one.Notes = single.notes()
 	many := Figure{
-		ID: "hot/batched/rate", Name: fmt.Sprintf("one hot channel on MongoDB, each sender %d messages a call", batchMessages), Unit: "acked/s", Setup: setup,
+		ID: "hot/batched/rate", Name: fmt.Sprintf("one hot channel on MongoDB, each sender %d messages a call", batchMessages),
+		Unit: "acked/s", Setup: setup,
 	}.WithFloor(floor, batched.rates, floors)
 	many.Notes = batched.notes()
 	return []Figure{one.WithRatioBar("at least 20 times the floor", atLeast(20)), many}, nil

@@ -75,7 +75,8 @@ func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 		one.Notes = append(one.Notes, "the floor wrote to "+env.Dir+", which should be on the server's disk")
 	}
 	many := Figure{
-		ID: "sends/batched/rate", Name: fmt.Sprintf("durable sends, each sender %d messages a call", batchMessages), Unit: "acked/s", Setup: setup,
+		ID: "sends/batched/rate", Name: fmt.Sprintf("durable sends, each sender %d messages a call", batchMessages),
+		Unit: "acked/s", Setup: setup,
 	}.WithFloor(floor, batched.rates, floors)
 	many.Notes = []string{batched.note()}
 	return []Figure{one.WithRatioBar("at least 0.5 of the floor", atLeast(0.5)), many}, nil

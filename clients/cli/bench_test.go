@@ -125,7 +125,9 @@ func TestBenchStartsProgram(t *testing.T) {
 		"in PATH": {lone, []string{"bench"}, found, nil},
 		"help":    {full, []string{"bench", "--help"}, beside, []string{"--help"}},
 		"flags before the command": {
-			full, []string{"--json", "--server", "10.0.0.5:8080", "--token=a b", "bench", "--ops", "10.0.0.5:8081"}, beside,
+			full,
+			[]string{"--json", "--server", "10.0.0.5:8080", "--token=a b", "bench", "--ops", "10.0.0.5:8081"},
+			beside,
 			[]string{"--json=true", "--addr=10.0.0.5:8080", "--token=a b", "--ops", "10.0.0.5:8081"},
 		},
 		"queue bench": {
