@@ -195,7 +195,10 @@ var badTopics = map[string]string{
 	"a brace": "}{", "a colon": "jobs:0", "path": "../x", "percent": "a%2e", "right to left": "a\u202eb",
 }
 
-// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of the list.
+// everywhere are the bad names that are sent to every call.
+var everywhere = map[string]bool{"empty": true, "65 characters": true, "hash tag": true, "star": true, "reserved": true}
+
+// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of everywhere.
 var shown = map[string]bool{produce: true, consume: true, createTopic: true, createGroup: true}
 
 // nameLines sends bad names to every call that takes one.
@@ -216,7 +219,7 @@ func nameLines() []line {
 				prefix = "start."
 			}
 			for name, bad := range badTopics {
-				if !shown[procedure] && !strings.HasPrefix(name, "Q") {
+				if !shown[procedure] && !everywhere[name] {
 					continue
 				}
 				add(procedure, name, prefix+topic, request(bad, "g"))
