@@ -5,7 +5,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=docker
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./server/cmd/parleyd ./clients/cli/parley
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/parleyhq/parley/internal/program.version=${VERSION}" -o /out/ ./server/cmd/parleyd ./clients/cli/parley
 
 # Static programs, certificates, and a user that is not root; no shell.
 FROM gcr.io/distroless/static-debian12:nonroot

@@ -22,6 +22,8 @@ BENCH ?= .
 COUNT ?= 1
 FUZZ ?= .
 FUZZTIME ?= 60s
+# The most bytes that bin/parley may have.
+PARLEY_MAX_BYTES ?= 20000000
 # A revision that `make check-proto` compares the protos with, besides the baseline and the newest release.
 AGAINST ?=
 
@@ -48,8 +50,8 @@ fleet: build test-deps ## Run three nodes on a MongoDB set, Redis and a NATS clu
 	@exec bin/fleet --binary bin/parleyd $(FLEET_ARGS)
 
 .PHONY: build
-build: ## Build bin/parleyd and bin/parley
-	$(GO) build -o bin/ ./server/cmd/parleyd ./clients/cli/parley
+build: ## Build bin/parleyd, bin/parley and bin/parley-bench, without symbol tables
+	$(GO) build -ldflags '-s -w' -o bin/ ./server/cmd/parleyd ./clients/cli/parley ./bench/cmd/parley-bench
 
 .PHONY: page
 page: node-deps ## Build the chat page into clients/chat/dist, which is committed
@@ -156,7 +158,7 @@ baseline: buf-cache ## On a release: make the protos what later ones must be com
 	@hack/move-baseline.sh $(BUF)
 
 .PHONY: check
-check: check-tidy check-generate check-proto check-vet lint check-tools check-ts check-page ## Check all that needs no running server
+check: check-tidy check-generate check-proto check-vet lint check-tools check-size check-ts check-page ## Check all that needs no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
@@ -177,6 +179,11 @@ check-vet: # go vet; also compiles every package and test
 check-tools: # the code of the module of the tools
 	cd tools && $(GO) vet ./...
 	cd tools && $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
+
+.PHONY: check-size
+check-size: build # bin/parley is small: what it imports is in it whole
+	@[ "$$(wc -c < bin/parley)" -le $(PARLEY_MAX_BYTES) ] || \
+		{ echo "make: bin/parley has $$(wc -c < bin/parley) bytes, more than $(PARLEY_MAX_BYTES)" >&2; exit 1; }
 
 .PHONY: check-ts
 check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds

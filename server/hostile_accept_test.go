@@ -26,7 +26,7 @@ func answerTo[M any, P interface {
 	return out
 }
 
-// C07, and what else looks odd and must be taken: what is at a limit, what any script writes, numbers in both of JSON's
+// What looks odd and must be taken: unknown fields where they have no effect, what is at a limit, what any script writes, numbers in both of JSON's
 // forms. What was sent is read back as it was.
 func TestHostileAccepted(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestHostileAccepted(t *testing.T) {
 	}
 }
 
-// C07: fields that nobody knows have no effect in binary and on reads. Numbers may be numbers or text.
+// Fields that nobody knows have no effect in binary and on reads. Numbers may be numbers or text.
 func TestHostileJSON(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -200,7 +200,7 @@ func TestHostileBatch(t *testing.T) {
 // codeOf gives an item's code by its name, as those of calls are written.
 func codeOf(e *parleyv1.ItemError) string { return connect.Code(e.GetCode()).String() }
 
-// P08, P10, P11: subjects are taken literally. They expand to nothing and share nothing with subjects that a pattern, a
+// Subjects are taken literally. They expand to nothing and share nothing with subjects that a pattern, a
 // key or a query could take them for.
 func TestHostileSubjects(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func newKeySet(t *testing.T) *keySet {
 	return s
 }
 
-// C61: what the caller's capabilities do not cover is refused by its name alone. The answer is the same, byte for byte,
+// What the caller's capabilities do not cover is refused by its name alone. The answer is the same, byte for byte,
 // before the channel exists and after; the callers give their requests the same id.
 func TestHostileAccess(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestHostileSessions(t *testing.T) {
 	theirs.await("room", 0, 1)
 }
 
-// C64: over the limit a call is refused before its body is looked at, is told when to come again, and may then. Others
+// Over the limit a call is refused before its body is looked at, is told when to come again, and may then. Others
 // are not touched, and a batch costs what it holds.
 func TestHostileRate(t *testing.T) {
 	t.Parallel()

@@ -13,15 +13,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// The M lines of hostile input about channels, members, read cursors and typing, and P22: what a members-only channel
+// Hostile input about channels, members, read cursors and typing, and what a members-only channel
 // says to who is none of its members. Ids of channels stand with those of messages, in hostile_message_test.go; user ids
 // that look odd and are good ones in hostile_member_test.go.
 
 // badUserIDs are no ids of users.
 var badUserIDs = map[string]string{
 	"empty": "", "a space": "a b", "a space before": " bob", "a newline at the end": "bob\n", "a command": "a\r\nPUB x 1", "a tab": "a\tb",
-	"NUL": "bo\x00b", "P04 an escape for a terminal": "a\x1b[31m", "P04 BEL": "a\x07", "DEL": "a\x7f", "not ASCII": "ünal",
-	"M13 right to left": "\u202ebob", "M13 zero width": "bob\u200b", "129 letters": strings.Repeat("a", 129), "1 KiB": strings.Repeat("a", 1<<10),
+	"NUL": "bo\x00b", "an escape for a terminal": "a\x1b[31m", "BEL": "a\x07", "DEL": "a\x7f", "not ASCII": "ünal",
+	"right to left": "\u202ebob", "zero width": "bob\u200b", "129 letters": strings.Repeat("a", 129), "1 KiB": strings.Repeat("a", 1<<10),
 }
 
 // memberCalls are the calls that take user ids.
@@ -99,10 +99,10 @@ func userLines() []line {
 		}
 		add("501 user ids", over(list.field, 500), numbered(501)...)
 		add("501 times one user id", over(list.field, 500), strings.Split(strings.Repeat("alice ", 501), " ")[:501]...)
-		add("P16 10,001 user ids", over(list.field, 500), numbered(10_001)...)
+		add("10,001 user ids", over(list.field, 500), numbered(10_001)...)
 		add("24,000 user ids of nothing", over(list.field, 500), make([]string, 24_000)...)
 		if procedure != createChannel { // which may make a channel of its maker alone
-			add("P15 no user ids", over(list.field, 1))
+			add("no user ids", over(list.field, 1))
 		}
 		head := "\x0a" + string(rune(len(channel))) + channel
 		body := func(name, json, binary string, w want) {
@@ -113,20 +113,20 @@ func userLines() []line {
 		alice, nothing := list.json(`"alice"`), list.json(`""`)
 		body("a million user ids of nothing", start+`[`+nothing+strings.Repeat(","+nothing, 100_000)+`]}`, head+strings.Repeat(list.tag+"\x00", 1_000_000), large)
 		body("user ids of 3 MiB", start+`[`+list.json(`"`+strings.Repeat("a", 3<<20)+`"`)+`]}`, head+list.tag+list.binary("\x80\x80\xc0\x01"+strings.Repeat("a", 3<<20)), large)
-		body("C10 a user id that is no UTF-8", start+"["+list.json("\"\xff\"")+"]}", head+list.tag+list.binary("\x01\xff"), broken)
-		body("C10 a lone surrogate", start+`[`+list.json(`"\ud800"`)+`]}`, "", broken)
-		body("C05 a word for user ids", start+`"alice"}`, "", broken)
-		body("C05 a number for a user id", start+`[`+alice+`,`+list.json("5")+`]}`, "", broken)
-		body("C05 null for an item", start+`[`+alice+`,null]}`, "", broken)
+		body("a user id that is no UTF-8", start+"["+list.json("\"\xff\"")+"]}", head+list.tag+list.binary("\x01\xff"), broken)
+		body("a lone surrogate", start+`[`+list.json(`"\ud800"`)+`]}`, "", broken)
+		body("a word for user ids", start+`"alice"}`, "", broken)
+		body("a number for a user id", start+`[`+alice+`,`+list.json("5")+`]}`, "", broken)
+		body("null for an item", start+`[`+alice+`,null]}`, "", broken)
 		body("a query for user ids", start+`{"$ne":""}}`, "", broken)
 		body("a query for a user id", start+`[`+list.json(`{"$gt":""}`)+`]}`, "", broken)
-		body("C17 NUL in JSON's escape", start+`[`+alice+`,`+list.json(`"a\u0000b"`)+`]}`, "", second)
+		body("NUL in JSON's escape", start+`[`+alice+`,`+list.json(`"a\u0000b"`)+`]}`, "", second)
 	}
 	role := `{"channel_id":"closed","members":[{"user_id":"mallory","role":`
 	return append(lines,
-		line{name: "C05 a word for members_only", procedure: createChannel, json: `{"channel_id":"fresh","members_only":"yes"}`, want: refused("invalid_argument")},
-		line{name: "C07 user ids where members are wanted", procedure: createChannel, json: `{"channel_id":"fresh","user_ids":["alice"]}`, want: unknownField("user_ids")},
-		line{name: "C07 members where user ids are wanted", procedure: removeMembers, json: `{"channel_id":"closed","members":[{"user_id":"alice"}]}`, want: unknownField("members")},
+		line{name: "a word for members_only", procedure: createChannel, json: `{"channel_id":"fresh","members_only":"yes"}`, want: refused("invalid_argument")},
+		line{name: "user ids where members are wanted", procedure: createChannel, json: `{"channel_id":"fresh","user_ids":["alice"]}`, want: unknownField("user_ids")},
+		line{name: "members where user ids are wanted", procedure: removeMembers, json: `{"channel_id":"closed","members":[{"user_id":"alice"}]}`, want: unknownField("members")},
 		line{name: "a query for a member", procedure: addMembers, json: `{"channel_id":"closed","members":[{"$gt":""}]}`, want: unknownField("members[0].$gt")},
 		line{name: "null for a member's user id", procedure: addMembers, json: `{"channel_id":"closed","members":[{"user_id":null}]}`, want: invalid("members[0].user_id")},
 		line{name: "a role that there is not", procedure: addMembers, json: role + `"MEMBER_ROLE_OWNER"}]}`, want: invalid("members[0].role")},
@@ -135,12 +135,12 @@ func userLines() []line {
 	)
 }
 
-// keyLines are M19 and M20 for CreateChannel.
+// keyLines are bad idempotency keys of CreateChannel.
 func keyLines() []line {
 	var lines []line
 	for name, key := range map[string]string{
-		"M19 of 1 KiB": strings.Repeat("k", 1<<10), "of 129 letters": strings.Repeat("k", 129), "M20 with a newline": "a\nb", "M20 that ends with a newline": "a\n",
-		"with a space": "a b", "not ASCII": "schlüssel", "C17 NUL": "a\x00b", "with an escape": "\x1b[31m",
+		"of 1 KiB": strings.Repeat("k", 1<<10), "of 129 letters": strings.Repeat("k", 129), "with a newline": "a\nb", "that ends with a newline": "a\n",
+		"with a space": "a b", "not ASCII": "schlüssel", "NUL": "a\x00b", "with an escape": "\x1b[31m",
 	} {
 		lines = append(lines, line{
 			name: "idempotency_key " + name, procedure: createChannel, message: &parleyv1.CreateChannelRequest{ChannelId: "fresh", IdempotencyKey: key},
@@ -176,26 +176,26 @@ func pageLines(g *target, membersToken, mineToken, messagesToken string) []line 
 		add("page_size below 0", page.procedure, page.request(-1, ""), invalid("page_size"))
 		add("the least page_size", page.procedure, page.request(math.MinInt32, ""), invalid("page_size"))
 		for at := 0; at < len(page.token); at += 17 {
-			add("M29 page token with letter "+strconv.Itoa(at)+" changed", page.procedure, page.request(1, swapped(page.token, at)), token)
+			add("page token with letter "+strconv.Itoa(at)+" changed", page.procedure, page.request(1, swapped(page.token, at)), token)
 		}
-		add("M29 page token with its last letter changed", page.procedure, page.request(1, swapped(page.token, len(page.token)-1)), token)
-		add("M29 page token that is cut", page.procedure, page.request(1, page.token[:len(page.token)-4]), token)
-		add("M29 page token that is longer", page.procedure, page.request(1, page.token+"AAAA"), token)
-		add("M29 page token with padding", page.procedure, page.request(1, page.token+"="), token)
-		add("M29 page token with a newline", page.procedure, page.request(1, page.token+"\n"), token)
-		add("M29 page token that is none", page.procedure, page.request(1, `{"$gt":""}`), token)
-		add("M29 page token of the other list", page.procedure, page.request(1, page.other), token)
-		add("M29 page token of messages", page.procedure, page.request(1, messagesToken), token)
+		add("page token with its last letter changed", page.procedure, page.request(1, swapped(page.token, len(page.token)-1)), token)
+		add("page token that is cut", page.procedure, page.request(1, page.token[:len(page.token)-4]), token)
+		add("page token that is longer", page.procedure, page.request(1, page.token+"AAAA"), token)
+		add("page token with padding", page.procedure, page.request(1, page.token+"="), token)
+		add("page token with a newline", page.procedure, page.request(1, page.token+"\n"), token)
+		add("page token that is none", page.procedure, page.request(1, `{"$gt":""}`), token)
+		add("page token of the other list", page.procedure, page.request(1, page.other), token)
+		add("page token of messages", page.procedure, page.request(1, messagesToken), token)
 		add("page token of 1,025 letters", page.procedure, page.request(1, strings.Repeat("a", 1025)), over("page_token", 1024))
 		add("page token of 100 KiB", page.procedure, page.request(1, strings.Repeat("a", 100<<10)), refused("resource_exhausted"))
-		add("C17 NUL in a page token", page.procedure, page.request(1, "\x00"), invalid("page_token"))
+		add("NUL in a page token", page.procedure, page.request(1, "\x00"), invalid("page_token"))
 		lines = append(lines, line{
-			name: "M37 page token of another subject of " + page.procedure, procedure: page.procedure, message: page.request(1, page.token), token: bob, want: foreign,
+			name: "page token of another subject of " + page.procedure, procedure: page.procedure, message: page.request(1, page.token), token: bob, want: foreign,
 		})
 	}
-	add("M29 page token of another channel", listMembers, &members{ChannelId: "closed", PageSize: 1, PageToken: membersToken}, token)
-	add("M29 page token of members", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: membersToken}, token)
-	add("M29 page token of channels", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: mineToken}, token)
+	add("page token of another channel", listMembers, &members{ChannelId: "closed", PageSize: 1, PageToken: membersToken}, token)
+	add("page token of members", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: membersToken}, token)
+	add("page token of channels", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: mineToken}, token)
 	// In a channel that has been lost a token opens nothing.
 	lines = append(lines, line{
 		name: "page token of a members-only channel, for a stranger", procedure: listMembers, token: bob, want: stranger,
@@ -211,15 +211,15 @@ func pageLines(g *target, membersToken, mineToken, messagesToken string) []line 
 	mark("seq 0", "long", 0, over("seq", 1))
 	mark("seq below 0", "long", -1, over("seq", 1))
 	mark("the least seq", "long", math.MinInt64, over("seq", 1))
-	mark("M41 one beyond the end", "long", 4, beyond(3))
-	mark("M41 the largest seq", "long", math.MaxInt64, beyond(3))
-	mark("M41 beyond the end of a members-only channel", "closed", 2, beyond(1))
-	mark("M41 in a channel without messages", "nobody-writes-here", 1, beyond(0))
+	mark("one beyond the end", "long", 4, beyond(3))
+	mark("the largest seq", "long", math.MaxInt64, beyond(3))
+	mark("beyond the end of a members-only channel", "closed", 2, beyond(1))
+	mark("in a channel without messages", "nobody-writes-here", 1, beyond(0))
 	for name, seq := range map[string]string{
 		"seq of 2^63": `"9223372036854775808"`, "half a seq": "1.5", "NaN": "NaN", "NaN as text": `"NaN"`, "a list": "[1]", "a word": `"last"`, "true": "true",
 	} {
 		lines = append(lines, line{
-			name: "C05 " + name + " to MarkRead", procedure: markRead, json: `{"channel_id":"long","seq":` + seq + `}`, want: refused("invalid_argument"),
+			name: "" + name + " to MarkRead", procedure: markRead, json: `{"channel_id":"long","seq":` + seq + `}`, want: refused("invalid_argument"),
 		})
 	}
 	return lines
@@ -248,22 +248,22 @@ func strangerLines(g *target, msgID string) []line {
 		return &parleyv1.SendMessageRequest{ChannelId: "closed", Content: "this must not be stored", FromId: from}
 	}
 	lines := []line{
-		{name: "M35 send", message: as(""), want: stranger},
-		{name: "M35 send as a member", message: as("alice"), want: stranger},
-		{name: "M35 send as who manages", message: as("tester"), want: stranger},
-		{name: "M35 list", procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "closed"}, want: stranger},
-		{name: "M35 list beyond the end", procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "closed", AfterSeq: proto.Int64(99)}, want: stranger},
-		{name: "M35 get", procedure: getMessage, message: &parleyv1.GetMessageRequest{ChannelId: "closed", MsgId: msgID}, want: stranger},
-		{name: "M35 get what is not there", procedure: getMessage, message: &parleyv1.GetMessageRequest{ChannelId: "closed", MsgId: "nothing"}, want: stranger},
-		{name: "M35 edit", procedure: editMessage, message: &parleyv1.EditMessageRequest{ChannelId: "closed", MsgId: msgID, Content: "x"}, want: stranger},
-		{name: "M35 recall", procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: "closed", MsgId: msgID}, want: stranger},
-		{name: "M35 subscribe", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: positions}, want: at("channels[1].channel_id")},
-		{name: "M35 subscribe from the beginning", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("closed", 0)}}, want: at("channels[0].channel_id")},
-		{name: "M35 add to a stream that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{StreamId: "nothing", Add: positions}, want: at("add[1].channel_id")},
-		{name: "M35 list members", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "closed"}, want: stranger},
-		{name: "M35 mark read", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 1}, want: stranger},
-		{name: "M35 mark read beyond the end", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 99}, want: stranger},
-		{name: "P22 type", procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "closed"}, want: stranger},
+		{name: "send", message: as(""), want: stranger},
+		{name: "send as a member", message: as("alice"), want: stranger},
+		{name: "send as who manages", message: as("tester"), want: stranger},
+		{name: "list", procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "closed"}, want: stranger},
+		{name: "list beyond the end", procedure: listMessages, message: &parleyv1.ListMessagesRequest{ChannelId: "closed", AfterSeq: proto.Int64(99)}, want: stranger},
+		{name: "get", procedure: getMessage, message: &parleyv1.GetMessageRequest{ChannelId: "closed", MsgId: msgID}, want: stranger},
+		{name: "get what is not there", procedure: getMessage, message: &parleyv1.GetMessageRequest{ChannelId: "closed", MsgId: "nothing"}, want: stranger},
+		{name: "edit", procedure: editMessage, message: &parleyv1.EditMessageRequest{ChannelId: "closed", MsgId: msgID, Content: "x"}, want: stranger},
+		{name: "recall", procedure: recall, message: &parleyv1.RecallMessageRequest{ChannelId: "closed", MsgId: msgID}, want: stranger},
+		{name: "subscribe", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: positions}, want: at("channels[1].channel_id")},
+		{name: "subscribe from the beginning", procedure: subscribing, message: &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{from("closed", 0)}}, want: at("channels[0].channel_id")},
+		{name: "add to a stream that is not there", procedure: updating, message: &parleyv1.UpdateSubscriptionRequest{StreamId: "nothing", Add: positions}, want: at("add[1].channel_id")},
+		{name: "list members", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "closed"}, want: stranger},
+		{name: "mark read", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 1}, want: stranger},
+		{name: "mark read beyond the end", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 99}, want: stranger},
+		{name: "type", procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "closed"}, want: stranger},
 		{name: "add himself", procedure: addMembers, message: memberCalls[addMembers]("closed", "bob"), want: stranger},
 		{name: "add himself twice", procedure: addMembers, message: memberCalls[addMembers]("closed", "bob", "bob"), want: stranger},
 	}
@@ -296,25 +296,25 @@ func manageLines(g *target) []line {
 	}
 	reused := want{code: "already_exists", reason: "IDEMPOTENCY_KEY_REUSED", field: "idempotency_key"}
 	return []line{
-		{name: "M40 a name that a send took", procedure: createChannel, message: create("room", true), want: taken},
-		{name: "M40 a name that a send took, as open", procedure: createChannel, message: create("room", false), want: taken},
-		{name: "M40 a name of a members-only channel", procedure: createChannel, message: create("closed", false), want: taken},
-		{name: "M40 a name of a members-only channel, by another", procedure: createChannel, message: create("closed", true), token: warden, want: taken},
-		{name: "M40 a key that was used with other members", procedure: createChannel, message: create("keyed", true), want: reused},
-		{name: "M40 a key that was used for another kind", procedure: createChannel, message: &parleyv1.CreateChannelRequest{ChannelId: "keyed", IdempotencyKey: "the-key"}, want: reused},
-		{name: "M40 a key that another used", procedure: createChannel, message: keyed(), token: warden, want: taken},
-		{name: "C62 create without manage", procedure: createChannel, message: create("fresh", true), token: bob, want: missing},
-		{name: "C62 create over a channel without manage", procedure: createChannel, message: create("room", true), token: bob, want: missing},
-		{name: "C62 add another without manage", procedure: addMembers, message: memberCalls[addMembers]("room", "mallory"), token: bob, want: missing},
-		{name: "C62 add oneself and another", procedure: addMembers, message: memberCalls[addMembers]("room", "bob", "mallory"), token: bob, want: missing},
-		{name: "C62 add oneself without subscribe", procedure: addMembers, message: memberCalls[addMembers]("room", "bob"), token: reader, want: missing},
-		{name: "C62 add who is called otherwise", procedure: addMembers, message: memberCalls[addMembers]("room", "Bob"), token: bob, want: missing},
-		{name: "C62 remove another without manage", procedure: removeMembers, message: memberCalls[removeMembers]("room", "tester"), token: bob, want: missing},
-		{name: "C62 remove oneself and another", procedure: removeMembers, message: memberCalls[removeMembers]("closed", "bob", "alice"), token: bob, want: missing},
-		{name: "C62 list members without history", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "room"}, token: writer, want: missing},
-		{name: "C62 list members with manage alone", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "room"}, token: warden, want: missing},
-		{name: "C62 mark read without history", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "room", Seq: 1}, token: writer, want: missing},
-		{name: "C62 type without send", procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "room"}, token: reader, want: missing},
+		{name: "a name that a send took", procedure: createChannel, message: create("room", true), want: taken},
+		{name: "a name that a send took, as open", procedure: createChannel, message: create("room", false), want: taken},
+		{name: "a name of a members-only channel", procedure: createChannel, message: create("closed", false), want: taken},
+		{name: "a name of a members-only channel, by another", procedure: createChannel, message: create("closed", true), token: warden, want: taken},
+		{name: "a key that was used with other members", procedure: createChannel, message: create("keyed", true), want: reused},
+		{name: "a key that was used for another kind", procedure: createChannel, message: &parleyv1.CreateChannelRequest{ChannelId: "keyed", IdempotencyKey: "the-key"}, want: reused},
+		{name: "a key that another used", procedure: createChannel, message: keyed(), token: warden, want: taken},
+		{name: "create without manage", procedure: createChannel, message: create("fresh", true), token: bob, want: missing},
+		{name: "create over a channel without manage", procedure: createChannel, message: create("room", true), token: bob, want: missing},
+		{name: "add another without manage", procedure: addMembers, message: memberCalls[addMembers]("room", "mallory"), token: bob, want: missing},
+		{name: "add oneself and another", procedure: addMembers, message: memberCalls[addMembers]("room", "bob", "mallory"), token: bob, want: missing},
+		{name: "add oneself without subscribe", procedure: addMembers, message: memberCalls[addMembers]("room", "bob"), token: reader, want: missing},
+		{name: "add who is called otherwise", procedure: addMembers, message: memberCalls[addMembers]("room", "Bob"), token: bob, want: missing},
+		{name: "remove another without manage", procedure: removeMembers, message: memberCalls[removeMembers]("room", "tester"), token: bob, want: missing},
+		{name: "remove oneself and another", procedure: removeMembers, message: memberCalls[removeMembers]("closed", "bob", "alice"), token: bob, want: missing},
+		{name: "list members without history", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "room"}, token: writer, want: missing},
+		{name: "list members with manage alone", procedure: listMembers, message: &parleyv1.ListMembersRequest{ChannelId: "room"}, token: warden, want: missing},
+		{name: "mark read without history", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "room", Seq: 1}, token: writer, want: missing},
+		{name: "type without send", procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "room"}, token: reader, want: missing},
 		{name: "add oneself to nothing", procedure: addMembers, message: memberCalls[addMembers]("nothing", "bob"), token: bob, want: none},
 		{name: "add to nothing", procedure: addMembers, message: memberCalls[addMembers]("nothing", "bob"), want: none},
 		{name: "remove from nothing", procedure: removeMembers, message: memberCalls[removeMembers]("nothing", "bob"), want: none},

@@ -67,7 +67,7 @@ func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 	}
 }
 
-// C34 over HTTP/2. The server says how much it takes; who sends more is refused, by an answer or by the connection's end.
+// Headers over the limit in HTTP/2. The server says how much it takes; who sends more is refused, by an answer or by the connection's end.
 func TestHostileHTTP2Headers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -103,7 +103,7 @@ func TestHostileHTTP2Headers(t *testing.T) {
 	}
 }
 
-// C39: a header that never ends ends the connection, long before it has cost anything.
+// A header that never ends ends the connection, long before it has cost anything.
 func TestHostileContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -146,7 +146,7 @@ func TestHostileContinuation(t *testing.T) {
 	}
 }
 
-// C39 with frames that carry nothing adds nothing to a header's size, which is all that net/http bounds. The connection
+// A header that goes on with frames that carry nothing adds nothing to a header's size, which is all that net/http bounds. The connection
 // ends when no whole header has come for as long as a ping and its answer may take.
 func TestHostileEmptyContinuation(t *testing.T) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func (g *target) floods(flood []byte) bool {
 	}
 }
 
-// C38: ten thousand streams that are reset as they are opened end their connection, and others hardly notice.
+// Ten thousand streams that are reset as they are opened end their connection, and others hardly notice.
 func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long others wait
 	g := attack(t, nil)
 	c := g.Client(g.Token)

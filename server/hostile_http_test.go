@@ -61,7 +61,7 @@ func (g *target) requestText(procedure, token string, header ...string) string {
 	return text + strings.Join(header, "\r\n") + "\r\n\r\n"
 }
 
-// Bodies that break the rules of HTTP/1.1 itself. C20 for Connect, whose unary body has no frame to be shorter than.
+// Bodies that break the rules of HTTP/1.1 itself. Connect's unary body has no frame to be shorter than.
 func TestHostileBodies(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -69,9 +69,9 @@ func TestHostileBodies(t *testing.T) {
 	stored := g.stored()
 	const body = `{"channel_id":"room","content":"x"}`
 	for name, tt := range map[string]struct{ contentType, length, body string }{
-		"C20 body shorter than promised":            {"application/json", "Content-Length: 1000", body},
-		"C20 frame shorter than promised":           {"application/grpc-web+proto", "Content-Length: 1000", "\x00\x00\x00\x00\x09abc"},
-		"C20 prefix shorter than promised":          {"application/grpc-web+proto", "Content-Length: 1000", "\x00"},
+		"body shorter than promised":                {"application/json", "Content-Length: 1000", body},
+		"frame shorter than promised":               {"application/grpc-web+proto", "Content-Length: 1000", "\x00\x00\x00\x00\x09abc"},
+		"prefix shorter than promised":              {"application/grpc-web+proto", "Content-Length: 1000", "\x00"},
 		"chunks that are none":                      {"application/json", "Transfer-Encoding: chunked", "zz\r\n" + body + "\r\n"},
 		"a chunk without an end":                    {"application/json", "Transfer-Encoding: chunked", "23\r\n" + body},
 		"a chunk of 2^64":                           {"application/json", "Transfer-Encoding: chunked", "10000000000000000\r\n" + body},
@@ -123,23 +123,23 @@ func TestHostileSmuggling(t *testing.T) {
 	}
 }
 
-// C34 and the huge tokens of C58: a header over the limit never becomes a call.
+// Headers and tokens that are huge: a header over the limit never becomes a call.
 func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
 	for name, header := range map[string]string{
-		"C34 one header of 20 KiB": "X-Large: " + strings.Repeat("a", 20<<10),
-		"C34 many headers":         strings.TrimSuffix(strings.Repeat("X-Many: a\r\n", 3000), "\r\n"),
-		"C58 token of 64 KiB":      "Authorization: Bearer " + strings.Repeat("a", 64<<10),
-		"C58 a million dots":       "Authorization: Bearer " + strings.Repeat(".", 1_000_000),
-		"C34 one of 30 KiB":        "X: " + strings.Repeat("b", 30<<10),
+		"one header of 20 KiB": "X-Large: " + strings.Repeat("a", 20<<10),
+		"many headers":         strings.TrimSuffix(strings.Repeat("X-Many: a\r\n", 3000), "\r\n"),
+		"token of 64 KiB":      "Authorization: Bearer " + strings.Repeat("a", 64<<10),
+		"a million dots":       "Authorization: Bearer " + strings.Repeat(".", 1_000_000),
+		"one of 30 KiB":        "X: " + strings.Repeat("b", 30<<10),
 	} {
 		a, err := g.spoken(g.requestText(sendMessage, "", "Content-Length: 0", header), false)
 		// What the server did not read of the header resets the connection, sometimes before the answer is read.
 		if err == nil && a.http != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("%s: answered %d %s", name, a.http, a.code)
 		}
-		if name == "C34 one header of 20 KiB" && err != nil {
+		if name == "one header of 20 KiB" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -169,7 +169,7 @@ func trickle(t *testing.T, conn net.Conn, text string, every, atMost time.Durati
 	return time.Since(start)
 }
 
-// C35: a header that trickles in is not waited for, nor is a connection on which nothing comes.
+// A header that trickles in is not waited for, nor is a connection on which nothing comes.
 func TestHostileTrickle(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.HeaderTimeout, c.Limits.IdleTimeout = time.Second, time.Second })
@@ -218,7 +218,7 @@ func TestHostileSlowBodies(t *testing.T) {
 	}
 }
 
-// C32: whoever asks for months is served as anyone is, and within the server's own limit, as rpc's TestLongTimeout shows.
+// Whoever asks for months is served as anyone is, and within the server's own limit, as rpc's TestLongTimeout shows.
 // Whoever allows no time gets none.
 func TestHostileTimeouts(t *testing.T) {
 	t.Parallel()
@@ -291,7 +291,7 @@ func TestHostileLogs(t *testing.T) {
 	}
 }
 
-// C40 over HTTP/1.1 and before a protocol is chosen is the same as over HTTP/2: an idle connection is closed. It costs
+// An idle connection over HTTP/1.1 and before a protocol is chosen is the same as over HTTP/2: it is closed. It costs
 // other callers nothing.
 func TestHostileIdle(t *testing.T) {
 	t.Parallel()

@@ -127,7 +127,7 @@ func flipped(token string, bit int) string {
 	return token[:dot+1] + base64.RawURLEncoding.EncodeToString(sum)
 }
 
-// lines are the tokens that must not be believed, C43 to C59. Whatever is wrong with the body is not looked at.
+// lines are the tokens that must not be believed. Whatever is wrong with the body is not looked at.
 func (is *issuer) lines() []line {
 	ok := is.hs(nil)
 	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -136,45 +136,45 @@ func (is *issuer) lines() []line {
 	}
 	soon, hour := time.Now().Add(time.Minute).Unix(), time.Hour
 	cases := map[string][]string{
-		"C43 no Authorization":                   {},
-		"C44 empty":                              {"Bearer "},
-		"C44 only the word":                      {"Bearer"},
-		"C44 nothing":                            {""},
-		"Basic":                                  {"Basic " + ok},
-		"no scheme":                              {ok},
-		"C46 two headers":                        {"Bearer " + ok, "Bearer " + ok},
-		"C46 two headers, one of them bad":       {"Bearer " + ok, "Bearer x"},
-		"C46 two in one":                         {"Bearer " + ok + ", Bearer " + ok},
-		"C58 a token of 9 KiB":                   {"Bearer " + strings.Repeat("a", 9<<10)},
-		"C58 a thousand dots":                    {"Bearer " + strings.Repeat(".", 1000)},
-		"five parts":                             {"Bearer " + ok + ".x.y"},
-		"a token with a newline's escape":        {"Bearer " + ok + "%0a"},
-		"a space within":                         {"Bearer " + ok[:20] + " " + ok[20:]},
-		"another body":                           {"Bearer " + strings.Replace(ok, strings.Split(ok, ".")[1], strings.Split(is.hs(jwt.MapClaims{"sub": "root"}), ".")[1], 1)},
-		"C50 the first bit flipped":              {"Bearer " + flipped(ok, 0)},
-		"C50 a bit in the middle flipped":        {"Bearer " + flipped(ok, 131)},
-		"C50 the last bit flipped":               {"Bearer " + flipped(ok, 255)},
-		"C50 unused bits of the last letter set": {"Bearer " + ok[:len(ok)-1] + string(ok[len(ok)-1]+1)},
+		"no Authorization":                   {},
+		"empty":                              {"Bearer "},
+		"only the word":                      {"Bearer"},
+		"nothing":                            {""},
+		"Basic":                              {"Basic " + ok},
+		"no scheme":                          {ok},
+		"two headers":                        {"Bearer " + ok, "Bearer " + ok},
+		"two headers, one of them bad":       {"Bearer " + ok, "Bearer x"},
+		"two in one":                         {"Bearer " + ok + ", Bearer " + ok},
+		"a token of 9 KiB":                   {"Bearer " + strings.Repeat("a", 9<<10)},
+		"a thousand dots":                    {"Bearer " + strings.Repeat(".", 1000)},
+		"five parts":                         {"Bearer " + ok + ".x.y"},
+		"a token with a newline's escape":    {"Bearer " + ok + "%0a"},
+		"a space within":                     {"Bearer " + ok[:20] + " " + ok[20:]},
+		"another body":                       {"Bearer " + strings.Replace(ok, strings.Split(ok, ".")[1], strings.Split(is.hs(jwt.MapClaims{"sub": "root"}), ".")[1], 1)},
+		"the first bit flipped":              {"Bearer " + flipped(ok, 0)},
+		"a bit in the middle flipped":        {"Bearer " + flipped(ok, 131)},
+		"the last bit flipped":               {"Bearer " + flipped(ok, 255)},
+		"unused bits of the last letter set": {"Bearer " + ok[:len(ok)-1] + string(ok[len(ok)-1]+1)},
 	}
 	tokens := map[string]string{
-		"C47 alg none":                      is.swapHead(`{"alg":"none","typ":"JWT"}`, false),
-		"C47 alg nOnE":                      is.swapHead(`{"alg":"nOnE","typ":"JWT"}`, false),
-		"C47 alg none, signed":              is.swapHead(`{"alg":"none"}`, true),
-		"C47 no alg":                        is.swapHead(`{"typ":"JWT"}`, true),
-		"C47 alg a list":                    is.swapHead(`{"alg":["HS256"]}`, true),
-		"C47 alg hs256":                     is.swapHead(`{"alg":"hs256"}`, true),
-		"C49 our key as HS512's":            is.sign(jwt.SigningMethodHS512, is.secret, nil, nil),
-		"C49 our key as HS384's":            is.sign(jwt.SigningMethodHS384, is.secret, nil, nil),
-		"C49 said to be RS256":              is.swapHead(`{"alg":"RS256","typ":"JWT"}`, true),
-		"C49 public key as HS256's":         is.sign(jwt.SigningMethodHS256, is.pem, nil, nil),
-		"C49 RSA key as RS512's":            is.sign(jwt.SigningMethodRS512, is.rsa, nil, nil),
-		"C49 RSA key as PS256's":            is.sign(jwt.SigningMethodPS256, is.rsa, nil, nil),
+		"alg none":                          is.swapHead(`{"alg":"none","typ":"JWT"}`, false),
+		"alg nOnE":                          is.swapHead(`{"alg":"nOnE","typ":"JWT"}`, false),
+		"alg none, signed":                  is.swapHead(`{"alg":"none"}`, true),
+		"no alg":                            is.swapHead(`{"typ":"JWT"}`, true),
+		"alg a list":                        is.swapHead(`{"alg":["HS256"]}`, true),
+		"alg hs256":                         is.swapHead(`{"alg":"hs256"}`, true),
+		"our key as HS512's":                is.sign(jwt.SigningMethodHS512, is.secret, nil, nil),
+		"our key as HS384's":                is.sign(jwt.SigningMethodHS384, is.secret, nil, nil),
+		"said to be RS256":                  is.swapHead(`{"alg":"RS256","typ":"JWT"}`, true),
+		"public key as HS256's":             is.sign(jwt.SigningMethodHS256, is.pem, nil, nil),
+		"RSA key as RS512's":                is.sign(jwt.SigningMethodRS512, is.rsa, nil, nil),
+		"RSA key as PS256's":                is.sign(jwt.SigningMethodPS256, is.rsa, nil, nil),
 		"a stranger's RS256":                is.sign(jwt.SigningMethodRS256, stranger, nil, nil),
 		"a stranger's key in the header":    is.sign(jwt.SigningMethodRS256, stranger, nil, map[string]any{"jwk": map[string]any{"kty": "RSA", "e": "AQAB", "n": base64.RawURLEncoding.EncodeToString(stranger.N.Bytes())}}),
 		"a key to fetch":                    is.sign(jwt.SigningMethodRS256, stranger, nil, map[string]any{"jku": "http://127.0.0.1:1/", "x5u": "http://127.0.0.1:1/"}),
-		"C52 nbf ahead":                     is.hs(jwt.MapClaims{"nbf": soon}),
-		"C52 nbf of words":                  is.hs(jwt.MapClaims{"nbf": "now"}),
-		"C53 no exp":                        is.hs(jwt.MapClaims{"exp": nil}),
+		"nbf ahead":                         is.hs(jwt.MapClaims{"nbf": soon}),
+		"nbf of words":                      is.hs(jwt.MapClaims{"nbf": "now"}),
+		"no exp":                            is.hs(jwt.MapClaims{"exp": nil}),
 		"expired, with a wrong aud":         is.hs(jwt.MapClaims{"exp": 0, "aud": "other"}),
 		"expired, with a wrong iss":         is.hs(jwt.MapClaims{"exp": 0, "iss": "evil"}),
 		"expired, with nbf ahead":           is.hs(jwt.MapClaims{"exp": 0, "nbf": soon}),
@@ -182,17 +182,17 @@ func (is *issuer) lines() []line {
 		"expired, by a stranger":            is.sign(jwt.SigningMethodRS256, stranger, jwt.MapClaims{"exp": 0}, nil),
 		"expired, with a bit flipped":       flipped(is.hs(jwt.MapClaims{"exp": 0}), 17),
 		"exp of words":                      is.hs(jwt.MapClaims{"exp": "tomorrow"}),
-		"C55 wrong aud":                     is.hs(jwt.MapClaims{"aud": "other"}),
-		"C55 no aud":                        is.hs(jwt.MapClaims{"aud": nil}),
-		"C55 aud a number":                  is.hs(jwt.MapClaims{"aud": 1}),
+		"wrong aud":                         is.hs(jwt.MapClaims{"aud": "other"}),
+		"no aud":                            is.hs(jwt.MapClaims{"aud": nil}),
+		"aud a number":                      is.hs(jwt.MapClaims{"aud": 1}),
 		"wrong iss":                         is.hs(jwt.MapClaims{"iss": "evil"}),
-		"C56 kid a path":                    is.head("kid", "../../etc/passwd"),
-		"C56 kid a query":                   is.head("kid", "' OR 1=1 --"),
-		"C56 kid a number":                  is.head("kid", 5),
-		"C56 kid of 1 KiB":                  is.head("kid", strings.Repeat("k", 1<<10)),
-		"C59 a refresh token":               is.head("typ", "refresh+jwt"),
-		"C59 an id token":                   is.head("typ", "id+jwt"),
-		"C59 typ a number":                  is.head("typ", 1),
+		"kid a path":                        is.head("kid", "../../etc/passwd"),
+		"kid a query":                       is.head("kid", "' OR 1=1 --"),
+		"kid a number":                      is.head("kid", 5),
+		"kid of 1 KiB":                      is.head("kid", strings.Repeat("k", 1<<10)),
+		"a refresh token":                   is.head("typ", "refresh+jwt"),
+		"an id token":                       is.head("typ", "id+jwt"),
+		"typ a number":                      is.head("typ", 1),
 		"unknown critical header":           is.head("crit", []string{"b64"}),
 		"no sub":                            is.hs(jwt.MapClaims{"sub": nil}),
 		"sub empty":                         is.hs(jwt.MapClaims{"sub": ""}),
@@ -248,13 +248,13 @@ func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the 
 	g.run(is.lines())
 }
 
-// C58. A token that fits into no header at all is turned away by the limit of headers (C34); where that is raised, by
+// A token that fits into no header at all is turned away by the limit of headers; where that is raised, by
 // the limit of tokens, before a dot of it is looked at.
 func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
 	g, _ := attackIssuer(t, func(c *config.Config) { c.Limits.HeaderBytes = 1 << 20 })
 	large := func(name, token string) line {
 		return line{
-			name: "C58 " + name, header: http.Header{"Authorization": {"Bearer " + token}}, open: true, want: unauthenticated,
+			name: "" + name, header: http.Header{"Authorization": {"Bearer " + token}}, open: true, want: unauthenticated,
 			message: &parleyv1.SendMessageRequest{ChannelId: "*"},
 		}
 	}
@@ -265,7 +265,7 @@ func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures 
 	})
 }
 
-// C56. Ten thousand tokens that name keys nobody knows make the server ask for its key set once or twice, and no reader
+// Ten thousand tokens that name keys nobody knows make the server ask for its key set once or twice, and no reader
 // of them waits for that.
 func TestHostileKeyIDs(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func memberIDs(t *testing.T, c client, channel string, size int32) (ids []string
 	}
 }
 
-// P08, P10, P11: members are who they are named, and nobody else. One by one they come, read, are removed and lose the
+// Members are who they are named, and nobody else. One by one they come, read, are removed and lose the
 // channel, and all others stay as they were.
 func TestHostileUserIDs(t *testing.T) {
 	t.Parallel()
@@ -188,7 +188,7 @@ func positionsOf(a *answer) (ids []string) {
 	return ids
 }
 
-// M35, beside the table: a batch's items are refused one by one, a stream's refusal names every channel and leaves a live
+// What a stranger to a channel is refused, beside the table: a batch's items are refused one by one, a stream's refusal names every channel and leaves a live
 // stream as it was, what is there and what is not gets the same answer, and nobody hears that a stranger types.
 func TestHostileStrangers(t *testing.T) {
 	t.Parallel()
@@ -295,7 +295,7 @@ func (s *stream) typed(userID string) (n int) {
 	return n
 }
 
-// P32: who types without end is passed over but for once a second, and is told of no error. Nothing is stored, and others
+// Who types without end is passed over but for once a second, and is told of no error. Nothing is stored, and others
 // who type are heard.
 func TestHostileTyping(t *testing.T) {
 	t.Parallel()

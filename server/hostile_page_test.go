@@ -10,7 +10,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// M28 and A13: a page larger than a list has is one of the largest size, on every list and in every dialect. That it is not
+// A page larger than a list has is one of the largest size, on every list and in every dialect. That it is not
 // larger rpc's TestPageSizes shows.
 func TestHostilePageSizes(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func TestHostileQueueCallsAreAll(t *testing.T) {
 	}
 }
 
-// A01, C62: who lacks the capability is refused, whatever else the token may do, and before anything of the request is judged.
+// Who lacks the capability is refused, whatever else the token may do, and before anything of the request is judged.
 func capabilityLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	mint := func(p ident.Principal) string {
@@ -52,7 +52,7 @@ func capabilityLines(g *target) []line {
 	near := mint(ident.Principal{Queues: append(queues("job", ident.Produce, ident.Consume), queues("jobs-*", ident.Produce, ident.Consume)...)})
 	var lines []line
 	add := func(who, procedure, token string, m proto.Message) {
-		lines = append(lines, line{name: "C62 " + procedure + " by " + who, procedure: procedure, message: m, token: token, want: missing})
+		lines = append(lines, line{name: "" + procedure + " by " + who, procedure: procedure, message: m, token: token, want: missing})
 	}
 	produces := map[string]bool{produce: true, schedule: true, cancelScheduled: true, reschedule: true}
 	for procedure, request := range queueCalls {
@@ -89,18 +89,18 @@ func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures
 	g.run(capabilityLines(g))
 }
 
-// C43 to C59 for both services: a token that does not hold opens no call.
+// Tokens for both services: a token that does not hold opens no call.
 func TestHostileQueueTokens(t *testing.T) {
 	t.Parallel()
 	g, is := attackIssuer(t, nil)
 	good := is.hs(nil)
 	bad := map[string]http.Header{
-		"C43": {}, "C44": header("Authorization", "Bearer "), "C46": {"Authorization": {"Bearer " + good, "Bearer " + good}},
-		"C47": header("Authorization", "Bearer "+is.swapHead(`{"alg":"none","typ":"JWT"}`, false)),
-		"C50": header("Authorization", "Bearer "+flipped(good, 9)), "C53": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": nil})),
+		"no token": {}, "an empty token": header("Authorization", "Bearer "), "two headers": {"Authorization": {"Bearer " + good, "Bearer " + good}},
+		"algorithm none":   header("Authorization", "Bearer "+is.swapHead(`{"alg":"none","typ":"JWT"}`, false)),
+		"a letter changed": header("Authorization", "Bearer "+flipped(good, 9)), "without expiry": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": nil})),
 		"expired":                header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"exp": 1})),
-		"C55":                    header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"aud": "other"})),
-		"C59":                    header("Authorization", "Bearer "+is.head("typ", "refresh+jwt")),
+		"another audience":       header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"aud": "other"})),
+		"another type":           header("Authorization", "Bearer "+is.head("typ", "refresh+jwt")),
 		"a subject with a space": header("Authorization", "Bearer "+is.hs(jwt.MapClaims{"sub": "a b", "admin": true})),
 	}
 	for procedure, request := range allQueueCalls() {
@@ -116,7 +116,7 @@ func TestHostileQueueTokens(t *testing.T) {
 	}
 }
 
-// Q44: of a topic that the capabilities do not cover the answer is the same, byte for byte, before it exists and after.
+// Of a topic that the capabilities do not cover the answer is the same, byte for byte, before it exists and after.
 func TestHostileQueueAccess(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -152,7 +152,7 @@ func TestHostileQueueAccess(t *testing.T) {
 	}
 }
 
-// C64: a batch costs what it holds; over the limit a call is refused before it is looked at, and others are not.
+// A batch costs what it holds; over the limit a call is refused before it is looked at, and others are not.
 func TestHostileQueueRate(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1, 20 })

@@ -15,11 +15,11 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The Q lines about fields of whole requests, and those of the A lines that queues have: A01 stands with the rights.
+// Hostile input about fields of whole requests of both services of queues. What is about rights is in hostile_queue_access_test.go.
 
 // badMessageIDs are no ids of scheduled messages. Of dead letters they are none either, but for the last.
 var badMessageIDs = map[string]string{
-	"Q23 0-0": "0-0", "Q25": ">", "Q26": "9-*", "Q27 2^64-1": "18446744073709551615", "empty": "", "a stream's": "1700000000000-0", "$": "$", "NUL": "0-1-\x00",
+	"0-0": "0-0", ">": ">", "9-*": "9-*", "2^64-1": "18446744073709551615", "empty": "", "a stream's": "1700000000000-0", "$": "$", "NUL": "0-1-\x00",
 	"2^64-1 as a time": "0-18446744073709551615-1", "five digits of partition": "10000-1700000000000-1d", "a newline at the end": someID + "\n", "letters": "0-17000000000ab-1",
 	"below 0": "-1-1700000000000-1", "a letter's": "0-0-0",
 }
@@ -60,12 +60,12 @@ func consumeLines() []line {
 	}
 	add("max_messages 0", over("max_messages", 1), func(r *request) { r.MaxMessages = 0 })
 	add("max_messages below 0", over("max_messages", 1), func(r *request) { r.MaxMessages = math.MinInt64 })
-	add("Q31 max_messages 10^6", over("max_messages", 10_000), func(r *request) { r.MaxMessages = 1e6 })
+	add("max_messages 10^6", over("max_messages", 10_000), func(r *request) { r.MaxMessages = 1e6 })
 	add("max_bytes 0", over("max_bytes", 1), func(r *request) { r.MaxBytes = proto.Int64(0) })
 	add("max_bytes 2^63-1", over("max_bytes", 64<<20), func(r *request) { r.MaxBytes = proto.Int64(math.MaxInt64) })
-	add("Q14 ack_timeout 0", over("ack_timeout", 1), func(r *request) { r.AckTimeout = durationpb.New(0) })
+	add("ack_timeout 0", over("ack_timeout", 1), func(r *request) { r.AckTimeout = durationpb.New(0) })
 	add("ack_timeout below 0", over("ack_timeout", 1), func(r *request) { r.AckTimeout = durationpb.New(-time.Hour) })
-	add("Q32 ack_timeout 13 h", over("ack_timeout", 43_200), func(r *request) { r.AckTimeout = durationpb.New(13 * time.Hour) })
+	add("ack_timeout 13 h", over("ack_timeout", 43_200), func(r *request) { r.AckTimeout = durationpb.New(13 * time.Hour) })
 	both := func(name string, r *parleyv1.StreamingConsumeRequest, w want) {
 		lines = append(lines, line{name: name + " first, both ways", procedure: streamingConsume, message: r, want: w})
 	}
@@ -88,14 +88,14 @@ func settingLines() []line {
 			message: &parleyv1.UpdateTopicRequest{Topic: update, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retry", "retention"}}},
 		})
 	}
-	add("Q19 max_attempts 0", over("topic.retry.max_attempts", 1), func(t *topic) { t.Retry.MaxAttempts = proto.Int32(0) })
-	add("Q20 max_attempts 10^9", over("topic.retry.max_attempts", 1000), func(t *topic) { t.Retry.MaxAttempts = proto.Int32(1e9) })
+	add("max_attempts 0", over("topic.retry.max_attempts", 1), func(t *topic) { t.Retry.MaxAttempts = proto.Int32(0) })
+	add("max_attempts 10^9", over("topic.retry.max_attempts", 1000), func(t *topic) { t.Retry.MaxAttempts = proto.Int32(1e9) })
 	add("max_attempts below 0", over("topic.retry.max_attempts", 1), func(t *topic) { t.Retry.MaxAttempts = proto.Int32(-1) })
 	add("min_backoff 0", invalid("topic.retry.min_backoff"), func(t *topic) { t.Retry.MinBackoff = durationpb.New(0) })
 	add("max_backoff of 100 years", over("topic.retry.max_backoff", 86_400), func(t *topic) { t.Retry.MaxBackoff = durationpb.New(876_000 * time.Hour) })
 	add("33 codes", over("topic.retry.non_retryable_codes", 32), func(t *topic) { t.Retry.NonRetryableCodes = make([]string, 33) })
 	add("a code with a space", invalid("topic.retry.non_retryable_codes[0]"), func(t *topic) { t.Retry.NonRetryableCodes = []string{"a b"} })
-	add("C17 NUL in a code", invalid("topic.retry.non_retryable_codes[0]"), func(t *topic) { t.Retry.NonRetryableCodes = []string{"a\x00"} })
+	add("NUL in a code", invalid("topic.retry.non_retryable_codes[0]"), func(t *topic) { t.Retry.NonRetryableCodes = []string{"a\x00"} })
 	add("retention below 0", invalid("topic.retention.max_age"), func(t *topic) { t.Retention.MaxAge = durationpb.New(-1) })
 	add("retention of 1,000 years", over("topic.retention.max_age", 31_622_400), func(t *topic) { t.Retention.MaxAge = &durationpb.Duration{Seconds: 31_622_400_000} })
 	add("partitions below 0", invalid("topic.partitions"), func(t *topic) { t.Partitions = -1 })
@@ -116,8 +116,8 @@ func settingLines() []line {
 	mask("of 17", over("update_mask", 16), strings.Split(strings.Repeat("retry ", 17), " ")[:17]...)
 	lines = append(lines,
 		line{name: "a name of 70 KiB", procedure: createTopic, message: &parleyv1.CreateTopicRequest{Topic: &topic{Name: strings.Repeat("n", 70<<10)}}, want: refused("resource_exhausted")},
-		line{name: "A17 update_mask *", procedure: updateTopic, binary: "\x0a\x06\x0a\x04jobs\x12\x03\x0a\x01*", want: invalid("update_mask")},
-		line{name: "A17 update_mask * in JSON", procedure: updateTopic, json: `{"topic":{"name":"jobs"},"updateMask":"*"}`, want: refused("invalid_argument")},
+		line{name: "update_mask *", procedure: updateTopic, binary: "\x0a\x06\x0a\x04jobs\x12\x03\x0a\x01*", want: invalid("update_mask")},
+		line{name: "update_mask * in JSON", procedure: updateTopic, json: `{"topic":{"name":"jobs"},"updateMask":"*"}`, want: refused("invalid_argument")},
 		line{name: "update_mask of what is no field", procedure: updateTopic, json: `{"topic":{"name":"jobs"},"updateMask":{"$gt":""}}`, want: refused("invalid_argument")},
 		line{name: "fewer partitions", procedure: updateTopic, want: over("topic.partitions", 2), message: &parleyv1.UpdateTopicRequest{
 			Topic: &topic{Name: "jobs", Partitions: 1}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"partitions"}},
@@ -139,16 +139,16 @@ func boundLines(scheduledID string) []line {
 	at := func(ts *timestamppb.Timestamp) *move {
 		return &move{Topic: "jobs", MessageId: scheduledID, Due: &parleyv1.RescheduleScheduledRequest_DueTime{DueTime: ts}}
 	}
-	add(reschedule, "Q11 delay below 0", invalid("delay"), delay(durationpb.New(-1)))
+	add(reschedule, "delay below 0", invalid("delay"), delay(durationpb.New(-1)))
 	add(reschedule, "delay of 367 days", over("delay", 31_622_400), delay(durationpb.New(367*24*time.Hour)))
-	add(reschedule, "Q13 the year 9999", over("due_time", 31_622_400), at(timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))))
-	add(reschedule, "Q13 1970", invalid("due_time"), at(&timestamppb.Timestamp{}))
+	add(reschedule, "the year 9999", over("due_time", 31_622_400), at(timestamppb.New(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))))
+	add(reschedule, "1970", invalid("due_time"), at(&timestamppb.Timestamp{}))
 	add(reschedule, "no time", invalid("due"), &move{Topic: "jobs", MessageId: scheduledID})
 	lines = append(lines,
-		line{name: "C16 a time of -2^62", procedure: reschedule, want: invalid("due_time"), only: "connect-proto grpc grpc-web", message: at(&timestamppb.Timestamp{Seconds: math.MinInt64 / 2})},
-		line{name: "C16 a delay of two signs", procedure: reschedule, want: invalid("delay"), only: "connect-proto grpc grpc-web", message: delay(&durationpb.Duration{Seconds: 1, Nanos: -1})},
-		line{name: "C16 a delay that is none", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"soon"}`},
-		line{name: "C16 a time that is none", procedure: seekGroup, want: refused("invalid_argument"), json: `{"topic":"jobs","group":"g","start":{"time":"2026-13-01T00:00:00Z"}}`},
+		line{name: "a time of -2^62", procedure: reschedule, want: invalid("due_time"), only: "connect-proto grpc grpc-web", message: at(&timestamppb.Timestamp{Seconds: math.MinInt64 / 2})},
+		line{name: "a delay of two signs", procedure: reschedule, want: invalid("delay"), only: "connect-proto grpc grpc-web", message: delay(&durationpb.Duration{Seconds: 1, Nanos: -1})},
+		line{name: "a delay that is none", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"soon"}`},
+		line{name: "a time that is none", procedure: seekGroup, want: refused("invalid_argument"), json: `{"topic":"jobs","group":"g","start":{"time":"2026-13-01T00:00:00Z"}}`},
 		line{name: "two times", procedure: reschedule, want: refused("invalid_argument"), json: `{"topic":"jobs","messageId":"` + scheduledID + `","delay":"1s","dueTime":"2030-01-01T00:00:00Z"}`},
 	)
 	credits := func(messages, bytes int64) *parleyv1.GrantCreditsRequest {
@@ -166,15 +166,15 @@ func boundLines(scheduledID string) []line {
 			Topic: "jobs", Group: "g", StreamId: "s", Target: &parleyv1.ExtendRequest_Deliveries{Deliveries: &parleyv1.DeliveryTokens{Tokens: tokens}},
 		}
 	}
-	add(extend, "Q14 ack_timeout 0", over("ack_timeout", 1), extendBy(0))
-	add(extend, "Q32 ack_timeout 13 h", over("ack_timeout", 43_200), extendBy(13*time.Hour))
+	add(extend, "ack_timeout 0", over("ack_timeout", 1), extendBy(0))
+	add(extend, "ack_timeout 13 h", over("ack_timeout", 43_200), extendBy(13*time.Hour))
 	add(extend, "nothing named", invalid("target"), &parleyv1.ExtendRequest{Topic: "jobs", Group: "g", StreamId: "s"})
 	add(extend, "no tokens", over("deliveries.tokens", 1), extendThese())
 	ids := strings.Split(strings.TrimSpace(strings.Repeat(someID+" ", 1001)), " ")
 	tokens := strings.Split(strings.TrimSpace(strings.Repeat("t ", 1001)), " ")
-	add(produce, "Q10 a batch of 1,001", over("messages", 1000), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1001)})
+	add(produce, "a batch of 1,001", over("messages", 1000), &parleyv1.ProduceRequest{Topic: "jobs", Messages: make([]*parleyv1.QueueMessage, 1001)})
 	add(produce, "a batch of none", over("messages", 1), &parleyv1.ProduceRequest{Topic: "jobs"})
-	add(schedule, "Q10 a batch of 1,001", over("messages", 1000), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: make([]*parleyv1.ScheduledMessage, 1001)})
+	add(schedule, "a batch of 1,001", over("messages", 1000), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: make([]*parleyv1.ScheduledMessage, 1001)})
 	add(schedule, "a batch of none", over("messages", 1), &parleyv1.ScheduleRequest{Topic: "jobs"})
 	add(ack, "1,001 tokens", over("tokens", 1000), &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s", Tokens: tokens})
 	add(ack, "no tokens", over("tokens", 1), &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: "s"})
@@ -189,11 +189,11 @@ func boundLines(scheduledID string) []line {
 		add(purgeLetters, "a bad "+name, over(field, n), &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: s, Confirm: "jobs"})
 	}
 	all := allLetters()
-	add(replayLetters, "A22 limit -1", invalid("limit"), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Limit: -1})
+	add(replayLetters, "limit -1", invalid("limit"), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Limit: -1})
 	add(replayLetters, "limit of 2^31-1", over("limit", 10_000), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Limit: math.MaxInt32})
 	add(replayLetters, "partition 256", over("partition", 255), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Partition: proto.Int32(256)})
 	add(replayLetters, "a partition that there is not", over("partition", 1), &parleyv1.ReplayDeadLettersRequest{Topic: "jobs", Selection: all, Partition: proto.Int32(2)})
-	lines = append(lines, line{name: "A23 limit of 2^31", procedure: replayLetters, json: `{"topic":"jobs","selection":{"all":{}},"limit":2147483648}`, want: refused("invalid_argument")})
+	lines = append(lines, line{name: "limit of 2^31", procedure: replayLetters, json: `{"topic":"jobs","selection":{"all":{}},"limit":2147483648}`, want: refused("invalid_argument")})
 	for procedure, request := range map[string]func(operations ...parleyv1.TopicOperation) proto.Message{
 		pauseTopic: func(operations ...parleyv1.TopicOperation) proto.Message {
 			return &parleyv1.PauseTopicRequest{Topic: "jobs", Operations: operations}
@@ -220,7 +220,7 @@ func boundLines(scheduledID string) []line {
 				listPending: &parleyv1.ListPendingRequest{Topic: "jobs", Group: "g", PageSize: size},
 				listLetters: &parleyv1.ListDeadLettersRequest{Topic: "jobs", PageSize: size},
 			}[procedure]
-			add(procedure, "A13 page_size "+strconv.Itoa(int(size)), w, m)
+			add(procedure, "page_size "+strconv.Itoa(int(size)), w, m)
 		}
 	}
 	add(listTopics, "a page token that is none", want{code: "invalid_argument", reason: "PAGE_TOKEN_INVALID", field: "page_token"}, &parleyv1.ListTopicsRequest{PageToken: `{"$gt":""}`})
@@ -229,7 +229,7 @@ func boundLines(scheduledID string) []line {
 	return lines
 }
 
-// mistypedLines are C07: a name that is mistyped, or of another place, does not widen what a call does.
+// mistypedLines are fields that no request has: a name that is mistyped, or of another place, does not widen what a call does.
 func mistypedLines() []line {
 	var lines []line
 	for procedure, bodies := range map[string]map[string]want{
@@ -264,7 +264,7 @@ func mistypedLines() []line {
 		},
 	} {
 		for body, w := range bodies {
-			lines = append(lines, line{name: "C07 " + body + " to " + procedure, procedure: procedure, json: body, want: w})
+			lines = append(lines, line{name: "" + body + " to " + procedure, procedure: procedure, json: body, want: w})
 		}
 	}
 	return lines
@@ -285,7 +285,7 @@ func stateLines() []line {
 			switch procedure {
 			case createTopic, ack, nack: // the latter answer for each item
 			case extend, grantCredits, leave:
-				add(procedure, "Q46 a stream that is not there", ended, request("jobs", "g"))
+				add(procedure, "a stream that is not there", ended, request("jobs", "g"))
 			default:
 				add(procedure, "a topic that is not there", noTopic, request("nothing", "g"))
 				if groupCalls[procedure] && procedure != createGroup {
@@ -301,11 +301,11 @@ func stateLines() []line {
 	add(createTopic, "a topic that is there", want{code: "already_exists", reason: "TOPIC_EXISTS", field: "topic.name"}, adminCalls[createTopic]("jobs", ""))
 	add(createGroup, "a group that is there", want{code: "already_exists", reason: "GROUP_EXISTS", field: "group"}, adminCalls[createGroup]("jobs", "g"))
 	paused := want{code: "failed_precondition", reason: "TOPIC_PAUSED"}
-	add(produce, "Q47 a paused topic", paused, queueCalls[produce]("paused", ""))
-	add(schedule, "Q47 a paused topic", paused, queueCalls[schedule]("paused", ""))
+	add(produce, "a paused topic", paused, queueCalls[produce]("paused", ""))
+	add(schedule, "a paused topic", paused, queueCalls[schedule]("paused", ""))
 	add(seekGroup, "a group with a consumer", want{code: "failed_precondition", reason: "GROUP_IN_USE", field: "group"}, adminCalls[seekGroup]("jobs", "g"))
 	for _, confirm := range []string{"", "job", "JOBS", "*"} {
-		name := "A32 confirmed by " + strconv.Quote(confirm)
+		name := "confirmed by " + strconv.Quote(confirm)
 		add(deleteTopic, name, unconfirmed, &parleyv1.DeleteTopicRequest{Topic: "jobs", Confirm: confirm})
 		add("DeleteGroup", name, unconfirmed, &parleyv1.DeleteGroupRequest{Topic: "jobs", Group: "g", Confirm: confirm})
 		add(purgeLetters, name, unconfirmed, &parleyv1.PurgeDeadLettersRequest{Topic: "jobs", Selection: allLetters(), Confirm: confirm})

@@ -14,7 +14,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The Q lines about messages of a batch: a bad one is answered for itself, those around it are taken.
+// Hostile input about messages of a batch: a bad one is answered for itself, those around it are taken.
 
 // itemLine is a bad item and the answer that it must get between two good ones.
 type itemLine struct {
@@ -47,32 +47,32 @@ func itemLines() []itemLine {
 	}
 	const binary = "connect-proto grpc grpc-web"
 	return []itemLine{
-		{name: "Q08 payload of 262,145 bytes", message: &message{Payload: make([]byte, 256<<10+1)}, field: "payload", limit: 256 << 10},
-		{name: "Q22 key of 1 KiB", message: &message{Key: strings.Repeat("k", 1<<10)}, field: "key", limit: 256},
+		{name: "payload of 262,145 bytes", message: &message{Payload: make([]byte, 256<<10+1)}, field: "payload", limit: 256 << 10},
+		{name: "key of 1 KiB", message: &message{Key: strings.Repeat("k", 1<<10)}, field: "key", limit: 256},
 		{name: "key of 257 bytes in two-byte letters", message: &message{Key: strings.Repeat("é", 128) + "x"}, field: "key", limit: 256},
-		{name: "C17 NUL in a key", message: &message{Key: "a\x00b"}, field: "key"},
+		{name: "NUL in a key", message: &message{Key: "a\x00b"}, field: "key"},
 		{name: "33 headers", message: &message{Headers: headers(33)}, field: "headers", limit: 32},
 		{name: "2,000 headers", message: &message{Headers: headers(2000)}, field: "headers", limit: 32},
-		{name: "Q34 header webhook-signature", message: header("webhook-signature", "v1,x"), field: `headers["webhook-signature"]`},
-		{name: "Q34 header Webhook-Id", message: header("Webhook-Id", "x"), field: `headers["Webhook-Id"]`},
+		{name: "header webhook-signature", message: header("webhook-signature", "v1,x"), field: `headers["webhook-signature"]`},
+		{name: "header Webhook-Id", message: header("Webhook-Id", "x"), field: `headers["Webhook-Id"]`},
 		{name: "header parley-attempt", message: header("parley-attempt", "1"), field: `headers["parley-attempt"]`},
 		{name: "header of nothing", message: header("", "x"), field: `headers[""]`},
 		{name: "header with a newline", message: header("a\r\nb", "x"), field: `headers["a\r\nb"]`},
 		{name: "header of 65 letters", message: header(strings.Repeat("h", 65), "x"), field: `headers["` + strings.Repeat("h", 65) + `"]`},
 		{name: "header's value of 1,025 bytes", message: header("h", strings.Repeat("v", 1025)), field: `headers["h"]`, limit: 1024},
-		{name: "C17 NUL in a header", message: header("h", "\x00"), field: `headers["h"]`},
+		{name: "NUL in a header", message: header("h", "\x00"), field: `headers["h"]`},
 		{name: "idempotency key of 129", message: &message{IdempotencyKey: strings.Repeat("i", 129)}, field: "idempotency_key"},
 		{name: "idempotency key with a space", message: &message{IdempotencyKey: "a b"}, field: "idempotency_key"},
 		{name: "idempotency key that ends with a newline", message: &message{IdempotencyKey: "a\n"}, field: "idempotency_key"},
 		{name: "idempotency key not ASCII", message: &message{IdempotencyKey: "ä"}, field: "idempotency_key"},
-		{name: "Q11 delay -1", scheduled: due(durationpb.New(-1)), field: "delay"},
-		{name: "Q11 delay -1 s", scheduled: due(durationpb.New(-time.Second)), field: "delay"},
+		{name: "delay -1", scheduled: due(durationpb.New(-1)), field: "delay"},
+		{name: "delay -1 s", scheduled: due(durationpb.New(-time.Second)), field: "delay"},
 		{name: "delay of 367 days", scheduled: due(durationpb.New(367 * 24 * time.Hour)), field: "delay", limit: 31_622_400},
 		{name: "delay of 10,000 years", scheduled: due(&durationpb.Duration{Seconds: 315_576_000_000}), field: "delay", limit: 31_622_400},
-		{name: "Q13 the year 9999", scheduled: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "due_time", limit: 31_622_400},
-		{name: "Q13 the year 1", scheduled: at(timestamppb.New(time.Time{})), field: "due_time"},
-		{name: "C16 a time of -2^62", scheduled: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "due_time", only: binary},
-		{name: "C16 2^31 nanoseconds", scheduled: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "due_time", only: binary},
+		{name: "the year 9999", scheduled: at(timestamppb.New(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))), field: "due_time", limit: 31_622_400},
+		{name: "the year 1", scheduled: at(timestamppb.New(time.Time{})), field: "due_time"},
+		{name: "a time of -2^62", scheduled: at(&timestamppb.Timestamp{Seconds: -1 << 62}), field: "due_time", only: binary},
+		{name: "2^31 nanoseconds", scheduled: at(&timestamppb.Timestamp{Seconds: 1_900_000_000, Nanos: 1<<31 - 1}), field: "due_time", only: binary},
 		{name: "no time", scheduled: &parleyv1.ScheduledMessage{Message: &message{}}, field: "due"},
 		{name: "no message", scheduled: &parleyv1.ScheduledMessage{Due: later(0).GetDue()}, field: "message"},
 	}
@@ -183,7 +183,7 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// Q49, and what a topic remembers: of a batch what has room is taken, and a key stands for its first payload.
+// What has room in a topic, and what a topic remembers: of a batch what has room is taken, and a key stands for its first payload.
 func TestHostileQueueQuotas(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -275,6 +275,6 @@ func TestHostileQueuesAccepted(t *testing.T) {
 	l := line{procedure: createTopic, json: `{"topic":{"name":"known","create_time":"1999-01-01T00:00:00Z","producePaused":true,"groups":["x"]}}`}
 	made := answerTo[parleyv1.CreateTopicResponse](g, d, &l, g.Token).GetTopic()
 	if made.GetProducePaused() || len(made.GetGroups()) > 0 || made.GetCreateTime().AsTime().Year() < 2020 {
-		t.Errorf("C07: what is output only was taken: %v", made)
+		t.Errorf("a field that is output only was taken: %v", made)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// The Q lines about deliveries: tokens that are false (Q16, Q17), streams that are over (Q46), verdicts that contradict
-// each other (Q47), and too many streams (Q50).
+// Hostile input about deliveries: tokens that are false, streams that are over, verdicts that contradict each other, and too many
+// streams.
 
 // consumerOf gives a token that may produce and consume.
 func (g *target) consumerOf(subject string, patterns ...string) string {
@@ -73,7 +73,7 @@ func falseTokens(t *testing.T, token string) map[string]string {
 	}
 	encode := base64.RawURLEncoding.EncodeToString
 	return map[string]string{
-		"Q16 the first bit flipped": encode(flip(raw, 0)), "Q16 the last bit flipped": encode(flip(raw, -1)), "Q16 a bit in the middle flipped": encode(flip(raw, len(raw)/2)),
+		"the first bit flipped": encode(flip(raw, 0)), "the last bit flipped": encode(flip(raw, -1)), "a bit in the middle flipped": encode(flip(raw, len(raw)/2)),
 		"cut": encode(raw[:len(raw)-1]), "a letter": "A", "the sum alone": encode(raw[len(raw)-16:]), "longer": token + "AAAA", "zeros": strings.Repeat("A", len(token)),
 		"512 letters": strings.Repeat("a", 512),
 	}
@@ -99,7 +99,7 @@ func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[
 // tokenField is where each of the calls has its first token.
 var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "deliveries.tokens[0]"}
 
-// Q16, Q17: a token is good for its delivery, its stream and its subject. Any other is refused, and settles nothing.
+// A token is good for its delivery, its stream and its subject. Any other is refused, and settles nothing.
 func TestHostileDeliveryTokens(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -137,9 +137,9 @@ func TestHostileDeliveryTokens(t *testing.T) {
 				}
 			}
 		}
-		wants(d.name+", Q17 the token of another queue", g.settled(d, ada, "jobs", c.streamID, foreign), untrue)
-		wants(d.name+", Q17 with its own stream", g.settled(d, ada, "jobs", elsewhere.streamID, foreign), untrue)
-		wants(d.name+", Q17 the other way", g.settled(d, ada, "other", c.streamID, token), untrue)
+		wants(d.name+", the token of another queue", g.settled(d, ada, "jobs", c.streamID, foreign), untrue)
+		wants(d.name+", with its own stream", g.settled(d, ada, "jobs", elsewhere.streamID, foreign), untrue)
+		wants(d.name+", the other way", g.settled(d, ada, "other", c.streamID, token), untrue)
 		// Another's stream is as good as one that is over.
 		wants(d.name+", another's stream", g.settled(d, mallory, "jobs", c.streamID, token), lost)
 		// Of a stream that never was nobody can say what its tokens would be.
@@ -165,7 +165,7 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	}
 }
 
-// Q46, Q47: what is settled stays as it is, and who has lost its stream changes nothing, and is told so.
+// What is settled stays as it is, and who has lost its stream changes nothing, and is told so.
 func TestHostileSettlements(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -232,7 +232,7 @@ func TestHostileSettlements(t *testing.T) {
 	}
 }
 
-// Q50: who has as many streams as it may gets no more until one ends. Others do.
+// Who has as many streams as it may gets no more until one ends. Others do.
 func TestHostileConsumers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Queues.ConsumersPerSubject = 2 })

@@ -16,9 +16,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The Q lines of hostile-input.md about names. Left out are those about webhooks, which Parley has not got (Q35 to Q43). What is about fields and
+// Hostile input about the names of topics, groups and consumers. What is about fields and
 // batches stands in hostile_queue_field_test.go and hostile_queue_item_test.go, what needs a consumer in hostile_queue_lease_test.go, what is
-// about rights in hostile_queue_access_test.go, and the C lines in hostile_queue_transport_test.go.
+// about rights in hostile_queue_access_test.go, and what is about the transport in hostile_queue_transport_test.go.
 
 const (
 	produce          = "Produce"
@@ -190,12 +190,15 @@ func later(delay time.Duration) *parleyv1.ScheduledMessage {
 
 // badTopics are no names of topics.
 var badTopics = map[string]string{
-	"Q01 empty": "", "Q02 65 characters": strings.Repeat("a", 65), "Q04 hash tag": "{x}", "Q05 star": "*", "Q07 reserved": "__dlq", "wildcard of NATS": ">",
-	"two tokens": "a.b", "space": "a b", "a command in it": "a\r\nDEL x", "a newline at the end": "jobs\n", "not ASCII": "räume", "C17 NUL": "jo\x00bs",
-	"a brace": "}{", "a colon": "jobs:0", "path": "../x", "percent": "a%2e", "M13 right to left": "a\u202eb",
+	"empty": "", "65 characters": strings.Repeat("a", 65), "hash tag": "{x}", "star": "*", "reserved": "__dlq", "wildcard of NATS": ">",
+	"two tokens": "a.b", "space": "a b", "a command in it": "a\r\nDEL x", "a newline at the end": "jobs\n", "not ASCII": "räume", "NUL": "jo\x00bs",
+	"a brace": "}{", "a colon": "jobs:0", "path": "../x", "percent": "a%2e", "right to left": "a\u202eb",
 }
 
-// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of the list.
+// everywhere are the bad names that are sent to every call.
+var everywhere = map[string]bool{"empty": true, "65 characters": true, "hash tag": true, "star": true, "reserved": true}
+
+// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of everywhere.
 var shown = map[string]bool{produce: true, consume: true, createTopic: true, createGroup: true}
 
 // nameLines sends bad names to every call that takes one.
@@ -216,24 +219,23 @@ func nameLines() []line {
 				prefix = "start."
 			}
 			for name, bad := range badTopics {
-				if !shown[procedure] && !strings.HasPrefix(name, "Q") {
+				if !shown[procedure] && !everywhere[name] {
 					continue
 				}
 				add(procedure, name, prefix+topic, request(bad, "g"))
-				if !shown[procedure] && name != "Q02 65 characters" && name != "Q05 star" && bad != "" {
+				if !shown[procedure] && name != "65 characters" && name != "star" && bad != "" {
 					continue
 				}
-				if groupCalls[procedure] && name != "Q07 reserved" && (bad != "" || !anyGroup[procedure]) {
+				if groupCalls[procedure] && name != "reserved" && (bad != "" || !anyGroup[procedure]) {
 					add(procedure, name, prefix+group, request("jobs", bad))
 				}
 			}
 		}
 	}
 	for name, bad := range badTopics {
-		if name == "Q07 reserved" {
+		if name == "reserved" {
 			continue
 		}
-		name = strings.NewReplacer("Q01 empty", "Q28 empty", "space", "Q29 a space").Replace(name)
 		add(consume, name, "consumer", &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: bad, MaxMessages: 1})
 		add(ack, name, "stream_id", &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: bad, Tokens: []string{"t"}})
 		add(nack, name, "stream_id", &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: bad, Items: []*parleyv1.NackItem{released("t")}})

@@ -12,24 +12,24 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The C lines for the two services of queues, as far as they differ from what hostile_transport_test.go shows of the same
-// server: decoding, frames, compression and GET of their own calls. C29 to C41 are about no call in particular.
+// Hostile calls of the two services of queues, as far as they differ from what hostile_transport_test.go shows of the same
+// server: decoding, frames, compression and GET of their own calls. Headers and connections are those of no call in particular.
 
-// queuePathLines are C01, C02 and C37.
+// queuePathLines are unknown procedures, other methods, and streams in both directions over HTTP/1.1.
 func queuePathLines() []line {
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
 	none := want{http: http.StatusMethodNotAllowed, library: true}
 	lines := []line{
-		{name: "C01 unknown procedure of queues", path: "/parley.v1.QueueService/DropTables", message: good(), open: true, want: unknown},
-		{name: "C01 unknown procedure of operators", path: "/parley.v1.AdminService/DropTables", message: good(), open: true, want: unknown},
-		{name: "C01 a procedure of another service", path: "/parley.v1.QueueService/CreateTopic", message: good(), open: true, want: unknown},
-		{name: "A34 a call that there is not", path: "/parley.v1.AdminService/DeleteAuditEntries", message: good(), open: true, want: unknown},
-		{name: "C37 both ways over HTTP/1.1", path: pathOf(streamingConsume), message: queueCalls[streamingConsume]("jobs", "g"), only: "connect-json connect-proto grpc-web", want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
+		{name: "unknown procedure of queues", path: "/parley.v1.QueueService/DropTables", message: good(), open: true, want: unknown},
+		{name: "unknown procedure of operators", path: "/parley.v1.AdminService/DropTables", message: good(), open: true, want: unknown},
+		{name: "a procedure of another service", path: "/parley.v1.QueueService/CreateTopic", message: good(), open: true, want: unknown},
+		{name: "a call that there is not", path: "/parley.v1.AdminService/DeleteAuditEntries", message: good(), open: true, want: unknown},
+		{name: "both ways over HTTP/1.1", path: pathOf(streamingConsume), message: queueCalls[streamingConsume]("jobs", "g"), only: "connect-json connect-proto grpc-web", want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
 	}
 	for procedure, request := range allQueueCalls() {
 		opts, _ := methods()[procedure].Options().(*descriptorpb.MethodOptions)
 		if opts.GetIdempotencyLevel() != descriptorpb.MethodOptions_NO_SIDE_EFFECTS && procedure != streamingConsume {
-			lines = append(lines, line{name: "C02 GET on " + procedure, method: http.MethodGet, procedure: procedure, message: request("jobs", "g"), want: none})
+			lines = append(lines, line{name: "GET on " + procedure, method: http.MethodGet, procedure: procedure, message: request("jobs", "g"), want: none})
 		}
 	}
 	get := func(message string) string {
@@ -41,7 +41,7 @@ func queuePathLines() []line {
 	)
 }
 
-// queueBodyLines are C04 to C16 and what follows from them for these calls.
+// queueBodyLines are bodies that cannot be decoded.
 func queueBodyLines() []line {
 	broken, large := refused("invalid_argument"), refused("resource_exhausted")
 	streamed := want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}
@@ -51,27 +51,27 @@ func queueBodyLines() []line {
 	// One message of 900 kB of headers without name and value.
 	headers := jobs + "\x12\xa0\xf7\x36" + strings.Repeat("\x1a\x00", 450_000)
 	return []line{
-		{name: "C04 truncated", procedure: produce, json: `{"topic":"jobs","messages":[{`, binary: jobs + "\x12\x09\x0a", want: broken},
-		{name: "C04 truncated topic", procedure: createTopic, json: `{"topic":{"name":"new"`, binary: "\x0a\x09\x0a\x03new", want: broken},
-		{name: "C04 truncated, of a stream", procedure: consume, json: `{"topic":`, binary: "\x0a\x04jo", want: streamed},
-		{name: "C04 truncated, both ways", procedure: streamingConsume, binary: "\x12\x04\x0a", want: streamed},
-		{name: "C05 a number for a topic", procedure: produce, json: `{"topic":5}`, want: broken},
-		{name: "C05 a word for a batch", procedure: produce, json: `{"topic":"jobs","messages":"all"}`, want: broken},
-		{name: "C05 a query for a token", procedure: ack, json: `{"topic":"jobs","group":"g","streamId":"s","tokens":[{"$gt":""}]}`, want: broken},
-		{name: "C05 text that is no base64 for a payload", procedure: produce, json: `{"topic":"jobs","messages":[{"payload":"%%%"}]}`, want: broken},
-		{name: "C05 a word for max_messages", procedure: consume, json: `{"topic":"jobs","group":"g","consumer":"c","maxMessages":"all"}`, want: streamed},
-		{name: "C05 a list for a partitioner", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":[1]}}`, want: broken},
+		{name: "truncated", procedure: produce, json: `{"topic":"jobs","messages":[{`, binary: jobs + "\x12\x09\x0a", want: broken},
+		{name: "truncated topic", procedure: createTopic, json: `{"topic":{"name":"new"`, binary: "\x0a\x09\x0a\x03new", want: broken},
+		{name: "truncated, of a stream", procedure: consume, json: `{"topic":`, binary: "\x0a\x04jo", want: streamed},
+		{name: "truncated, both ways", procedure: streamingConsume, binary: "\x12\x04\x0a", want: streamed},
+		{name: "a number for a topic", procedure: produce, json: `{"topic":5}`, want: broken},
+		{name: "a word for a batch", procedure: produce, json: `{"topic":"jobs","messages":"all"}`, want: broken},
+		{name: "a query for a token", procedure: ack, json: `{"topic":"jobs","group":"g","streamId":"s","tokens":[{"$gt":""}]}`, want: broken},
+		{name: "text that is no base64 for a payload", procedure: produce, json: `{"topic":"jobs","messages":[{"payload":"%%%"}]}`, want: broken},
+		{name: "a word for max_messages", procedure: consume, json: `{"topic":"jobs","group":"g","consumer":"c","maxMessages":"all"}`, want: streamed},
+		{name: "a list for a partitioner", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":[1]}}`, want: broken},
 		{name: "a partitioner that there is not", procedure: createTopic, json: `{"topic":{"name":"new","partitioner":"HASH"}}`, want: invalid("topic.partitioner")},
 		{name: "an order that there is not", procedure: "ListPending", json: `{"topic":"jobs","group":"g","order":"OLDEST"}`, want: invalid("order")},
-		{name: "C08 truncated varint", procedure: produce, binary: "\x0a\xff", want: broken},
-		{name: "C08 length of 2^63", procedure: createTopic, binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: broken},
-		{name: "C10 lone surrogate", procedure: produce, json: `{"topic":"jobs","messages":[{"key":"\ud800"}]}`, binary: jobs + "\x12\x05\x0a\x03\xed\xa0\x80", want: broken},
-		{name: "C10 a header that is no UTF-8", procedure: produce, json: "{\"topic\":\"jobs\",\"messages\":[{\"headers\":{\"a\":\"\xff\"}}]}", binary: jobs + "\x12\x08\x1a\x06\x0a\x01a\x12\x01\xff", want: broken},
-		{name: "C10 a reason that is no UTF-8", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s\x22\x03\x12\x01\xff", want: broken},
-		{name: "C11 nested 11,000 deep", procedure: createTopic, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: broken},
-		{name: "C11 nested 11,000 deep, of a stream", procedure: consume, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: streamed},
-		{name: "C13 NaN", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":NaN,"totalBytes":1}`, want: broken},
-		{name: "C13 half a message", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1.5,"totalBytes":1}`, want: broken},
+		{name: "truncated varint", procedure: produce, binary: "\x0a\xff", want: broken},
+		{name: "length of 2^63", procedure: createTopic, binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: broken},
+		{name: "lone surrogate", procedure: produce, json: `{"topic":"jobs","messages":[{"key":"\ud800"}]}`, binary: jobs + "\x12\x05\x0a\x03\xed\xa0\x80", want: broken},
+		{name: "a header that is no UTF-8", procedure: produce, json: "{\"topic\":\"jobs\",\"messages\":[{\"headers\":{\"a\":\"\xff\"}}]}", binary: jobs + "\x12\x08\x1a\x06\x0a\x01a\x12\x01\xff", want: broken},
+		{name: "a reason that is no UTF-8", procedure: nack, binary: jobs + "\x12\x01g\x1a\x01s\x22\x03\x12\x01\xff", want: broken},
+		{name: "nested 11,000 deep", procedure: createTopic, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: broken},
+		{name: "nested 11,000 deep, of a stream", procedure: consume, json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: streamed},
+		{name: "NaN", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":NaN,"totalBytes":1}`, want: broken},
+		{name: "half a message", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1.5,"totalBytes":1}`, want: broken},
 		{name: "2^63 bytes", procedure: grantCredits, json: `{"topic":"jobs","group":"g","streamId":"s","totalMessages":1,"totalBytes":"9223372036854775808"}`, want: broken},
 		{name: "partition 2^31", procedure: replayLetters, json: `{"topic":"jobs","partition":2147483648}`, want: broken},
 		{name: "larger than is read", procedure: createTopic, message: &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: strings.Repeat("x", 70<<10)}}, want: refused("resource_exhausted")},
@@ -87,7 +87,7 @@ func queueBodyLines() []line {
 	}
 }
 
-// queueFrameLines are C19 to C28.
+// queueFrameLines are frames and compression that are wrong.
 func queueFrameLines() []line {
 	b := bombs()
 	inside := want{code: "internal", reason: "MALFORMED_REQUEST", http: oneStatus}
@@ -99,13 +99,13 @@ func queueFrameLines() []line {
 	}
 	flagged := func(_ *dialect, payload []byte) []byte { return prefixed(1, len(payload), payload) }
 	lines := []line{
-		{name: "C28 two messages", procedure: produce, body: two, message: queueCalls[produce]("jobs", "g"), only: framedOnly, want: refused("unimplemented")},
-		{name: "C28 two messages, of a stream", procedure: consume, body: two, message: queueCalls[consume]("jobs", "g"), want: one},
-		{name: "C28 no message", procedure: createTopic, body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
-		{name: "C28 no message, of a stream", procedure: consume, body: whole(nil), message: good(), want: one},
-		{name: "C28 no message, both ways", procedure: streamingConsume, body: whole(nil), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
-		{name: "C25 bomb to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "C26 bomb of 1.9 MiB to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
+		{name: "two messages", procedure: produce, body: two, message: queueCalls[produce]("jobs", "g"), only: framedOnly, want: refused("unimplemented")},
+		{name: "two messages, of a stream", procedure: consume, body: two, message: queueCalls[consume]("jobs", "g"), want: one},
+		{name: "no message", procedure: createTopic, body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
+		{name: "no message, of a stream", procedure: consume, body: whole(nil), message: good(), want: one},
+		{name: "no message, both ways", procedure: streamingConsume, body: whole(nil), message: good(), want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}},
+		{name: "bomb to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 1.9 MiB to a batch", procedure: produce, header: compressed, body: squeezed(produce, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
 	}
 	for procedure, request := range map[string]proto.Message{
 		produce: queueCalls[produce]("jobs", "g"), createTopic: adminCalls[createTopic]("new", ""), consume: queueCalls[consume]("jobs", "g"), streamingConsume: queueCalls[streamingConsume]("jobs", "g"),
@@ -117,12 +117,12 @@ func queueFrameLines() []line {
 			}
 			lines = append(lines, line{name: name + " to " + procedure, procedure: procedure, message: request, only: only, body: body, header: h, want: w})
 		}
-		add("C19 frame of 4 GiB", framedOnly, refused("resource_exhausted"), large, whole(prefixed(0, 0xffffffff, []byte("abc"))), nil)
-		add("C20 frame shorter than promised", framedOnly, refused("internal"), inside, whole(prefixed(0, 9, []byte("abc"))), nil)
-		add("C20 half a prefix", framedOnly, refused("internal"), inside, whole([]byte("\x00\x00\x00")), nil)
-		add("C22 compressed without an encoding", framedOnly, refused("internal"), inside, flagged, nil)
-		add("C23 not gzip", "", refused("invalid_argument"), want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}, squeezed(procedure, garbage), compressed)
-		add("C25 bomb of 63 KiB to 64 MiB", "", refused("resource_exhausted"), large, squeezed(procedure, b.small), compressed)
+		add("frame of 4 GiB", framedOnly, refused("resource_exhausted"), large, whole(prefixed(0, 0xffffffff, []byte("abc"))), nil)
+		add("frame shorter than promised", framedOnly, refused("internal"), inside, whole(prefixed(0, 9, []byte("abc"))), nil)
+		add("half a prefix", framedOnly, refused("internal"), inside, whole([]byte("\x00\x00\x00")), nil)
+		add("compressed without an encoding", framedOnly, refused("internal"), inside, flagged, nil)
+		add("not gzip", "", refused("invalid_argument"), want{code: "invalid_argument", reason: "MALFORMED_REQUEST"}, squeezed(procedure, garbage), compressed)
+		add("bomb of 63 KiB to 64 MiB", "", refused("resource_exhausted"), large, squeezed(procedure, b.small), compressed)
 	}
 	return lines
 }

@@ -53,7 +53,7 @@ func badMetadata(n int) map[string]string {
 	return m
 }
 
-// M45: too many channels for a stream, too many streams for a subject. Nothing of what was refused stays.
+// Too many channels for a stream, too many streams for a subject. Nothing of what was refused stays.
 func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
 	many := func(n int) *parleyv1.SubscribeRequest {
@@ -68,9 +68,9 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	// One message of 900 kB of metadata entries, in a batch.
 	metadataItem := "\x0a\xa0\xf7\x36" + strings.Repeat("\x2a\x00", 450_000)
 	g.run([]line{
-		{name: "M45 501 channels", procedure: subscribing, message: many(501), want: exceeded},
-		{name: "M45 10,001 channels", procedure: subscribing, message: many(10_001), want: exceeded},
-		{name: "M45 400,000 channels", procedure: subscribing, binary: strings.Repeat("\x0a\x03\x0a\x01a", 400_000), json: `{"channels":[{}` + strings.Repeat(",{}", 400_000) + "]}", want: elements},
+		{name: "501 channels", procedure: subscribing, message: many(501), want: exceeded},
+		{name: "10,001 channels", procedure: subscribing, message: many(10_001), want: exceeded},
+		{name: "400,000 channels", procedure: subscribing, binary: strings.Repeat("\x0a\x03\x0a\x01a", 400_000), json: `{"channels":[{}` + strings.Repeat(",{}", 400_000) + "]}", want: elements},
 		{name: "a million positions of nothing", procedure: subscribing, binary: strings.Repeat("\x0a\x00", 1_000_000), want: elements},
 		{name: "a million channels of nothing to leave", procedure: updating, binary: "\x0a\x01s" + strings.Repeat("\x1a\x00", 1_000_000), want: refused("resource_exhausted")},
 		{name: "a million messages of nothing", procedure: sendMessages, binary: strings.Repeat("\x0a\x00", 1_000_000), json: `{"messages":[{}` + strings.Repeat(",{}", 600_000) + "]}", want: refused("resource_exhausted")},
@@ -113,7 +113,7 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// M43 and M41 for a stream: an old epoch and a position beyond the end are an explicit gap of that channel, and the
+// Positions of a stream that it cannot go on from: an old epoch and a position beyond the end are an explicit gap of that channel, and the
 // other channels of the stream go on.
 func TestHostilePositions(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 	return s
 }
 
-// M46: who stops reading is cut, and is told what was sent last; what came before is dense. Others do not wait.
+// Who stops reading is cut, and is told what was sent last; what came before is dense. Others do not wait.
 func TestHostileReaders(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.QueueBytes, c.Limits.QueueEvents = 256<<10, 8 })

@@ -189,7 +189,7 @@ func (l *line) dialects() []*dialect {
 		d := &dialects[i]
 		extra := strings.HasPrefix(d.name, "grpc") && d.json
 		switch {
-		case l.procedure == streamingConsume && !d.h2: // which has no such streams: C37
+		case l.procedure == streamingConsume && !d.h2: // which has no such streams
 		case l.only != "" && !strings.Contains(" "+l.only+" ", " "+d.name+" "):
 		case l.json != "" && d.json, l.binary != "" && !d.json:
 			out = append(out, d)

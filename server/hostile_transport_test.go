@@ -13,11 +13,10 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The C lines of hostile-input.md, as far as one request shows them, and what follows from them here.
+// Hostile calls, as far as one request shows them, and what follows from them here.
 //
-// Some name what no request of Parley's has. C13's NaN and C11's depth stand in unknown fields and in numbers instead of
-// in a Struct; of C14 (Any) and C16 (Timestamp) nothing is left: no request has either. That C16 is refused where it
-// may one day come is shown in rpc/intercept, as is what becomes of a panic (C41).
+// No request has a Struct, an Any or a Timestamp: numbers that are none and deep nesting stand in unknown fields and in numbers
+// instead. That a bad Timestamp is refused is shown in rpc/intercept, as is what becomes of a panic.
 
 // header makes a line's header.
 func header(kv ...string) http.Header {
@@ -90,7 +89,7 @@ func getLines() []line {
 		sendMessages, editMessage, recall, updating, createChannel, addMembers, removeMembers, markRead, sendTyping,
 	} {
 		lines = append(lines, line{
-			name: "C02 GET on " + procedure, method: http.MethodGet, procedure: procedure, message: &parleyv1.SendTypingRequest{ChannelId: "room"},
+			name: "GET on " + procedure, method: http.MethodGet, procedure: procedure, message: &parleyv1.SendTypingRequest{ChannelId: "room"},
 			want: want{http: http.StatusMethodNotAllowed, library: true},
 		})
 	}
@@ -101,22 +100,22 @@ func callLines() []line {
 	const health, reflection = "/grpc.health.v1.Health/Check", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
 	return []line{
-		{name: "C01 unknown procedure", path: "/parley.v1.MessageService/DropTables", message: good(), open: true, want: unknown},
-		{name: "C01 unknown service", path: "/parley.v1.Nothing/Get", message: good(), open: true, want: unknown},
-		{name: "C01 no procedure", path: "/parley.v1.MessageService/", message: good(), open: true, want: unknown},
-		{name: "C02 GET on a mutating call", method: http.MethodGet, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
-		{name: "C02 PUT", method: http.MethodPut, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
+		{name: "unknown procedure", path: "/parley.v1.MessageService/DropTables", message: good(), open: true, want: unknown},
+		{name: "unknown service", path: "/parley.v1.Nothing/Get", message: good(), open: true, want: unknown},
+		{name: "no procedure", path: "/parley.v1.MessageService/", message: good(), open: true, want: unknown},
+		{name: "GET on a mutating call", method: http.MethodGet, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
+		{name: "PUT", method: http.MethodPut, message: good(), want: want{http: http.StatusMethodNotAllowed, library: true}},
 		{name: "content type text/html", header: header("Content-Type", "text/html"), message: good(), want: want{http: http.StatusUnsupportedMediaType, library: true}},
-		{name: "C37 bidi over HTTP/1.1", path: reflection, message: good(), only: "connect-json connect-proto grpc-web", open: true, want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
+		{name: "bidi over HTTP/1.1", path: reflection, message: good(), only: "connect-json connect-proto grpc-web", open: true, want: want{http: http.StatusHTTPVersionNotSupported, library: true}},
 
-		{name: "C29 timeout of letters", header: header("Connect-Timeout-Ms", "abc"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
-		{name: "C29 timeout below zero", header: header("Connect-Timeout-Ms", "-1"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
-		{name: "C29 timeout of 11 digits", header: header("Connect-Timeout-Ms", "12345678901"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
-		{name: "C31 timeout zz", header: header("Grpc-Timeout", "zz"), message: good(), only: framedOnly, want: refused("invalid_argument")},
-		{name: "C31 timeout -1S", header: header("Grpc-Timeout", "-1S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
-		{name: "C31 timeout of 9 digits", header: header("Grpc-Timeout", "123456789S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
-		{name: "C33 protocol version 9", header: header("Connect-Protocol-Version", "9"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
-		{name: "C33 protocol version 9 of a stream", procedure: subscribing, header: header("Connect-Protocol-Version", "9"), message: &parleyv1.SubscribeRequest{}, only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "timeout of letters", header: header("Connect-Timeout-Ms", "abc"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "timeout below zero", header: header("Connect-Timeout-Ms", "-1"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "timeout of 11 digits", header: header("Connect-Timeout-Ms", "12345678901"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "timeout zz", header: header("Grpc-Timeout", "zz"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "timeout -1S", header: header("Grpc-Timeout", "-1S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "timeout of 9 digits", header: header("Grpc-Timeout", "123456789S"), message: good(), only: framedOnly, want: refused("invalid_argument")},
+		{name: "protocol version 9", header: header("Connect-Protocol-Version", "9"), message: good(), only: "connect-json connect-proto", want: refused("invalid_argument")},
+		{name: "protocol version 9 of a stream", procedure: subscribing, header: header("Connect-Protocol-Version", "9"), message: &parleyv1.SubscribeRequest{}, only: "connect-json connect-proto", want: refused("invalid_argument")},
 
 		{name: "frame of 4 GiB to health", path: health, body: whole(prefixed(0, 0xffffffff, nil)), only: framedOnly, message: good(), open: true, want: refused("resource_exhausted")},
 		{name: "bomb to health", path: health, header: compressed, message: good(), body: squeezed(sendMessage, bombs().small), open: true, want: refused("resource_exhausted")},
@@ -130,33 +129,33 @@ func bodyLines() []line {
 	tooLarge := &parleyv1.SendMessageRequest{ChannelId: "room", Content: strings.Repeat("x", 600<<10)}
 	streamed := refused("invalid_argument")
 	return []line{
-		{name: "C07 a field that nobody knows", json: `{"channel_id":"room","content":"x","isAdmin":true}`, want: unknownField("isAdmin")},
-		{name: "C07 another's field", json: `{"channel_id":"room","content":"x","seq":"99"}`, want: unknownField("seq")},
-		{name: "C07 the field of a prototype", json: `{"channel_id":"room","content":"x","__proto__":{"from_id":"root"}}`, want: unknownField("__proto__")},
-		{name: "C07 a name in another case", json: `{"channel_id":"room","content":"x","fromID":"root"}`, want: unknownField("fromID")},
-		{name: "C07 a field in a batch", procedure: sendMessages, json: `{"messages":[{"channel_id":"room","content":"x"},{"channel_id":"room","content":"x","admin":1}]}`, want: unknownField("messages[1].admin")},
-		{name: "C07 a misspelled list", procedure: removeMembers, json: `{"channel_id":"room","user_ids":["tester"],"userID":[]}`, want: unknownField("userID")},
-		{name: "C07 a name of escapes", json: `{"channel_id":"room","content":"x","\u001b[31m\u2028":1}`, want: unknownField("\x1b[31m\u2028")},
-		{name: "C04 truncated", json: `{"channel_id":"room","content":"x`, binary: "\x0a\x04roo", want: refused("invalid_argument")},
-		{name: "C04 truncated, of a stream", procedure: subscribing, json: `{"channels":[`, binary: "\x0a\x04roo", want: streamed},
-		{name: "C05 number for a string", json: `{"channel_id":5,"content":"x"}`, want: refused("invalid_argument")},
-		{name: "C05 number for a string, in binary", binary: "\x08\x05\x12\x01x", want: invalid("channel_id")},
+		{name: "a field that nobody knows", json: `{"channel_id":"room","content":"x","isAdmin":true}`, want: unknownField("isAdmin")},
+		{name: "another's field", json: `{"channel_id":"room","content":"x","seq":"99"}`, want: unknownField("seq")},
+		{name: "the field of a prototype", json: `{"channel_id":"room","content":"x","__proto__":{"from_id":"root"}}`, want: unknownField("__proto__")},
+		{name: "a name in another case", json: `{"channel_id":"room","content":"x","fromID":"root"}`, want: unknownField("fromID")},
+		{name: "a field in a batch", procedure: sendMessages, json: `{"messages":[{"channel_id":"room","content":"x"},{"channel_id":"room","content":"x","admin":1}]}`, want: unknownField("messages[1].admin")},
+		{name: "a misspelled list", procedure: removeMembers, json: `{"channel_id":"room","user_ids":["tester"],"userID":[]}`, want: unknownField("userID")},
+		{name: "a name of escapes", json: `{"channel_id":"room","content":"x","\u001b[31m\u2028":1}`, want: unknownField("\x1b[31m\u2028")},
+		{name: "truncated", json: `{"channel_id":"room","content":"x`, binary: "\x0a\x04roo", want: refused("invalid_argument")},
+		{name: "truncated, of a stream", procedure: subscribing, json: `{"channels":[`, binary: "\x0a\x04roo", want: streamed},
+		{name: "number for a string", json: `{"channel_id":5,"content":"x"}`, want: refused("invalid_argument")},
+		{name: "number for a string, in binary", binary: "\x08\x05\x12\x01x", want: invalid("channel_id")},
 		{name: "nothing at all", json: " ", want: refused("invalid_argument")},
 		{name: "an empty message", binary: "\x12\x00", want: invalid("channel_id")},
 		{name: "two objects", json: `{"channel_id":"room","content":"x"}{}`, want: refused("invalid_argument")},
 		{name: "one name twice", json: `{"channel_id":"room","content":"x","content":"y"}`, want: refused("invalid_argument")},
 		{name: "both of a field's names", json: `{"channel_id":"room","channelId":"room","content":"x"}`, want: refused("invalid_argument")},
-		{name: "C08 truncated varint", json: `{"channel_id"`, binary: "\x0a\xff", want: refused("invalid_argument")},
+		{name: "truncated varint", json: `{"channel_id"`, binary: "\x0a\xff", want: refused("invalid_argument")},
 		{name: "varint of 11 bytes", binary: "\x0a" + strings.Repeat("\xff", 11), want: refused("invalid_argument")},
 		{name: "length of 2^63", binary: "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", want: refused("invalid_argument")},
 		{name: "field number 0", binary: "\x02\x01x", want: refused("invalid_argument")},
-		{name: "C10 lone surrogate", json: `{"channel_id":"room","content":"\ud800"}`, binary: "\x0a\x04room\x12\x03\xed\xa0\x80", want: refused("invalid_argument")},
-		{name: "C10 bytes that are no UTF-8", json: "{\"channel_id\":\"room\",\"content\":\"\xff\"}", binary: "\x0a\x04room\x12\x01\xff", want: refused("invalid_argument")},
-		{name: "C11 nested 11,000 deep", json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: refused("invalid_argument")},
-		{name: "C11 nested 11,000 deep, of a stream", procedure: subscribing, json: `{"x":` + strings.Repeat(`{"x":`, 11_000) + "1" + strings.Repeat("}", 11_001), binary: deepGroup, want: streamed},
-		{name: "C13 NaN", procedure: listMessages, json: `{"channel_id":"room","after_seq":NaN}`, want: refused("invalid_argument")},
-		{name: "C13 NaN as text", procedure: listMessages, json: `{"channel_id":"room","after_seq":"NaN"}`, want: refused("invalid_argument")},
-		{name: "C13 infinite", procedure: listMessages, json: `{"channel_id":"room","after_seq":1e400}`, want: refused("invalid_argument")},
+		{name: "lone surrogate", json: `{"channel_id":"room","content":"\ud800"}`, binary: "\x0a\x04room\x12\x03\xed\xa0\x80", want: refused("invalid_argument")},
+		{name: "bytes that are no UTF-8", json: "{\"channel_id\":\"room\",\"content\":\"\xff\"}", binary: "\x0a\x04room\x12\x01\xff", want: refused("invalid_argument")},
+		{name: "nested 11,000 deep", json: `{"x":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, binary: deepGroup, want: refused("invalid_argument")},
+		{name: "nested 11,000 deep, of a stream", procedure: subscribing, json: `{"x":` + strings.Repeat(`{"x":`, 11_000) + "1" + strings.Repeat("}", 11_001), binary: deepGroup, want: streamed},
+		{name: "NaN", procedure: listMessages, json: `{"channel_id":"room","after_seq":NaN}`, want: refused("invalid_argument")},
+		{name: "NaN as text", procedure: listMessages, json: `{"channel_id":"room","after_seq":"NaN"}`, want: refused("invalid_argument")},
+		{name: "infinite", procedure: listMessages, json: `{"channel_id":"room","after_seq":1e400}`, want: refused("invalid_argument")},
 		{name: "half a seq", procedure: listMessages, json: `{"channel_id":"room","after_seq":1.5}`, want: refused("invalid_argument")},
 		{name: "seq of 2^63", procedure: listMessages, json: `{"channel_id":"room","after_seq":"9223372036854775808"}`, want: refused("invalid_argument")},
 		{name: "larger than is read", message: tooLarge, want: refused("resource_exhausted")},
@@ -177,21 +176,21 @@ func frameLines() []line {
 	large, one := refused("resource_exhausted"), refused("unimplemented")
 	none := &parleyv1.SubscribeRequest{}
 	return []line{
-		{name: "C19 frame of 4 GiB", body: promise, message: good(), only: framedOnly, want: refused("resource_exhausted")},
-		{name: "C19 frame of 4 GiB of a stream", procedure: subscribing, body: promise, message: none, want: large},
-		{name: "C20 frame shorter than promised", body: short, message: good(), only: framedOnly, want: refused("internal")},
-		{name: "C20 frame shorter than promised, of a stream", procedure: subscribing, body: short, message: none, want: inside},
-		{name: "C20 half a prefix", body: cut, message: good(), only: framedOnly, want: refused("internal")},
-		{name: "C20 half a prefix, of a stream", procedure: subscribing, body: cut, message: none, want: inside},
-		{name: "C22 compressed without an encoding", body: flagged(1), message: good(), only: framedOnly, want: refused("internal")},
-		{name: "C22 compressed without an encoding, of a stream", procedure: subscribing, body: flagged(1), message: liveOnly("room"), want: inside},
+		{name: "frame of 4 GiB", body: promise, message: good(), only: framedOnly, want: refused("resource_exhausted")},
+		{name: "frame of 4 GiB of a stream", procedure: subscribing, body: promise, message: none, want: large},
+		{name: "frame shorter than promised", body: short, message: good(), only: framedOnly, want: refused("internal")},
+		{name: "frame shorter than promised, of a stream", procedure: subscribing, body: short, message: none, want: inside},
+		{name: "half a prefix", body: cut, message: good(), only: framedOnly, want: refused("internal")},
+		{name: "half a prefix, of a stream", procedure: subscribing, body: cut, message: none, want: inside},
+		{name: "compressed without an encoding", body: flagged(1), message: good(), only: framedOnly, want: refused("internal")},
+		{name: "compressed without an encoding, of a stream", procedure: subscribing, body: flagged(1), message: liveOnly("room"), want: inside},
 		{name: "flags of nothing known", body: flagged(0x7e), message: good(), only: framedOnly, want: refused("internal")},
 		{name: "an end before the message", procedure: subscribing, body: flagged(2), message: liveOnly("room"), want: inside, only: "connect-json grpc grpc-web", by: map[string]want{"connect-json": one}},
 		{name: "trailers before the message", procedure: subscribing, body: flagged(0x80), message: liveOnly("room"), want: inside, by: map[string]want{"grpc-web": one}},
-		{name: "C28 no message", body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
-		{name: "C28 no message, of a stream", procedure: subscribing, body: whole(nil), message: none, want: one},
-		{name: "C28 two messages", body: two, message: good(), only: framedOnly, want: refused("unimplemented")},
-		{name: "C28 two messages, of a stream", procedure: subscribing, body: two, message: none, want: one},
+		{name: "no message", body: whole(nil), message: good(), only: framedOnly, want: refused("unimplemented")},
+		{name: "no message, of a stream", procedure: subscribing, body: whole(nil), message: none, want: one},
+		{name: "two messages", body: two, message: good(), only: framedOnly, want: refused("unimplemented")},
+		{name: "two messages, of a stream", procedure: subscribing, body: two, message: none, want: one},
 	}
 }
 
@@ -210,18 +209,18 @@ func gzipLines() []line {
 		return "/parley.v1.MessageService/ListMessages?connect=v1&base64=1&compression=gzip&encoding=proto&message=" + url.QueryEscape(message)
 	}
 	return []line{
-		{name: "C23 not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
-		{name: "C23 not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: refused("invalid_argument")},
-		{name: "C23 gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
-		{name: "C23 gzip with a wrong sum", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
-		{name: "C23 gzip that is damaged", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
+		{name: "not gzip", header: compressed, body: squeezed(sendMessage, garbage), message: good(), want: refused("invalid_argument")},
+		{name: "not gzip, of a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, garbage), message: good(), want: refused("invalid_argument")},
+		{name: "gzip that ends early", header: compressed, body: squeezed(sendMessage, zeros(1000)[:20]), message: good(), want: refused("invalid_argument")},
+		{name: "gzip with a wrong sum", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), -5)), message: good(), want: refused("invalid_argument")},
+		{name: "gzip that is damaged", header: compressed, body: squeezed(sendMessage, flip(zeros(1000), 12)), message: good(), want: refused("invalid_argument")},
 		{name: "unknown compression", header: unknown, body: squeezed(sendMessage, garbage), message: good(), want: refused("unimplemented")},
-		{name: "C25 bomb of 63 KiB to 64 MiB", header: compressed, body: squeezed(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "C25 bomb to the largest limit", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
-		{name: "C25 bomb to a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, b.small), message: good(), want: large},
-		{name: "C25 bomb that is cut", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, half), message: good(), want: refused("resource_exhausted")},
-		{name: "C26 bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
-		{name: "C26 bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 63 KiB to 64 MiB", header: compressed, body: squeezed(sendMessage, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb to the largest limit", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.small), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb to a stream", procedure: subscribing, header: compressed, body: squeezed(subscribing, b.small), message: good(), want: large},
+		{name: "bomb that is cut", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, half), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 3.8 MiB to 3.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large), message: good(), want: refused("resource_exhausted")},
+		{name: "bomb of 1.9 MiB to 1.9 GiB", procedure: sendMessages, header: compressed, body: squeezed(sendMessages, b.large[:len(b.large)/2]), message: good(), want: refused("resource_exhausted")},
 		{name: "GET with a message that is no base64", method: http.MethodGet, path: get("%%%"), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET with base64 that is cut", method: http.MethodGet, path: get("QQ="), message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},
 		{name: "GET without a message", method: http.MethodGet, path: "/parley.v1.MessageService/ListMessages?connect=v1&encoding=json", message: good(), only: "connect-proto", want: want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: "message"}},

@@ -144,7 +144,7 @@ var layers = []layer{
 	{
 		name:     "commands build a server and run it",
 		packages: []string{"server/cmd/"},
-		imports:  []string{"server", "server/config"},
+		imports:  []string{"server", "server/config", "internal/program"},
 	},
 	{
 		name:     "an SDK's users compile no server",
@@ -159,10 +159,23 @@ var layers = []layer{
 		never:    []string{module + "sdk/", module + "gen/", module + "server"},
 	},
 	{
-		name:     "clients use the SDK",
+		name:     "clients use the SDK, and no store or driver makes them large",
 		packages: []string{"clients/"},
-		imports:  []string{"sdk/go/", "gen/", "clients/"},
-		never:    []string{module + "server"},
+		imports:  []string{"sdk/go/", "gen/", "clients/", "internal/access", "internal/program"},
+		never: []string{
+			module + "server", module + "bench", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/",
+		},
+	},
+	{
+		name:     "the bench uses the SDK, and drivers for its floors",
+		packages: []string{"bench/"},
+		imports:  []string{"sdk/go/", "gen/", "bench", "internal/access", "internal/program"},
+		never:    []string{module + "server", module + "clients/"},
+	},
+	{
+		name:     "what programs share",
+		packages: []string{"internal/access/", "internal/program/"},
+		never:    append([]string{module + "server", module + "sdk/"}, outside...),
 	},
 	{
 		name:     "the rig runs binaries and knows none of them from inside",

@@ -1,67 +1,207 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/parleyhq/parley/clients/cli"
+	"github.com/parleyhq/parley/internal/program"
 )
 
-func TestBenchUsage(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{"bench", "dance"},
-		{"bench", "--rounds", "0"},
-		{"bench", "--seconds", "-1"},
-		{"bench", "--subscribers", "0"},
-		{"bench", "--queue-payload", "0"},
-		{"bench", "--delayed", "-1"},
-		{"bench", "--rivals", "/no/such/directory"},
-		{"bench", "--ops", "127.0.0.1:8081"}, // of which server?
-		{"bench", "--mongo-uri", "mongodb://127.0.0.1:1"},
-		{"bench", "--parleyd", "/no/such/file"},
-		{"--addr", "127.0.0.1:1", "bench"}, // no token
-	} {
-		if got := runWith(t, nil, "", append([]string{"--data-dir", t.TempDir()}, args...)...); got.code != 2 {
-			t.Errorf("%q: exit code %d, stderr: %s", args, got.code, got.stderr)
-		}
-	}
-	got := runWith(t, nil, "", "bench", "--help").wantOK(t)
-	for _, area := range []string{"fanout", "idle", "telemetry", "reconnect", "queue", "queue-delay"} {
-		if !strings.Contains(got.stdout, area) {
-			t.Errorf("--help does not name %s", area)
-		}
-	}
-	if strings.Contains(runWith(t, nil, "", "--help").wantOK(t).stdout, "bench-floor") {
-		t.Error("--help names what is no user's command")
+// The names under which the test's own program is one of the two.
+const (
+	parleyName = "parley"
+	benchName  = "parley-bench"
+)
+
+// started is what the fake parley-bench writes about how it was started.
+type started struct {
+	Path  string
+	PID   int
+	Args  []string
+	Stdin string
+	Addr  string
+}
+
+// asProgram runs this test's program as parley or as a fake parley-bench if that is its name, and returns whether it did and the
+// exit code.
+func asProgram() (code int, ok bool) {
+	switch filepath.Base(os.Args[0]) {
+	case parleyName:
+		return cli.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv), true
+	case benchName:
+		return fakeBench(), true
+	default:
+		return 0, false
 	}
 }
 
-// TestBenchOfRunningServer leaves out what a server that runs must not be used for, and says so in JSON too.
-func TestBenchOfRunningServer(t *testing.T) {
-	t.Parallel()
-	got := runWith(t, nil, "", "--addr", "127.0.0.1:1", "--token", "any", "--json", "bench", "idle", "reconnect").wantOK(t)
-	objects := got.objects(t)
-	if len(objects) != 2 || objects[0]["area"] != "idle" || objects[1]["area"] != "reconnect" || objects[0]["skipped"] == "" {
-		t.Errorf("output: %v", objects)
+// fakeBench reports how it was started and exits with 7. With the argument wait it first waits for a SIGTERM and exits with 42.
+func fakeBench() int {
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	path, _ := os.Executable()
+	wait := slices.Contains(os.Args, "wait")
+	s := started{Path: path, PID: os.Getpid(), Args: os.Args, Addr: os.Getenv("PARLEY_ADDR")}
+	if !wait {
+		stdin, _ := io.ReadAll(os.Stdin)
+		s.Stdin = string(stdin)
 	}
+	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
+		return 1
+	}
+	if !wait {
+		return 7
+	}
+	<-terminated
+	return 42
 }
 
-// TestBenchFloor runs what `bench` starts beside itself: a floor that tells its address and ends with its input.
-func TestBenchFloor(t *testing.T) {
-	t.Parallel()
+// install installs this test's program under a name in a directory.
+func install(t *testing.T, dir, name string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if os.Link(self, path) == nil {
+		return path
+	}
+	if out, err := exec.CommandContext(t.Context(), "cp", self, path).CombinedOutput(); err != nil { // another file system
+		t.Fatalf("cp: %v\n%s", err, out)
+	}
+	return path
+}
+
+// parleyCommand returns the command that runs parley with a PATH and no other variables.
+func parleyCommand(t *testing.T, parley, path string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(testContext(t), parley, args...)
+	cmd.Env = []string{"PATH=" + path, "PARLEY_ADDR=from-env"}
+	return cmd
+}
+
+// runCommand runs a command to its end.
+func runCommand(t *testing.T, cmd *exec.Cmd) outcome {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := cli.Run(testContext(t), []string{"bench-floor", "fanout"}, strings.NewReader(""), &stdout, &stderr,
-		func(string) string { return "" })
-	var at struct{ Addr, Ops string }
-	if err := json.Unmarshal(stdout.Bytes(), &at); code != 0 || err != nil || at.Addr == "" || at.Ops == "" {
-		t.Errorf("exit code %d, %v, output: %s%s", code, err, stdout.Bytes(), stderr.Bytes())
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
 	}
-	if code := cli.Run(context.WithoutCancel(t.Context()), []string{"bench-floor", "dance"}, strings.NewReader(""), &stdout, &stderr,
-		func(string) string { return "" }); code != 1 {
-		t.Errorf("an unknown floor: exit code %d", code)
+	return outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// TestBenchStartsProgram starts parley-bench with the arguments, the environment and the standard input of `parley bench`, and
+// exits with its code. The one beside parley is preferred to the one in PATH.
+func TestBenchStartsProgram(t *testing.T) {
+	t.Parallel()
+	alone, inPath, both := t.TempDir(), t.TempDir(), t.TempDir()
+	lone, found := install(t, alone, parleyName), install(t, inPath, benchName)
+	full, beside := install(t, both, parleyName), install(t, both, benchName)
+	for name, c := range map[string]struct {
+		parley string
+		args   []string
+		path   string
+		want   []string
+	}{
+		"beside":  {full, []string{"bench", "fanout", "--rounds", "3"}, beside, []string{"fanout", "--rounds", "3"}},
+		"in PATH": {lone, []string{"bench"}, found, nil},
+		"help":    {full, []string{"bench", "--help"}, beside, []string{"--help"}},
+		"flags before the command": {
+			full,
+			[]string{"--json", "--server", "10.0.0.5:8080", "--token=a b", "bench", "--ops", "10.0.0.5:8081"},
+			beside,
+			[]string{"--json=true", "--addr=10.0.0.5:8080", "--token=a b", "--ops", "10.0.0.5:8081"},
+		},
+		"queue bench": {
+			full, []string{"queue", "--json", "bench", "--rounds", "3"}, beside, []string{"--json=true", "queue", "--rounds", "3"},
+		},
+		"dashes": {full, []string{"bench", "--", "-x"}, beside, []string{"--", "-x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := parleyCommand(t, c.parley, inPath, c.args...)
+			cmd.Stdin = strings.NewReader("input")
+			got := runCommand(t, cmd)
+			var s started
+			if err := json.Unmarshal([]byte(got.stdout), &s); err != nil {
+				t.Fatalf("%v: %+v", err, got)
+			}
+			want := started{
+				Path: c.path, PID: cmd.Process.Pid, Args: append([]string{benchName}, c.want...), Stdin: "input", Addr: "from-env",
+			}
+			if diff := cmp.Diff(want, s); diff != "" || got.code != 7 {
+				t.Errorf("exit code %d, stderr %q (-want +got):\n%s", got.code, got.stderr, diff)
+			}
+		})
+	}
+}
+
+// TestBenchIsSignalled sends parley a signal, which must reach parley-bench.
+func TestBenchIsSignalled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	parley := install(t, dir, parleyName)
+	install(t, dir, benchName)
+	cmd := parleyCommand(t, parley, "", "bench", "wait")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Errorf("parley-bench was not started: %v", err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // the exit code says more
+	if code := cmd.ProcessState.ExitCode(); code != 42 {
+		t.Errorf("exit code %d: %s", code, cmd.ProcessState)
+	}
+}
+
+// TestBenchIsNotInstalled says how to get parley-bench where it is neither beside parley nor in PATH.
+func TestBenchIsNotInstalled(t *testing.T) {
+	t.Parallel()
+	dir, empty := t.TempDir(), t.TempDir()
+	parley := install(t, dir, parleyName)
+	if err := os.WriteFile(filepath.Join(dir, benchName), nil, 0o600); err != nil { // not executable
+		t.Fatal(err)
+	}
+	const how = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest"
+	got := runCommand(t, parleyCommand(t, parley, empty, "bench", "fanout"))
+	if got.code != 1 || !strings.Contains(got.stderr, how) || !strings.Contains(got.stderr, "make build") {
+		t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
+	}
+	got = runCommand(t, parleyCommand(t, parley, empty, "bench", "--help"))
+	if got.code != 0 || !strings.Contains(got.stdout, how) {
+		t.Errorf("--help: exit code %d, output %q, stderr %q", got.code, got.stdout, got.stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if got := runWith(t, nil, "", "--version").wantOK(t); got.stdout != program.Version()+"\n" {
+		t.Errorf("version %q, want %q", got.stdout, program.Version())
 	}
 }

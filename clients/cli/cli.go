@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/parleyhq/parley/internal/access"
+	"github.com/parleyhq/parley/internal/program"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -30,6 +32,8 @@ type commands struct {
 	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
 	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
 
+	Version kong.VersionFlag `help:"Print the version."`
+
 	Timeout time.Duration `help:"Deadline of each call, with all its retries; 0 means none. 'tail' and 'queue consume' follow a stream, which has none, and 'import' has --retry-for." default:"30s"`
 
 	Send    sendCommand    `cmd:"" help:"Send a message."`
@@ -42,9 +46,7 @@ type commands struct {
 	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
 	Info    infoCommand    `cmd:"" help:"Show the server's version, limits and features."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
-	Bench   benchCommand   `cmd:"" help:"Measure a server: each figure next to its floor from the same run."`
-
-	BenchFloor benchFloorCommand `cmd:"" name:"bench-floor" hidden:"" help:"What 'bench' measures beside the server."`
+	Bench   benchCommand   `cmd:"" passthrough:"" help:"Measure a server: each figure next to its floor from the same run. Starts parley-bench, a program of its own."`
 }
 
 // session is what a command runs with.
@@ -70,8 +72,8 @@ func Run(
 	finished := false
 	parser, err := kong.New(&flags,
 		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server, and work with its queues."),
-		kong.Writers(stdout, stderr), kong.Vars{"areas": areaNames()},
-		// kong ends the program after --help. Here only main may, so parsing goes on and its outcome is passed over.
+		kong.Writers(stdout, stderr), kong.Vars{"version": program.Version()},
+		// kong ends the program after --help and --version. Here only main may, so parsing goes on and its outcome is passed over.
 		kong.Exit(func(int) { finished = true }),
 	)
 	if err != nil {
@@ -129,15 +131,17 @@ func (s *session) with(work func(ctx context.Context, client *parley.Client) err
 // client returns a client with the address and the token of the flags, the environment or the files. Each of its calls has the
 // deadline of --timeout, unless the call's context has one.
 func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
-	access, err := s.access()
+	found, err := access.Find(access.Options{
+		Addr: s.flags.Addr, Token: s.flags.Token, CAFile: s.flags.CAFile, DataDir: s.flags.DataDir, Getenv: s.getenv,
+	})
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
-	opts = append(opts, parley.WithToken(access.token), parley.WithCallTimeout(s.flags.Timeout))
-	if access.roots != nil {
-		opts = append(opts, parley.WithTLS(&tls.Config{RootCAs: access.roots, MinVersion: tls.VersionTLS12}))
+	opts = append(opts, parley.WithToken(found.Token), parley.WithCallTimeout(s.flags.Timeout))
+	if found.Roots != nil {
+		opts = append(opts, parley.WithTLS(&tls.Config{RootCAs: found.Roots, MinVersion: tls.VersionTLS12}))
 	}
-	client, err := parley.New(access.addr, opts...)
+	client, err := parley.New(found.Addr, opts...)
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -23,7 +23,12 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if code, ok := asProgram(); ok {
+		os.Exit(code)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // buffer is an output that may be read while it is written.
 type buffer struct {

@@ -30,7 +30,7 @@ type queueCommand struct {
 
 	DLQ   queueDLQCommand   `cmd:"" name:"dlq" help:"List, replay or purge dead letters."`
 	Trim  queueTrimCommand  `cmd:"" help:"Remove a topic's oldest messages."`
-	Bench queueBenchCommand `cmd:"" help:"Measure queues: short for 'parley bench queue'."`
+	Bench queueBenchCommand `cmd:"" passthrough:"" help:"Measure queues: short for 'parley bench queue'."`
 }
 
 // The server's limits of queues, checked here so that an error can name the flag.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/parleyhq/parley/internal/access"
 )
 
 // subjectForm is what a user id is held to.
@@ -60,7 +62,7 @@ func (s *session) secret() (string, error) {
 	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
 		return key, nil
 	}
-	path := filepath.Join(s.flags.DataDir, devSecretFile)
+	path := filepath.Join(s.flags.DataDir, access.SecretFile)
 	secret, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read the secret: %w (has 'parleyd dev' run with this --data-dir?)", err)

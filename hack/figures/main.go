@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 	"github.com/parleyhq/parley/hack/internal/command"
 	"github.com/parleyhq/parley/internal/rig"
 )
@@ -31,7 +31,7 @@ type flags struct {
 
 func main() {
 	args := os.Args[1:]
-	if len(args) > 0 && args[0] == "bench-floor" { // the bench runs this program again
+	if len(args) > 0 && args[0] == bench.FloorCommand { // the bench runs this program again
 		os.Exit(command.Run(context.Background(), "figures", nil, &struct{}{}, func(ctx context.Context) error {
 			return bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout)
 		}))

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/parleyhq/parley/clients/bench"
+	"github.com/parleyhq/parley/bench"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -37,18 +37,19 @@ func (m *measures) latency(ctx context.Context, env *bench.Env) ([]bench.Figure,
 	var figures []bench.Figure
 	for i, w := range ways {
 		name := fmt.Sprintf("send on node %d to receive on node %d, 50 a second", w[0], w[1])
+		id := fmt.Sprintf("latency/node%d-node%d", w[0], w[1])
 		setup := env.Setup(map[string]string{"rate": "50 messages/s", "duration": env.Duration.String()})
 		figures = append(figures,
-			bench.Figure{Name: name + ", p50", Unit: "ms", Value: bench.Summarize(medians[i]), Setup: setup},
-			bench.Figure{Name: name + ", p99", Unit: "ms", Value: bench.Summarize(tails[i]), Setup: setup})
+			bench.Figure{ID: id + "/p50", Name: name + ", p50", Unit: "ms", Value: bench.Summarize(medians[i]), Setup: setup},
+			bench.Figure{ID: id + "/p99", Name: name + ", p99", Unit: "ms", Value: bench.Summarize(tails[i]), Setup: setup})
 	}
 	return figures, nil
 }
 
-// milliseconds gives a quantile of what is not empty.
+// milliseconds returns a quantile of a list that is not empty. It sorts the list.
 func milliseconds(took []time.Duration, q float64) float64 {
 	slices.Sort(took)
-	return float64(took[min(int(q*float64(len(took))), len(took)-1)].Microseconds()) / 1000
+	return float64(bench.Quantile(took, q).Microseconds()) / 1000
 }
 
 // every is how far apart the messages of a way are, warm how many of them are not counted.
@@ -120,7 +121,7 @@ func (m *measures) comeback(ctx context.Context, env *bench.Env) ([]bench.Figure
 		return nil, err
 	}
 	return []bench.Figure{{
-		Name: fmt.Sprintf("%d streams on three nodes, kill -9 of one: until all have new messages", m.streams), Unit: "ms",
+		ID: "comeback/time", Name: fmt.Sprintf("%d streams on three nodes, kill -9 of one: until all have new messages", m.streams), Unit: "ms",
 		Value: bench.Summarize(last), Setup: env.Setup(nil),
 		Notes: []string{fmt.Sprintf("half of them had one after %.0f ms", bench.Summarize(median).Median)},
 	}}, nil

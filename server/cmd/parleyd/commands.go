@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/parleyhq/parley/internal/program"
 	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/config"
 )
@@ -50,7 +51,7 @@ func (c *devCmd) Run(ctx context.Context) error {
 	if c.Verbose {
 		cfg.Log.Level = "debug"
 	}
-	s, err := server.New(ctx, cfg, server.WithDev(), server.WithVersion(version))
+	s, err := server.New(ctx, cfg, server.WithDev(), server.WithVersion(program.Version()))
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(ctx, cfg, server.WithVersion(version))
+	s, err := server.New(ctx, cfg, server.WithVersion(program.Version()))
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,9 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-)
 
-// version is set by the linker in releases.
-var version = "devel"
+	"github.com/parleyhq/parley/internal/program"
+)
 
 func main() {
 	os.Exit(run(os.Args[1:]))
@@ -28,7 +27,7 @@ func run(args []string) int {
 
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Name("parleyd"), kong.Description("The Parley server."), kong.UsageOnError(),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Vars{"version": version})
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Vars{"version": program.Version()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "parleyd:", err)
 		return 1

@@ -1,0 +1,149 @@
+// Package bench measures a Parley server: the figures that `parley bench` prints, each next to its floor from the same
+// run. A floor is the least that anything could do: the same load on a bare program that does nothing else.
+//
+// Each figure is a ratio to its floor, measured in turn with it, or CPU time of the server by units of work: on a machine
+// that others share, nothing else can be compared. The load runs in this process, servers and floors in processes of
+// their own, so that their CPU time can be told apart.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Measure takes one area's figures. It logs what it does with Env.Progress, runs Env.Options.Rounds rounds, and leaves
+// nothing running but what it got from Env.Target.
+type Measure func(ctx context.Context, env *Env) ([]Figure, error)
+
+// Area is a set of figures that are measured together.
+type Area struct {
+	// Name is what the command line calls it; Help says in a line what is measured.
+	Name, Help string
+	// Own is set if the area starts, kills or reconfigures servers. It can't be measured on a server that runs already.
+	Own bool
+	// Needs says why the area can't be measured with these options; nil if it always can.
+	Needs   func(o *Options) error
+	Measure Measure
+}
+
+// Areas gives every area, in the order in which they are measured.
+func Areas() []Area {
+	return []Area{
+		{Name: "fanout", Help: "One publisher to many subscribers, saturated and paced.", Measure: measureFanout},
+		{Name: "idle", Help: "Memory of idle streams.", Own: true, Measure: measureIdle},
+		{Name: "telemetry", Help: "Telemetry on against off.", Own: true, Measure: measureTelemetry},
+		{Name: "reconnect", Help: "Kill -9 under many streams.", Own: true, Measure: measureReconnect},
+		{Name: "sends", Help: "Durable sends, against the disk's own rate.", Measure: measureSends},
+		{Name: "reads", Help: "Pages of messages from the cache, against a bare handler.", Measure: measureReads},
+		{Name: "growth", Help: "The cost of deliveries and sends with ten times the channels and users.", Measure: measureGrowth},
+		{Name: "queue", Help: "Messages through a queue, against raw Redis.", Own: true, Measure: measureQueue},
+		{Name: "queue-latency", Help: "Messages one by one, and to an idle worker.", Own: true, Measure: measureQueueLatency},
+		{Name: "queue-delay", Help: "Scheduled messages, from due to delivered.", Own: true, Measure: measureQueueDelay},
+		{Name: "queue-growth", Help: "The cost of a message with ten times the topics.", Own: true, Measure: measureQueueGrowth},
+		{Name: "queue-telemetry", Help: "Telemetry on against off, on queues.", Own: true, Measure: measureQueueTelemetry},
+		{Name: "hot", Help: "Sends to one channel on MongoDB, against single inserts.", Needs: needsMongo, Measure: measureHot},
+	}
+}
+
+// errNeedsOwn says why an area was left out.
+var errNeedsOwn = errors.New("it starts and stops servers of its own; leave --addr away")
+
+// ErrUnknownArea is what Select gives for a name that no area has.
+var ErrUnknownArea = errors.New("there is no such area")
+
+// Select gives the named areas in their own order; no names select all. A name also selects the areas whose names go on with a
+// hyphen after it: all of queue-latency and so on belong to queue.
+func Select(areas []Area, names []string) ([]Area, error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(areas, func(a Area) bool { return a.within(name) }) {
+			return nil, fmt.Errorf("%s: %w", name, ErrUnknownArea)
+		}
+	}
+	if len(names) == 0 {
+		return areas, nil
+	}
+	return slices.DeleteFunc(slices.Clone(areas), func(a Area) bool { return !slices.ContainsFunc(names, a.within) }), nil
+}
+
+func (a Area) within(name string) bool { return a.Name == name || strings.HasPrefix(a.Name, name+"-") }
+
+// Report is told what comes of each area as soon as it is measured. Skipped areas have no figures and a reason.
+type Report interface {
+	Figures(area Area, figures []Figure) error
+	Skipped(area Area, why error) error
+}
+
+// Run measures the areas one after another. An area that can't be measured with these options is skipped; one that fails
+// does not keep the others from being measured, and makes Run fail in the end. The end of ctx ends it at once.
+func Run(ctx context.Context, areas []Area, options Options, report Report) (err error) {
+	env, err := newEnv(options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, env.close()) }()
+	var failed []error
+	for _, area := range areas {
+		if why := unfit(&area, &env.Options); why != nil {
+			if err := report.Skipped(area, why); err != nil {
+				return err
+			}
+			continue
+		}
+		env.area = area.Name
+		figures, err := area.Measure(ctx, env)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", area.Name, err))
+			continue
+		}
+		if err := report.Figures(area, figures); err != nil {
+			return err
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func unfit(a *Area, o *Options) error {
+	if a.Own && len(o.Addrs) > 0 {
+		return errNeedsOwn
+	}
+	if a.Needs != nil {
+		return a.Needs(o)
+	}
+	return nil
+}
+
+// Text reports for people: a block of lines per figure on W. Conditions are told where they are not the last figure's.
+type Text struct {
+	W io.Writer
+
+	setup map[string]string
+}
+
+// Figures implements Report.
+func (t *Text) Figures(_ Area, figures []Figure) error {
+	for i := range figures {
+		f := figures[i]
+		same := maps.Equal(t.setup, f.Setup)
+		if t.setup = f.Setup; same {
+			f.Setup = nil
+		}
+		if _, err := io.WriteString(t.W, f.text()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Skipped implements Report.
+func (t *Text) Skipped(area Area, why error) error {
+	_, err := fmt.Fprintf(t.W, "%s: left out: %v\n\n", area.Name, why)
+	return err
+}

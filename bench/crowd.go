@@ -1,0 +1,227 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// dialers is how many streams are opened at once.
+const dialers = 64
+
+// crowd is many streams, each of one channel and on a connection of its own.
+type crowd struct {
+	followers []*follower
+	// failed gets the first stream's end that nobody asked for.
+	failed  chan error
+	closing atomic.Bool
+	reading sync.WaitGroup
+}
+
+// follower is one stream of a crowd. It checks that no entry is missing or comes twice.
+type follower struct {
+	stream *rawStream
+	crowd  *crowd
+	// received counts the messages, last is the seq of the last one; live is closed when the channel's state has come.
+	received atomic.Int64
+	last     atomic.Int64
+	live     chan struct{}
+	isLive   bool
+	// latencies are how long messages took, in microseconds, while keep is set.
+	keep      *atomic.Bool
+	latencies []uint32
+}
+
+// openCrowd opens n streams at the target's nodes in turn, follower i on channel(i) from now on, and waits until all are
+// live. keep, if not nil, says when latencies are to be kept.
+func openCrowd(
+	ctx context.Context, t *Target, n, readBuffer int, channel func(i int) string, keep *atomic.Bool,
+) (*crowd, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	c := &crowd{followers: make([]*follower, n), failed: make(chan error, 1)}
+	var opening errgroup.Group
+	opening.SetLimit(dialers)
+	for i := range n {
+		opening.Go(func() error {
+			request, err := proto.Marshal(&parleyv1.SubscribeRequest{
+				Channels: []*parleyv1.ChannelPosition{{ChannelId: channel(i)}},
+			})
+			if err != nil {
+				return err
+			}
+			stream, err := openStream(ctx, t.Addrs[i%len(t.Addrs)],
+				parleyv1connect.MessageServiceSubscribeProcedure, t.Token, request, readBuffer)
+			if err != nil {
+				return err
+			}
+			f := &follower{stream: stream, crowd: c, live: make(chan struct{}), keep: keep}
+			c.followers[i] = f
+			c.reading.Go(f.read)
+			return f.wait(ctx)
+		})
+	}
+	if err := opening.Wait(); err != nil {
+		c.close()
+		return nil, fmt.Errorf("%d streams (is the limit of open files high enough?): %w", n, err)
+	}
+	return c, nil
+}
+
+// wait waits until the stream is live.
+func (f *follower) wait(ctx context.Context) error {
+	select {
+	case <-f.live:
+		return nil
+	case err := <-f.crowd.failed:
+		return err
+	case <-ctx.Done():
+		return errors.New("a stream has not become live in time")
+	}
+}
+
+// read reads until the stream ends.
+func (f *follower) read() {
+	for {
+		frame, err := f.stream.next()
+		if err == nil {
+			err = eachEvent(frame, f.take)
+		}
+		if err != nil {
+			if !f.crowd.closing.Load() {
+				select {
+				case f.crowd.failed <- fmt.Errorf("a stream failed: %w", err):
+				default:
+				}
+			}
+			return
+		}
+	}
+}
+
+// take takes one event.
+func (f *follower) take(e *event) error {
+	switch e.kind {
+	case fieldState:
+		if !f.isLive {
+			f.isLive = true
+			f.last.Store(e.seq)
+			close(f.live)
+		}
+	case fieldSent:
+		if last := f.last.Load(); !e.follows(last) {
+			return fmt.Errorf("entry %d came after %d", e.seq, last)
+		}
+		f.last.Store(e.seq)
+		f.received.Add(1)
+		if f.keep != nil && f.keep.Load() {
+			if at := stampOf(contentOf(e.body)); at > 0 {
+				f.latencies = append(f.latencies, uint32(max(0, time.Now().UnixNano()-at)/1000)) //nolint:gosec // up to an hour
+			}
+		}
+	case fieldGap:
+		return errors.New("the server told of a gap")
+	default:
+	}
+	return nil
+}
+
+// received counts what all have received.
+func (c *crowd) received() int64 {
+	var n int64
+	for _, f := range c.followers {
+		n += f.received.Load()
+	}
+	return n
+}
+
+// slowest gives the count of the follower that has received the least.
+func (c *crowd) slowest() int64 {
+	least := c.followers[0].received.Load()
+	for _, f := range c.followers {
+		least = min(least, f.received.Load())
+	}
+	return least
+}
+
+// err gives what made a stream end, if any did.
+func (c *crowd) err() error {
+	select {
+	case err := <-c.failed:
+		c.failed <- err
+		return err
+	default:
+		return nil
+	}
+}
+
+// close ends all streams and waits for their goroutines. The latencies may be read then.
+func (c *crowd) close() {
+	c.closing.Store(true)
+	for _, f := range c.followers {
+		if f != nil {
+			f.stream.close()
+		}
+	}
+	c.reading.Wait()
+}
+
+// latencies gives the latencies of all, sorted; after close.
+func (c *crowd) latencies() []uint32 {
+	var all []uint32
+	for _, f := range c.followers {
+		all = append(all, f.latencies...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Quantile returns the value of a sorted list below which the share q of the list lies, with q from 0 to 1. It is exact. It
+// panics if the list is empty.
+func Quantile[T any](sorted []T, q float64) T {
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+// bearer adds the token to each call.
+type bearer struct {
+	next  http.RoundTripper
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(r)
+}
+
+// Client gives a client of one of the target's nodes on an HTTP/2 connection of its own; node counts on beyond their
+// number. closing ends the connection.
+func (t *Target) Client(node int) (client parleyv1connect.MessageServiceClient, closing func()) {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return parleyv1connect.NewMessageServiceClient(&http.Client{Transport: bearer{transport, t.Token}},
+		t.Addrs[node%len(t.Addrs)], connect.WithGRPC()), transport.CloseIdleConnections
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

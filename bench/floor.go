@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// floorFunc is a floor. It writes JSON values for the bench to read, and ends with ctx.
+type floorFunc func(ctx context.Context, args []string, out *json.Encoder) error
+
+// floors are the floors by name.
+func floors() map[string]floorFunc {
+	return map[string]floorFunc{
+		"fanout":        floorFanout,
+		"commits":       floorCommits,
+		"inserts":       floorInserts,
+		"reads":         floorReads,
+		"queue":         floorQueue,
+		"queue-latency": floorQueueLatency,
+		"queue-delayed": floorQueueDelayed,
+		"redis":         floorRedis,
+	}
+}
+
+// FloorCommand is the first argument with which a program that measures starts itself to run a floor. The program must pass
+// the arguments after it to RunFloor.
+const FloorCommand = "bench-floor"
+
+// RunFloor runs one floor in this process, so that its CPU time is not part of the load's. args are the floor's name and its
+// arguments. It writes JSON values to out, and blocks until the floor is done, ctx ends or in ends: with the process that
+// started this one. It returns an error for a floor that does not exist and for one that fails.
+func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 0 || floors()[args[0]] == nil {
+		return fmt.Errorf("there is no floor %q", args)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	return floors()[args[0]](ctx, args[1:], json.NewEncoder(out))
+}
+
+// floorAddrs is what a floor that serves tells first.
+type floorAddrs struct {
+	Addr string `json:"addr"`
+	Ops  string `json:"ops"`
+}
+
+// serveFloor serves a floor's API and, on an address of its own, its process metrics, until ctx ends.
+func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return err
+	}
+	ops := http.NewServeMux()
+	ops.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	apiURL, apiServer, err := listen(ctx, api)
+	if err != nil {
+		return err
+	}
+	opsURL, opsServer, err := listen(ctx, ops)
+	if err != nil {
+		return errors.Join(err, apiServer.Close())
+	}
+	if err := out.Encode(floorAddrs{Addr: apiURL, Ops: opsURL}); err != nil {
+		return errors.Join(err, apiServer.Close(), opsServer.Close())
+	}
+	<-ctx.Done()
+	return errors.Join(apiServer.Close(), opsServer.Close())
+}
+
+// listen serves h on loopback, with HTTP/1 and HTTP/2 in the clear.
+func listen(ctx context.Context, h http.Handler) (url string, server *http.Server, err error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server = &http.Server{Handler: h, Protocols: &protocols, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(ln) }() // ends with Close
+	return "http://" + ln.Addr().String(), server, nil
+}

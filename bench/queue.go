@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rawName is what the floor of queues is called.
+const rawName = "raw go-redis, XADD in pipelines of 100, XREADGROUP COUNT 100, one XACK for each"
+
+// throughput holds the rounds of the area queue with one kind of persistence.
+type throughput struct {
+	keep                 persistence
+	plain, keyed, floors []queueRun
+	rivals               []*rival
+}
+
+// measureQueue measures messages produced, consumed and acknowledged at once.
+func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
+	var figures []Figure
+	for _, keep := range []persistence{appendOnly, nothingKept} {
+		rivals, err := env.rivals()
+		if err != nil {
+			return nil, err
+		}
+		t := &throughput{keep: keep, rivals: rivals}
+		if err := t.take(ctx, env); err != nil {
+			return nil, err
+		}
+		figures = append(figures, t.figures(env)...)
+	}
+	return figures, nil
+}
+
+// take runs the rounds.
+func (t *throughput) take(ctx context.Context, env *Env) (err error) {
+	s, err := env.startQueues(ctx, t.keep)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return s.takeRun(ctx, env.queueLoad(), &t.plain) },
+		func(ctx context.Context) error {
+			run, err := floorOf[queueRun](ctx, env, "queue", t.keep, env.Duration)
+			t.floors = append(t.floors, run)
+			return err
+		},
+	}
+	for _, r := range t.rivals {
+		steps = append(steps, func(ctx context.Context) error { return r.take(ctx, env, t.keep) })
+	}
+	if t.keep == appendOnly {
+		keyed := env.queueLoad()
+		keyed.idempotent = true
+		steps = append(steps, func(ctx context.Context) error { return s.takeRun(ctx, keyed, &t.keyed) })
+	}
+	return env.Each(ctx, steps...)
+}
+
+// queueLoad returns the load of the area queue.
+func (e *Env) queueLoad() queueLoad {
+	return queueLoad{topics: 1, payload: e.QueuePayload, duration: e.Duration}
+}
+
+// takeRun runs a load once.
+func (s *queueServer) takeRun(ctx context.Context, load queueLoad, into *[]queueRun) error {
+	run, err := s.run(ctx, load)
+	*into = append(*into, run)
+	return err
+}
+
+// floorOf runs a floor of queues once, which tells one T and ends.
+func floorOf[T any](
+	ctx context.Context, e *Env, kind string, keep persistence, duration time.Duration, more ...string,
+) (result T, err error) {
+	args := append([]string{e.Dir, string(keep), strconv.Itoa(e.QueuePayload), duration.String()}, more...)
+	floor, err := e.StartFloor(kind, args...)
+	if err != nil {
+		return result, err
+	}
+	if err := floor.Read(ctx, &result); err != nil {
+		_ = floor.Close() // the error above says more
+		return result, err
+	}
+	return result, floor.Close()
+}
+
+// id returns the id of a figure with this kind of persistence.
+func (t *throughput) id(measured string) string { return "queue/" + string(t.keep) + "/" + measured }
+
+func (t *throughput) figures(env *Env) []Figure {
+	setup := env.queueSetup(map[string]string{
+		"redis": t.keep.text(), "rate": fmt.Sprintf("what is consumed, %d messages ahead at most", queueBacklog),
+	})
+	plain := Figure{ID: t.id("rate"), Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
+		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
+	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + rawParts(t.floors)}
+	// On a machine that others share this moves less than messages per second do.
+	cost := Figure{ID: t.id("cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
+		WithFloor(rawName, each(t.plain, queueRun.total), each(t.floors, queueRun.total))
+	figures := []Figure{plain.WithRatioBar("at least 0.4 of the floor", atLeast(0.4)), cost}
+	for _, r := range t.rivals {
+		figures = append(figures, r.figure(Figure{ID: t.id("rate/" + strings.ToLower(r.name)), Name: plain.Name, Unit: plain.Unit, Setup: setup}, t.plain))
+	}
+	if t.rivals == nil {
+		figures[0].Notes = append(figures[0].Notes, "rivals were left out: --rivals hack/rivals runs them, once `make rivals` has built them")
+	}
+	if t.keyed != nil {
+		keyed := Figure{ID: t.id("keyed/rate"), Name: "queue: the same with an idempotency key for each, as Producer does by default", Unit: "1/s", Setup: setup}.
+			WithFloor(rawName, each(t.keyed, queueRun.speed), each(t.floors, queueRun.speed))
+		keyed.Notes = []string{"CPU time per message: " + parts(t.keyed)}
+		figures = append(figures, keyed)
+	}
+	return figures
+}
+
+// queueSetup gives the conditions that the figures on queues have in common, with more of them over those, as Setup takes them.
+func (e *Env) queueSetup(more map[string]string) map[string]string {
+	setup := map[string]string{
+		"payload": strconv.Itoa(e.QueuePayload) + " bytes", "partitions": strconv.Itoa(queuePartitions) + " a topic",
+		"batches": strconv.Itoa(queueBatch), "duration": e.Duration.String(),
+	}
+	maps.Copy(setup, more)
+	return e.Setup(setup)
+}

@@ -1,0 +1,105 @@
+package bench_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/bench"
+)
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue", tiny(t))
+	if diff := cmp.Diff([]string{"queue/aof/rate", "queue/aof/cpu", "queue/aof/keyed/rate", "queue/none/rate", "queue/none/cpu"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	const durable, forgetful = "append-only file", "no persistence"
+	for i, redis := range []string{durable, durable, durable, forgetful, forgetful} {
+		f := figures[i]
+		if f.Value.Median <= 0 || f.Floor == nil || f.Floor.Median <= 0 || f.Ratio == nil {
+			t.Errorf("%s: %v against %v", f.Name, f.Value, f.Floor)
+		}
+		if !strings.Contains(f.Setup["redis"], redis) {
+			t.Errorf("%s: redis %q, want %q", f.Name, f.Setup["redis"], redis)
+		}
+	}
+	f := figures[0]
+	if f.BarMet == nil || *f.BarMet != (f.Ratio.Median >= 0.4) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+	if !strings.Contains(strings.Join(f.Notes, "\n"), "rivals were left out") {
+		t.Errorf("nobody is told that rivals were left out: %q", f.Notes)
+	}
+}
+
+func TestQueueWantsRivalsBuilt(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Rivals = t.TempDir()
+	err := bench.Run(t.Context(), area(t, "queue"), options, &collector{})
+	if err == nil || !strings.Contains(err.Error(), "make rivals") {
+		t.Errorf("rivals that are not there: %v", err)
+	}
+}
+
+func TestQueueLatency(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue-latency", tiny(t))
+	if diff := cmp.Diff([]string{
+		"queue-latency/paced/p99", "queue-latency/paced/p50", "queue-latency/paced/max", "queue-latency/idle/p99", "queue-latency/idle/p50",
+	}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	for _, f := range figures {
+		if f.Value.Median <= 0 || f.Floor.Median <= 0 {
+			t.Errorf("%s: %v against %v", f.Name, f.Value, f.Floor)
+		}
+	}
+	p99, p50, longest := figures[0].Value.Median, figures[1].Value.Median, figures[2].Value.Median
+	if p50 > p99 || p99 > longest {
+		t.Errorf("p50 %v, p99 %v, longest %v", p50, p99, longest)
+	}
+}
+
+func TestQueueDelay(t *testing.T) {
+	t.Parallel()
+	figures := measure(t, "queue-delay", tiny(t))
+	if diff := cmp.Diff([]string{"queue-delay/p99", "queue-delay/early", "queue-delay/p50", "queue-delay/max"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if early := figures[1]; early.Value.Max != 0 || early.BarMet == nil || !*early.BarMet {
+		t.Errorf("%v came early, bar met: %v", early.Value, early.BarMet)
+	}
+	if late := figures[0]; late.Value.Median <= 0 || late.Floor.Median <= 0 {
+		t.Errorf("late by %v against %v", late.Value, late.Floor)
+	}
+}
+
+func TestQueueGrowth(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Duration = time.Second // CPU time counts in hundredths of a second
+	figures := measure(t, "queue-growth", options)
+	if diff := cmp.Diff([]string{"queue-growth/cpu"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.2) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+}
+
+func TestQueueTelemetry(t *testing.T) {
+	t.Parallel()
+	options := tiny(t)
+	options.Duration = time.Second
+	figures := measure(t, "queue-telemetry", options)
+	if diff := cmp.Diff([]string{"queue-telemetry/cpu"}, ids(figures)); diff != "" {
+		t.Fatalf("figures (-want +got):\n%s", diff)
+	}
+	if f := figures[0]; f.Ratio == nil || f.BarMet == nil || *f.BarMet != (f.Ratio.Median <= 1.05) {
+		t.Errorf("ratio %v, bar met: %v", f.Ratio, f.BarMet)
+	}
+}
