@@ -1,0 +1,325 @@
+// Package docs_test runs the commands of the README and of the documents beside it, on a server of their own, as a reader would,
+// and compiles or runs their programs.
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// commandLimit is far more than a command takes.
+const commandLimit = 2 * time.Minute
+
+// expected is what the output of each command must match, by the command's beginning. A command that no entry begins fails
+// the test, and so does an entry that begins no command.
+var expected = map[string]expectation{
+	"bin/parley send general":                            {output: `(?m)1\b`},
+	"bin/parley tail general":                            {output: `hello`, endless: true},
+	"curl http://127.0.0.1:8080/parle":                   {output: `"message_id"`},
+	"curl -G http://127.0.0.1:8080/":                     {output: `"messages":\[`},
+	"grpcurl -plaintext":                                 {output: `"content": "hello"`},
+	"bin/parley channel create":                          {output: `board`},
+	"bin/parley channel list":                            {output: `board`},
+	"bin/parley channel members":                         {output: `(?s)ann.*ben`},
+	"bin/parley queue create":                            {output: `jobs`},
+	"bin/parley queue produce":                           {output: `.`},
+	"bin/parley queue consume jobs --group work --exec":  {output: `(?s)poison.*poison.*poison`, endless: true},
+	"bin/parley queue consume jobs --group work --count": {output: `resize|poison`},
+	"bin/parley queue dlq list":                          {output: `poison|exit-1`},
+	"bin/parley queue dlq replay":                        {output: `1`},
+	"bin/parley queue stats jobs --watch":                {output: `jobs`, endless: true},
+	"bin/parley queue stats jobs":                        {output: `jobs`},
+	"bin/parleyd config default":                         {output: `^$`},
+	"bin/parleyd config check":                           {output: `.`},
+}
+
+// expectation is what a command prints, and whether it runs until it is interrupted.
+type expectation struct {
+	output  string
+	endless bool
+}
+
+// TestCommands runs every command of the documents, each document on a server of its own, in the order of the text.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	bin := binaries(t)
+	var mu sync.Mutex
+	used := map[string]bool{}
+	t.Cleanup(func() {
+		for begin := range expected {
+			if !used[begin] && !t.Failed() {
+				t.Errorf("no document has a command that begins with %q", begin)
+			}
+		}
+	})
+	for _, name := range []string{"README.md", "docs/channels.md", "docs/operations.md", "docs/queues.md"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			blocks := fenced(t, name, "sh")
+			dir, addr := server(t, bin)
+			for _, command := range commands(blocks) {
+				if target, ok := strings.CutPrefix(command, "make "); ok {
+					checkTarget(t, target)
+					continue
+				}
+				begin := longest(command)
+				if begin == "" {
+					t.Errorf("the test does not know what this command prints: %s", command)
+					continue
+				}
+				mu.Lock()
+				used[begin] = true
+				mu.Unlock()
+				run(t, dir, bin, strings.ReplaceAll(command, "127.0.0.1:8080", addr), expected[begin])
+			}
+		})
+	}
+}
+
+// longest returns the longest beginning of a command that expected has, or "".
+func longest(command string) (begin string) {
+	for b := range expected {
+		if strings.HasPrefix(command, b) && len(b) > len(begin) {
+			begin = b
+		}
+	}
+	return begin
+}
+
+// binaries builds what the documents' commands call and returns the directory with it.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, args := range map[string][]string{
+		"parley":  {"github.com/parleyhq/parley/clients/cli/parley"},
+		"parleyd": {"github.com/parleyhq/parley/server/cmd/parleyd"},
+		"grpcurl": {"github.com/fullstorydev/grpcurl/cmd/grpcurl", "-modfile=tools/go.mod"},
+	} {
+		path, err := rig.Build(t.Context(), args[0], name, args[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// server starts what `make dev` starts, in a directory that looks like the one in which a reader types: bin and data are in it.
+func server(t *testing.T, bin string) (dir, addr string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Symlink(bin, filepath.Join(dir, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	//nolint:noctx // it is ended by SIGTERM
+	cmd := exec.Command("bin/parleyd", "dev", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--data-dir", "data")
+	cmd.Dir, cmd.Stderr = dir, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := <-ended; err != nil {
+			t.Errorf("the server ended: %v\n%s", err, log.String())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+	defer cancel()
+	for tick := time.Tick(20 * time.Millisecond); ; {
+		if text, err := os.ReadFile(filepath.Join(dir, "data", "dev-addr")); err == nil {
+			return dir, strings.TrimSpace(strings.TrimPrefix(string(text), "http://"))
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			t.Fatal("the server is not ready")
+		}
+	}
+}
+
+// run runs a command and checks its output. An endless one is interrupted once its output is as expected.
+func run(t *testing.T, dir, bin, command string, want expectation) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-ec", command) //nolint:gosec // the documents' own
+	if want.endless {
+		cmd = exec.CommandContext(ctx, "sh", "-ec", "exec "+command) //nolint:gosec // the documents' own
+	}
+	var out output
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	matches := regexp.MustCompile(want.output).MatchString
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for tick := time.Tick(20 * time.Millisecond); want.endless && !matches(out.String()) && ctx.Err() == nil; <-tick {
+		continue
+	}
+	if want.endless {
+		_ = cmd.Process.Signal(os.Interrupt)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if interrupted := want.endless && errors.As(err, &exit) && ctx.Err() == nil; err != nil && !interrupted || !matches(out.String()) {
+		t.Errorf("%s\n%v, and printed what does not match %q:\n%s", command, err, want.output, out.String())
+	}
+}
+
+// output is a buffer that may be read while a command writes to it.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// checkTarget checks that the Makefile has a target.
+func checkTarget(t *testing.T, target string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-n"}, strings.Fields(target)...)...) //nolint:gosec // the documents' own
+	cmd.Dir = root(t)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("make %s: %v\n%s", target, err, text)
+	}
+}
+
+// TestGo compiles the documents' programs in Go.
+func TestGo(t *testing.T) {
+	t.Parallel()
+	var body strings.Builder
+	for i, block := range fenced(t, "README.md", "go") {
+		fmt.Fprintf(&body, "func program%d(ctx context.Context, token string, client *parley.Client) error {\n%s\nreturn nil\n}\n", i, unused(block))
+	}
+	program := `package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/parleyhq/parley/sdk/go"
+	"github.com/parleyhq/parley/sdk/go/queue"
+)
+
+func main() { fmt.Println(program0, program1) }
+
+func resize(context.Context, []byte) error { return nil }
+
+` + body.String()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), path) //nolint:gosec // the test's own
+	cmd.Dir = root(t)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s\n%s", err, text, program)
+	}
+}
+
+// unused makes a program compile that a reader continues: it uses the error at its end, and has its own client.
+func unused(block string) string {
+	if strings.Contains(block, "client, err := ") {
+		return "{\n" + block + "}\n"
+	}
+	return block + "if err != nil {\nreturn err\n}\n"
+}
+
+// TestTypeScript runs the README's program in TypeScript, which is JavaScript too, until it has printed its message.
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	blocks := fenced(t, "README.md", "ts")
+	if len(blocks) != 1 {
+		t.Fatalf("%d programs", len(blocks))
+	}
+	bin := binaries(t)
+	dir, addr := server(t, bin)
+	token, err := os.ReadFile(filepath.Join(dir, "data", "dev-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Below the root, where Node finds the package.
+	cache := filepath.Join(root(t), ".cache")
+	if err := os.MkdirAll(cache, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	place, err := os.MkdirTemp(cache, "readme-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(place) })
+	imports, rest, ok := strings.Cut(blocks[0], "\n\n")
+	program := imports + "\n\nconst token = process.env.TOKEN;\n" + strings.ReplaceAll(rest, "127.0.0.1:8080", addr)
+	if err := os.WriteFile(filepath.Join(place, "program.mjs"), []byte(program), 0o600); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	run(t, place, bin, "env TOKEN="+strings.TrimSpace(string(token))+" node program.mjs", expectation{output: `(?m)^hello$`, endless: true})
+}
+
+// fenced returns a document's blocks of code in a language.
+func fenced(t *testing.T, name, language string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		blocks = append(blocks, string(m[1]))
+	}
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no block of %s", name, language)
+	}
+	return blocks
+}
+
+// commands returns the commands of blocks, one for each line that no backslash continues.
+func commands(blocks []string) (all []string) {
+	for _, b := range blocks {
+		all = append(all, strings.Split(strings.TrimSpace(strings.ReplaceAll(b, "\\\n", "")), "\n")...)
+	}
+	for i, c := range all {
+		c, _, _ = strings.Cut(c, "   #")
+		c, _, _ = strings.Cut(c, "    #")
+		all[i] = strings.TrimSpace(c)
+	}
+	return slices.DeleteFunc(all, func(c string) bool { return c == "" })
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
