@@ -2,62 +2,82 @@ package chaos
 
 import (
 	"context"
-	"errors"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
-
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
-	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// NewHTTPClient makes a client for the generated code: HTTP/2 without TLS, which notices a node that is gone within
-// seconds and repeats nothing.
-func NewHTTPClient() *http.Client {
+// AfterFailure is how long a client pauses after a call that failed: a node that is down refuses thousands of calls a
+// second.
+const AfterFailure = 300 * time.Millisecond
+
+// Conn is what generated clients of one node share: connections, and a token. A generated client made with it repeats
+// nothing, so its answer is what the server said. Safe for concurrent use.
+type Conn struct {
+	// HTTP uses HTTP/2 without TLS, and notices within seconds that a node is gone.
+	HTTP *http.Client
+	// Addr is the node's host:port.
+	Addr string
+
+	token string
+}
+
+// NewConn returns a Conn to the node at addr. It connects with the first call.
+func NewConn(addr, token string) *Conn {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Client{Transport: &http.Transport{
+	return &Conn{Addr: addr, token: token, HTTP: &http.Client{Transport: &http.Transport{
 		Protocols:   protocols,
 		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
 		HTTP2:       &http.HTTP2Config{SendPingTimeout: 4 * time.Second, PingTimeout: 3 * time.Second},
-	}}
+	}}}
 }
 
-// Authorize gives the context of a call with a token.
-func Authorize(ctx context.Context, token string) context.Context {
+// URL returns the node's address as generated clients take it.
+func (c *Conn) URL() string { return "http://" + c.Addr }
+
+// Authorize returns the context of a call or a stream with the token.
+func (c *Conn) Authorize(ctx context.Context) context.Context {
 	ctx, info := connect.NewClientContext(ctx)
-	info.RequestHeader().Set("Authorization", "Bearer "+token)
+	info.RequestHeader().Set("Authorization", "Bearer "+c.token)
 	return ctx
 }
 
-// OutcomeOf judges a call of the generated client: nil is OK.
-func OutcomeOf(err error) (o Outcome, reason parleyv1.ErrorReason, text string) {
-	if err == nil {
-		return OK, 0, ""
-	}
-	o, code, text := rawOutcome(err)
-	return o, detailOf(err).GetReason(), code + ": " + text
+// Call returns the context of one call, which ends after limit, with the token.
+func (c *Conn) Call(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return c.Authorize(ctx), cancel
 }
 
-// CodeText returns the name of an item's status code, as the codes of calls are written: `already_exists`.
-func CodeText(c parleyv1.StatusCode) string {
-	return connect.Code(c).String() //nolint:gosec // gRPC's numbers, as connect's
+// Close closes the connections that no call uses.
+func (c *Conn) Close() { c.HTTP.CloseIdleConnections() }
+
+// Source returns random numbers that depend on the run's seed and the client's name alone. It is not safe for concurrent
+// use.
+func Source(seed uint64, name string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, h))
 }
 
-// OutcomeOfSDK judges a call by the SDK, which may have made several attempts: nil is OK, and only a refusal for good says that none
-// of them did anything.
-func OutcomeOfSDK(err error) (o Outcome, reason parleyv1.ErrorReason, text string) {
-	if err == nil {
-		return OK, 0, ""
+// Sleep blocks for d, or until ctx ends. It reports whether d passed.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	if e, ok := errors.AsType[*parley.Error](err); ok {
-		reason = e.Reason
-	}
-	o, code, text := outcomeOf(err)
-	return o, reason, code + ": " + text
 }
 
-// Sleep waits. It is false if ctx ended before.
-func Sleep(ctx context.Context, d time.Duration) bool { return sleep(ctx, d) }
+// Pause sleeps for a random time whose mean is mean, or until ctx ends. It reports whether the time passed.
+func Pause(ctx context.Context, rng *rand.Rand, mean time.Duration) bool {
+	return Sleep(ctx, mean/2+rand.N(mean)+time.Duration(rng.IntN(1000)))
+}

@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"context"
@@ -11,38 +11,34 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/parleyhq/parley/chaos"
-	"github.com/parleyhq/parley/chaos/mutants"
 )
 
 // hunt runs mutants, one after another, and says which ones the checker saw. One that it did not see by what it must show by is an
 // error. Before the first mutant of a schedule comes a run of that schedule without one, in which nothing may be found.
-func hunt(ctx context.Context, o *options, room *room, out io.Writer) error {
-	chosen := room.mutants
+func hunt(ctx context.Context, o *options, out io.Writer) error {
+	all := o.harness.mutants
+	chosen := all
 	if o.mutants != "all" {
 		chosen = nil
 		for name := range strings.SplitSeq(o.mutants, ",") {
-			at := slices.IndexFunc(room.mutants, func(m mutants.Mutant) bool { return m.Name == name })
+			at := slices.IndexFunc(all, func(m Mutant) bool { return m.Name == name })
 			if at < 0 {
 				return fmt.Errorf("no such mutant: %s", name)
 			}
-			chosen = append(chosen, room.mutants[at])
+			chosen = append(chosen, all[at])
 		}
 	}
-	return judge(ctx, chosen, out, func(ctx context.Context, m *mutants.Mutant) ([]chaos.Violation, error) {
-		return one(ctx, o, room, m)
-	})
+	return judgeMutants(ctx, chosen, out, func(ctx context.Context, m *Mutant) ([]Violation, error) { return runMutant(ctx, o, m) })
 }
 
 // runner runs one mutant and gives what was found.
-type runner func(ctx context.Context, m *mutants.Mutant) ([]chaos.Violation, error)
+type runner func(ctx context.Context, m *Mutant) ([]Violation, error)
 
-// judge runs mutants, and a control before the first of each schedule, and writes a line of each.
-func judge(ctx context.Context, chosen []mutants.Mutant, out io.Writer, run runner) error {
+// judgeMutants runs mutants, and a control before the first of each schedule, and writes a line of each.
+func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runner) error {
 	controls := make(map[string]bool) // whether it was clean, by schedule
 	var failed []string
-	try := func(m *mutants.Mutant, verdict func(found []chaos.Violation) string) (bool, error) {
+	try := func(m *Mutant, verdict func(found []Violation) string) (bool, error) {
 		began := time.Now()
 		found, err := run(ctx, m)
 		if ctx.Err() != nil {
@@ -72,7 +68,7 @@ func judge(ctx context.Context, chosen []mutants.Mutant, out io.Writer, run runn
 			failed = append(failed, m.Name)
 			continue
 		}
-		caught, err := try(m, func(found []chaos.Violation) string { return missed(m, found) })
+		caught, err := try(m, func(found []Violation) string { return missed(m, found) })
 		if err != nil {
 			return err
 		}
@@ -87,7 +83,7 @@ func judge(ctx context.Context, chosen []mutants.Mutant, out io.Writer, run runn
 }
 
 // dirty says what is wrong with a control's run; empty if nothing was found in it.
-func dirty(found []chaos.Violation) string {
+func dirty(found []Violation) string {
 	if len(found) > 0 {
 		return fmt.Sprintf("NOT CLEAN: %s:", found[0])
 	}
@@ -95,7 +91,7 @@ func dirty(found []chaos.Violation) string {
 }
 
 // missed says why a mutant is not caught; empty if it is.
-func missed(m *mutants.Mutant, found []chaos.Violation) string {
+func missed(m *Mutant, found []Violation) string {
 	switch {
 	case m.Caught(found):
 		return ""
@@ -107,7 +103,7 @@ func missed(m *mutants.Mutant, found []chaos.Violation) string {
 }
 
 // tally counts violations by name.
-func tally(found []chaos.Violation) string {
+func tally(found []Violation) string {
 	counts := make(map[string]int)
 	for _, v := range found {
 		counts[string(v.Name)]++
@@ -119,8 +115,8 @@ func tally(found []chaos.Violation) string {
 	return strings.Join(names, " ")
 }
 
-// one is the runner: it builds the mutant and breaks a fleet of it by its steps.
-func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]chaos.Violation, error) {
+// runMutant is the runner: it builds the mutant, and breaks a fleet of it by its steps.
+func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) {
 	binary, err := m.Build(ctx)
 	if err != nil {
 		return nil, err
@@ -136,15 +132,17 @@ func one(ctx context.Context, o *options, room *room, m *mutants.Mutant) ([]chao
 	// A mutant may well stop the whole fleet. What shows is then that it does not come level, not that the run never ends.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	res, err := room.run(ctx, o, &job{dir: dir, plan: room.short(), steps: m.Steps, binary: binary, mutant: true})
+	c := o.config()
+	c.Dir, c.Plan, c.Steps, c.Binary, c.Size = dir, o.harness.short(), m.Steps, binary, Minimal
+	res, err := o.harness.Run(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if o.verbose {
-		res.summary(os.Stderr)
+		res.Summary(os.Stderr)
 	}
-	if len(res.violations) == 0 && res.calls == 0 {
+	if len(res.Violations) == 0 && res.Calls == 0 {
 		return nil, errors.New("nothing happened")
 	}
-	return res.violations, nil
+	return res.Violations, nil
 }

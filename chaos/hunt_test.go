@@ -1,4 +1,4 @@
-package main
+package chaos
 
 import (
 	"context"
@@ -7,61 +7,58 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/parleyhq/parley/chaos"
-	"github.com/parleyhq/parley/chaos/mutants"
 )
 
 // TestJudgeMutants has runs that find what they are told to: a mutant is caught only by what it says, after a clean control.
 func TestJudgeMutants(t *testing.T) {
 	t.Parallel()
-	schedule := func(n int) []chaos.Step { return []chaos.Step{{Wait: time.Duration(n)}} }
-	mutant := func(name string, n int) mutants.Mutant {
-		return mutants.Mutant{Name: name, Steps: schedule(n), Shows: []chaos.Name{"fence", "order"}}
+	schedule := func(n int) []Step { return []Step{{Wait: time.Duration(n)}} }
+	mutant := func(name string, n int) Mutant {
+		return Mutant{Name: name, Steps: schedule(n), Shows: []Name{"fence", "order"}}
 	}
 	for _, c := range []struct {
 		name   string
-		chosen []mutants.Mutant
+		chosen []Mutant
 		finds  map[string]string
 		// ran are the runs in order, missed the mutants of which the error speaks.
 		ran, missed []string
 	}{
 		{
 			"caught",
-			[]mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
+			[]Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
 			map[string]string{"a": "stuck order", "b": "fence", "c": "fence"},
 			[]string{"control-a", "a", "b", "control-c", "c"},
 			nil,
 		},
 		{
 			"by something else",
-			[]mutants.Mutant{mutant("a", 1), mutant("b", 1)},
+			[]Mutant{mutant("a", 1), mutant("b", 1)},
 			map[string]string{"a": "stuck blind", "b": "fence"},
 			[]string{"control-a", "a", "b"},
 			[]string{"a"},
 		},
-		{"by nothing", []mutants.Mutant{mutant("a", 1)}, nil, []string{"control-a", "a"}, []string{"a"}},
+		{"by nothing", []Mutant{mutant("a", 1)}, nil, []string{"control-a", "a"}, []string{"a"}},
 		{
 			"the control is not clean",
-			[]mutants.Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
+			[]Mutant{mutant("a", 1), mutant("b", 1), mutant("c", 2)},
 			map[string]string{"control-a": "fence", "a": "fence", "b": "fence", "c": "fence"},
 			[]string{"control-a", "control-c", "c"},
 			[]string{"a", "b"},
 		},
-		{"not run", []mutants.Mutant{mutant("a", 1)}, map[string]string{"a": "error"}, []string{"control-a", "a"}, []string{"a"}},
-		{"the control is not run", []mutants.Mutant{mutant("a", 1)}, map[string]string{"control-a": "error"}, []string{"control-a"}, []string{"a"}},
+		{"not run", []Mutant{mutant("a", 1)}, map[string]string{"a": "error"}, []string{"control-a", "a"}, []string{"a"}},
+		{"the control is not run", []Mutant{mutant("a", 1)}, map[string]string{"control-a": "error"}, []string{"control-a"}, []string{"a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var ran []string
 			var out strings.Builder
-			err := judge(t.Context(), c.chosen, &out, func(_ context.Context, m *mutants.Mutant) (found []chaos.Violation, err error) {
+			err := judgeMutants(t.Context(), c.chosen, &out, func(_ context.Context, m *Mutant) (found []Violation, err error) {
 				ran = append(ran, m.Name)
 				for name := range strings.FieldsSeq(c.finds[m.Name]) {
 					if name == "error" {
 						return nil, errors.New("no fleet")
 					}
-					found = append(found, chaos.Violation{Name: chaos.Name(name)})
+					found = append(found, Violation{Name: Name(name)})
 				}
 				return found, nil
 			})

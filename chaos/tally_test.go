@@ -7,8 +7,8 @@ import (
 
 func TestTally(t *testing.T) {
 	t.Parallel()
-	ops := make(Tally[Kind])
-	for kind, outcomes := range map[Kind][]Outcome{Send: {OK, OK, Unknown}, List: {Failed}} {
+	ops := make(Tally[string])
+	for kind, outcomes := range map[string][]Outcome{"send": {OK, OK, Unknown}, "list": {Failed}} {
 		for _, o := range outcomes {
 			ops.Add(kind, o)
 		}

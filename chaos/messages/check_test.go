@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -112,7 +114,7 @@ func (s *story) write(kind Kind, id, target string, seq int64) {
 func (s *story) op(op Op) *Op {
 	op.ID = int64(len(s.h.Ops)) + 1
 	if op.Outcome == "" {
-		op.Outcome = OK
+		op.Outcome = chaos.OK
 	}
 	if op.End == 0 {
 		op.End = op.Begin + sec/100
@@ -268,13 +270,13 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 	for name, change := range map[string]func(s *story){
 		"as it is": func(*story) {},
 		"an unknown write that is stored": func(s *story) {
-			s.asked(4).Outcome = Unknown
+			s.asked(4).Outcome = chaos.Unknown
 		},
 		"an unknown write that is not": func(s *story) {
-			s.op(Op{Client: "w", Kind: Send, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: Unknown})
+			s.op(Op{Client: "w", Kind: Send, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: chaos.Unknown})
 		},
 		"a write that was refused and is not stored": func(s *story) {
-			s.op(Op{Client: "w", Kind: Edit, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: Failed})
+			s.op(Op{Client: "w", Kind: Edit, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: chaos.Failed})
 		},
 		"a repeat": func(s *story) {
 			op := *s.asked(1)
@@ -301,7 +303,7 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			}
 		},
 		"a text that a stopped node held back": func(s *story) {
-			s.h.Faults = append(s.h.Faults, Fault{Name: "node-stop", Target: "n1", Begin: 9 * sec, End: 30 * sec, Holds: true})
+			s.h.Faults = append(s.h.Faults, chaos.Fault{Name: "node-stop", Target: "n1", Begin: 9 * sec, End: 30 * sec, Holds: true})
 			for seq := int64(2); seq <= 6; seq++ {
 				s.delivery(1, seq).At = 30*sec + seq
 			}
@@ -314,7 +316,7 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 			t.Parallel()
 			s := newStory(t)
 			change(s)
-			for _, v := range Check(s.h, s.t, Settings{}) {
+			for _, v := range Check(s.h, s.t) {
 				t.Errorf("reported %s", v)
 			}
 		})
@@ -327,20 +329,20 @@ func TestCheckOfReplacedEdit(t *testing.T) {
 	for _, one := range []struct {
 		name string
 		from int64 // what the event of 4 covers
-		want []Name
+		want []chaos.Name
 	}{
 		{"covered", 3, nil},
 		{"covered with entries that came before", 1, nil},
-		{"left out", 4, []Name{Hole}},
-		{"covered by no valid range", 5, []Name{Hole, Wrong}},
+		{"left out", 4, []chaos.Name{Hole}},
+		{"covered by no valid range", 5, []chaos.Name{Hole, Wrong}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
 			s := newStoryOf(t, "b")
 			s.delivery(2, 3).Life = 9
 			s.delivery(2, 4).From = one.from
-			var names []Name
-			for _, v := range Check(s.h, s.t, Settings{}) {
+			var names []chaos.Name
+			for _, v := range Check(s.h, s.t) {
 				names = append(names, v.Name)
 			}
 			if !slices.Equal(names, one.want) {
@@ -357,8 +359,8 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 			t.Parallel()
 			s := newStory(t)
 			tt.change(s)
-			found := Check(s.h, s.t, Settings{})
-			if !slices.ContainsFunc(found, func(v Violation) bool { return v.Name == tt.want }) {
+			found := Check(s.h, s.t)
+			if !slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Name == tt.want }) {
 				t.Errorf("not found; found %v", found)
 			}
 		})
@@ -373,8 +375,8 @@ func TestCheckLimit(t *testing.T) {
 		s.t.Entries[i].Count += 100
 		s.t.Entries[i].Count -= int64(7 * i)
 	}
-	counts := make(map[Name]int)
-	for _, v := range Check(s.h, s.t, Settings{Limit: 2}) {
+	counts := make(map[chaos.Name]int)
+	for _, v := range check(s.h, s.t, 2) {
 		counts[v.Name]++
 	}
 	if counts[Count] != 3 {

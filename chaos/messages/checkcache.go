@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import "maps"
 
@@ -13,17 +13,17 @@ func (c *checker) checkCache() {
 			e, err := v.decode()
 			switch {
 			case err != nil:
-				c.reportf(Cache, channel, 0, "the value at %d can't be read: %v: %s", v.Score, err, v.Value)
+				c.Reportf(Cache, channel, 0, "the value at %d can't be read: %v: %s", v.Score, err, v.Value)
 				return
 			case e.Seq != v.Score:
-				c.reportf(Cache, channel, 0, "the value at %d says that it is %d", v.Score, e.Seq)
+				c.Reportf(Cache, channel, 0, "the value at %d says that it is %d", v.Score, e.Seq)
 			case i > 0 && e.Seq != last+1:
-				c.reportf(Hole, channel, 0, "the cached set has %d after %d", e.Seq, last)
+				c.Reportf(Hole, channel, 0, "the cached set has %d after %d", e.Seq, last)
 			case e.Seq < 1 || e.Seq > int64(len(log)):
-				c.reportf(Cache, channel, 0, "the cached set has %d, the log ends at %d", e.Seq, len(log))
+				c.Reportf(Cache, channel, 0, "the cached set has %d, the log ends at %d", e.Seq, len(log))
 				return
 			case c.t.Epoch != "" && e.Epoch != c.t.Epoch:
-				c.reportf(Cache, channel, 0, "the value at %d is of epoch %s, the store is of %s", e.Seq, e.Epoch, c.t.Epoch)
+				c.Reportf(Cache, channel, 0, "the value at %d is of epoch %s, the store is of %s", e.Seq, e.Epoch, c.t.Epoch)
 			}
 			last = e.Seq
 			if e.Seq >= 1 && e.Seq <= int64(len(log)) {
@@ -31,7 +31,7 @@ func (c *checker) checkCache() {
 			}
 		}
 		if c.h.Touched != 0 && last != int64(len(log)) {
-			c.reportf(Behind, channel, 0, "the cached set ends at %d, the log at %d", last, len(log))
+			c.Reportf(Behind, channel, 0, "the cached set ends at %d, the log at %d", last, len(log))
 		}
 	}
 }
@@ -47,6 +47,6 @@ func (c *checker) checkCached(got *cachedEntry, want *Entry) {
 			got.Content == want.Content && maps.Equal(got.Metadata, want.Metadata)
 	}
 	if !ok {
-		c.reportf(Cache, want.Channel, 0, "the cached entry %d is %+v; the log has %+v", want.Seq, *got, *want)
+		c.Reportf(Cache, want.Channel, 0, "the cached entry %d is %+v; the log has %+v", want.Seq, *got, *want)
 	}
 }

@@ -1,9 +1,11 @@
-package chaos
+package messages
 
 import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // grace is how soon a removal must have done its work.
@@ -12,8 +14,8 @@ const grace = second
 // Member is the name of what a user was let do, or kept from, against his membership. Mine is that of a list of a user's
 // channels that does not agree with the logs.
 const (
-	Membership Name = "membership"
-	Mine       Name = "my-channels"
+	Membership chaos.Name = "membership"
+	Mine       chaos.Name = "my-channels"
 )
 
 // belonging is what is known of a membership over a time.
@@ -71,12 +73,12 @@ func (c *checker) tenures() map[tenant]*tenure {
 				t = new(tenure)
 				all[tenant{op.Channel, user}] = t
 			}
-			if op.Outcome == Failed {
+			if op.Outcome == chaos.Failed {
 				continue
 			}
 			t.set(op.Begin, maybe)
 			switch {
-			case op.Outcome == Unknown:
+			case op.Outcome == chaos.Unknown:
 			case op.Kind == Remove:
 				t.set(op.End+grace, outside)
 			default:
@@ -108,10 +110,10 @@ func (c *checker) checkMembers() {
 			t = new(tenure)
 		}
 		switch is := t.during(op.Begin, op.End); {
-		case is == outside && op.Outcome == OK:
-			c.reportf(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
+		case is == outside && op.Outcome == chaos.OK:
+			c.Reportf(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
 		case is == inside && op.Reason == notMember:
-			c.reportf(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
+			c.Reportf(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
 		}
 	}
 	c.checkStreams(tenures, clubs)
@@ -146,17 +148,17 @@ func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool
 		if t == nil {
 			t = new(tenure)
 		}
-		at, ok := begun[place{l.Channel, d.Seq}]
+		at, ok := begun[messageKey{l.Channel, d.Seq}]
 		if ok && t.during(at, d.At) == outside && !c.held(l.Addr, at-5*second, d.At) {
-			c.reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
+			c.Reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
 				l.ID, l.Client, l.Addr, d.Seq, time.Duration(at).Seconds(), l.User)
 		}
 	}
 }
 
 // begins gives when each entry was first asked for.
-func (c *checker) begins() map[place]int64 {
-	begun := make(map[place]int64)
+func (c *checker) begins() map[messageKey]int64 {
+	begun := make(map[messageKey]int64)
 	for channel, log := range c.logs {
 		for i := range log {
 			if p := c.payloadOf(&log[i]); p != nil {
@@ -164,7 +166,7 @@ func (c *checker) begins() map[place]int64 {
 				for _, op := range p.ops {
 					first = min(first, op.Begin)
 				}
-				begun[place{channel, log[i].Seq}] = first
+				begun[messageKey{channel, log[i].Seq}] = first
 			}
 		}
 	}
@@ -192,7 +194,7 @@ func (c *checker) cursors() map[tenant]*cursor {
 				continue
 			}
 			low := log[i].Seq
-			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[place{channel, low}], c.h.Ended) != inside {
+			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[messageKey{channel, low}], c.h.Ended) != inside {
 				low = 0 // who is no member by the time when the feed comes to it stays where he was
 			}
 			move(channel, log[i].From, low, log[i].Seq)
@@ -200,11 +202,11 @@ func (c *checker) cursors() map[tenant]*cursor {
 	}
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
-		if op.Kind != MarkRead || op.Outcome == Failed {
+		if op.Kind != MarkRead || op.Outcome == chaos.Failed {
 			continue
 		}
 		user, _ := op.guest()
-		if op.Outcome == OK {
+		if op.Outcome == chaos.OK {
 			move(op.Channel, user, op.MinSeq, op.MinSeq)
 		} else {
 			move(op.Channel, user, 0, op.MinSeq)
@@ -229,29 +231,29 @@ func (c *checker) checkMine() {
 	for i := range c.h.Mines {
 		m := &c.h.Mines[i]
 		if m.Err != "" {
-			c.reportf(Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
+			c.Reportf(chaos.Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
 			continue
 		}
 		listed := make(map[string]bool)
 		for k := range m.Channels {
 			mc := &m.Channels[k]
 			if listed[mc.Channel] {
-				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
+				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
 			}
 			listed[mc.Channel] = true
 			c.checkUserChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
 			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
-				c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
+				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
 			}
 		}
 		for t, at := range cursors {
 			if t.user == m.User && at.low > 0 && !listed[t.channel] && tenures[tenant{t.channel, m.User}] == nil {
-				c.reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
+				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
 			}
 		}
 		for t, tenure := range tenures {
 			if t.user == m.User && !listed[t.channel] && tenure.during(c.h.Ended, c.h.Ended) == inside {
-				c.reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
+				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
 			}
 		}
 	}
@@ -263,25 +265,25 @@ func (c *checker) checkUserChannel(m *mine, mc *UserChannel, at *cursor) {
 		at = new(cursor)
 	}
 	if mc.Head != head || mc.Count != c.count(mc.Channel, head) {
-		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
 			c.count(mc.Channel, head))
 	}
 	if mc.ReadSeq < at.low || mc.ReadSeq > at.high {
-		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
 	}
 	if unread := mc.Count - c.count(mc.Channel, mc.ReadSeq); mc.Unread != unread {
-		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
 			mc.ReadSeq, unread)
 	}
 	sends := c.sends[mc.Channel]
 	switch {
 	case mc.Last == unset && len(sends) > 0:
-		c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
 	case mc.Last == unset:
 	default:
 		cp := &c.h.Copies[mc.Last]
 		if !slices.Contains(sends, cp.Seq) || cp.Seq != sends[len(sends)-1] {
-			c.reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
+			c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
 		}
 		c.checkFresh(cp, head, mc.Channel, c.h.Ended, "the list of channels of "+m.User+" at "+m.Addr)
 	}
@@ -294,17 +296,17 @@ func (c *checker) checkMarked() {
 	last := make(map[tenant][]seen)
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
-		if op.Kind != MarkRead || op.Outcome != OK {
+		if op.Kind != MarkRead || op.Outcome != chaos.OK {
 			continue
 		}
 		user, _ := op.guest()
 		key := tenant{op.Channel, user}
 		if op.Seq < op.MinSeq {
-			c.reportf(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
+			c.Reportf(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
 		}
 		for _, s := range last[key] {
 			if s.end < op.Begin && s.seq > op.Seq {
-				c.reportf(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
+				c.Reportf(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
 			}
 		}
 		last[key] = append(last[key], seen{op.End, op.Seq})
@@ -312,7 +314,7 @@ func (c *checker) checkMarked() {
 		low := c.count(op.Channel, max(op.Seq, c.acks[op.Channel].by(op.Begin-second))) - read
 		high := c.count(op.Channel, int64(len(c.logs[op.Channel]))) - read
 		if op.Count < low || op.Count > high {
-			c.reportf(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
+			c.Reportf(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
 		}
 	}
 }

@@ -1,7 +1,9 @@
-package chaos
+package messages
 
 import (
 	"slices"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // checkReads judges every page and every message that was read.
@@ -12,18 +14,18 @@ func (c *checker) checkReads() {
 			c.checkEpoch(op)
 		}
 		switch {
-		case op.Kind == List && op.Outcome == OK:
+		case op.Kind == List && op.Outcome == chaos.OK:
 			c.checkPage(op)
 		case op.Kind == List && op.Code == "out_of_range":
 			if head := int64(len(c.logs[op.Channel])); max(op.MinSeq, op.After) <= head {
-				c.reportf(StaleRead, op.Channel, op.End, "%s: min_seq %d, after_seq %d: %s; the log ends at %d", op.brief(), op.MinSeq,
+				c.Reportf(StaleRead, op.Channel, op.End, "%s: min_seq %d, after_seq %d: %s; the log ends at %d", op.brief(), op.MinSeq,
 					op.After, op.Err, head)
 			}
-		case op.Kind == Get && op.Outcome == OK:
+		case op.Kind == Get && op.Outcome == chaos.OK:
 			c.checkGet(op)
 		case op.Kind == Get && op.Code == "not_found":
 			if s := c.byID[op.MsgID]; s != nil && c.acks[op.Channel].by(op.Begin-second) >= s.entry.Seq {
-				c.reportf(StaleRead, op.Channel, op.End, "%s: not found; it is at %d, and %d was acknowledged a second before", op.brief(),
+				c.Reportf(StaleRead, op.Channel, op.End, "%s: not found; it is at %d, and %d was acknowledged a second before", op.brief(),
 					s.entry.Seq, c.acks[op.Channel].by(op.Begin-second))
 			}
 		}
@@ -43,7 +45,7 @@ func (c *checker) checkGet(op *Op) {
 	for _, i := range op.Copies {
 		cp := &c.h.Copies[i]
 		if cp.MsgID != op.MsgID {
-			c.reportf(Wrong, op.Channel, op.End, "%s was answered with %s", op.brief(), cp.MsgID)
+			c.Reportf(Wrong, op.Channel, op.End, "%s was answered with %s", op.brief(), cp.MsgID)
 		}
 		c.checkFresh(cp, c.owed(op), op.Channel, op.End, op.brief())
 	}
@@ -51,7 +53,7 @@ func (c *checker) checkGet(op *Op) {
 
 // checkFresh reports a copy that is older than an entry which it must reflect.
 func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, who string) {
-	s := c.messages[place{cp.Channel, cp.Seq}]
+	s := c.messages[messageKey{cp.Channel, cp.Seq}]
 	if s == nil {
 		return // checkCopies tells
 	}
@@ -63,7 +65,7 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 	if want.status == StatusRecalled {
 		name = Recalled
 	}
-	c.reportf(name, channel, at, "%s: message %d is shown as changed by %d with %q; it was changed by %d (status %d), and everything up to %d must be shown",
+	c.Reportf(name, channel, at, "%s: message %d is shown as changed by %d with %q; it was changed by %d (status %d), and everything up to %d must be shown",
 		who, cp.Seq, cp.ChangedSeq, cp.Content, want.seq, want.status, bound)
 }
 
@@ -72,10 +74,10 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 func (c *checker) checkPage(op *Op) {
 	bound := c.owed(op)
 	if op.Head != 0 && op.Head < bound {
-		c.reportf(StaleRead, op.Channel, op.End, "%s: min_seq %d: the head is %d, and must be %d", op.brief(), op.MinSeq, op.Head, bound)
+		c.Reportf(StaleRead, op.Channel, op.End, "%s: min_seq %d: the head is %d, and must be %d", op.brief(), op.MinSeq, op.Head, bound)
 	}
 	if head := int64(len(c.logs[op.Channel])); op.Head > head {
-		c.reportf(Loss, op.Channel, op.End, "%s was told of the head %d; the log ends at %d", op.brief(), op.Head, head)
+		c.Reportf(Loss, op.Channel, op.End, "%s was told of the head %d; the log ends at %d", op.brief(), op.Head, head)
 	}
 	// Who subscribes after the head that a page told will never be told of what lies before it: the page must show it.
 	shown := max(bound, op.Head)
@@ -84,7 +86,7 @@ func (c *checker) checkPage(op *Op) {
 		cp := &c.h.Copies[at]
 		seqs[i] = cp.Seq
 		if cp.Channel != op.Channel {
-			c.reportf(Wrong, op.Channel, op.End, "%s was answered with a message of %s", op.brief(), cp.Channel)
+			c.Reportf(Wrong, op.Channel, op.End, "%s was answered with a message of %s", op.brief(), cp.Channel)
 		}
 		c.checkFresh(cp, shown, op.Channel, op.End, op.brief())
 	}
@@ -98,12 +100,12 @@ func (c *checker) checkPage(op *Op) {
 		if i < len(seqs) {
 			name = Hole
 		}
-		c.reportf(name, op.Channel, op.End, "%s: after %d, before %d, min_seq %d, more %t: message %d is missing at %d; the page has %v, and everything up to %d must be shown",
+		c.Reportf(name, op.Channel, op.End, "%s: after %d, before %d, min_seq %d, more %t: message %d is missing at %d; the page has %v, and everything up to %d must be shown",
 			op.brief(), op.After, op.Before, op.MinSeq, op.More, want[i], i, seqs, bound)
 		return
 	}
 	if len(seqs) > len(want) {
-		c.reportf(Wrong, op.Channel, op.End, "%s: after %d, before %d: the page has %v, the log %v", op.brief(), op.After, op.Before, seqs, want)
+		c.Reportf(Wrong, op.Channel, op.End, "%s: after %d, before %d: the page has %v, the log %v", op.brief(), op.After, op.Before, seqs, want)
 	}
 }
 

@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -27,7 +28,7 @@ func (w *world) newClubber(seed uint64, g, i int) *clubber {
 			world: w, name: "clubber-" + user, addr: w.addrs[i], client: newRaw(w.addrs[i], w.guestToken(user)),
 			from: make(map[string]int64), user: user,
 		},
-		user: user, rng: source(seed, "clubber-"+user),
+		user: user, rng: chaos.Source(seed, "clubber-"+user),
 	}
 	for _, addr := range w.addrs {
 		c.all = append(c.all, newRaw(addr, w.guestToken(user)))
@@ -37,7 +38,7 @@ func (w *world) newClubber(seed uint64, g, i int) *clubber {
 
 // run keeps a stream, which begins empty, until ctx ends.
 func (c *clubber) run(ctx context.Context) {
-	defer c.client.close()
+	defer c.client.Close()
 	for ctx.Err() == nil {
 		c.streams = make(chan string, 1)
 		done := make(chan struct{})
@@ -50,10 +51,10 @@ func (c *clubber) run(ctx context.Context) {
 		for i := range clubs {
 			c.lost(club(i))
 		}
-		sleep(ctx, 300*time.Millisecond)
+		chaos.Sleep(ctx, 300*time.Millisecond)
 	}
 	for _, r := range c.all {
-		r.close()
+		r.Close()
 	}
 }
 
@@ -72,7 +73,7 @@ func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
 		return
 	case stream = <-c.streams:
 	}
-	for pause(ctx, c.rng, 300*time.Millisecond) {
+	for chaos.Pause(ctx, c.rng, 300*time.Millisecond) {
 		select {
 		case <-done:
 			return
@@ -97,7 +98,7 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel 
 	life := Life{Client: c.name, Addr: c.addr, Channel: channel, Begin: c.rec.Now(), After: max(0, after-20), User: c.user}
 	c.begin(channel, c.rec.Life(life))
 	c.rec.Start(&op)
-	ctx, cancel := client.call(ctx, rawLimit)
+	ctx, cancel := client.Call(ctx, rawLimit)
 	defer cancel()
 	_, err := client.UpdateSubscription(ctx, &parleyv1.UpdateSubscriptionRequest{
 		StreamId: stream,
@@ -105,7 +106,7 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel 
 	})
 	op.end(err)
 	c.rec.Done(&op)
-	if op.Outcome == Failed {
+	if op.Outcome == chaos.Failed {
 		c.lost(channel) // if it did arrive, its events will be found to belong to nothing that was asked for
 	}
 }
@@ -144,10 +145,10 @@ type UserChannel struct {
 func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
 	m := mine{User: user, Addr: addr}
 	client := newRaw(addr, token)
-	defer client.close()
+	defer client.Close()
 	req := &parleyv1.ListChannelsRequest{PageSize: 7}
 	for {
-		ctx, cancel := client.call(ctx, rawLimit)
+		ctx, cancel := client.Call(ctx, rawLimit)
 		res, err := client.ListChannels(ctx, req)
 		cancel()
 		if err != nil {

@@ -1,4 +1,11 @@
-package chaos
+package messages
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/parleyhq/parley/chaos"
+)
 
 // Kind says what an Op asked for.
 type Kind string
@@ -17,19 +24,6 @@ const (
 	Remove   Kind = "remove"
 )
 
-// Outcome says how an Op ended.
-type Outcome string
-
-// The outcomes.
-const (
-	// OK is an answer.
-	OK Outcome = "ok"
-	// Failed is an error that says for certain that nothing was changed.
-	Failed Outcome = "failed"
-	// Unknown is everything else: a time limit, a lost connection, an `unavailable`. A write may be stored or not.
-	Unknown Outcome = "unknown"
-)
-
 // unset stands for a position that was not given.
 const unset = -1
 
@@ -38,11 +32,11 @@ type Op struct {
 	ID     int64  `json:"id"`
 	Client string `json:"client"`
 	// Addr is the node, or several with commas between them for a client that moves.
-	Addr    string  `json:"addr,omitempty"`
-	Kind    Kind    `json:"kind"`
-	Begin   int64   `json:"begin"`
-	End     int64   `json:"end"`
-	Outcome Outcome `json:"outcome"`
+	Addr    string        `json:"addr,omitempty"`
+	Kind    Kind          `json:"kind"`
+	Begin   int64         `json:"begin"`
+	End     int64         `json:"end"`
+	Outcome chaos.Outcome `json:"outcome"`
 	// Code and Err are those of a call that was not OK.
 	Code string `json:"code,omitempty"`
 	Err  string `json:"err,omitempty"`
@@ -165,29 +159,6 @@ type Delivery struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Fault is something that was broken, and mended at End.
-type Fault struct {
-	Name string `json:"name"`
-	// Target is what was hit: a node's address, a server's name.
-	Target string `json:"target"`
-	Begin  int64  `json:"begin"`
-	End    int64  `json:"end"`
-	// OpenWrites and OpenReads are the calls under way as it began. A fault that met none tested little.
-	OpenWrites int `json:"open_writes"`
-	OpenReads  int `json:"open_reads"`
-	// Holds says that the target may have held back what it had, and delivered it afterwards: a process that was stopped,
-	// a link that was stalled.
-	Holds bool   `json:"holds,omitempty"`
-	Err   string `json:"err,omitempty"`
-}
-
-// Exit is a node that ended without being told to.
-type Exit struct {
-	Node string `json:"node"`
-	At   int64  `json:"at"`
-	Log  string `json:"log"`
-}
-
 // Late is a subscriber that was not level with a log in time, though nothing was broken any more.
 type Late struct {
 	Client  string `json:"client"`
@@ -201,17 +172,81 @@ type Late struct {
 
 // History is everything that was asked, answered and broken in a run.
 type History struct {
+	chaos.History
+
 	Ops        []Op
 	Copies     []Copy
 	Lives      []Life
 	Deliveries []Delivery
-	Faults     []Fault
-	Exits      []Exit
 	Lates      []Late
 	Mines      []mine
-	// Began is when the run did, in nanoseconds since 1970.
-	Began int64
-	// Healed is when the last fault was mended, Touched when every channel had got its last message, Ended when the
-	// subscribers were given up on.
-	Healed, Touched, Ended int64
+	// Touched is when every channel had got its last message, Ended when the subscribers were given up on.
+	Touched, Ended int64
+}
+
+// line is one line of a history's file; exactly one field is set.
+type line struct {
+	chaos.Line
+
+	Op       *Op       `json:"op,omitempty"`
+	Copy     *Copy     `json:"copy,omitempty"`
+	Life     *Life     `json:"life,omitempty"`
+	Delivery *Delivery `json:"delivery,omitempty"`
+	Late     *Late     `json:"late,omitempty"`
+	Mine     *mine     `json:"mine,omitempty"`
+}
+
+// ReadHistory reads a history that a Recorder wrote. It ignores a last line that is cut off.
+func ReadHistory(path string) (*History, error) {
+	b := newBuilder()
+	if err := chaos.ReadJournal(path, b.add); err != nil {
+		return nil, err
+	}
+	return b.done(), nil
+}
+
+// builder makes a history of lines.
+type builder struct {
+	h     History
+	lives map[int64]int // by id
+}
+
+func newBuilder() *builder { return &builder{lives: make(map[int64]int)} }
+
+func (b *builder) add(l *line) {
+	h := &b.h
+	h.Add(&l.Line)
+	switch {
+	case l.Op != nil:
+		h.Ops = append(h.Ops, *l.Op)
+	case l.Copy != nil:
+		h.Copies = append(h.Copies, *l.Copy)
+	case l.Life != nil:
+		if i, ok := b.lives[l.Life.ID]; ok {
+			h.Lives[i] = *l.Life
+			return
+		}
+		b.lives[l.Life.ID] = len(h.Lives)
+		h.Lives = append(h.Lives, *l.Life)
+	case l.Delivery != nil:
+		h.Deliveries = append(h.Deliveries, *l.Delivery)
+	case l.Late != nil:
+		h.Lates = append(h.Lates, *l.Late)
+	case l.Mine != nil:
+		h.Mines = append(h.Mines, *l.Mine)
+	}
+	if at, ok := l.Marks[markTouched]; ok {
+		h.Touched = at
+	}
+	if at, ok := l.Marks[markEnded]; ok {
+		h.Ended = at
+	}
+}
+
+// done returns the history, ordered.
+func (b *builder) done() *History {
+	h := b.h
+	h.Sort()
+	slices.SortStableFunc(h.Ops, func(a, b Op) int { return cmp.Compare(a.ID, b.ID) })
+	return &h
 }

@@ -1,14 +1,14 @@
-package chaos
+package messages
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -33,7 +33,7 @@ type bouncer struct {
 }
 
 func (w *world) newBouncer(seed uint64) *bouncer {
-	b := &bouncer{world: w, rng: source(seed, "bouncer")}
+	b := &bouncer{world: w, rng: chaos.Source(seed, "bouncer")}
 	for _, addr := range w.addrs {
 		b.clients = append(b.clients, newRaw(addr, w.token("bouncer")))
 	}
@@ -54,7 +54,7 @@ func (b *bouncer) open(ctx context.Context) (bool, error) {
 			Before: unset,
 		}
 		b.rec.Start(&op)
-		callCtx, cancel := b.clients[0].call(ctx, 10*time.Second)
+		callCtx, cancel := b.clients[0].Call(ctx, 10*time.Second)
 		_, err := b.clients[0].CreateChannel(callCtx, req)
 		cancel()
 		op.end(err)
@@ -77,15 +77,15 @@ func (b *bouncer) run(ctx context.Context) {
 			member[[2]int{i, g}] = true
 		}
 	}
-	for pause(ctx, b.rng, 700*time.Millisecond) {
+	for chaos.Pause(ctx, b.rng, 700*time.Millisecond) {
 		key := [2]int{b.rng.IntN(clubs), b.rng.IntN(guests)}
 		op := b.change(context.WithoutCancel(ctx), key[0], key[1], !member[key])
-		if op.Outcome == OK {
+		if op.Outcome == chaos.OK {
 			member[key] = !member[key]
 		}
 	}
 	for _, c := range b.clients {
-		c.close()
+		c.Close()
 	}
 }
 
@@ -100,7 +100,7 @@ func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
 		op.Kind = Add
 	}
 	b.rec.Start(&op)
-	ctx, cancel := client.call(ctx, rawLimit)
+	ctx, cancel := client.Call(ctx, rawLimit)
 	defer cancel()
 	var err error
 	if add {
@@ -115,37 +115,16 @@ func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
 	return op
 }
 
-// end takes a raw call's error.
+// end records how a raw call ended, with the reason of its error.
 func (op *Op) end(err error) {
-	op.Outcome = OK
-	if err != nil {
-		op.Outcome, op.Code, op.Err = rawOutcome(err)
-		op.Reason = reasonOf(err)
+	e := chaos.EndingOf(err)
+	if op.ended(e); e.Reason != 0 {
+		op.Reason = e.Reason.String()
 	}
 }
 
-// reasonOf gives the machine-readable reason of a call's error; empty if it has none.
-func reasonOf(err error) string {
-	if d := detailOf(err); d != nil {
-		return d.GetReason().String()
-	}
-	return ""
-}
-
-func detailOf(err error) *parleyv1.ErrorDetail {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return nil
-	}
-	for _, d := range ce.Details() {
-		if v, err := d.Value(); err == nil {
-			if detail, ok := v.(*parleyv1.ErrorDetail); ok {
-				return detail
-			}
-		}
-	}
-	return nil
-}
+// ended records how a call ended.
+func (op *Op) ended(e chaos.Ending) { op.Outcome, op.Code, op.Err = e.Outcome, e.Code, e.Err }
 
 // notMember is the reason of a refusal for want of membership.
 var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
@@ -163,28 +142,28 @@ type visitor struct {
 func (w *world) newVisitor(seed uint64, i int, addr string) *visitor {
 	name := guest(i)
 	return &visitor{
-		world: w, name: name, addr: addr, client: newRaw(addr, w.guestToken(name)), rng: source(seed, "visitor-"+name),
+		world: w, name: name, addr: addr, client: newRaw(addr, w.guestToken(name)), rng: chaos.Source(seed, "visitor-"+name),
 	}
 }
 
 func (v *visitor) run(ctx context.Context) {
-	defer v.client.close()
-	for every := 150 * time.Millisecond; pause(ctx, v.rng, every); {
+	defer v.client.Close()
+	for every := 150 * time.Millisecond; chaos.Pause(ctx, v.rng, every); {
 		every = 150 * time.Millisecond
-		if v.one(context.WithoutCancel(ctx)) == Unknown {
-			every = afterFailure
+		if v.one(context.WithoutCancel(ctx)) == chaos.Unknown {
+			every = chaos.AfterFailure
 		}
 	}
 }
 
 // one makes one call of some kind, and gives what came of it.
-func (v *visitor) one(ctx context.Context) Outcome {
+func (v *visitor) one(ctx context.Context) chaos.Outcome {
 	v.n++
 	op := Op{
 		Client: "visitor-" + v.name, Addr: v.addr, Channel: club(v.rng.IntN(clubs)), From: v.name, Limit: int64(rawLimit), After: unset,
 		Before: unset,
 	}
-	ctx, cancel := v.client.call(ctx, rawLimit)
+	ctx, cancel := v.client.Call(ctx, rawLimit)
 	defer cancel()
 	switch v.rng.IntN(4) {
 	case 0, 1:
@@ -214,7 +193,7 @@ func (v *visitor) one(ctx context.Context) Outcome {
 		}
 		op.Kind, op.Seq = MarkRead, v.told.get(op.Channel)-v.rng.Int64N(20)
 		if op.Seq < 1 {
-			return OK
+			return chaos.OK
 		}
 		op.MinSeq = op.Seq
 		v.rec.Start(&op)

@@ -1,8 +1,10 @@
-package chaos
+package messages
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // withMembers makes the story's channel one that takes members only: ann is in it from 1 s, bob from 1 s to 7 s. The
@@ -32,7 +34,7 @@ func (s *story) mark(user string, begin, asked, told, unread int64) *Op {
 func (s *story) visit(user string, begin int64, let bool) {
 	op := Op{Client: "visitor-" + user, Kind: Update, Begin: begin, Channel: channel}
 	if !let {
-		op.Outcome, op.Reason = Failed, notMember
+		op.Outcome, op.Reason = chaos.Failed, notMember
 	}
 	s.op(op)
 }
@@ -49,7 +51,7 @@ func (s *story) listed() *UserChannel { return &s.h.Mines[0].Channels[0] }
 func TestCheckMembers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		want   Name // empty for none
+		want   chaos.Name // empty for none
 		name   string
 		change func(s *story)
 	}{
@@ -60,7 +62,7 @@ func TestCheckMembers(t *testing.T) {
 		{"", "a member gets an entry", func(s *story) { s.watch("ann", 13*sec, 6) }},
 		{"", "a former member gets what was sent before", func(s *story) { s.watch("bob", 9*sec, 3) }},
 		{"", "a removal that may not have happened", func(s *story) {
-			s.op(Op{Client: "bouncer", Kind: Remove, Begin: 9 * sec, Channel: channel, Users: []string{"ann"}, Outcome: Unknown})
+			s.op(Op{Client: "bouncer", Kind: Remove, Begin: 9 * sec, Channel: channel, Users: []string{"ann"}, Outcome: chaos.Unknown})
 			s.visit("ann", 12*sec, false)
 			s.visit("ann", 13*sec, true)
 		}},
@@ -85,17 +87,17 @@ func TestCheckMembers(t *testing.T) {
 		{Mine, "a cursor goes back", func(s *story) { s.mark("ann", 14*sec, 2, 2, 2) }},
 		{Mine, "a mark tells too few unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 0) }},
 		{Mine, "a mark tells too many unread", func(s *story) { s.mark("ann", 14*sec, 4, 4, 2) }},
-		{Liveness, "a list fails", func(s *story) { s.h.Mines[1].Err = "unavailable" }},
+		{chaos.Liveness, "a list fails", func(s *story) { s.h.Mines[1].Err = "unavailable" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := withMembers(t)
 			tt.change(s)
-			found := Check(s.h, s.t, Settings{})
+			found := Check(s.h, s.t)
 			if tt.want == "" && len(found) > 0 {
 				t.Errorf("found %v", found)
 			}
-			if tt.want != "" && !slices.ContainsFunc(found, func(v Violation) bool { return v.Name == tt.want }) {
+			if tt.want != "" && !slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Name == tt.want }) {
 				t.Errorf("%s not found; found %v", tt.want, found)
 			}
 		})

@@ -1,136 +1,86 @@
-// Package chaos breaks a running fleet in every way that its parts can break, under load, and judges what its users saw.
+// Package messages is the fault harness of messaging: it breaks a running fleet under load, and judges what writers, readers
+// and subscribers saw.
 //
-// A run has writers, readers and subscribers on every node (world), a schedule of faults (Schedule, Nemesis), and a
-// history of all that was asked, answered, delivered and broken (Recorder). In the end everything is mended, every channel
-// gets one more message, and the stores are read raw (Truth). Check then holds the history against the log: what was
-// acknowledged is there, once, in order; nobody was shown what the log does not make of a message, or later than
-// promised; what was recalled is nowhere.
+// A run has writers, readers and subscribers on every node (world), and a history of all that was asked, answered,
+// delivered and broken (Recorder). In the end everything is mended, every channel gets one more message, and the stores are
+// read raw (Truth). Check then compares the history with the log: what was acknowledged is there, once, in order; nobody was
+// shown what the log does not make of a message, or later than promised; what was recalled is nowhere.
 //
 // Nothing here uses the server's packages, so nothing of it is judged by its own code. That the checker sees what it
-// should is tested by histories with one fault each, and by mutants: servers with one line made wrong (package mutants).
-package chaos
+// should is tested by histories with one fault each, and by mutants.
+package messages
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
+	"strings"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/internal/rig"
 )
-
-// Config says what Run does.
-type Config struct {
-	// Dir gets the history, the stores' content, the violations and the nodes' logs.
-	Dir string
-	// Seed gives the schedule and the clients' choices.
-	Seed uint64
-	// Plan is what is broken, in an order of the seed's.
-	Plan Plan
-	// Steps replace Plan's, unless nil.
-	Steps []Step
-	// Load is what goes on meanwhile.
-	Load Load
-	// KeepReplies leaves all replies where they are, instead of losing every hundredth.
-	KeepReplies bool
-	// Binary is the parleyd to run; empty builds it from this source.
-	Binary string
-	// NATSServers is 1 or 3; 3 if 0.
-	NATSServers int
-	// Database is MongoDB's: "parley" if empty.
-	Database string
-	Settings Settings
-	Logger   *slog.Logger
-}
 
 // levelLimit is how soon every subscriber must be level with every log once all is mended.
 const levelLimit = 15 * time.Second
 
-// Result is what a run showed.
-type Result struct {
-	Violations []Violation
-	History    *History
-	Truth      *Truth
-	// Lost counts the replies that were lost, by engine.
-	Lost map[string]int64
+// Harness returns the harness.
+func Harness() *chaos.Harness {
+	return chaos.New(chaos.Spec[History, Truth]{
+		Name: "messages", Short: shortPlan, Long: longPlan, Mutants: mutants, Fleet: fleet,
+		Drive: func(ctx context.Context, r *chaos.Run) (*History, *Truth, error) {
+			w, err := newRun(r)
+			if err != nil {
+				return nil, nil, err
+			}
+			return w.drive(ctx)
+		},
+		Read: ReadHistory, Check: Check, Calls: func(h *History) int { return len(h.Ops) }, Summarize: summarize,
+	})
 }
 
-// Run starts a fleet, breaks it, and judges it. The error is that of a run that could not be made: it says nothing of
-// the server. The process must run in a network namespace of its own, see rig.RunInNamespace.
-func Run(ctx context.Context, c Config) (*Result, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Database == "" {
-		c.Database = "parley"
-	}
-	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
-		return nil, err
-	}
-	fleet, err := rig.Start(ctx, rig.Options{
-		Nodes: c.Plan.Nodes, NATSServers: c.NATSServers, Namespaced: true, Binary: c.Binary, Database: c.Database,
-		Logger: c.Logger,
+func fleet(c *chaos.Config) rig.Options {
+	return rig.Options{
+		NATSServers: c.NATSServers, Database: database,
 		// A stream must be known to be dead soon, or coming level again would take longer than levelLimit.
 		Env: []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000"},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start the fleet: %w", err)
 	}
-	r, err := newRun(&c, fleet)
-	if err != nil {
-		return nil, errors.Join(err, fleet.Close())
-	}
-	res, err := r.do(ctx)
-	r.keepLogs()
-	return res, errors.Join(err, fleet.Close())
 }
 
-// run is one Run under way.
+// run is the workload of one run.
 type run struct {
 	*world
+	*chaos.Run
 
-	c       *Config
-	fleet   *rig.Fleet
-	nemesis *Nemesis
-
+	nemesis   *chaos.Nemesis
 	followers []follower
 	late      bool
-	writing   sync.WaitGroup
-	following sync.WaitGroup
-	mu        sync.Mutex // guards errs
-	errs      []error
+
+	writing, following *chaos.Group
 }
 
-func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
-	rec, err := NewRecorder(filepath.Join(c.Dir, "history.jsonl"))
+func newRun(r *chaos.Run) (*run, error) {
+	rec, err := NewRecorder(r.HistoryPath())
 	if err != nil {
 		return nil, err
 	}
-	c.Load.setDefaults()
-	w := &world{rec: rec, addrs: fleet.Addresses(), load: c.Load}
+	d := &run{Run: r, world: &world{rec: rec, addrs: r.Fleet.Addresses(), load: defaultLoad}}
 	token := func(capabilities map[string][]string) func(string) string {
 		return func(subject string) string {
-			token, err := fleet.Token(subject, capabilities)
+			token, err := r.Fleet.Token(subject, capabilities)
 			if err != nil {
 				return err.Error() // which no node takes for a token
 			}
 			return token
 		}
 	}
-	w.token, w.guestToken = token(nil), token(guestActions)
-	for i := range c.Load.Channels {
-		w.channels = append(w.channels, fmt.Sprintf("cold-%02d", i))
+	d.token, d.guestToken = token(nil), token(guestActions)
+	for i := range d.load.Channels {
+		d.channels = append(d.channels, fmt.Sprintf("cold-%02d", i))
 	}
-	r := &run{world: w, c: c, fleet: fleet}
-	r.nemesis = NewNemesis(NemesisConfig{
-		Fleet: fleet, Log: rec, Scale: c.Plan.Scale, Logger: c.Logger, Silence: r.sendAndRecall,
-		Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
+	d.nemesis = r.NewNemesis(chaos.NemesisConfig{
+		Log: rec, Silence: d.sendAndRecall, Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
 	})
-	return r, nil
+	return d, nil
 }
 
 // all are all channels.
@@ -144,42 +94,27 @@ func (r *run) all() []string {
 	return all
 }
 
-// do runs the clients and the schedule, mends, reads the truth and judges.
-func (r *run) do(ctx context.Context) (*Result, error) {
-	writeCtx, stopWriting := context.WithCancel(ctx)
-	followCtx, stopFollowing := context.WithCancel(ctx)
-	defer r.following.Wait()
-	defer r.writing.Wait()
-	defer stopFollowing()
-	defer stopWriting()
+// drive runs the clients and the schedule, waits until all is settled, and reads the truth.
+func (r *run) drive(ctx context.Context) (*History, *Truth, error) {
+	writeCtx, writing := r.Group(ctx)
+	followCtx, following := r.Group(ctx)
+	r.writing, r.following = writing, following
 	if err := r.start(writeCtx, followCtx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.startClubs(writeCtx, followCtx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	keepReplies := func() {}
-	if !r.c.KeepReplies {
-		keepReplies = r.nemesis.LoseReplies()
+	if err := r.nemesis.Run(ctx); err != nil {
+		return nil, nil, err
 	}
-	steps := r.c.Steps
-	if steps == nil {
-		steps = Schedule(r.c.Seed, r.c.Plan)
-	}
-	err := r.nemesis.Run(ctx, steps)
-	keepReplies()
-	if err != nil {
-		return nil, err
-	}
-	sleep(ctx, 2*time.Second)
-	stopWriting()
-	r.writing.Wait()
+	chaos.Sleep(ctx, 2*time.Second)
+	writing.Stop()
 	if err := r.settle(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	stopFollowing()
-	r.following.Wait()
-	return r.judge(ctx)
+	following.Stop()
+	return r.readAll(ctx)
 }
 
 // start starts all clients.
@@ -192,45 +127,45 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 			// Odd ones move between the nodes, even ones stay. Those of one number share a subject across the nodes.
 			addrs := addr
 			if k%2 == 1 {
-				addrs = r.allAddrs(i)
+				addrs = r.addrsFrom(i)
 			}
-			w, err := r.newWriter(r.c.Seed, fmt.Sprintf("writer-%d-%d", i, k), addrs, fmt.Sprintf("author-%d", k))
+			w, err := r.newWriter(r.Seed, fmt.Sprintf("writer-%d-%d", i, k), addrs, fmt.Sprintf("author-%d", k))
 			if err != nil {
 				return err
 			}
 			r.writing.Go(func() { w.run(writeCtx) })
 		}
 		for k := range r.load.RawWriters {
-			w := r.newRawWriter(r.c.Seed, fmt.Sprintf("raw-%d-%d", i, k), addr, fmt.Sprintf("author-%d", k))
+			w := r.newRawWriter(r.Seed, fmt.Sprintf("raw-%d-%d", i, k), addr, fmt.Sprintf("author-%d", k))
 			r.writing.Go(func() { w.run(writeCtx) })
 		}
 		for k := range r.load.Readers {
-			reader := r.newReader(r.c.Seed, fmt.Sprintf("reader-%d-%d", i, k), addr)
+			reader := r.newReader(r.Seed, fmt.Sprintf("reader-%d-%d", i, k), addr)
 			r.writing.Go(func() { reader.run(writeCtx) })
 		}
-		h, err := r.newHistorian(r.c.Seed, fmt.Sprintf("historian-%d", i), r.allAddrs(i))
+		h, err := r.newHistorian(r.Seed, fmt.Sprintf("historian-%d", i), r.addrsFrom(i))
 		if err != nil {
 			return err
 		}
 		r.writing.Go(func() { h.run(writeCtx) })
-		r.following.Go(func() { r.nemesis.Watch(followCtx, i) })
 	}
-	r.writing.Go(func() { r.fail("late", r.visitors(writeCtx, r.c.Seed, "late")) })
+	r.nemesis.Watch(followCtx, r.following)
+	r.writing.Go(func() { r.fail("late", r.visitors(writeCtx, r.Seed, "late")) })
 	return nil
 }
 
 // startClubs starts those who come and go in channels that take members only.
 func (r *run) startClubs(writeCtx, followCtx context.Context) error {
-	b := r.newBouncer(r.c.Seed)
+	b := r.newBouncer(r.Seed)
 	var err error
 	if r.members, err = b.open(followCtx); err != nil || !r.members {
 		return err
 	}
 	r.writing.Go(func() { b.run(writeCtx) })
 	for g := range guests {
-		v := r.newVisitor(r.c.Seed, g, r.addrs[g%len(r.addrs)])
+		v := r.newVisitor(r.Seed, g, r.addrs[g%len(r.addrs)])
 		r.writing.Go(func() { v.run(writeCtx) })
-		c := r.newClubber(r.c.Seed, g, (g+1)%len(r.addrs))
+		c := r.newClubber(r.Seed, g, (g+1)%len(r.addrs))
 		r.writing.Go(func() { c.run(writeCtx) })
 	}
 	return nil
@@ -240,7 +175,7 @@ func (r *run) startClubs(writeCtx, followCtx context.Context) error {
 // that joins and leaves.
 func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) error {
 	for _, s := range []struct{ name, addr string }{
-		{fmt.Sprintf("pinned-%d", i), addr}, {fmt.Sprintf("roaming-%d", i), r.allAddrs(i)},
+		{fmt.Sprintf("pinned-%d", i), addr}, {fmt.Sprintf("roaming-%d", i), r.addrsFrom(i)},
 	} {
 		sub, err := r.subscribe(ctx, s.name, s.addr)
 		if err != nil {
@@ -260,7 +195,7 @@ func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) 
 	r.followers = append(r.followers, raw)
 	r.following.Go(func() { raw.run(ctx) })
 
-	wanderer, err := r.subscribe(ctx, fmt.Sprintf("wanderer-%d", i), r.allAddrs(i))
+	wanderer, err := r.subscribe(ctx, fmt.Sprintf("wanderer-%d", i), r.addrsFrom(i))
 	if err != nil {
 		return err
 	}
@@ -270,7 +205,7 @@ func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) 
 
 // subscribe starts a subscriber without channels.
 func (r *run) subscribe(ctx context.Context, name, addr string) (*subscriber, error) {
-	s, err := r.newSubscriber(ctx, r.c.Seed, name, addr)
+	s, err := r.newSubscriber(ctx, r.Seed, name, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -280,9 +215,9 @@ func (r *run) subscribe(ctx context.Context, name, addr string) (*subscriber, er
 }
 
 // sendAndRecall sends messages and takes them back while nobody can be told: their text must never be seen.
-func (r *run) sendAndRecall(ctx context.Context, p Planned) {
+func (r *run) sendAndRecall(ctx context.Context, p chaos.Planned) {
 	name := fmt.Sprintf("nemesis-%d", r.rec.ID())
-	w, err := r.newWriter(r.c.Seed, name, r.allAddrs(p.Node), name)
+	w, err := r.newWriter(r.Seed, name, r.addrsFrom(p.Node), name)
 	if err != nil {
 		return
 	}
@@ -294,7 +229,7 @@ func (r *run) sendAndRecall(ctx context.Context, p Planned) {
 		}
 		op := w.message(channel)
 		w.resend(ctx, &op)
-		if op.Outcome == OK {
+		if op.Outcome == chaos.OK {
 			w.take(ctx, sent{op.Channel, op.MsgID, op.From})
 		}
 	}
@@ -302,19 +237,10 @@ func (r *run) sendAndRecall(ctx context.Context, p Planned) {
 
 // fail records that a client ended for good, which none should.
 func (r *run) fail(name string, err error) {
-	if err == nil {
-		return
+	if err != nil {
+		r.Found(chaos.Violation{Name: chaos.Liveness, Detail: fmt.Sprintf("a client ended: %s: %v", name, err)})
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
 }
 
-// keepLogs copies what the nodes logged.
-func (r *run) keepLogs() {
-	for _, node := range r.fleet.Nodes() {
-		if data, err := node.Log(); err == nil {
-			_ = os.WriteFile(filepath.Join(r.c.Dir, fmt.Sprintf("node-%d.log", node.Index())), data, 0o600)
-		}
-	}
-}
+// addrsFrom returns all addresses as the SDK takes them, beginning with node i's.
+func (r *run) addrsFrom(i int) string { return strings.Join(r.Addrs(i), ",") }

@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // second is how far a list may be behind what was acknowledged.
@@ -19,7 +21,7 @@ type model struct {
 	// asked has what was asked for under a client_msg_id, and every op that asked it.
 	asked map[clientKey]*payload
 	// messages are by place, and by id.
-	messages map[place]*subject
+	messages map[messageKey]*subject
 	byID     map[string]*subject
 	// sends are the places of each channel's messages, ascending.
 	sends map[string][]int64
@@ -29,8 +31,8 @@ type model struct {
 // clientKey is what makes a write idempotent.
 type clientKey struct{ channel, from, clientMsgID string }
 
-// place is where a message or an entry is.
-type place struct {
+// messageKey identifies an entry of a log, and a message by the entry of its send.
+type messageKey struct {
 	channel string
 	seq     int64
 }
@@ -65,7 +67,7 @@ type change struct {
 
 func newModel(h *History, t *Truth) *model {
 	m := &model{
-		h: h, t: t, logs: t.logs(), asked: make(map[clientKey]*payload), messages: make(map[place]*subject),
+		h: h, t: t, logs: t.logs(), asked: make(map[clientKey]*payload), messages: make(map[messageKey]*subject),
 		byID: make(map[string]*subject), sends: make(map[string][]int64), acks: make(map[string]acks),
 	}
 	for i := range h.Ops {
@@ -108,11 +110,11 @@ func (m *model) append(e *Entry) {
 		if p != nil {
 			s.changes[0].content, s.changes[0].metadata, s.changes[0].known = p.content, p.metadata, true
 		}
-		m.messages[place{e.Channel, e.Seq}] = s
+		m.messages[messageKey{e.Channel, e.Seq}] = s
 		m.byID[e.MsgID] = s
 		m.sends[e.Channel] = append(m.sends[e.Channel], e.Seq)
 	case entryEdit:
-		if s := m.messages[place{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
+		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
 			c := change{seq: e.Seq, status: StatusEdited, metadata: s.changes[0].metadata}
 			if p != nil {
 				c.content, c.known = p.content, s.changes[0].known
@@ -120,7 +122,7 @@ func (m *model) append(e *Entry) {
 			s.changes = append(s.changes, c)
 		}
 	case entryRecall:
-		if s := m.messages[place{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
+		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
 			s.recalled = e.Seq
 			s.changes = append(s.changes, change{seq: e.Seq, status: StatusRecalled, known: true})
 		}
@@ -157,7 +159,7 @@ type ack struct{ end, seq int64 }
 func (m *model) ackAll() {
 	for i := range m.h.Ops {
 		op := &m.h.Ops[i]
-		if !op.Kind.write() || op.Outcome != OK {
+		if !op.Kind.write() || op.Outcome != chaos.OK {
 			continue
 		}
 		m.acks[op.Channel] = append(m.acks[op.Channel], ack{op.End, op.Seq})
@@ -186,7 +188,7 @@ func (a acks) by(at int64) int64 {
 
 // differs says in what a copy is not what the model says that it is at its changed_seq; empty if in nothing.
 func (m *model) differs(c *Copy) string {
-	s := m.messages[place{c.Channel, c.Seq}]
+	s := m.messages[messageKey{c.Channel, c.Seq}]
 	if s == nil {
 		return "the log holds no message at this seq"
 	}

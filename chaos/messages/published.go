@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // changeStream is the name of the stream that carries the change events.
@@ -43,7 +45,7 @@ func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, 
 	defer cancel()
 	for {
 		stream, err := js.Stream(ctx, changeStream)
-		if !errors.Is(err, nats.ErrNoResponders) || !Sleep(ctx, 100*time.Millisecond) {
+		if !errors.Is(err, nats.ErrNoResponders) || !chaos.Sleep(ctx, 100*time.Millisecond) {
 			return stream, err
 		}
 	}
@@ -102,14 +104,14 @@ func readPublished(ctx context.Context, url string) ([]Published, error) {
 // checkPublished judges the change stream: it has every entry, as the message was, and no text that was recalled before
 // it was published.
 func (c *checker) checkPublished() {
-	has := make(map[place]bool)
+	has := make(map[messageKey]bool)
 	kinds := map[int]string{entrySend: "insert", entryEdit: "edit", entryRecall: "recall"}
 	for i := range c.t.Published {
 		p := &c.t.Published[i]
-		has[place{p.Channel, p.Seq}] = true
+		has[messageKey{p.Channel, p.Seq}] = true
 		log := c.logs[p.Channel]
 		if p.Seq < 1 || p.Seq > int64(len(log)) {
-			c.reportf(Loss, p.Channel, p.At-c.h.Began, "%d was published; the log ends at %d", p.Seq, len(log))
+			c.Reportf(Loss, p.Channel, p.At-c.h.Began, "%d was published; the log ends at %d", p.Seq, len(log))
 			continue
 		}
 		e := &log[p.Seq-1]
@@ -124,9 +126,9 @@ func (c *checker) checkPublished() {
 			cp.Seq, cp.Count = p.TargetSeq, p.MsgCount
 		}
 		if diff := c.differs(&cp); p.Event != kinds[e.Kind] || cp.Seq != about || p.Count != e.Count || p.ChangedSeq < e.Seq {
-			c.reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
+			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
 		} else if diff != "" {
-			c.reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
+			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
 		}
 		c.checkPublishedText(p, about)
 	}
@@ -135,21 +137,21 @@ func (c *checker) checkPublished() {
 	}
 	for channel, log := range c.logs {
 		for i := range log {
-			if !has[place{channel, log[i].Seq}] {
-				c.reportf(Unpublished, channel, 0, "the change stream lacks %d: %+v", log[i].Seq, log[i])
+			if !has[messageKey{channel, log[i].Seq}] {
+				c.Reportf(Unpublished, channel, 0, "the change stream lacks %d: %+v", log[i].Seq, log[i])
 			}
 		}
 	}
 }
 
 func (c *checker) checkPublishedText(p *Published, about int64) {
-	s := c.messages[place{p.Channel, about}]
+	s := c.messages[messageKey{p.Channel, about}]
 	if s == nil || s.recallAcked == 0 || p.ChangedSeq >= s.recalled {
 		return
 	}
 	at := p.At - c.h.Began
-	if late := at - s.recallAcked; late > int64(c.settings.LiveSlack) && !c.held("", s.recallAcked, at) {
-		c.reportf(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
+	if late := at - s.recallAcked; late > int64(liveSlack) && !c.held("", s.recallAcked, at) {
+		c.Reportf(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
 			time.Duration(late).Seconds())
 	}
 }

@@ -1,9 +1,10 @@
-package chaos
+package messages
 
 import (
 	"context"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
@@ -41,7 +42,7 @@ func (s *rawSubscriber) String() string { return s.name }
 
 // run follows stream after stream until ctx ends.
 func (s *rawSubscriber) run(ctx context.Context) {
-	defer s.client.close()
+	defer s.client.Close()
 	for ctx.Err() == nil {
 		s.stream(ctx)
 		if ctx.Err() != nil {
@@ -52,7 +53,7 @@ func (s *rawSubscriber) run(ctx context.Context) {
 				s.rec.EndLife(life)
 			}
 		}
-		sleep(ctx, 200*time.Millisecond)
+		chaos.Sleep(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -73,7 +74,7 @@ func (s *rawSubscriber) stream(ctx context.Context) {
 	}
 	watch := time.AfterFunc(deadAfter, cancel)
 	defer watch.Stop()
-	stream, err := s.client.Subscribe(s.client.authorize(ctx), req)
+	stream, err := s.client.Subscribe(s.client.Authorize(ctx), req)
 	if err != nil {
 		return
 	}

@@ -1,16 +1,15 @@
-package chaos
+package messages
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
@@ -18,31 +17,16 @@ import (
 // rawLimit bounds one call of the generated client.
 const rawLimit = 5 * time.Second
 
-// raw is the generated client with nothing around it but a token: what it is answered is what the server said.
+// raw is the generated client with nothing around it but a token: its answer is what the server said.
 type raw struct {
+	*chaos.Conn
 	parleyv1connect.MessageServiceClient
-
-	http  *http.Client
-	token string
 }
 
 func newRaw(addr, token string) *raw {
-	c := NewHTTPClient()
-	return &raw{
-		MessageServiceClient: parleyv1connect.NewMessageServiceClient(c, "http://"+addr, connect.WithGRPC()),
-		http:                 c, token: token,
-	}
+	c := chaos.NewConn(addr, token)
+	return &raw{Conn: c, MessageServiceClient: parleyv1connect.NewMessageServiceClient(c.HTTP, c.URL(), connect.WithGRPC())}
 }
-
-// call gives the context of one call.
-func (r *raw) call(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	return r.authorize(ctx), cancel
-}
-
-func (r *raw) authorize(ctx context.Context) context.Context { return Authorize(ctx, r.token) }
-
-func (r *raw) close() { r.http.CloseIdleConnections() }
 
 // rawWriter makes each write once, and takes its answer as it is.
 type rawWriter struct {
@@ -58,25 +42,22 @@ type rawWriter struct {
 
 func (w *world) newRawWriter(seed uint64, name, addr, subject string) *rawWriter {
 	return &rawWriter{
-		world: w, name: name, addr: addr, subject: subject, client: newRaw(addr, w.token(subject)), rng: source(seed, name),
+		world: w, name: name, addr: addr, subject: subject, client: newRaw(addr, w.token(subject)), rng: chaos.Source(seed, name),
 	}
 }
 
 func (w *rawWriter) run(ctx context.Context) {
-	defer w.client.close()
-	for every := w.load.WriteEvery; pause(ctx, w.rng, every); {
+	defer w.client.Close()
+	for every := w.load.WriteEvery; chaos.Pause(ctx, w.rng, every); {
 		every = w.load.WriteEvery
-		if w.one(context.WithoutCancel(ctx)) == Unknown {
-			every = afterFailure
+		if w.one(context.WithoutCancel(ctx)) == chaos.Unknown {
+			every = chaos.AfterFailure
 		}
 	}
 }
 
-// afterFailure is the pause after a call that failed: a node that is not there refuses thousands of calls a second.
-const afterFailure = 300 * time.Millisecond
-
 // one makes one write of some kind, and gives what came of it.
-func (w *rawWriter) one(ctx context.Context) Outcome {
+func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	w.n++
 	op := Op{
 		Client: w.name, Addr: w.addr, Kind: Send, Limit: int64(rawLimit), Channel: w.pick(w.rng), From: w.subject,
@@ -105,14 +86,14 @@ func (w *rawWriter) one(ctx context.Context) Outcome {
 	w.rec.Start(&op)
 	w.call(ctx, &op)
 	// Half of what is unknown stays so, and is stored once or not at all.
-	if op.Outcome == Unknown && w.rng.IntN(2) == 0 && len(w.open) < 100 {
+	if op.Outcome == chaos.Unknown && w.rng.IntN(2) == 0 && len(w.open) < 100 {
 		w.open = append(w.open, op)
 	}
 	return op.Outcome
 }
 
 func (w *rawWriter) call(ctx context.Context, op *Op) {
-	ctx, cancel := w.client.call(ctx, rawLimit)
+	ctx, cancel := w.client.Call(ctx, rawLimit)
 	defer cancel()
 	var err error
 	switch op.Kind {
@@ -135,11 +116,11 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 		res, err = w.client.SendMessage(ctx, op.sendRequest())
 		w.sent(op, res)
 	}
-	op.Outcome = OK
+	op.Outcome = chaos.OK
 	if err != nil {
-		op.Outcome, op.Code, op.Err = rawOutcome(err)
+		op.ended(chaos.EndingOf(err))
 	}
-	if op.Outcome == OK {
+	if op.Outcome == chaos.OK {
 		w.told.raise(op.Channel, op.Seq)
 	}
 	w.rec.Done(op)
@@ -174,7 +155,7 @@ func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 }
 
 // batch makes a batch whose first item is like op, and gives what came of the last.
-func (w *rawWriter) batch(ctx context.Context, op Op) Outcome {
+func (w *rawWriter) batch(ctx context.Context, op Op) chaos.Outcome {
 	channels := []string{op.Channel, w.pick(w.rng)}
 	batch := w.rec.ID()
 	ops := make([]Op, 2+w.rng.IntN(10))
@@ -189,54 +170,24 @@ func (w *rawWriter) batch(ctx context.Context, op Op) Outcome {
 	for i := range ops {
 		w.rec.Start(&ops[i])
 	}
-	ctx, cancel := w.client.call(ctx, rawLimit)
+	ctx, cancel := w.client.Call(ctx, rawLimit)
 	defer cancel()
 	res, err := w.client.SendMessages(ctx, req)
 	for i := range ops {
 		op := &ops[i]
-		op.Outcome = OK
+		op.Outcome = chaos.OK
 		switch {
 		case err != nil:
-			op.Outcome, op.Code, op.Err = rawOutcome(err)
-		case i >= len(res.GetResults()):
-			op.Outcome, op.Err = Unknown, "no result"
+			op.ended(chaos.EndingOf(err))
+		case i >= len(res.GetResults()), res.GetResults()[i].GetResult() == nil:
+			op.Outcome, op.Err = chaos.Unknown, "no result"
 		case res.GetResults()[i].GetSent() != nil:
 			w.sent(op, res.GetResults()[i].GetSent())
 			w.told.raise(op.Channel, op.Seq)
 		default:
-			item := res.GetResults()[i].GetError()
-			op.Code, op.Err = CodeText(item.GetCode()), item.GetMessage()
-			op.Outcome = OutcomeOfReason(item.GetDetail().GetReason())
+			op.ended(chaos.EndingOfItem(res.GetResults()[i].GetError()))
 		}
 		w.rec.Done(op)
 	}
 	return ops[len(ops)-1].Outcome
-}
-
-// rawOutcome judges a call's error.
-func rawOutcome(err error) (o Outcome, code, text string) {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return Unknown, "unknown", err.Error()
-	}
-	return OutcomeOfReason(detailOf(err).GetReason()), ce.Code().String(), ce.Message()
-}
-
-// OutcomeOfReason returns the outcome of a call that failed for a reason. The proto says of the final reasons and of the retryable
-// ones named here that nothing was stored.
-func OutcomeOfReason(r parleyv1.ErrorReason) Outcome {
-	switch {
-	case r == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
-		return Unknown
-	case r < firstRetryable,
-		r == parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED,
-		r == parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
-		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL,
-		r == parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED,
-		r == parleyv1.ErrorReason_ERROR_REASON_NODE_FULL,
-		r == parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED:
-		return Failed
-	default:
-		return Unknown
-	}
 }

@@ -1,10 +1,11 @@
-package chaos
+package messages
 
 import (
 	"context"
 	"math/rand/v2"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
@@ -22,17 +23,17 @@ type reader struct {
 }
 
 func (w *world) newReader(seed uint64, name, addr string) *reader {
-	return &reader{world: w, name: name, addr: addr, client: newRaw(addr, w.token(name)), rng: source(seed, name)}
+	return &reader{world: w, name: name, addr: addr, client: newRaw(addr, w.token(name)), rng: chaos.Source(seed, name)}
 }
 
 func (r *reader) run(ctx context.Context) {
-	defer r.client.close()
-	for every := r.load.ReadEvery; pause(ctx, r.rng, every); {
+	defer r.client.Close()
+	for every := r.load.ReadEvery; chaos.Pause(ctx, r.rng, every); {
 		every = r.load.ReadEvery
 		ctx := context.WithoutCancel(ctx)
 		if r.rng.IntN(4) == 0 {
 			if !r.get(ctx) {
-				every = afterFailure
+				every = chaos.AfterFailure
 			}
 			continue
 		}
@@ -51,7 +52,7 @@ func (r *reader) run(ctx context.Context) {
 		}
 		sizes := []int32{1, 10, 50, 200}
 		if _, ok := r.list(ctx, op, sizes[r.rng.IntN(len(sizes))], 1+r.rng.IntN(3)); !ok {
-			every = afterFailure
+			every = chaos.AfterFailure
 		}
 	}
 }
@@ -75,16 +76,16 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 	for range pages {
 		op := query
 		r.rec.Start(&op)
-		callCtx, cancel := r.client.call(ctx, readLimit)
+		callCtx, cancel := r.client.Call(ctx, readLimit)
 		res, err := r.client.ListMessages(callCtx, req)
 		cancel()
 		if err != nil {
-			op.Outcome, op.Code, op.Err = rawOutcome(err)
+			op.ended(chaos.EndingOf(err))
 			r.rec.Done(&op)
 			return false, false
 		}
 		op.End = r.rec.Now() // before the copies are compared
-		op.Outcome, op.Head, op.Epoch = OK, res.GetHeadSeq(), res.GetEpoch()
+		op.Outcome, op.Head, op.Epoch = chaos.OK, res.GetHeadSeq(), res.GetEpoch()
 		op.More = res.GetNextPageToken() != ""
 		for _, m := range res.GetMessages() {
 			op.Copies = append(op.Copies, r.note(m))
@@ -113,12 +114,12 @@ func (r *reader) get(ctx context.Context) bool {
 	op := r.op(target.channel)
 	op.Kind, op.MsgID = Get, target.msgID
 	r.rec.Start(&op)
-	ctx, cancel := r.client.call(ctx, readLimit)
+	ctx, cancel := r.client.Call(ctx, readLimit)
 	defer cancel()
 	res, err := r.client.GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: op.Channel, MsgId: op.MsgID})
-	op.Outcome = OK
+	op.Outcome = chaos.OK
 	if err != nil {
-		op.Outcome, op.Code, op.Err = rawOutcome(err)
+		op.ended(chaos.EndingOf(err))
 	} else {
 		op.End, op.Epoch = r.rec.Now(), res.GetEpoch()
 		op.Copies = []int{r.note(res.GetMessage())}
@@ -141,12 +142,12 @@ func (w *world) newHistorian(seed uint64, name, addr string) (*historian, error)
 	if err != nil {
 		return nil, err
 	}
-	return &historian{world: w, name: name, addr: addr, client: client, rng: source(seed, name)}, nil
+	return &historian{world: w, name: name, addr: addr, client: client, rng: chaos.Source(seed, name)}, nil
 }
 
 func (r *historian) run(ctx context.Context) {
 	defer r.client.Close()
-	for pause(ctx, r.rng, 2*r.load.ReadEvery) {
+	for chaos.Pause(ctx, r.rng, 2*r.load.ReadEvery) {
 		r.one(context.WithoutCancel(ctx))
 	}
 }
@@ -164,10 +165,10 @@ func (r *historian) one(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	r.rec.Start(&op)
-	op.Outcome = OK
+	op.Outcome = chaos.OK
 	for m, err := range r.client.History(ctx, op.Channel, options...) {
 		if err != nil {
-			op.Outcome, op.Code, op.Err = outcomeOf(err)
+			op.ended(chaos.EndingOfSDK(err))
 			break
 		}
 		op.Copies = append(op.Copies, r.note(m))

@@ -1,53 +1,41 @@
-package chaos
+package messages
 
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
-	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
-// Recorder writes a history while it happens, to memory and as JSON lines to a file. Safe for concurrent use.
-type Recorder struct {
-	began time.Time
+// The marks of a history, besides those that every history has.
+const (
+	markTouched = "touched"
+	markEnded   = "ended"
+)
 
-	mu    sync.Mutex // guards what follows
-	h     History
+// Recorder writes a history while it happens. Safe for concurrent use.
+type Recorder struct {
+	*chaos.Recorder[line]
+
+	mu    sync.Mutex       // guards what follows; it is taken before the embedded recorder's lock
+	b     *builder         // Copies and Lives are changed with the lock held
 	known map[string][]int // copies by message and changed_seq
 	next  int64
-	open  [2]int // reads and writes under way
-	out   *Journal
 }
 
-// line is one line of the file; exactly one field is set.
-type line struct {
-	Op       *Op              `json:"op,omitempty"`
-	Copy     *Copy            `json:"copy,omitempty"`
-	Life     *Life            `json:"life,omitempty"`
-	Delivery *Delivery        `json:"delivery,omitempty"`
-	Fault    *Fault           `json:"fault,omitempty"`
-	Exit     *Exit            `json:"exit,omitempty"`
-	Late     *Late            `json:"late,omitempty"`
-	Mine     *mine            `json:"mine,omitempty"`
-	Marks    map[string]int64 `json:"marks,omitempty"`
-}
-
-// NewRecorder begins a history in the file at path, which is made anew. An empty path keeps it in memory only.
+// NewRecorder creates a history in the file at path; an empty path keeps it in memory only.
 func NewRecorder(path string) (*Recorder, error) {
-	out, err := NewJournal(path)
+	r := &Recorder{b: newBuilder(), known: make(map[string][]int)}
+	var err error
+	r.Recorder, err = chaos.NewRecorder(path, chaos.RunClock(), r.b.add, func(l chaos.Line) line { return line{Line: l} })
 	if err != nil {
 		return nil, err
 	}
-	r := &Recorder{began: time.Now(), known: make(map[string][]int), out: out}
-	r.mark("began", r.began.UnixNano())
 	return r, nil
 }
 
-// Now is the time since the run began.
-func (r *Recorder) Now() int64 { return int64(time.Since(r.began)) }
-
-// ID gives a number that was not given before.
+// ID returns a number that was not returned before.
 func (r *Recorder) ID() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,48 +43,37 @@ func (r *Recorder) ID() int64 {
 	return r.next
 }
 
-// Start begins an op: it gets its id and its begin, and counts as open until Done.
+// Start sets the id and the beginning of an op, which counts as in flight until Done.
 func (r *Recorder) Start(op *Op) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.Lock() // so that ids are in the order of time
 	r.next++
 	op.ID, op.Begin = r.next, r.Now()
-	r.open[class(op.Kind)]++
+	r.mu.Unlock()
+	r.Begin(op.Kind.write())
 }
 
-func class(k Kind) int {
-	if k.write() {
-		return 1
-	}
-	return 0
-}
-
-// Done ends an op and records it.
+// Done records an op. It ends now, unless its end is set.
 func (r *Recorder) Done(op *Op) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open[class(op.Kind)]--
+	r.End(op.Kind.write())
 	if op.End == 0 {
 		op.End = r.Now()
 	}
-	r.h.Ops = append(r.h.Ops, *op)
-	r.write(line{Op: op})
+	r.Write(line{Op: op})
 }
 
-// Copy records what a message looked like, and gives its index. The same look has the same index.
+// Copy records what a message looked like, and returns its index. Equal copies have one index.
 func (r *Recorder) Copy(c *Copy) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := fmt.Sprintf("%s/%d/%d", c.Channel, c.Seq, c.ChangedSeq)
 	for _, i := range r.known[key] {
-		if same(&r.h.Copies[i], c) {
+		if same(&r.b.h.Copies[i], c) {
 			return i
 		}
 	}
-	i := len(r.h.Copies)
+	i := len(r.b.h.Copies)
 	r.known[key] = append(r.known[key], i)
-	r.h.Copies = append(r.h.Copies, *c)
-	r.write(line{Copy: c})
+	r.Write(line{Copy: c})
 	return i
 }
 
@@ -121,14 +98,13 @@ func (c *Copy) plain() plainCopy {
 	}
 }
 
-// Life records that a channel begins on a stream, and gives it its id.
+// Life records that a channel begins on a stream, and returns the life's id.
 func (r *Recorder) Life(l Life) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next++
 	l.ID = r.next
-	r.h.Lives = append(r.h.Lives, l)
-	r.write(line{Life: &l})
+	r.Write(line{Life: &l})
 	return l.ID
 }
 
@@ -136,153 +112,31 @@ func (r *Recorder) Life(l Life) int64 {
 func (r *Recorder) EndLife(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Lives are few at a time and end soon after they began.
-	for i := len(r.h.Lives) - 1; i >= 0; i-- {
-		if l := &r.h.Lives[i]; l.ID == id {
-			l.End = r.Now()
-			r.write(line{Life: l})
-			return
-		}
+	at, ok := r.b.lives[id]
+	if !ok {
+		return
 	}
+	l := r.b.h.Lives[at]
+	l.End = r.Now()
+	r.Write(line{Life: &l})
 }
 
-// Deliver records an event.
+// Deliver records an event. It came now, unless its time is set.
 func (r *Recorder) Deliver(d Delivery) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if d.At == 0 {
 		d.At = r.Now()
 	}
-	r.h.Deliveries = append(r.h.Deliveries, d)
-	r.write(line{Delivery: &d})
-}
-
-// BeginFault notes how much was under way as a fault began. EndFault records it.
-func (r *Recorder) BeginFault(f *Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.Begin, f.OpenReads, f.OpenWrites = r.Now(), r.open[0], r.open[1]
-}
-
-// EndFault records a fault that is mended.
-func (r *Recorder) EndFault(f *Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.End = r.Now()
-	r.h.Faults = append(r.h.Faults, *f)
-	r.write(line{Fault: f})
-}
-
-// Exit records that a node ended by itself.
-func (r *Recorder) Exit(node, log string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := Exit{Node: node, At: r.Now(), Log: log}
-	r.h.Exits = append(r.h.Exits, e)
-	r.write(line{Exit: &e})
-}
-
-// Mark notes the time of one of the run's turns: healed, touched, ended.
-func (r *Recorder) Mark(name string) { r.mark(name, r.Now()) }
-
-func (r *Recorder) mark(name string, at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	marks := map[string]int64{name: at}
-	r.h.mark(marks)
-	r.write(line{Marks: marks})
-}
-
-// at gives when a mark was set; 0 if it was not.
-func (r *Recorder) at(name string) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return map[string]int64{"healed": r.h.Healed, "touched": r.h.Touched, "ended": r.h.Ended}[name]
+	r.Write(line{Delivery: &d})
 }
 
 // Late records a subscriber that is not level in time.
 func (r *Recorder) Late(l Late) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	l.At = r.Now()
-	r.h.Lates = append(r.h.Lates, l)
-	r.write(line{Late: &l})
+	r.Write(line{Late: &l})
 }
 
-func (h *History) mark(marks map[string]int64) {
-	for name, at := range marks {
-		switch name {
-		case "began":
-			h.Began = at
-		case "healed":
-			h.Healed = at
-		case "touched":
-			h.Touched = at
-		case "ended":
-			h.Ended = at
-		}
-	}
-}
-
-// mine records what a user was told of his channels in the end.
-func (r *Recorder) mine(m mine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.h.Mines = append(r.h.Mines, m)
-	r.write(line{Mine: &m})
-}
-
-// Close writes out the file and gives the history, to which nothing may be added any more.
+// Close writes out the file and returns the history, to which nothing may be added any more.
 func (r *Recorder) Close() (*History, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.h
-	h.sort()
-	return &h, r.out.Close()
-}
-
-func (h *History) sort() {
-	slices.SortStableFunc(h.Ops, func(a, b Op) int { return int(a.ID - b.ID) })
-	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return int(a.Begin - b.Begin) })
-}
-
-// write appends to the file; the lock is held.
-func (r *Recorder) write(l line) { r.out.Write(l) }
-
-// ReadHistory reads a history that a Recorder wrote, as far as it goes: a last line that is cut off is passed over.
-func ReadHistory(path string) (*History, error) {
-	h := new(History)
-	lives := make(map[int64]int)
-	if err := ReadJournal(path, func(l *line) { h.add(l, lives) }); err != nil {
-		return nil, err
-	}
-	h.sort()
-	return h, nil
-}
-
-func (h *History) add(l *line, lives map[int64]int) {
-	switch {
-	case l.Op != nil:
-		h.Ops = append(h.Ops, *l.Op)
-	case l.Copy != nil:
-		h.Copies = append(h.Copies, *l.Copy)
-	case l.Life != nil:
-		if i, ok := lives[l.Life.ID]; ok {
-			h.Lives[i] = *l.Life
-			return
-		}
-		lives[l.Life.ID] = len(h.Lives)
-		h.Lives = append(h.Lives, *l.Life)
-	case l.Delivery != nil:
-		h.Deliveries = append(h.Deliveries, *l.Delivery)
-	case l.Fault != nil:
-		h.Faults = append(h.Faults, *l.Fault)
-	case l.Exit != nil:
-		h.Exits = append(h.Exits, *l.Exit)
-	case l.Late != nil:
-		h.Lates = append(h.Lates, *l.Late)
-	case l.Mine != nil:
-		h.Mines = append(h.Mines, *l.Mine)
-	}
-	h.mark(l.Marks)
+	err := r.Recorder.Close()
+	return r.b.done(), err
 }

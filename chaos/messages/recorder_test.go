@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // TestReadHistory holds that what lies on disk is what was judged.
@@ -19,7 +21,7 @@ func TestReadHistory(t *testing.T) {
 	first, second := Op{Kind: Send, Channel: "c", Content: "x", Metadata: map[string]string{"a": ""}}, Op{Kind: List, Channel: "c"}
 	r.Start(&first)
 	r.Start(&second)
-	f := Fault{Name: "node-kill", Target: "n1"}
+	f := chaos.Fault{Name: "node-kill", Target: "n1"}
 	r.BeginFault(&f)
 	if f.OpenWrites != 1 || f.OpenReads != 1 {
 		t.Errorf("a fault met %d writes and %d reads, want 1 and 1", f.OpenWrites, f.OpenReads)
@@ -30,9 +32,9 @@ func TestReadHistory(t *testing.T) {
 	if at, same, not := r.Copy(&seen), r.Copy(&again), r.Copy(&other); at != 0 || same != 0 || not != 1 {
 		t.Errorf("copies are at %d, %d and %d, want 0, 0 and 1", at, same, not)
 	}
-	second.Outcome, second.Copies = OK, []int{0}
+	second.Outcome, second.Copies = chaos.OK, []int{0}
 	r.Done(&second)
-	first.Outcome = Unknown
+	first.Outcome = chaos.Unknown
 	r.Done(&first)
 	r.EndFault(&f)
 	life := r.Life(Life{Client: "s", Channel: "c", After: unset})
@@ -40,7 +42,7 @@ func TestReadHistory(t *testing.T) {
 	r.EndLife(life)
 	r.Exit("n1", "why")
 	r.Late(Late{Client: "s", Channel: "c", Seq: 1, Head: 2})
-	r.mine(mine{User: "u", Channels: []UserChannel{{Channel: "c", Last: unset}}})
+	r.Write(line{Mine: &mine{User: "u", Channels: []UserChannel{{Channel: "c", Last: unset}}}})
 	r.Mark("healed")
 	want, err := r.Close()
 	if err != nil {
@@ -64,24 +66,5 @@ func TestReadHistory(t *testing.T) {
 	}
 	if got, err = ReadHistory(path); err != nil || len(got.Ops) != 2 || got.Healed != 0 {
 		t.Errorf("of a history that is cut off: %d ops, healed %d, %v", len(got.Ops), got.Healed, err)
-	}
-}
-
-func TestReport(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "violations.json")
-	want := []Violation{{Name: Loss, Detail: "gone"}}
-	if err := WriteReport(path, want); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadReport[[]Violation](path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, *got); diff != "" {
-		t.Errorf("read (-wrote +read):\n%s", diff)
-	}
-	if _, err := ReadReport[Truth](path); err == nil {
-		t.Error("a list was read as a truth")
 	}
 }

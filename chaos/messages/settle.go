@@ -1,14 +1,14 @@
-package chaos
+package messages
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/chaos"
 	"github.com/parleyhq/parley/internal/rig"
 )
 
@@ -18,24 +18,22 @@ const redelivery = 13 * time.Second
 // settle is the run's end: all is mended, what a node missed in silence is noticed, every channel gets one more message,
 // and each time everybody comes level.
 func (r *run) settle(ctx context.Context) error {
-	for _, node := range r.fleet.Nodes() {
-		if err := node.Ready(ctx); err != nil {
-			return fmt.Errorf("node %d does not come back: %w", node.Index(), err)
-		}
+	if err := r.nemesis.Healed(ctx); err != nil {
+		return err
 	}
-	r.rec.Mark("healed")
+	healed := time.Now()
 	r.level(ctx, "everything was mended")
 	if err := r.whisper(ctx); err != nil {
 		return err
 	}
 	r.level(ctx, "a node without NATS missed the last messages of some channels")
 	r.touch(ctx)
-	r.rec.Mark("touched")
+	r.rec.Mark(markTouched)
 	r.level(ctx, "every channel got its last message")
-	r.rec.Mark("ended")
+	r.rec.Mark(markEnded)
 	if r.members {
 		// What a node took from the change stream and did not confirm before it died comes again only after a while.
-		sleep(ctx, time.Duration(r.rec.at("healed"))+redelivery-time.Duration(r.rec.Now()))
+		chaos.Sleep(ctx, time.Until(healed.Add(redelivery)))
 	}
 	return r.readBack(ctx)
 }
@@ -55,14 +53,14 @@ func (r *run) level(ctx context.Context, since string) {
 	for {
 		late := r.behind(heads)
 		if late == nil {
-			r.c.Logger.InfoContext(ctx, "all are level", "took", time.Since(began).Round(time.Millisecond), "after", since)
+			r.Logger.InfoContext(ctx, "all are level", "took", time.Since(began).Round(time.Millisecond), "after", since)
 			return
 		}
-		if !sleep(ctx, 20*time.Millisecond) {
+		if !chaos.Sleep(ctx, 20*time.Millisecond) {
 			late.Since = since
 			r.rec.Late(*late)
 			r.late = true
-			r.c.Logger.WarnContext(ctx, "not level", "subscriber", late.Client, "channel", late.Channel, "at", late.Seq, "head", late.Head)
+			r.Logger.WarnContext(ctx, "not level", "subscriber", late.Client, "channel", late.Channel, "at", late.Seq, "head", late.Head)
 			return
 		}
 	}
@@ -80,23 +78,23 @@ func (r *run) heads() map[string]int64 {
 // whisper sends the last message for a while of some channels, as one node has no NATS. Nothing that comes after shows that
 // node what it missed: it must look by itself.
 func (r *run) whisper(ctx context.Context) error {
-	rng := source(r.c.Seed, "whisper")
+	rng := chaos.Source(r.Seed, "whisper")
 	deaf := rng.IntN(len(r.addrs))
 	other := r.addrs[(deaf+1)%len(r.addrs)]
-	w, err := r.newWriter(r.c.Seed, "whisperer", other, "whisperer")
+	w, err := r.newWriter(r.Seed, "whisperer", other, "whisperer")
 	if err != nil {
 		return err
 	}
 	defer w.client.Close()
-	f := Fault{Name: "whisper", Target: r.addrs[deaf]}
+	f := chaos.Fault{Name: "whisper", Target: r.addrs[deaf]}
 	r.rec.BeginFault(&f)
-	link := r.fleet.Link(deaf, rig.EngineNATS)
+	link := r.Fleet.Link(deaf, rig.EngineNATS)
 	link.Cut()
-	sleep(ctx, 200*time.Millisecond)
+	chaos.Sleep(ctx, 200*time.Millisecond)
 	for i := range 6 {
 		w.send(ctx, r.channels[(i*7)%len(r.channels)])
 	}
-	sleep(ctx, 500*time.Millisecond)
+	chaos.Sleep(ctx, 500*time.Millisecond)
 	link.Restore()
 	r.rec.EndFault(&f)
 	return nil
@@ -115,7 +113,7 @@ func (r *run) behind(heads map[string]int64) *Late {
 
 // touch sends one message to every channel, after which all caches must be level too.
 func (r *run) touch(ctx context.Context) {
-	w, err := r.newWriter(r.c.Seed, "toucher", r.allAddrs(0), "toucher")
+	w, err := r.newWriter(r.Seed, "toucher", r.addrsFrom(0), "toucher")
 	if err != nil {
 		return
 	}
@@ -133,8 +131,8 @@ func (r *run) readBack(ctx context.Context) error {
 	var g errgroup.Group
 	for i, addr := range r.addrs {
 		g.Go(func() error {
-			reader := r.newReader(r.c.Seed, fmt.Sprintf("last-reader-%d", i), addr)
-			defer reader.client.close()
+			reader := r.newReader(r.Seed, fmt.Sprintf("last-reader-%d", i), addr)
+			defer reader.client.Close()
 			for k, channel := range r.all() {
 				op := reader.op(channel)
 				op.Final = true
@@ -162,18 +160,24 @@ func (r *run) listAll(ctx context.Context) {
 	for i, addr := range r.addrs {
 		for k := range max(r.load.Writers, r.load.RawWriters) {
 			user := fmt.Sprintf("author-%d", k)
-			r.rec.mine(r.listMine(ctx, user, addr, r.token(user)))
+			r.recordMine(ctx, user, addr, r.token(user))
 		}
 		user := guest(i % guests)
-		r.rec.mine(r.listMine(ctx, user, addr, r.guestToken(user)))
+		r.recordMine(ctx, user, addr, r.guestToken(user))
 	}
+}
+
+// recordMine records a user's channels, as a node lists them.
+func (r *run) recordMine(ctx context.Context, user, addr, token string) {
+	m := r.listMine(ctx, user, addr, token)
+	r.rec.Write(line{Mine: &m})
 }
 
 // replay follows every channel from its beginning until it is level.
 func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*levelLimit)
 	defer cancel()
-	s, err := r.newSubscriber(ctx, r.c.Seed, fmt.Sprintf("last-replay-%d", i), addr)
+	s, err := r.newSubscriber(ctx, r.Seed, fmt.Sprintf("last-replay-%d", i), addr)
 	if err != nil {
 		return err
 	}
@@ -184,7 +188,7 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
-	for level := false; !level && sleep(ctx, 10*time.Millisecond); {
+	for level := false; !level && chaos.Sleep(ctx, 10*time.Millisecond); {
 		level = s.places.behind(heads) == nil
 	}
 	s.sub.Close()
@@ -194,27 +198,14 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	return nil
 }
 
-// judge reads the stores and checks the history.
-func (r *run) judge(ctx context.Context) (*Result, error) {
-	cache := r.fleet.Redis.Client()
+// readAll reads the stores, and closes the history.
+func (r *run) readAll(ctx context.Context) (*History, *Truth, error) {
+	cache := r.Fleet.Redis.Client()
 	defer cache.Close()
-	t, err := readTruth(ctx, r.fleet.Mongo.URI(), r.c.Database, cache, r.fleet.NATS.URL())
+	t, err := readTruth(ctx, r.Fleet.Mongo.URI(), cache, r.Fleet.NATS.URL())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h, err := r.rec.Close()
-	if err != nil {
-		return nil, err
-	}
-	if err := WriteReport(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
-		return nil, err
-	}
-	res := &Result{History: h, Truth: t, Lost: r.nemesis.Lost(), Violations: Check(h, t, r.c.Settings)}
-	for _, text := range r.nemesis.Panics() {
-		res.Violations = append(res.Violations, Violation{Name: Crash, Detail: text})
-	}
-	for _, err := range r.errs {
-		res.Violations = append(res.Violations, Violation{Name: Liveness, Detail: "a client ended: " + err.Error()})
-	}
-	return res, WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations)
+	return h, t, err
 }

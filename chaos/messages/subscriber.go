@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -82,7 +83,7 @@ func (w *world) newSubscriber(ctx context.Context, seed uint64, name, addr strin
 		return nil, err
 	}
 	return &subscriber{
-		world: w, name: name, addr: addr, client: client, rng: source(seed, name), sub: client.Subscribe(ctx),
+		world: w, name: name, addr: addr, client: client, rng: chaos.Source(seed, name), sub: client.Subscribe(ctx),
 	}, nil
 }
 
@@ -166,7 +167,7 @@ func (s *subscriber) take(e parley.Event) {
 func (s *subscriber) wander(ctx context.Context) {
 	joined := make(map[string]bool)
 	left := make(map[string]time.Time)
-	for pause(ctx, s.rng, 300*time.Millisecond) {
+	for chaos.Pause(ctx, s.rng, 300*time.Millisecond) {
 		channel := s.channels[s.rng.IntN(len(s.channels))]
 		switch {
 		case joined[channel]:
@@ -192,8 +193,8 @@ func (s *subscriber) wander(ctx context.Context) {
 // visitors come again and again from nowhere, reads a few channels from their beginning to what was told before it came, and
 // goes.
 func (w *world) visitors(ctx context.Context, seed uint64, name string) error {
-	rng := source(seed, name)
-	for pause(ctx, rng, 1500*time.Millisecond) {
+	rng := chaos.Source(seed, name)
+	for chaos.Pause(ctx, rng, 1500*time.Millisecond) {
 		addr := w.addrs[rng.IntN(len(w.addrs))]
 		channels := []string{w.channels[rng.IntN(len(w.channels))], w.channels[rng.IntN(len(w.channels))]}
 		if rng.IntN(2) == 0 {
@@ -225,7 +226,7 @@ func (w *world) visit(ctx context.Context, seed uint64, name, addr string, chann
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.run(ctx) }()
-	for level := false; !level && sleep(ctx, 20*time.Millisecond); {
+	for level := false; !level && chaos.Sleep(ctx, 20*time.Millisecond); {
 		level = s.behind(heads) == nil
 	}
 	for channel := range heads {

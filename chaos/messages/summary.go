@@ -1,25 +1,25 @@
-package chaos
+package messages
 
 import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
-// Summary writes what a run showed, for people.
-func (r *Result) Summary(w io.Writer) {
-	h := r.History
-	ops := make(Tally[Kind])
+// summarize writes what a run showed, for people.
+func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
+	ops := make(chaos.Tally[Kind])
 	for i := range h.Ops {
 		ops.Add(h.Ops[i].Kind, h.Ops[i].Outcome)
 	}
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	ops.Write(w)
 	p("%d deliveries in %d lives; %d entries in the logs; replies lost: %v", len(h.Deliveries), len(h.Lives),
-		len(r.Truth.Entries), r.Lost)
+		len(t.Entries), r.Lost)
 	p("\n%-14s %-18s %8s %7s %6s %6s %9s", "fault", "target", "at", "took", "writes", "reads", "recovery")
 	hits := 0
 	for i := range h.Faults {
@@ -52,32 +52,13 @@ func (r *Result) Summary(w io.Writer) {
 	}
 }
 
-// Tally counts calls by kind and outcome.
-type Tally[K ~string] map[K]map[Outcome]int
-
-// Add counts a call.
-func (t Tally[K]) Add(kind K, o Outcome) {
-	if t[kind] == nil {
-		t[kind] = make(map[Outcome]int)
-	}
-	t[kind][o]++
-}
-
-// Write writes a line for each kind, in the order of their names.
-func (t Tally[K]) Write(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "op", OK, Failed, Unknown)
-	for _, kind := range slices.Sorted(maps.Keys(t)) {
-		_, _ = fmt.Fprintf(w, "%-10s %9d %9d %9d\n", kind, t[kind][OK], t[kind][Failed], t[kind][Unknown])
-	}
-}
-
 func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 
 // worstGap is the longest time between two acknowledged writes within a span.
 func (h *History) worstGap(from, to int64) int64 {
 	var ends []int64
 	for i := range h.Ops {
-		if op := &h.Ops[i]; op.Kind.write() && op.Outcome == OK && op.End >= from && op.End <= to {
+		if op := &h.Ops[i]; op.Kind.write() && op.Outcome == chaos.OK && op.End >= from && op.End <= to {
 			ends = append(ends, op.End)
 		}
 	}

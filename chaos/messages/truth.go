@@ -1,4 +1,4 @@
-package chaos
+package messages
 
 import (
 	"context"
@@ -63,11 +63,14 @@ type Truth struct {
 	Published []Published `json:"published"`
 }
 
+// database is MongoDB's.
+const database = "parley"
+
 // cachePrefix is what the key of a channel's set begins with.
 const cachePrefix = "msg_cache:"
 
 // readTruth reads all stores: every document and every value, of whatever collection and key, and every event.
-func readTruth(ctx context.Context, mongoURI, database string, cache *redis.Client, natsURL string) (*Truth, error) {
+func readTruth(ctx context.Context, mongoURI string, cache *redis.Client, natsURL string) (*Truth, error) {
 	t := &Truth{Cache: make(map[string][]CachedValue), Marks: make(map[string][]string)}
 	client, err := mongo.Connect(options.Client().ApplyURI(mongoURI).SetReadConcern(readconcern.Majority()))
 	if err != nil {
@@ -148,13 +151,13 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 }
 
 // note remembers which marks a place holds.
-func (t *Truth) note(place, text string) {
+func (t *Truth) note(where, text string) {
 	for {
 		mark, rest, ok := nextMark(text)
 		if !ok {
 			return
 		}
-		t.Marks[mark] = append(t.Marks[mark], place)
+		t.Marks[mark] = append(t.Marks[mark], where)
 		text = rest
 	}
 }

@@ -1,7 +1,6 @@
-package chaos
+package messages
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -22,7 +21,7 @@ type world struct {
 	// members is set if the server has channels that take members only.
 	members  bool
 	channels []string
-	load     Load
+	load     load
 
 	told told
 	pool pool
@@ -31,8 +30,13 @@ type world struct {
 // hot is the channel that half of the writes go to.
 const hot = "hot"
 
-// Load says how many clients there are and how fast they go.
-type Load struct {
+// defaultLoad is the load of every run.
+var defaultLoad = load{
+	Channels: 40, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
+}
+
+// load says how many clients there are and how fast they go.
+type load struct {
 	// Channels is the number of cold channels.
 	Channels int
 	// Writers and RawWriters are per node. Writers use the SDK, as a program would; raw ones make each call once, so
@@ -42,29 +46,6 @@ type Load struct {
 	Readers int
 	// WriteEvery and ReadEvery are the mean pauses of one client between two calls.
 	WriteEvery, ReadEvery time.Duration
-}
-
-func (l *Load) setDefaults() {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&l.Channels, 40)
-	def(&l.Writers, 2)
-	def(&l.RawWriters, 1)
-	def(&l.Readers, 2)
-	if l.WriteEvery == 0 {
-		l.WriteEvery = 40 * time.Millisecond
-	}
-	if l.ReadEvery == 0 {
-		l.ReadEvery = 60 * time.Millisecond
-	}
-}
-
-// allAddrs gives all addresses as the SDK takes them, beginning with node i's.
-func (w *world) allAddrs(i int) string {
-	return strings.Join(append(append([]string(nil), w.addrs[i:]...), w.addrs[:i]...), ",")
 }
 
 // pick chooses a channel: the hot one every other time.
@@ -161,31 +142,6 @@ func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 		}
 	}
 	return sent{}, false
-}
-
-// pause waits for about the mean. It is false if ctx ended.
-func pause(ctx context.Context, rng *rand.Rand, mean time.Duration) bool {
-	return sleep(ctx, mean/2+rand.N(mean)+time.Duration(rng.IntN(1000)))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// source gives a client its own random numbers, which depend on the run's seed and the client's name alone.
-func source(seed uint64, name string) *rand.Rand {
-	h := uint64(14695981039346656037)
-	for _, b := range []byte(name) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(seed, h))
 }
 
 // text makes a content with a mark of its own, long enough now and then to matter.

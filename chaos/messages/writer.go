@@ -1,12 +1,12 @@
-package chaos
+package messages
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/parleyhq/parley/chaos"
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
@@ -31,13 +31,13 @@ func (w *world) newWriter(seed uint64, name, addr, subject string) (*writer, err
 	if err != nil {
 		return nil, err
 	}
-	return &writer{world: w, name: name, addr: addr, subject: subject, client: client, rng: source(seed, name)}, nil
+	return &writer{world: w, name: name, addr: addr, subject: subject, client: client, rng: chaos.Source(seed, name)}, nil
 }
 
 // run writes until ctx ends. What is under way then is finished.
 func (w *writer) run(ctx context.Context) {
 	defer w.client.Close()
-	for pause(ctx, w.rng, w.load.WriteEvery) {
+	for chaos.Pause(ctx, w.rng, w.load.WriteEvery) {
 		ctx := context.WithoutCancel(ctx)
 		switch n := w.rng.IntN(100); {
 		case n < 55:
@@ -80,7 +80,7 @@ func (op *Op) outgoing() parley.Outgoing {
 func (w *writer) send(ctx context.Context, channel string) {
 	op := w.message(channel)
 	w.resend(ctx, &op)
-	if op.Outcome != Unknown && w.rng.IntN(10) > 0 {
+	if op.Outcome != chaos.Unknown && w.rng.IntN(10) > 0 {
 		return
 	}
 	if w.last = append(w.last, op); len(w.last) > 50 {
@@ -177,7 +177,7 @@ func (w *writer) take(ctx context.Context, target sent) {
 // done records what became of a write.
 func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 	if err == nil {
-		op.Outcome, op.Seq, op.Count, op.Duplicate, op.Epoch = OK, r.Seq, r.Count, r.Duplicate, r.Epoch
+		op.Outcome, op.Seq, op.Count, op.Duplicate, op.Epoch = chaos.OK, r.Seq, r.Count, r.Duplicate, r.Epoch
 		if !r.Time.IsZero() && r.Time.Unix() != 0 {
 			op.TimeMS = r.Time.UnixMilli()
 		}
@@ -191,23 +191,7 @@ func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 		}
 		w.told.raise(op.Channel, r.Seq)
 	} else {
-		op.Outcome, op.Code, op.Err = outcomeOf(err)
+		op.ended(chaos.EndingOfSDK(err))
 	}
 	w.rec.Done(op)
 }
-
-// outcomeOf judges the end of a call by the SDK, which may have tried several times: only a refusal for good says that
-// none of them did anything.
-func outcomeOf(err error) (o Outcome, code, text string) {
-	var e *parley.Error
-	if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &e) {
-		return Unknown, "deadline_exceeded", err.Error()
-	}
-	if e.Reason != 0 && e.Reason < firstRetryable {
-		return Failed, e.Code.String(), e.Error()
-	}
-	return Unknown, e.Code.String(), e.Error()
-}
-
-// firstRetryable is the lowest reason of an error that may pass; those below it are final.
-const firstRetryable = 100

@@ -1,13 +1,15 @@
-package chaos
+package messages
 
 import (
 	"strings"
 	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // wrong is a change of the story that breaks a promise.
 type wrong struct {
-	want   Name
+	want   chaos.Name
 	name   string
 	change func(s *story)
 }
@@ -37,17 +39,17 @@ var wrongLogs = []wrong{
 		s.asked(2).Begin, s.asked(2).End = 11*sec, 11*sec+1
 	}},
 	{Order, "an unknown write stands before one acknowledged before it began", func(s *story) {
-		s.asked(2).Begin, s.asked(2).Outcome = 11*sec, Unknown
+		s.asked(2).Begin, s.asked(2).Outcome = 11*sec, chaos.Unknown
 	}},
 	{Unsent, "an entry that nobody asked for", func(s *story) { s.asked(4).ClientMsgID = "other" }},
 	{Unsent, "another text", func(s *story) { s.entry(4).Content = "other" }},
 	{Unsent, "other metadata", func(s *story) { s.entry(4).Metadata = map[string]string{"k": "other"} }},
 	{Unsent, "an edit of another text", func(s *story) { s.entry(3).Content = "other" }},
 	{Unsent, "an edit of another message", func(s *story) { s.entry(3).TargetSeq = 4 }},
-	{Denied, "a refused write is stored", func(s *story) { s.asked(4).Outcome = Failed }},
+	{Denied, "a refused write is stored", func(s *story) { s.asked(4).Outcome = chaos.Failed }},
 	{Prefix, "an item of a batch is stored, and one before it is not", func(s *story) {
 		s.op(Op{
-			Client: "w", Kind: Send, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: Unknown, Batch: 1, Item: 0,
+			Client: "w", Kind: Send, Begin: sec, Channel: channel, From: "author", ClientMsgID: "x", Outcome: chaos.Unknown, Batch: 1, Item: 0,
 		})
 		s.asked(4).Batch, s.asked(4).Item = 1, 1
 	}},
@@ -84,17 +86,17 @@ var wrongAnswers = []wrong{
 	{Wrong, "a recall was answered with a text that never was", func(s *story) {
 		s.asked(5).Copies = []int{s.copy(2, 5, StatusRecalled, "other", nil)}
 	}},
-	{Liveness, "a call outlived its deadline", func(s *story) {
+	{chaos.Liveness, "a call outlived its deadline", func(s *story) {
 		s.asked(6).Limit, s.asked(6).End = 5*sec, s.asked(6).Begin+9*sec
 	}},
-	{Liveness, "a call failed though nothing was broken", func(s *story) {
-		s.lastPage().Final, s.lastPage().Outcome = true, Unknown
+	{chaos.Liveness, "a call failed though nothing was broken", func(s *story) {
+		s.lastPage().Final, s.lastPage().Outcome = true, chaos.Unknown
 	}},
-	{Liveness, "a restart of the nodes in turn cost a call of a client that knows them all", func(s *story) {
-		s.h.Faults = append(s.h.Faults, Fault{Name: string(Roll), Target: "all", Begin: 0, End: 40 * sec})
-		s.asked(6).Addr, s.asked(6).Outcome, s.asked(6).Limit = "n1,n2", Unknown, 60*sec
+	{chaos.Liveness, "a restart of the nodes in turn cost a call of a client that knows them all", func(s *story) {
+		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.Roll), Target: "all", Begin: 0, End: 40 * sec})
+		s.asked(6).Addr, s.asked(6).Outcome, s.asked(6).Limit = "n1,n2", chaos.Unknown, 60*sec
 	}},
-	{Crash, "a node ended by itself", func(s *story) { s.h.Exits = append(s.h.Exits, Exit{Node: "n1", At: 1}) }},
+	{chaos.Crash, "a node ended by itself", func(s *story) { s.h.Exits = append(s.h.Exits, chaos.Exit{Node: "n1", At: 1}) }},
 }
 
 var wrongReads = []wrong{
@@ -127,10 +129,10 @@ var wrongReads = []wrong{
 	}},
 	{StaleRead, "min_seq is said to be beyond the log", func(s *story) {
 		op := s.page("r", 13*sec, unset, unset, false)
-		op.Outcome, op.Code, op.MinSeq = Failed, "out_of_range", 6
+		op.Outcome, op.Code, op.MinSeq = chaos.Failed, "out_of_range", 6
 	}},
 	{StaleRead, "an acknowledged message is not found", func(s *story) {
-		s.got().Outcome, s.got().Code, s.got().Copies = Failed, "not_found", nil
+		s.got().Outcome, s.got().Code, s.got().Copies = chaos.Failed, "not_found", nil
 	}},
 	{StaleRead, "a page says that it is the last and is not", func(s *story) { s.newestPage().More = false }},
 	{StaleEdit, "a page shows the text before an edit", func(s *story) { s.lastPage().Copies[0] = s.first(1) }},
@@ -180,7 +182,7 @@ var wrongStreams = []wrong{
 		}
 	}},
 	{Recalled, "a node that was not the one which stood still brings a text long after its recall", func(s *story) {
-		s.h.Faults = append(s.h.Faults, Fault{Name: "node-stop", Target: "n2", Begin: 9 * sec, End: 30 * sec, Holds: true})
+		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: "node-stop", Target: "n2", Begin: 9 * sec, End: 30 * sec, Holds: true})
 		for seq := int64(2); seq <= 6; seq++ {
 			s.delivery(1, seq).At = 30*sec + seq
 		}

@@ -1,0 +1,167 @@
+// Package chaos is the core of the fault harnesses. A harness runs a workload on a fleet of real processes, breaks the
+// fleet in every way in which its parts can break, records what its users saw, and judges the record.
+//
+// The core has what all harnesses share: the fleet, its faults and their schedule, the history and its file, outcomes of
+// calls, violations, mutants of the server, and the command line. A new harness is a package beside the others, such as
+// chaos/messages and chaos/queues. It writes:
+//
+//   - an Op and the other records of its History, which embeds chaos.History; a line type, which embeds chaos.Line; and
+//     NewRecorder's two functions, which add a line to a history and wrap a chaos.Line
+//   - the clients of its workload, which record every call before it is made and after it has ended (EndingOf)
+//   - a Truth: what the stores hold in the end, read without the server's code
+//   - Check, which compares the history with the truth and adds what is wrong to Findings, under names of its own
+//   - Drive, which starts the clients in groups (Run.Group), breaks the fleet (Run.NewNemesis, Nemesis.Run, Nemesis.Healed),
+//     waits until the workload has settled, stops the groups and reads the truth
+//   - plans: how often each fault comes in a short and in a long run
+//   - a summary of the history, for people
+//   - for each check a wrong history, in a test, that it must find, and mutants: servers with one thing made wrong, each
+//     with the names by which it must show
+//   - a function that returns New of all that, and its line in chaos/cmd/chaos
+//
+// The example of this package is a harness for a counter, whole in one file. No harness uses the server's packages, so none
+// is judged by its own code.
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// Spec is all that a harness consists of. H is its history, T its truth.
+type Spec[H, T any] struct {
+	// Name selects the harness on the command line.
+	Name string
+	// Short and Long return the plans of a short and of a long run.
+	Short, Long func() Plan
+	// Mutants are the servers that the harness must catch.
+	Mutants []Mutant
+	// Fleet returns the engines and the configuration of the fleet; Run sets the rest, and Nodes by the plan. A nil Fleet
+	// starts none: Drive then starts what it needs, and all faults are its own.
+	Fleet func(c *Config) rig.Options
+	// Drive runs the workload and the faults, and returns what they left. An error says that the run could not be made; it
+	// says nothing about the server.
+	Drive func(ctx context.Context, r *Run) (*H, *T, error)
+	// Read reads a history that Drive recorded at Run.HistoryPath.
+	Read func(path string) (*H, error)
+	// Check returns the promises that were broken; none if all were kept. It must depend on its arguments only.
+	Check func(h *H, t *T) []Violation
+	// Calls returns how many calls the history has. A run without any has tested nothing.
+	Calls func(h *H) int
+	// Summarize writes a run's figures and its violations, for people.
+	Summarize func(w io.Writer, h *H, t *T, r *Result)
+}
+
+// Harness is a Spec as the command line uses it.
+type Harness struct {
+	name        string
+	short, long func() Plan
+	mutants     []Mutant
+	fleet       func(c *Config) rig.Options
+	drive       func(ctx context.Context, r *Run) (*Result, error)
+	judge       func(dir string) (*Result, error)
+}
+
+// Result is what a run showed.
+type Result struct {
+	Violations []Violation
+	// Calls is the number of calls in the history.
+	Calls int
+	// Lost is how many replies were lost, by engine; nil if the result is that of Harness.Judge.
+	Lost map[string]int64
+
+	summarize func(w io.Writer, r *Result)
+}
+
+// Summary writes the run's figures and violations, for people.
+func (r *Result) Summary(w io.Writer) { r.summarize(w, r) }
+
+// New returns the harness of a Spec.
+func New[H, T any](s Spec[H, T]) *Harness {
+	result := func(h *H, t *T) *Result {
+		return &Result{
+			Violations: s.Check(h, t), Calls: s.Calls(h), summarize: func(w io.Writer, r *Result) { s.Summarize(w, h, t, r) },
+		}
+	}
+	return &Harness{
+		name: s.Name, short: s.Short, long: s.Long, mutants: s.Mutants, fleet: s.Fleet,
+		drive: func(ctx context.Context, r *Run) (*Result, error) {
+			defer r.finish()
+			h, t, err := s.Drive(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			if err := WriteReport(filepath.Join(r.Dir, truthFile), t); err != nil {
+				return nil, err
+			}
+			return result(h, t), nil
+		},
+		judge: func(dir string) (*Result, error) {
+			h, err := s.Read(filepath.Join(dir, historyFile))
+			if err != nil {
+				return nil, err
+			}
+			t, err := ReadReport[T](filepath.Join(dir, truthFile))
+			if err != nil {
+				return nil, err
+			}
+			return result(h, t), nil
+		},
+	}
+}
+
+// Name returns the name that selects the harness.
+func (h *Harness) Name() string { return h.name }
+
+// Mutants returns the servers that the harness must catch.
+func (h *Harness) Mutants() []Mutant { return h.mutants }
+
+// Run starts the fleet, drives the workload, and judges what it saw. An error says that the run could not be made; it says
+// nothing about the server. If the harness has a fleet, the process must run in a network namespace of its own: see
+// rig.RunInNamespace.
+func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
+		return nil, err
+	}
+	r := &Run{Config: c}
+	if h.fleet == nil {
+		return h.finish(ctx, r)
+	}
+	o := h.fleet(&c)
+	o.Nodes, o.Namespaced, o.Binary, o.Logger = c.Plan.Nodes, true, c.Binary, c.Logger
+	var err error
+	if r.Fleet, err = rig.Start(ctx, o); err != nil {
+		return nil, fmt.Errorf("start the fleet: %w", err)
+	}
+	res, err := h.finish(ctx, r)
+	r.keepLogs()
+	return res, errors.Join(err, r.Fleet.Close())
+}
+
+// finish drives the workload, and adds to its result what the history does not show.
+func (h *Harness) finish(ctx context.Context, r *Run) (*Result, error) {
+	res, err := h.drive(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	res.Violations = append(res.Violations, r.found...)
+	if r.nemesis != nil && r.nemesis.fleet != nil {
+		res.Lost = r.nemesis.fleet.lost()
+		for _, text := range r.nemesis.fleet.panics() {
+			res.Violations = append(res.Violations, Violation{Name: Crash, Detail: text})
+		}
+	}
+	return res, WriteReport(filepath.Join(r.Dir, violationsFile), res.Violations)
+}
+
+// Judge judges the report in dir again, and runs nothing. It finds only what the history and the truth show.
+func (h *Harness) Judge(dir string) (*Result, error) { return h.judge(dir) }

@@ -1,0 +1,31 @@
+// Command chaos runs a fleet of nodes under the load of one harness, breaks it by a schedule, and reports whether every
+// promise was kept. It exits with 1 if one was not, or if the run could not be made.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/chaos/messages"
+	"github.com/parleyhq/parley/chaos/queues"
+)
+
+// harnesses are all harnesses; the first is the default.
+var harnesses = []*chaos.Harness{messages.Harness(), queues.Harness(), queues.Promotion()}
+
+func main() {
+	ctx := context.Background()
+	if len(os.Args) == 2 && os.Args[1] == queues.ConsumeFlag {
+		if err := queues.Consume(ctx, os.Stdin, os.Stdout); err != nil {
+			os.Exit(1) // whoever started it has gone
+		}
+		return
+	}
+	code, err := chaos.Main(ctx, os.Args[1:], os.Stdout, harnesses...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+	}
+	os.Exit(code)
+}
