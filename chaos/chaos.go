@@ -18,8 +18,8 @@
 //     with the names by which it must show
 //   - a function that returns New of all that, and its line in chaos/cmd/chaos
 //
-// The example of this package is a harness for a counter, whole in one file. No harness uses the server's packages, so none
-// is judged by its own code.
+// counter_test.go is a whole harness, for a counter that is no fleet. No harness uses the server's packages, so none is
+// judged by its own code.
 package chaos
 
 import (
