@@ -134,7 +134,7 @@ func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 	}
 	r := &Run{Config: c}
 	if h.fleet == nil {
-		return h.finish(ctx, r)
+		return h.do(ctx, r)
 	}
 	o := h.fleet(&c)
 	o.Nodes, o.Namespaced, o.Binary, o.Logger = c.Plan.Nodes, true, c.Binary, c.Logger
@@ -142,13 +142,13 @@ func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 	if r.Fleet, err = rig.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("start the fleet: %w", err)
 	}
-	res, err := h.finish(ctx, r)
+	res, err := h.do(ctx, r)
 	r.keepLogs()
 	return res, errors.Join(err, r.Fleet.Close())
 }
 
-// finish drives the workload, and adds to its result what the history does not show.
-func (h *Harness) finish(ctx context.Context, r *Run) (*Result, error) {
+// do drives the workload, and adds to its result what the history does not show.
+func (h *Harness) do(ctx context.Context, r *Run) (*Result, error) {
 	res, err := h.drive(ctx, r)
 	if err != nil {
 		return nil, err

@@ -27,12 +27,12 @@ const levelLimit = 15 * time.Second
 func Harness() *chaos.Harness {
 	return chaos.New(chaos.Spec[History, Truth]{
 		Name: "messages", Short: shortPlan, Long: longPlan, Mutants: mutants, Fleet: fleet,
-		Drive: func(ctx context.Context, r *chaos.Run) (*History, *Truth, error) {
-			w, err := newRun(r)
+		Drive: func(ctx context.Context, c *chaos.Run) (*History, *Truth, error) {
+			r, err := newRun(c)
 			if err != nil {
 				return nil, nil, err
 			}
-			return w.drive(ctx)
+			return r.drive(ctx)
 		},
 		Read: ReadHistory, Check: Check, Calls: func(h *History) int { return len(h.Ops) }, Summarize: summarize,
 	})
@@ -58,29 +58,29 @@ type run struct {
 	writing, following *chaos.Group
 }
 
-func newRun(r *chaos.Run) (*run, error) {
-	rec, err := NewRecorder(r.HistoryPath())
+func newRun(c *chaos.Run) (*run, error) {
+	rec, err := NewRecorder(c.HistoryPath())
 	if err != nil {
 		return nil, err
 	}
-	d := &run{Run: r, world: &world{rec: rec, addrs: r.Fleet.Addresses(), load: defaultLoad}}
+	r := &run{Run: c, world: &world{rec: rec, addrs: c.Fleet.Addresses(), load: defaultLoad}}
 	token := func(capabilities map[string][]string) func(string) string {
 		return func(subject string) string {
-			token, err := r.Fleet.Token(subject, capabilities)
+			token, err := c.Fleet.Token(subject, capabilities)
 			if err != nil {
 				return err.Error() // which no node takes for a token
 			}
 			return token
 		}
 	}
-	d.token, d.guestToken = token(nil), token(guestActions)
-	for i := range d.load.Channels {
-		d.channels = append(d.channels, fmt.Sprintf("cold-%02d", i))
+	r.token, r.guestToken = token(nil), token(guestActions)
+	for i := range r.load.Channels {
+		r.channels = append(r.channels, fmt.Sprintf("cold-%02d", i))
 	}
-	d.nemesis = r.NewNemesis(chaos.NemesisConfig{
-		Log: rec, Silence: d.sendAndRecall, Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
+	r.nemesis = c.NewNemesis(chaos.NemesisConfig{
+		Log: rec, Silence: r.sendAndRecall, Lossy: []rig.Engine{rig.EngineMongo, rig.EngineRedis},
 	})
-	return d, nil
+	return r, nil
 }
 
 // all are all channels.

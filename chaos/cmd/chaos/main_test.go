@@ -17,9 +17,12 @@ func TestMutants(t *testing.T) {
 	names := make(map[string]bool)
 	for _, h := range harnesses {
 		for _, m := range h.Mutants() {
-			if err := m.Validate(root); err != nil {
-				t.Error(err)
-			}
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				if err := m.Validate(root); err != nil {
+					t.Error(err)
+				}
+			})
 			if names[m.Name] {
 				t.Errorf("two mutants are called %s", m.Name)
 			}
