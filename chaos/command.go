@@ -189,7 +189,7 @@ func inside(ctx context.Context, o *options, plan Plan, out io.Writer) error {
 		return fmt.Errorf("%d violations; the report is in %s", len(res.Violations), c.Dir)
 	}
 	if o.dir == "" {
-		return os.RemoveAll(c.Dir) //nolint:gosec // made above
+		return os.RemoveAll(c.Dir)
 	}
 	return nil
 }

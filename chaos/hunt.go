@@ -127,7 +127,7 @@ func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) 
 		if dir, err = os.MkdirTemp("", "parley-mutant-"); err != nil {
 			return nil, err
 		}
-		defer func() { _ = os.RemoveAll(dir) }() //nolint:gosec // made above
+		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	// A mutant may well stop the whole fleet. What shows is then that it does not come level, not that the run never ends.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)

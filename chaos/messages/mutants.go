@@ -7,6 +7,12 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
+// step and calm make the steps of mutants.
+var (
+	step = chaos.OneFault
+	calm = chaos.Calm
+)
+
 // mutants are the mutants of the harness, by heading.
 var mutants = slices.Concat(writing, nodes, feeding, caching, subscribing, channels, sizes)
 
@@ -17,7 +23,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/store/mongostore/insert.go",
 			Old:  "SetOrdered(true)", New: "SetOrdered(false)",
 		}},
-		Steps: []chaos.Step{chaos.Calm(5 * time.Second), chaos.OneFault(chaos.NodeStop, 0, 3*time.Second), chaos.OneFault(chaos.CutNATS, 1, 3*time.Second)},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeStop, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
 		Shows: []chaos.Name{Prefix, Count},
 	},
 	{
@@ -26,7 +32,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/message/lane.go",
 			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.MongoStop, 0, 3*time.Second), chaos.OneFault(chaos.MongoKill, 0, 3*time.Second)},
+		Steps: []chaos.Step{step(chaos.MongoStop, 0, 3*time.Second), step(chaos.MongoKill, 0, 3*time.Second)},
 		Shows: []chaos.Name{Loss},
 	},
 	{
@@ -37,7 +43,7 @@ var writing = []chaos.Mutant{
 			New:  "			head := p.head\n			p.channel.head = &head\n",
 		}},
 		Steps: []chaos.Step{
-			chaos.OneFault(chaos.MongoLost, 0, 6*time.Second), chaos.OneFault(chaos.CutMongo, 0, 8*time.Second), chaos.OneFault(chaos.MongoLost, 0, 6*time.Second),
+			step(chaos.MongoLost, 0, 6*time.Second), step(chaos.CutMongo, 0, 8*time.Second), step(chaos.MongoLost, 0, 6*time.Second),
 		},
 		Shows: []chaos.Name{Density, Loss},
 	},
@@ -47,7 +53,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/store/mongostore/mongostore.go",
 			Old:  "WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}", New: "WriteConcern{W: 1, Journal: &journaled}",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.MongoLost, 0, 3*time.Second), chaos.OneFault(chaos.MongoLost, 0, 3*time.Second)},
+		Steps: []chaos.Step{step(chaos.MongoLost, 0, 3*time.Second), step(chaos.MongoLost, 0, 3*time.Second)},
 		Shows: []chaos.Name{Loss},
 	},
 	{
@@ -56,7 +62,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/store/mongostore/apply.go",
 			Old:  "{Key: \"changed_seq\", Value: bson.D{{Key: \"$lt\", Value: change.Seq}}},", New: "",
 		}},
-		Steps: []chaos.Step{chaos.Calm(4 * time.Second), chaos.OneFault(chaos.NATSAway, 0, 6*time.Second), chaos.OneFault(chaos.NATSAway, 0, 6*time.Second)},
+		Steps: []chaos.Step{calm(4 * time.Second), step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 0, 6*time.Second)},
 		Shows: []chaos.Name{Changed},
 	},
 	{
@@ -65,7 +71,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/store/mongostore/apply.go",
 			Old:  "return s.emptyEdits(ctx, change)", New: "return nil",
 		}},
-		Steps: []chaos.Step{chaos.Calm(8 * time.Second)},
+		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Recalled},
 	},
 	{
@@ -74,7 +80,7 @@ var writing = []chaos.Mutant{
 			File: "server/internal/message/lane.go",
 			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
 		}},
-		Steps: []chaos.Step{chaos.Calm(10 * time.Second)},
+		Steps: []chaos.Step{calm(10 * time.Second)},
 		Shows: []chaos.Name{Changed},
 	},
 }
@@ -87,7 +93,7 @@ var nodes = []chaos.Mutant{
 			Old:  "at, drafts = append(at, i), append(drafts, f.drafts[i])",
 			New:  "f.drafts[i].ClientMsgID += \"~\"\n\t\t\tat, drafts = append(at, i), append(drafts, f.drafts[i])",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.NodeStop, 0, 3*time.Second), chaos.OneFault(chaos.NodeStop, 1, 3*time.Second)},
+		Steps: []chaos.Step{step(chaos.NodeStop, 0, 3*time.Second), step(chaos.NodeStop, 1, 3*time.Second)},
 		Shows: []chaos.Name{Duplicate, Unsent},
 	},
 	{
@@ -96,7 +102,7 @@ var nodes = []chaos.Mutant{
 			File: "server/internal/cluster/roster.go",
 			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.NodeKill, 0, time.Second), chaos.OneFault(chaos.NodeKill, 1, time.Second)},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
 		Shows: []chaos.Name{Behind, Unpublished},
 	},
 }
@@ -111,8 +117,8 @@ var feeding = []chaos.Mutant{
 				"		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
 		}},
 		Steps: []chaos.Step{
-			chaos.OneFault(chaos.NATSAway, 0, 5*time.Second).AndKill(0, 2*time.Second).AndKill(1, 3*time.Second),
-			chaos.OneFault(chaos.NATSAway, 0, 5*time.Second).AndKill(1, 2*time.Second).AndKill(2, 3*time.Second),
+			step(chaos.NATSAway, 0, 5*time.Second).AndKill(0, 2*time.Second).AndKill(1, 3*time.Second),
+			step(chaos.NATSAway, 0, 5*time.Second).AndKill(1, 2*time.Second).AndKill(2, 3*time.Second),
 		},
 		Shows: []chaos.Name{Unpublished},
 	},
@@ -122,7 +128,7 @@ var feeding = []chaos.Mutant{
 			File: "server/internal/feed/batch.go",
 			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok && now.Sub(k.asOf) <= time.Hour",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.NATSAway, 0, 6*time.Second), chaos.OneFault(chaos.NATSAway, 1, 6*time.Second)},
+		Steps: []chaos.Step{step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 1, 6*time.Second)},
 		Shows: []chaos.Name{Recalled, StaleEdit},
 	},
 }
@@ -135,7 +141,7 @@ var caching = []chaos.Mutant{
 			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
 		}},
 		Steps: []chaos.Step{
-			chaos.Calm(13 * time.Second), chaos.Calm(4 * time.Second), chaos.OneFault(chaos.RedisPast, 0, 2*time.Second), chaos.Calm(3 * time.Second),
+			calm(13 * time.Second), calm(4 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), calm(3 * time.Second),
 		},
 		Shows: []chaos.Name{Hole, Cache},
 	},
@@ -145,7 +151,7 @@ var caching = []chaos.Mutant{
 			File: "server/internal/store/redisstore/lua/cache_append.lua",
 			Old:  "      replace_target(entries[at + 3], entries[at + 4])", New: "      added = true",
 		}},
-		Steps: []chaos.Step{chaos.Calm(10 * time.Second)},
+		Steps: []chaos.Step{calm(10 * time.Second)},
 		Shows: []chaos.Name{Recalled, Cache},
 	},
 	{
@@ -154,7 +160,7 @@ var caching = []chaos.Mutant{
 			File: "server/internal/message/heads.go",
 			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() && !k.began.Before(called.Add(-time.Hour)) {",
 		}},
-		Steps: []chaos.Step{chaos.Calm(5 * time.Second), chaos.OneFault(chaos.CutNATS, 0, 4*time.Second), chaos.OneFault(chaos.CutNATS, 1, 4*time.Second)},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 0, 4*time.Second), step(chaos.CutNATS, 1, 4*time.Second)},
 		Shows: []chaos.Name{StaleRead},
 	},
 }
@@ -166,7 +172,7 @@ var subscribing = []chaos.Mutant{
 			File: "server/internal/fanout/topic.go",
 			Old:  "		t.seen = max(t.seen, e.Seq)\n		t.park(e)\n		t.fill()\n", New: "		t.deliver(&e)\n",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.CutNATS, 0, 3*time.Second), chaos.OneFault(chaos.CutNATS, 1, 3*time.Second)},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
 		Shows: []chaos.Name{Hole},
 	},
 	{
@@ -176,7 +182,7 @@ var subscribing = []chaos.Mutant{
 			Old:  "			from = *u.want.After\n",
 			New:  "			from = min(*u.want.After+1, max(st.Head, *u.want.After))\n",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.NodeKill, 0, time.Second)},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second)},
 		Shows: []chaos.Name{Hole},
 	},
 	{
@@ -185,7 +191,7 @@ var subscribing = []chaos.Mutant{
 			File: "server/internal/fanout/hub.go",
 			Old:  "	bus.OnReconnect(h.reconnected)\n", New: "	bus.OnReconnect(func() {})\n",
 		}},
-		Steps: []chaos.Step{chaos.OneFault(chaos.CutNATS, 0, 3*time.Second)},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second)},
 		Shows: []chaos.Name{Behind},
 	},
 	{
@@ -194,7 +200,7 @@ var subscribing = []chaos.Mutant{
 			File: "server/internal/fanout/subscription.go",
 			Old:  "return u.after >= max(u.topic.tail, u.goal) }", New: "return u.after >= u.goal }",
 		}},
-		Steps: []chaos.Step{chaos.Calm(5 * time.Second), chaos.OneFault(chaos.NodeKill, 0, time.Second), chaos.OneFault(chaos.NodeKill, 1, time.Second)},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
 		Shows: []chaos.Name{Hole},
 	},
 	{
@@ -203,7 +209,7 @@ var subscribing = []chaos.Mutant{
 			File: "server/internal/fanout/topic.go",
 			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
 		}},
-		Steps: []chaos.Step{chaos.Calm(8 * time.Second), chaos.OneFault(chaos.NodeKill, 0, time.Second), chaos.OneFault(chaos.CutNATS, 1, 3*time.Second)},
+		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
 		Shows: []chaos.Name{Repeat},
 	},
 }
@@ -215,7 +221,7 @@ var channels = []chaos.Mutant{
 			File: "server/internal/channel/access.go",
 			Old:  "	if len(lost) > 0 {\n		return notMember(channelID)\n", New: "	if len(lost) > 1 {\n		return notMember(channelID)\n",
 		}},
-		Steps: []chaos.Step{chaos.Calm(8 * time.Second)},
+		Steps: []chaos.Step{calm(8 * time.Second)},
 		Shows: []chaos.Name{Membership},
 	},
 	{
@@ -224,7 +230,7 @@ var channels = []chaos.Mutant{
 			File: "server/internal/fanout/expel.go",
 			Old:  "func (h *Hub) Expel(channelID, subject string) {\n", New: "func (h *Hub) Expel(channelID, subject string) {\n	channelID += \"~\"\n",
 		}},
-		Steps: []chaos.Step{chaos.Calm(15 * time.Second)},
+		Steps: []chaos.Step{calm(15 * time.Second)},
 		Shows: []chaos.Name{Membership},
 	},
 	{
@@ -233,7 +239,7 @@ var channels = []chaos.Mutant{
 			File: "server/internal/feed/advancer.go",
 			Old:  "		if e.Seq > m.Senders[e.Message.FromID].Seq {\n", New: "		if e.Seq < m.Senders[e.Message.FromID].Seq {\n",
 		}},
-		Steps: []chaos.Step{chaos.Calm(3 * time.Second)},
+		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{Mine},
 	},
 	{
@@ -242,7 +248,7 @@ var channels = []chaos.Mutant{
 			File: "server/internal/channel/list.go",
 			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
 		}},
-		Steps: []chaos.Step{chaos.Calm(3 * time.Second)},
+		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{Mine},
 	},
 }
@@ -254,7 +260,7 @@ var sizes = []chaos.Mutant{
 			File: "server/internal/message/reader.go",
 			Old:  "					res.more = true\n", New: "",
 		}},
-		Steps: []chaos.Step{chaos.Calm(3 * time.Second)},
+		Steps: []chaos.Step{calm(3 * time.Second)},
 		Shows: []chaos.Name{StaleRead},
 	},
 }

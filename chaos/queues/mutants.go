@@ -19,6 +19,12 @@ var markUnchecked = chaos.Edit{
 	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
 }
 
+// step and calm make the steps of mutants.
+var (
+	step = chaos.OneFault
+	calm = chaos.Calm
+)
+
 // mutants are the mutants of the harness.
 var mutants = []chaos.Mutant{
 	{
@@ -103,7 +109,7 @@ var mutants = []chaos.Mutant{
 			Old:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id)\n",
 			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
 		}},
-		Steps: []chaos.Step{chaos.Calm(20 * time.Second)},
+		Steps: []chaos.Step{calm(20 * time.Second)},
 		Shows: []chaos.Name{Again, Conservation},
 	},
 	{
@@ -137,7 +143,7 @@ var mutants = []chaos.Mutant{
 			File: scriptDir + "input_cancel.lua",
 			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
 		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
-		Steps: []chaos.Step{chaos.Calm(12 * time.Second)},
+		Steps: []chaos.Step{calm(12 * time.Second)},
 		Shows: []chaos.Name{Denied},
 	},
 	{
@@ -146,12 +152,14 @@ var mutants = []chaos.Mutant{
 			File: scriptDir + "input_produce.lua",
 			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
 		}},
-		Steps: []chaos.Step{chaos.Calm(15 * time.Second)},
+		Steps: []chaos.Step{calm(15 * time.Second)},
 		Shows: []chaos.Name{Twice},
 	},
 	{
 		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",
-		Edits: []chaos.Edit{{File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)"}},
+		Edits: []chaos.Edit{{
+			File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)",
+		}},
 		Steps: takeovers,
 		Shows: []chaos.Name{Loss},
 	},
@@ -163,14 +171,14 @@ const asleep = 3500 * time.Millisecond
 // healthy is a fleet that only loses replies; takeovers are for what happens when partitions change hands, zombies for
 // what happens when an owner wakes that has lost them.
 var (
-	healthy   = []chaos.Step{chaos.Calm(6 * time.Second)}
+	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{
-		chaos.OneFault(ConsumerKill, 0, time.Second), chaos.OneFault(ConsumerKill, 2, time.Second), chaos.OneFault(chaos.NodeKill, 0, time.Second),
-		chaos.OneFault(ConsumerKill, 1, time.Second), chaos.OneFault(ConsumerKill, 3, time.Second),
+		step(ConsumerKill, 0, time.Second), step(ConsumerKill, 2, time.Second), step(chaos.NodeKill, 0, time.Second),
+		step(ConsumerKill, 1, time.Second), step(ConsumerKill, 3, time.Second),
 	}
 	zombies = []chaos.Step{
-		chaos.OneFault(chaos.StallRedis, 0, asleep), chaos.OneFault(chaos.NodeStop, 1, asleep), chaos.OneFault(chaos.StallRedis, 1, asleep),
-		chaos.OneFault(chaos.NodeStop, 0, asleep), chaos.OneFault(chaos.StallRedis, 0, asleep), chaos.OneFault(chaos.StallRedis, 1, asleep),
-		chaos.OneFault(chaos.StallRedis, 0, asleep), chaos.OneFault(chaos.StallRedis, 1, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.NodeStop, 1, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.NodeStop, 0, asleep), step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
 	}
 )
