@@ -16,7 +16,7 @@ type Journal struct {
 	err  error
 }
 
-// NewJournal makes the file at path anew. An empty path is for a journal that drops everything.
+// NewJournal creates the file at path, or truncates it. With an empty path the journal drops everything.
 func NewJournal(path string) (*Journal, error) {
 	if path == "" {
 		return new(Journal), nil
@@ -28,7 +28,7 @@ func NewJournal(path string) (*Journal, error) {
 	return &Journal{file: file, buf: bufio.NewWriterSize(file, 1<<20)}, nil
 }
 
-// Write appends a value. The first error is kept for Close.
+// Write appends a value. Close returns the first error; after one, Write does nothing.
 func (j *Journal) Write(v any) {
 	if j.buf == nil || j.err != nil {
 		return
@@ -40,7 +40,7 @@ func (j *Journal) Write(v any) {
 	j.err = err
 }
 
-// Close writes out what is buffered.
+// Close writes out the buffer, closes the file, and returns the first error of all writes.
 func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
@@ -48,7 +48,8 @@ func (j *Journal) Close() error {
 	return errors.Join(j.err, j.buf.Flush(), j.file.Close())
 }
 
-// ReadJournal calls add with every value of the file at path: a last line that is cut off is passed over.
+// ReadJournal calls add with every value of the file at path. It ignores a last line that is cut off, as a run that was
+// killed leaves one.
 func ReadJournal[T any](path string, add func(*T)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func ReadJournal[T any](path string, add func(*T)) error {
 	}
 }
 
-// WriteReport writes a part of a run's report, as JSON.
+// WriteReport writes a part of a run's report to the file at path, as JSON.
 func WriteReport(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -78,7 +79,7 @@ func WriteReport(path string, v any) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// ReadReport reads what WriteReport wrote.
+// ReadReport reads a part of a report that WriteReport wrote.
 func ReadReport[T any](path string) (*T, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,288 +1,167 @@
 package chaos
 
 import (
-	"fmt"
-	"maps"
+	"cmp"
 	"slices"
 	"sync"
 	"time"
 )
 
-// Recorder writes a history while it happens, to memory and as JSON lines to a file. Safe for concurrent use.
-type Recorder struct {
-	began time.Time
-
-	mu    sync.Mutex // guards what follows
-	h     History
-	known map[string][]int // copies by message and changed_seq
-	next  int64
-	open  [2]int // reads and writes under way
-	out   *Journal
+// Fault is something that was broken, and mended at End.
+type Fault struct {
+	Name string `json:"name"`
+	// Target is what was hit: a node's address, a server's name.
+	Target string `json:"target"`
+	Begin  int64  `json:"begin"`
+	End    int64  `json:"end"`
+	// OpenWrites and OpenReads are the calls in flight as it began. A fault that met none tested little.
+	OpenWrites int `json:"open_writes"`
+	OpenReads  int `json:"open_reads"`
+	// Holds is set if the target may have held back what it had, and delivered it afterwards: a process that was stopped,
+	// a link that was stalled.
+	Holds bool   `json:"holds,omitempty"`
+	Err   string `json:"err,omitempty"`
 }
 
-// line is one line of the file; exactly one field is set.
-type line struct {
-	Op       *Op              `json:"op,omitempty"`
-	Copy     *Copy            `json:"copy,omitempty"`
-	Life     *Life            `json:"life,omitempty"`
-	Delivery *Delivery        `json:"delivery,omitempty"`
-	Fault    *Fault           `json:"fault,omitempty"`
-	Exit     *Exit            `json:"exit,omitempty"`
-	Late     *Late            `json:"late,omitempty"`
-	Mine     *mine            `json:"mine,omitempty"`
-	Marks    map[string]int64 `json:"marks,omitempty"`
+// Exit is a node that ended without being stopped.
+type Exit struct {
+	Node string `json:"node"`
+	At   int64  `json:"at"`
+	Log  string `json:"log"`
 }
 
-// NewRecorder begins a history in the file at path, which is made anew. An empty path keeps it in memory only.
-func NewRecorder(path string) (*Recorder, error) {
-	out, err := NewJournal(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &Recorder{began: time.Now(), known: make(map[string][]int), out: out}
-	r.mark("began", r.began.UnixNano())
-	return r, nil
+// Line is the part of a history file's line that every harness has. At most one field is set.
+type Line struct {
+	Fault *Fault           `json:"fault,omitempty"`
+	Exit  *Exit            `json:"exit,omitempty"`
+	Marks map[string]int64 `json:"marks,omitempty"`
 }
 
-// Now is the time since the run began.
-func (r *Recorder) Now() int64 { return int64(time.Since(r.began)) }
+// The marks that every history has.
+const (
+	markBegan  = "began"
+	markHealed = "healed"
+)
 
-// ID gives a number that was not given before.
-func (r *Recorder) ID() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next++
-	return r.next
+// History is the part of a history that every harness has. Times are by the recorder's clock, except Began.
+type History struct {
+	Faults []Fault
+	Exits  []Exit
+	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was mended.
+	Began, Healed int64
 }
 
-// Start begins an op: it gets its id and its begin, and counts as open until Done.
-func (r *Recorder) Start(op *Op) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next++
-	op.ID, op.Begin = r.next, r.Now()
-	r.open[class(op.Kind)]++
-}
-
-func class(k Kind) int {
-	if k.write() {
-		return 1
-	}
-	return 0
-}
-
-// Done ends an op and records it.
-func (r *Recorder) Done(op *Op) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open[class(op.Kind)]--
-	if op.End == 0 {
-		op.End = r.Now()
-	}
-	r.h.Ops = append(r.h.Ops, *op)
-	r.write(line{Op: op})
-}
-
-// Copy records what a message looked like, and gives its index. The same look has the same index.
-func (r *Recorder) Copy(c *Copy) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := fmt.Sprintf("%s/%d/%d", c.Channel, c.Seq, c.ChangedSeq)
-	for _, i := range r.known[key] {
-		if same(&r.h.Copies[i], c) {
-			return i
-		}
-	}
-	i := len(r.h.Copies)
-	r.known[key] = append(r.known[key], i)
-	r.h.Copies = append(r.h.Copies, *c)
-	r.write(line{Copy: c})
-	return i
-}
-
-// same compares every field of two copies.
-func same(a, b *Copy) bool {
-	x, y := *a, *b
-	x.Metadata, y.Metadata = nil, nil
-	return x.plain() == y.plain() && maps.Equal(a.Metadata, b.Metadata)
-}
-
-// plainCopy is a copy without its map, which can be compared.
-type plainCopy struct {
-	channel, msgID, from, msgType, content, clientMsgID string
-	seq, count, timeMS, changedSeq                      int64
-	status                                              Status
-}
-
-func (c *Copy) plain() plainCopy {
-	return plainCopy{
-		channel: c.Channel, msgID: c.MsgID, from: c.From, msgType: c.Type, content: c.Content, clientMsgID: c.ClientMsgID,
-		seq: c.Seq, count: c.Count, timeMS: c.TimeMS, changedSeq: c.ChangedSeq, status: c.Status,
-	}
-}
-
-// Life records that a channel begins on a stream, and gives it its id.
-func (r *Recorder) Life(l Life) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next++
-	l.ID = r.next
-	r.h.Lives = append(r.h.Lives, l)
-	r.write(line{Life: &l})
-	return l.ID
-}
-
-// EndLife records that the subscriber gave a channel up.
-func (r *Recorder) EndLife(id int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	// Lives are few at a time and end soon after they began.
-	for i := len(r.h.Lives) - 1; i >= 0; i-- {
-		if l := &r.h.Lives[i]; l.ID == id {
-			l.End = r.Now()
-			r.write(line{Life: l})
-			return
-		}
-	}
-}
-
-// Deliver records an event.
-func (r *Recorder) Deliver(d Delivery) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if d.At == 0 {
-		d.At = r.Now()
-	}
-	r.h.Deliveries = append(r.h.Deliveries, d)
-	r.write(line{Delivery: &d})
-}
-
-// BeginFault notes how much was under way as a fault began. EndFault records it.
-func (r *Recorder) BeginFault(f *Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.Begin, f.OpenReads, f.OpenWrites = r.Now(), r.open[0], r.open[1]
-}
-
-// EndFault records a fault that is mended.
-func (r *Recorder) EndFault(f *Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.End = r.Now()
-	r.h.Faults = append(r.h.Faults, *f)
-	r.write(line{Fault: f})
-}
-
-// Exit records that a node ended by itself.
-func (r *Recorder) Exit(node, log string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := Exit{Node: node, At: r.Now(), Log: log}
-	r.h.Exits = append(r.h.Exits, e)
-	r.write(line{Exit: &e})
-}
-
-// Mark notes the time of one of the run's turns: healed, touched, ended.
-func (r *Recorder) Mark(name string) { r.mark(name, r.Now()) }
-
-func (r *Recorder) mark(name string, at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	marks := map[string]int64{name: at}
-	r.h.mark(marks)
-	r.write(line{Marks: marks})
-}
-
-// at gives when a mark was set; 0 if it was not.
-func (r *Recorder) at(name string) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return map[string]int64{"healed": r.h.Healed, "touched": r.h.Touched, "ended": r.h.Ended}[name]
-}
-
-// Late records a subscriber that is not level in time.
-func (r *Recorder) Late(l Late) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l.At = r.Now()
-	r.h.Lates = append(r.h.Lates, l)
-	r.write(line{Late: &l})
-}
-
-func (h *History) mark(marks map[string]int64) {
-	for name, at := range marks {
-		switch name {
-		case "began":
-			h.Began = at
-		case "healed":
-			h.Healed = at
-		case "touched":
-			h.Touched = at
-		case "ended":
-			h.Ended = at
-		}
-	}
-}
-
-// mine records what a user was told of his channels in the end.
-func (r *Recorder) mine(m mine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.h.Mines = append(r.h.Mines, m)
-	r.write(line{Mine: &m})
-}
-
-// Close writes out the file and gives the history, to which nothing may be added any more.
-func (r *Recorder) Close() (*History, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.h
-	h.sort()
-	return &h, r.out.Close()
-}
-
-func (h *History) sort() {
-	slices.SortStableFunc(h.Ops, func(a, b Op) int { return int(a.ID - b.ID) })
-	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return int(a.Begin - b.Begin) })
-}
-
-// write appends to the file; the lock is held.
-func (r *Recorder) write(l line) { r.out.Write(l) }
-
-// ReadHistory reads a history that a Recorder wrote, as far as it goes: a last line that is cut off is passed over.
-func ReadHistory(path string) (*History, error) {
-	h := new(History)
-	lives := make(map[int64]int)
-	if err := ReadJournal(path, func(l *line) { h.add(l, lives) }); err != nil {
-		return nil, err
-	}
-	h.sort()
-	return h, nil
-}
-
-func (h *History) add(l *line, lives map[int64]int) {
+// Add adds what a line of the file holds.
+func (h *History) Add(l *Line) {
 	switch {
-	case l.Op != nil:
-		h.Ops = append(h.Ops, *l.Op)
-	case l.Copy != nil:
-		h.Copies = append(h.Copies, *l.Copy)
-	case l.Life != nil:
-		if i, ok := lives[l.Life.ID]; ok {
-			h.Lives[i] = *l.Life
-			return
-		}
-		lives[l.Life.ID] = len(h.Lives)
-		h.Lives = append(h.Lives, *l.Life)
-	case l.Delivery != nil:
-		h.Deliveries = append(h.Deliveries, *l.Delivery)
 	case l.Fault != nil:
 		h.Faults = append(h.Faults, *l.Fault)
 	case l.Exit != nil:
 		h.Exits = append(h.Exits, *l.Exit)
-	case l.Late != nil:
-		h.Lates = append(h.Lates, *l.Late)
-	case l.Mine != nil:
-		h.Mines = append(h.Mines, *l.Mine)
 	}
-	h.mark(l.Marks)
+	if at, ok := l.Marks[markBegan]; ok {
+		h.Began = at
+	}
+	if at, ok := l.Marks[markHealed]; ok {
+		h.Healed = at
+	}
+}
+
+// Sort orders the faults by their beginning.
+func (h *History) Sort() {
+	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.Begin, b.Begin) })
+}
+
+// WallClock is the clock of a history that several processes write: nanoseconds since 1970.
+func WallClock() int64 { return time.Now().UnixNano() }
+
+// RunClock returns the clock of a history that one process writes: nanoseconds since the call, by the monotonic clock.
+func RunClock() func() int64 {
+	began := time.Now()
+	return func() int64 { return int64(time.Since(began)) }
+}
+
+// Recorder writes a history while it happens: to memory, and as lines of JSON to a file. L is the harness's type of a line.
+// Safe for concurrent use.
+type Recorder[L any] struct {
+	now  func() int64
+	wrap func(Line) L
+	add  func(*L)
+
+	mu       sync.Mutex // guards what follows, and calls of add
+	inFlight [2]int     // reads and writes
+	out      *Journal
+}
+
+// NewRecorder creates the file at path, or truncates it, and records that the run began. An empty path writes no file.
+// now is WallClock or a RunClock. add adds a line to the history in memory; calls to it do not overlap. wrap returns a line
+// with the common part, and nothing else.
+func NewRecorder[L any](path string, now func() int64, add func(*L), wrap func(Line) L) (*Recorder[L], error) {
+	out, err := NewJournal(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder[L]{now: now, wrap: wrap, add: add, out: out}
+	r.MarkAt(markBegan, time.Now().UnixNano())
+	return r, nil
+}
+
+// Now returns the time by the history's clock.
+func (r *Recorder[L]) Now() int64 { return r.now() }
+
+// Write records a line.
+func (r *Recorder[L]) Write(l L) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(&l)
+	r.out.Write(l)
+}
+
+// Begin counts a call as in flight, until End is called with the same argument.
+func (r *Recorder[L]) Begin(write bool) { r.count(write, 1) }
+
+// End counts a call as ended.
+func (r *Recorder[L]) End(write bool) { r.count(write, -1) }
+
+func (r *Recorder[L]) count(write bool, by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if write {
+		r.inFlight[1] += by
+	} else {
+		r.inFlight[0] += by
+	}
+}
+
+// BeginFault sets the beginning of a fault, and the number of calls in flight. It records nothing.
+func (r *Recorder[L]) BeginFault(f *Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.Begin, f.OpenReads, f.OpenWrites = r.now(), r.inFlight[0], r.inFlight[1]
+}
+
+// EndFault sets the end of a fault, and records it.
+func (r *Recorder[L]) EndFault(f *Fault) {
+	f.End = r.now()
+	r.Write(r.wrap(Line{Fault: f}))
+}
+
+// Exit records that a node ended without being stopped.
+func (r *Recorder[L]) Exit(node, log string) {
+	r.Write(r.wrap(Line{Exit: &Exit{Node: node, At: r.now(), Log: log}}))
+}
+
+// Mark records the present time under a name, such as that of a phase of the run.
+func (r *Recorder[L]) Mark(name string) { r.MarkAt(name, r.now()) }
+
+// MarkAt records a time under a name.
+func (r *Recorder[L]) MarkAt(name string, at int64) {
+	r.Write(r.wrap(Line{Marks: map[string]int64{name: at}}))
+}
+
+// Close writes out the file. Nothing may be recorded afterwards.
+func (r *Recorder[L]) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.Close()
 }

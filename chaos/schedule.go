@@ -48,45 +48,23 @@ type Step struct {
 // Planned is a fault of a schedule.
 type Planned struct {
 	Name FaultName
-	// Node is the target, for faults that hit a node or a client. Faults of MongoDB hit who is primary then.
+	// Node is the number of the target, from 0, for faults that hit a node or a client. Faults of MongoDB hit the member that
+	// is the primary then.
 	Node int
 	// Delay is from the step's beginning, Hold from there to the mending.
 	Delay, Hold time.Duration
 }
 
-// Plan says what a schedule is made of.
+// Plan is what a schedule is made of.
 type Plan struct {
-	// Counts says how often each fault comes.
+	// Counts is how often each fault comes.
 	Counts map[FaultName]int
 	// Nodes is the number of nodes.
 	Nodes int
-	// Clients is the number of the room's own clients that faults hit; 0 if it has none.
-	Clients int
+	// Targets has, for each fault that does not hit a node, how many targets of it there are: the harness's own clients.
+	Targets map[FaultName]int
 	// Scale stretches every wait and hold: 1 for minutes, less for a short run.
 	Scale float64
-}
-
-// ShortPlan is for a run of about a minute and a half: every kind of fault that is not much like another, once.
-func ShortPlan() Plan {
-	return Plan{
-		Nodes: 3, Scale: 0.2,
-		Counts: map[FaultName]int{
-			NodeKill: 2, NodeStop: 1, Roll: 1, MongoKill: 1, MongoStepDown: 1, MongoStop: 1, MongoLost: 1, RedisKill: 1,
-			RedisPast: 1, NATSAway: 1, CutMongo: 1, CutNATS: 1, StallNATS: 1,
-		},
-	}
-}
-
-// LongPlan is what `make chaos` does: every fault, the worst of them many times.
-func LongPlan() Plan {
-	return Plan{
-		Nodes: 3, Scale: 1,
-		Counts: map[FaultName]int{
-			NodeKill: 10, NodeStop: 4, NodeIsolate: 2, Roll: 2, MongoKill: 3, MongoStepDown: 3, MongoStop: 3, MongoAlone: 1,
-			MongoLost: 2, RedisKill: 2, RedisFlush: 2, RedisPast: 2, NATSAway: 3, NATSKill: 2, CutMongo: 3, CutRedis: 3, CutNATS: 3, StallMongo: 3,
-			StallRedis: 3, StallNATS: 3,
-		},
-	}
 }
 
 // hold is how long a fault lasts at scale 1, from and up to.
@@ -105,6 +83,11 @@ func (f FaultName) hold() (from, to time.Duration) {
 	}
 }
 
+// holds reports whether a fault may hold back what was under way, and let it go afterwards.
+func (f FaultName) holds() bool {
+	return f == NodeStop || f == NodeIsolate || f == StallNATS
+}
+
 // engine is what a fault takes away; two of one engine never come together.
 func (f FaultName) engine() string {
 	name, rest, _ := strings.Cut(string(f), "-")
@@ -118,9 +101,10 @@ func (f FaultName) engine() string {
 	}
 }
 
-// Schedule makes the steps of a run. The same seed and plan give the same schedule.
+// Schedule returns the steps of a run: the faults of the plan in a random order, now and then two at a time, but never two of
+// one engine. The same seed and plan return the same schedule.
 func Schedule(seed uint64, p Plan) []Step {
-	rng := source(seed, "schedule")
+	rng := Source(seed, "schedule")
 	var names []FaultName
 	for _, name := range slices.Sorted(maps.Keys(p.Counts)) {
 		for range p.Counts[name] {
@@ -146,9 +130,9 @@ func Schedule(seed uint64, p Plan) []Step {
 
 func (p *Plan) fault(rng *rand.Rand, name FaultName) Planned {
 	from, to := name.hold()
-	targets := p.Nodes
-	if name.engine() == "consumer" { // a room's own client
-		targets = p.Clients
+	targets, ok := p.Targets[name]
+	if !ok {
+		targets = p.Nodes
 	}
 	f := Planned{Name: name, Node: rng.IntN(max(1, targets)), Hold: p.between(rng, from, to)}
 	if p.Scale < 1 && from > 0 {
@@ -166,7 +150,7 @@ func (p *Plan) between(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return time.Duration(float64(d) * p.Scale).Round(time.Millisecond)
 }
 
-// String gives a step in one line.
+// String returns the step as one line.
 func (s Step) String() string {
 	parts := make([]string, len(s.Faults))
 	for i, f := range s.Faults {
@@ -175,7 +159,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("after %s: %s", s.Wait, strings.Join(parts, " and "))
 }
 
-// ParseCounts reads a list like "node-kill=3,nats-away", of faults that a plan has.
+// ParseCounts parses a list such as "node-kill=3,nats-away". It returns an error for a fault that the plan does not have.
 func ParseCounts(list string, of Plan) (map[FaultName]int, error) {
 	counts := make(map[FaultName]int)
 	for part := range strings.SplitSeq(list, ",") {

@@ -183,10 +183,20 @@ var layers = []layer{
 		never:    []string{module + "server", module + "gen/", module + "sdk/"},
 	},
 	{
-		name:     "the fault harness is a user",
+		name:     "the fault harnesses are users",
 		packages: []string{"chaos/"},
 		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "chaos/"},
 		never:    []string{module + "server"},
+	},
+	{
+		name:     "the core of the fault harnesses knows none of them",
+		packages: []string{"chaos"},
+		imports:  []string{"sdk/go/", "gen/", "internal/rig"},
+	},
+	{
+		name:     "a fault harness knows the core and no other harness",
+		packages: []string{"chaos/messages/", "chaos/queues/"},
+		imports:  []string{"sdk/go/", "gen/", "internal/gen/", "internal/rig", "chaos"},
 	},
 }
 

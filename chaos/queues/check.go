@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The names of promises that were broken.
+// The names of promises that were broken, besides those that every harness has.
 const (
 	// Loss: a message that was taken is neither settled nor waiting for a group.
 	Loss chaos.Name = "loss"
@@ -45,42 +45,27 @@ const (
 	Told chaos.Name = "told"
 	// Handling: the SDK's worker asked for other than its handler said, handled two messages of a key at a time, or gave up.
 	Handling chaos.Name = "handling"
-	// Liveness: a call did not end by its deadline.
-	Liveness chaos.Name = "liveness"
-	// Crash: a node ended by itself.
-	Crash chaos.Name = "crash"
-	// Blind: nothing was seen of what other checks go by, so that they would find nothing whatever there was.
-	Blind chaos.Name = "blind"
 )
 
-// Settings are how strictly a history is judged.
-type Settings struct {
-	// Slack is how long a delivery may be on its way: 2 s.
-	Slack time.Duration
-	// Limit is how many violations of one name are kept: 20.
-	Limit int
-}
+// slack is how long a delivery may be on its way.
+const slack = 2 * time.Second
 
-// checker gathers violations.
+// checker collects violations.
 type checker struct {
 	*model
+	*chaos.Findings
 
-	settings Settings
-	found    []chaos.Violation
-	counts   map[chaos.Name]int
 	// gone counts what was taken and is nowhere, in topics that drop the oldest.
 	gone map[spot]int64
 }
 
+func newChecker(h *History, t *Truth) *checker {
+	return &checker{model: newModel(h, t), Findings: chaos.NewFindings(20, h.Began), gone: make(map[spot]int64)}
+}
+
 // Check judges a history by what Redis holds in the end. The result is empty if every promise was kept.
-func Check(h *History, t *Truth, s Settings) []chaos.Violation {
-	if s.Slack == 0 {
-		s.Slack = 2 * time.Second
-	}
-	if s.Limit == 0 {
-		s.Limit = 20
-	}
-	c := &checker{model: newModel(h, t), settings: s, counts: make(map[chaos.Name]int), gone: make(map[spot]int64)}
+func Check(h *History, t *Truth) []chaos.Violation {
+	c := newChecker(h, t)
 	for _, msg := range c.sorted() {
 		c.checkTaken(msg)
 		c.checkFates(msg)
@@ -95,23 +80,7 @@ func Check(h *History, t *Truth, s Settings) []chaos.Violation {
 	c.checkTold()
 	c.checkHandlers()
 	c.checkLiveness()
-	for name, n := range c.counts {
-		if n > s.Limit {
-			c.found = append(c.found, chaos.Violation{Name: name, Detail: fmt.Sprintf("and %d more", n-s.Limit)})
-		}
-	}
-	slices.SortStableFunc(c.found, func(a, b chaos.Violation) int { return strings.Compare(string(a.Name), string(b.Name)) })
-	return c.found
-}
-
-func (c *checker) reportf(name chaos.Name, topic string, at int64, format string, args ...any) {
-	if c.counts[name]++; c.counts[name] > c.settings.Limit {
-		return
-	}
-	if at > 0 {
-		at -= c.h.Began
-	}
-	c.found = append(c.found, chaos.Violation{Name: name, Channel: topic, At: at, Detail: fmt.Sprintf(format, args...)})
+	return c.Violations()
 }
 
 // since writes a time as seconds of the run.
@@ -153,21 +122,21 @@ func (c *checker) story(f *fate) fmt.Stringer {
 // checkTaken judges what became of the produce itself.
 func (c *checker) checkTaken(msg *message) {
 	if len(msg.asked) == 0 {
-		c.reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
+		c.Reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
 		return
 	}
 	if len(msg.ids) > 1 {
-		c.reportf(Twice, msg.topic, msg.asked[0].Begin, "%s (idempotency key %q) has %d ids: %v",
+		c.Reportf(Twice, msg.topic, msg.asked[0].Begin, "%s (idempotency key %q) has %d ids: %v",
 			msg.mark, msg.asked[0].Idem, len(msg.ids), msg.ids)
 	}
 	seen := len(msg.ids) > 0
 	if seen && !msg.mayBeTaken() {
-		c.reportf(Denied, msg.topic, msg.asked[0].End, "%s was refused (%s), and is %v", msg.mark, msg.asked[0].Reason, msg.ids)
+		c.Reportf(Denied, msg.topic, msg.asked[0].End, "%s was refused (%s), and is %v", msg.mark, msg.asked[0].Reason, msg.ids)
 	}
 	if did, _ := msg.cancelled(); did {
 		for group, f := range msg.fate {
 			if len(f.deliveries)+len(f.places)+len(f.dead) > 0 {
-				c.reportf(Denied, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
+				c.Reportf(Denied, msg.topic, 0, "%s was cancelled, and in group %s it lies %v%s", msg.mark, group, f.places, c.story(f))
 			}
 		}
 	}
@@ -177,7 +146,7 @@ func (c *checker) checkTaken(msg *message) {
 				continue
 			}
 			if d.Key != msg.key() || d.Partition != msg.partition() {
-				c.reportf(Unsent, msg.topic, d.At, "%s of key %q was delivered to group %s with key %q from partition %d as %s", msg.mark,
+				c.Reportf(Unsent, msg.topic, d.At, "%s of key %q was delivered to group %s with key %q from partition %d as %s", msg.mark,
 					msg.key(), group, d.Key, d.Partition, d.MessageID)
 			}
 		}
@@ -192,17 +161,17 @@ func (c *checker) checkFates(msg *message) {
 		did, may := f.acked()
 		switch {
 		case len(f.places) > 1:
-			c.reportf(Conservation, msg.topic, 0, "%s lies in more than one place of group %s: %v%s", msg.mark, group, f.places, c.story(f))
+			c.Reportf(Conservation, msg.topic, 0, "%s lies in more than one place of group %s: %v%s", msg.mark, group, f.places, c.story(f))
 		case len(f.places) == 1 && len(f.dead) > 0:
-			c.reportf(Conservation, msg.topic, 0, "%s is a dead letter of group %s and is %v%s", msg.mark, group, f.places, c.story(f))
+			c.Reportf(Conservation, msg.topic, 0, "%s is a dead letter of group %s and is %v%s", msg.mark, group, f.places, c.story(f))
 		case len(f.places) == 1 && did:
-			c.reportf(Again, msg.topic, 0, "%s was acknowledged in group %s and is %v%s", msg.mark, group, f.places, c.story(f))
+			c.Reportf(Again, msg.topic, 0, "%s was acknowledged in group %s and is %v%s", msg.mark, group, f.places, c.story(f))
 		case len(f.places) == 1:
-			c.reportf(Stuck, msg.topic, 0, "%s is %v in group %s though all was mended%s", msg.mark, f.places, group, c.story(f))
+			c.Reportf(Stuck, msg.topic, 0, "%s is %v in group %s though all was mended%s", msg.mark, f.places, group, c.story(f))
 		case msg.taken() && !may && !mayCancel && len(f.dead) == 0 && c.topics[msg.topic].Drops:
 			c.gone[spot{msg.topic, group, msg.partition()}]++
 		case msg.taken() && !may && !mayCancel && len(f.dead) == 0:
-			c.reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is nowhere in group %s, neither acknowledged nor dead%s",
+			c.Reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is nowhere in group %s, neither acknowledged nor dead%s",
 				msg.mark, msg.id(), group, c.story(f))
 		}
 		c.checkAgain(msg, group, f)
@@ -219,7 +188,7 @@ func (c *checker) checkStored() {
 		for k := range p.Entries {
 			s := &p.Entries[k]
 			if first, ok := at[s.Mark]; ok {
-				c.reportf(Twice, p.Topic, 0, "partition %d has %s at %s and at %s", p.Partition, s.Mark, first, s.ID)
+				c.Reportf(Twice, p.Topic, 0, "partition %d has %s at %s and at %s", p.Partition, s.Mark, first, s.ID)
 			}
 			at[s.Mark] = s.ID
 		}
@@ -238,7 +207,7 @@ func (c *checker) checkStored() {
 		if _, may := msg.cancelled(); t == nil || !t.Keeps || may || !msg.taken() || stored[msg.name] {
 			continue
 		}
-		c.reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
+		c.Reportf(Loss, msg.topic, msg.asked[0].End, "%s was taken as %s and is not in its stream, which keeps everything", msg.mark, msg.id())
 	}
 }
 
@@ -262,7 +231,7 @@ func (c *checker) checkEarly(msg *message) {
 	for group, f := range msg.fate {
 		for _, d := range f.deliveries {
 			if msg.scheduled() && d.At < due*int64(time.Millisecond) {
-				c.reportf(Early, msg.topic, d.At, "%s was delivered to %s of group %s %s before it was due", msg.mark, d.Client, group,
+				c.Reportf(Early, msg.topic, d.At, "%s was delivered to %s of group %s %s before it was due", msg.mark, d.Client, group,
 					time.Duration(due*int64(time.Millisecond)-d.At))
 			}
 		}
@@ -279,7 +248,7 @@ func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 		begin := f.firstAsked(op)
 		for _, d := range f.deliveries {
 			if until := begin + op.DelayMS*int64(time.Millisecond); d.Attempt == op.Attempt+1 && d.At < until && !c.forgotten(d.At, d.At) {
-				c.reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
+				c.Reportf(Early, msg.topic, d.At, "attempt %d of %s in group %s came %s before the delay of %s was over", d.Attempt, msg.mark,
 					group, time.Duration(until-d.At), c.op(op))
 			}
 		}
@@ -303,15 +272,13 @@ func (c *checker) checkLiveness() {
 	const limit = int64(callLimit + 3*time.Second)
 	for i := range c.h.Ops {
 		if op := &c.h.Ops[i]; op.End != forever && op.End-op.Begin > limit && !c.stopped(op) {
-			c.reportf(Liveness, op.Topic, op.End, "%s took %s", c.op(op), time.Duration(op.End-op.Begin).Round(time.Millisecond))
+			c.Reportf(chaos.Liveness, op.Topic, op.End, "%s took %s", c.op(op), time.Duration(op.End-op.Begin).Round(time.Millisecond))
 		}
 	}
 	if c.h.Undrained != "" {
-		c.reportf(Stuck, "", 0, "not all was done in time once all was mended: %s", c.h.Undrained)
+		c.Reportf(Stuck, "", 0, "not all was done in time once all was mended: %s", c.h.Undrained)
 	}
-	for _, e := range c.h.Exits {
-		c.reportf(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
-	}
+	c.ReportExits(c.h.Exits)
 }
 
 // stopped reports whether the client of a call stood still meanwhile.

@@ -26,7 +26,7 @@ type story struct {
 
 func newStory() *story {
 	s := &story{
-		h: &History{Began: began, Healed: began + 60*sec, Topics: []Topic{
+		h: &History{History: chaos.History{Began: began, Healed: began + 60*sec}, Topics: []Topic{
 			{Name: jobs, Partitions: 1, Groups: []string{"a"}, Keeps: true, MaxAttempts: 3},
 			{Name: steps, Partitions: 1, Groups: []string{"a"}, Strict: true, MaxAttempts: 3},
 		}},
@@ -211,7 +211,7 @@ func (s *story) forget(mark string) {
 
 func (s *story) check() []chaos.Violation {
 	slices.SortStableFunc(s.h.Deliveries, func(a, b Delivery) int { return int(a.At - b.At) })
-	return Check(s.h, s.t, Settings{})
+	return Check(s.h, s.t)
 }
 
 func TestCheckFindsNothingInARightHistory(t *testing.T) {

@@ -20,9 +20,9 @@ func (c *checker) checkAgain(msg *message, group string, f *fate) {
 			if c.forgotten(d.At, d.At) {
 				continue
 			}
-			late := d.At > op.End+int64(c.settings.Slack) && d.Token != op.Token && !c.held(d.Stream, op.End, d.At)
+			late := d.At > op.End+int64(slack) && d.Token != op.Token && !c.held(d.Stream, op.End, d.At)
 			if d.Attempt > op.Attempt || d.Attempt == op.Attempt && late {
-				c.reportf(Again, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
+				c.Reportf(Again, msg.topic, d.At, "%s was delivered to %s of group %s as attempt %d, though %s", msg.mark, d.Client, group,
 					d.Attempt, c.op(op))
 			}
 		}
@@ -35,7 +35,7 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	by := make(map[int]*Delivery)
 	for _, d := range f.deliveries {
 		if d.Attempt < 1 || t != nil && d.Attempt > t.MaxAttempts {
-			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
+			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s; %d are allowed", d.Attempt, msg.mark, group, t.MaxAttempts)
 		}
 		if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
 			continue
@@ -46,9 +46,9 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 			by[d.Attempt] = d
 		case f.givenBack(d.At, Release):
 		case first.Stream == d.Stream:
-			c.reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
+			c.Reportf(Again, msg.topic, d.At, "attempt %d of %s in group %s was given to one stream twice%s", d.Attempt, msg.mark, group, c.story(f))
 		default:
-			c.reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
+			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
 		}
 	}
 	// What was given back with success comes as the next attempt, even where attempts between were not seen.
@@ -57,8 +57,8 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 			continue
 		}
 		for _, d := range f.deliveries {
-			if d.At > op.End+int64(c.settings.Slack) && d.Attempt <= op.Attempt && !c.held(d.Stream, op.End, d.At) {
-				c.reportf(Attempts, msg.topic, d.At, "%s, and then attempt %d came to %s", c.op(op), d.Attempt, d.Client)
+			if d.At > op.End+int64(slack) && d.Attempt <= op.Attempt && !c.held(d.Stream, op.End, d.At) {
+				c.Reportf(Attempts, msg.topic, d.At, "%s, and then attempt %d came to %s", c.op(op), d.Attempt, d.Client)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 		return
 	}
 	if len(f.dead) > 1 {
-		c.reportf(Twice, msg.topic, 0, "%s is %d dead letters of group %s%s", msg.mark, len(f.dead), group, c.story(f))
+		c.Reportf(Twice, msg.topic, 0, "%s is %d dead letters of group %s%s", msg.mark, len(f.dead), group, c.story(f))
 	}
 	must, may := false, false
 	for _, op := range f.settled {
@@ -84,16 +84,16 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 	did, _ := f.acked()
 	switch {
 	case len(f.dead) == 0 && must && !t.Drops: // there it may have been removed before
-		c.reportf(Dead, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
+		c.Reportf(Dead, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
 	case len(f.dead) > 0 && did:
-		c.reportf(Dead, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
+		c.Reportf(Dead, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
 			msg.mark, group, f.dead[0].Reason, c.story(f))
 	case len(f.dead) > 0 && !may && f.dead[0].Attempts < t.MaxAttempts:
-		c.reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
+		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
 			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
 	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
 		// The claim that finds that no attempt is left counts as one, though nobody is given the message.
-		c.reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
+		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
 			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
 	}
 }
@@ -119,9 +119,9 @@ func (c *checker) checkOrder() {
 	for l, messages := range lanes {
 		slices.SortFunc(messages, func(a, b *message) int {
 			switch {
-			case after(a.place(), b.place()):
+			case after(a.entryID(), b.entryID()):
 				return 1
-			case after(b.place(), a.place()):
+			case after(b.entryID(), a.entryID()):
 				return -1
 			default:
 				return cmp.Compare(a.mark, b.mark)
@@ -160,7 +160,7 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 					continue
 				}
 				if !slices.ContainsFunc(f.deliveries, func(e *Delivery) bool { return e.Stream == d.Stream && e.At <= d.At }) {
-					c.reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) before %s%s", l.key, l.group, later.mark,
+					c.Reportf(Order, l.topic, d.At, "key %s in group %s: %s was given to %s (%.8s) before %s%s", l.key, l.group, later.mark,
 						d.Client, d.Stream, messages[k].mark, c.story(f))
 				}
 			}
@@ -198,7 +198,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 		for _, before := range messages[:i] {
 			b := before.in(l.group)
 			if !c.over(before, b, out.At) {
-				c.reportf(Strict, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
+				c.Reportf(Strict, l.topic, out.At, "key %s in group %s: %s was given to %s (%.8s) while %s was not settled%s", l.key, l.group,
 					later.mark, out.Client, out.Stream, before.mark, c.story(b))
 			}
 			seen := 0
@@ -210,7 +210,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 			for _, d := range b.deliveries {
 				// What a reader that stood still reads afterwards may have been sent before.
 				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
-					c.reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
+					c.Reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parleyhq/parley/chaos"
 )
 
 // attempt is one of a message, as one client had it.
@@ -34,7 +36,7 @@ func (c *checker) checkHandlers() {
 	}
 	for _, w := range c.h.Workers {
 		if !slices.ContainsFunc(c.h.Handled, func(r Handled) bool { return isLife(r.Client, w) }) {
-			c.reportf(Blind, "", 0, "the SDK's worker %s handled nothing", w)
+			c.Reportf(chaos.Blind, "", 0, "the SDK's worker %s handled nothing", w)
 		}
 	}
 	for i := range c.h.Ops {
@@ -67,7 +69,7 @@ func (c *checker) checkSaid(op *Op, handled []*Handled, given []*Delivery) {
 			r := handled[len(handled)-1]
 			text = "said " + string(r.Kind) + " at " + c.since(r.End)
 		}
-		c.reportf(Handling, op.Topic, op.Begin, "the SDK's worker asked for %s (delay %d ms, dead %v), and its handler %s", c.op(op), op.DelayMS,
+		c.Reportf(Handling, op.Topic, op.Begin, "the SDK's worker asked for %s (delay %d ms, dead %v), and its handler %s", c.op(op), op.DelayMS,
 			op.Dead, text)
 	}
 }
@@ -79,19 +81,19 @@ func (c *checker) checkLane(list []*Handled, given map[attempt][]*Delivery) {
 	var lastGiven int64
 	for _, r := range list {
 		if last != nil && r.Begin < last.End {
-			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s while it handled %s, for another %s", r.Client, r.Attempt,
+			c.Reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s while it handled %s, for another %s", r.Client, r.Attempt,
 				r.Mark, r.Key, last.Mark, time.Duration(last.End-r.Begin))
 		}
 		last = r
 		deliveries := given[attempt{r.Client, r.Topic, r.MessageID, r.Attempt}]
 		if len(deliveries) == 0 {
-			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s, which it was not given", r.Client, r.Attempt, r.Mark)
+			c.Reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s, which it was not given", r.Client, r.Attempt, r.Mark)
 		}
 		if len(deliveries) != 1 {
 			continue // which of them it was is not known
 		}
 		if deliveries[0].At < lastGiven {
-			c.reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s, which it was given at %s, after one that it was given at %s",
+			c.Reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s, which it was given at %s, after one that it was given at %s",
 				r.Client, r.Attempt, r.Mark, r.Key, c.since(deliveries[0].At), c.since(lastGiven))
 		}
 		lastGiven = max(lastGiven, deliveries[0].At)

@@ -15,7 +15,7 @@ func (c *checker) checkLeases() {
 		for _, l := range leases {
 			// What Redis has forgotten it may show as it was before; what is new must be beyond all.
 			if _, old := holders[l.Epoch]; l.Epoch < last && (!old || !c.forgotten(0, l.From)) {
-				c.reportf(Epoch, at.topic, l.From, "partition %d of group %s went back from epoch %d to %d", at.partition, at.group, last, l.Epoch)
+				c.Reportf(Epoch, at.topic, l.From, "partition %d of group %s went back from epoch %d to %d", at.partition, at.group, last, l.Epoch)
 			}
 			last = max(last, l.Epoch)
 			if l.Holder == "" {
@@ -23,7 +23,7 @@ func (c *checker) checkLeases() {
 				continue
 			}
 			if h := holders[l.Epoch]; h != "" && h != l.Holder {
-				c.reportf(Epoch, at.topic, l.From, "partition %d of group %s was held in epoch %d by %s and by %s", at.partition, at.group,
+				c.Reportf(Epoch, at.topic, l.From, "partition %d of group %s was held in epoch %d by %s and by %s", at.partition, at.group,
 					l.Epoch, h, l.Holder)
 			}
 			holders[l.Epoch] = l.Holder
@@ -43,14 +43,14 @@ func (c *checker) checkFences() {
 			continue // a renewal that Redis has forgotten is counted on until it would have ended
 		}
 		if l := c.other(d, op.Begin, op.End); l != nil {
-			c.reportf(Fence, op.Topic, op.Begin, "%s on partition %d of group %s, which %q had in epoch %d from %s to %s", c.op(op), d.Partition,
+			c.Reportf(Fence, op.Topic, op.Begin, "%s on partition %d of group %s, which %q had in epoch %d from %s to %s", c.op(op), d.Partition,
 				d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
 		}
 	}
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
 		if l := c.anothers(d); l != nil {
-			c.reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
+			c.Reportf(Both, d.Topic, d.At, "%s was given to %s (%.8s) from partition %d of group %s, which %q had in epoch %d from %s to %s", d.Mark,
 				d.Client, d.Stream, d.Partition, d.Group, l.Holder, l.Epoch, c.since(l.From), c.since(l.To))
 		}
 	}
@@ -59,7 +59,7 @@ func (c *checker) checkFences() {
 // anothers returns the lease of another stream, or of nobody, under which a delivery was made; nil if there was none. What is read
 // late may have been on its way since before, but never since before the message was there.
 func (c *checker) anothers(d *Delivery) *Lease {
-	from := d.At - int64(c.settings.Slack)
+	from := d.At - int64(slack)
 	if l := c.other(d, from, d.At); l != nil && !c.held(d.Stream, from, d.At) {
 		return l
 	}
@@ -123,7 +123,7 @@ func one(b bool) int64 {
 func (c *checker) checkCounts() {
 	for i := range c.h.Counts {
 		if n := &c.h.Counts[i]; n.off() != 0 {
-			c.reportf(Conservation, n.Topic, n.At, "AdminService counted in partition %d of group %s %d more taken than it accounts for: %+v",
+			c.Reportf(Conservation, n.Topic, n.At, "AdminService counted in partition %d of group %s %d more taken than it accounts for: %+v",
 				n.Partition, n.Group, n.off(), *n)
 		}
 	}
@@ -149,11 +149,11 @@ func (c *checker) checkCounts() {
 	}
 	for at, n := range c.t.spots() {
 		if n.off() != 0 {
-			c.reportf(Conservation, at.topic, 0, "partition %d of group %s has %d more taken than it accounts for: %+v", at.partition, at.group,
+			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s has %d more taken than it accounts for: %+v", at.partition, at.group,
 				n.off(), n)
 		}
 		if gone := c.gone[at]; gone > n.Trimmed {
-			c.reportf(Loss, at.topic, 0, "partition %d of group %s lacks %d messages, and counts %d as trimmed", at.partition, at.group, gone,
+			c.Reportf(Loss, at.topic, 0, "partition %d of group %s lacks %d messages, and counts %d as trimmed", at.partition, at.group, gone,
 				n.Trimmed)
 		}
 		s := answered[at]
@@ -161,7 +161,7 @@ func (c *checker) checkCounts() {
 			s = new(sum)
 		}
 		if n.Produced < s.taken || n.Produced > s.mayTaken+anywhere(at).mayTaken {
-			c.reportf(Conservation, at.topic, 0, "partition %d counts %d messages taken; %d were acknowledged, %d may have been taken", at.partition,
+			c.Reportf(Conservation, at.topic, 0, "partition %d counts %d messages taken; %d were acknowledged, %d may have been taken", at.partition,
 				n.Produced, s.taken, s.mayTaken+anywhere(at).mayTaken)
 		}
 		accepted := s.acked
@@ -169,7 +169,7 @@ func (c *checker) checkCounts() {
 			accepted -= n.Trimmed // an ack of what was removed meanwhile is accepted, and does not count
 		}
 		if n.Acked < accepted || n.Acked > s.mayAcked+anywhere(at).mayAcked {
-			c.reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d acked; %d acks were accepted, %d may have been", at.partition,
+			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d acked; %d acks were accepted, %d may have been", at.partition,
 				at.group, n.Acked, s.acked, s.mayAcked+anywhere(at).mayAcked)
 		}
 	}
@@ -187,7 +187,7 @@ func (c *checker) checkLetters() {
 	}
 	for at, n := range c.t.spots() {
 		if n.Dead-n.Replayed != letters[at] {
-			c.reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d dead and %d replayed; there are %d dead letters", at.partition,
+			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d dead and %d replayed; there are %d dead letters", at.partition,
 				at.group, n.Dead, n.Replayed, letters[at])
 		}
 	}
@@ -200,7 +200,7 @@ func (c *checker) checkTold() {
 		n := c.t.Counts[i]
 		n.At = 0
 		if raw := has[spot{n.Topic, n.Group, n.Partition}]; raw != n {
-			c.reportf(Told, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
+			c.Reportf(Told, n.Topic, 0, "partition %d of group %s is counted as %+v and is %+v", n.Partition, n.Group, n, raw)
 		}
 	}
 	listed, there := make(map[string]*Stored), make(map[string]*Stored)
@@ -217,14 +217,14 @@ func (c *checker) checkTold() {
 	for id, s := range there {
 		switch l := listed[id]; {
 		case l == nil:
-			c.reportf(Told, s.Topic, 0, "the dead letter %s is not listed", id)
+			c.Reportf(Told, s.Topic, 0, "the dead letter %s is not listed", id)
 		case l.Mark != s.Mark || l.Attempts != s.Attempts || l.Code != s.Code || l.Reason != s.Reason || l.Partition != s.Partition:
-			c.reportf(Told, s.Topic, 0, "the dead letter %s is listed as %+v and is %+v", id, *l, *s)
+			c.Reportf(Told, s.Topic, 0, "the dead letter %s is listed as %+v and is %+v", id, *l, *s)
 		}
 	}
 	for id, s := range listed {
 		if there[id] == nil {
-			c.reportf(Told, s.Topic, 0, "the dead letter %s is listed and is not there", id)
+			c.Reportf(Told, s.Topic, 0, "the dead letter %s is listed and is not there", id)
 		}
 	}
 }

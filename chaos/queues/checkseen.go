@@ -11,7 +11,7 @@ import (
 func (c *checker) checkSeen() {
 	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
 		if n == 0 {
-			c.reportf(Blind, "", 0, "no %s was seen", name)
+			c.Reportf(chaos.Blind, "", 0, "no %s was seen", name)
 		}
 	}
 	for i := range c.h.Failures {
@@ -19,9 +19,9 @@ func (c *checker) checkSeen() {
 		took := time.Duration(f.End - f.Begin).Round(time.Millisecond)
 		switch {
 		case f.Who == Working:
-			c.reportf(Handling, "", f.Begin, "the SDK's worker %s gave up: %s", f.Addr, f.Err)
+			c.Reportf(Handling, "", f.Begin, "the SDK's worker %s gave up: %s", f.Addr, f.Err)
 		case !c.explained(f):
-			c.reportf(Blind, "", f.Begin, "the %s could not ask %s (%s), though nothing was broken: %s", f.Who, f.Addr, took, f.Err)
+			c.Reportf(chaos.Blind, "", f.Begin, "the %s could not ask %s (%s), though nothing was broken: %s", f.Who, f.Addr, took, f.Err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"time"
 
@@ -20,52 +19,36 @@ import (
 // callLimit bounds one call.
 const callLimit = 5 * time.Second
 
-// client is the generated clients with nothing around them but a token: what it is answered is what the server said.
+// client is the generated clients with nothing around them but a token: their answer is what the server said.
 type client struct {
+	*chaos.Conn
 	parleyv1connect.QueueServiceClient
 
 	admin parleyv1connect.AdminServiceClient
-	addr  string
-	http  *http.Client
-	token string
 }
 
 func newClient(addr, token string) *client {
-	h := chaos.NewHTTPClient()
+	c := chaos.NewConn(addr, token)
 	return &client{
-		QueueServiceClient: parleyv1connect.NewQueueServiceClient(h, "http://"+addr, connect.WithGRPC()),
-		admin:              parleyv1connect.NewAdminServiceClient(h, "http://"+addr, connect.WithGRPC()),
-		addr:               addr, http: h, token: token,
+		Conn: c, QueueServiceClient: parleyv1connect.NewQueueServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
+		admin: parleyv1connect.NewAdminServiceClient(c.HTTP, c.URL(), connect.WithGRPC()),
 	}
 }
 
-// call gives the context of one call.
+// call returns the context of one call.
 func (c *client) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	return chaos.Authorize(ctx, c.token), cancel
+	return c.Call(ctx, callLimit)
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+// end records how a call ended.
+func (op *Op) end(err error) { op.ended(chaos.EndingOf(err)) }
 
-// end takes what came of a call.
-func (op *Op) end(err error) {
-	var reason parleyv1.ErrorReason
-	op.Outcome, reason, op.Err = chaos.OutcomeOf(err)
-	if err != nil {
-		op.Reason = reasonText(reason)
+// ended records how a call, or one item of it, ended.
+func (op *Op) ended(e chaos.Ending) {
+	op.End, op.Outcome, op.Err = now(), e.Outcome, e.String()
+	if e.Outcome != chaos.OK {
+		op.Reason = reasonText(e.Reason)
 	}
-	op.End = now()
-}
-
-// endItem takes what came of one item of a call that was answered; nil is done.
-func (op *Op) endItem(e *parleyv1.ItemError) {
-	op.End, op.Outcome = now(), chaos.OK
-	if e == nil {
-		return
-	}
-	reason := e.GetDetail().GetReason()
-	op.Outcome, op.Err = chaos.OutcomeOfReason(reason), chaos.CodeText(e.GetCode())+": "+e.GetMessage()
-	op.Reason = reasonText(reason)
 }
 
 func reasonText(reason parleyv1.ErrorReason) string {
@@ -136,15 +119,6 @@ func markOf(payload []byte) string {
 	return string(mark)
 }
 
-// source gives a client random numbers that depend on the seed and its name alone.
-func source(seed uint64, name string) *rand.Rand {
-	h := uint64(14695981039346656037)
-	for _, b := range []byte(name) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(seed, h))
-}
-
 // kindOf reads what is to be done with a message.
 func kindOf(mark string) string {
 	kind, _, _ := strings.Cut(mark, "-")
@@ -171,7 +145,7 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 			op.end(orMissing(err))
 			continue
 		}
-		op.endItem(results[i].GetError())
+		op.ended(chaos.EndingOfItem(results[i].GetError()))
 		if done != nil {
 			done(op, results[i])
 		}

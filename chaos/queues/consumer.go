@@ -72,13 +72,13 @@ func newConsumer(c Consumer, out sink) *consumer {
 
 // run consumes until ctx ends, on one stream after another.
 func (w *consumer) run(ctx context.Context) {
-	rng := source(w.Seed, w.Name)
+	rng := chaos.Source(w.Seed, w.Name)
 	for at := 0; ctx.Err() == nil; at++ {
 		w.consume(ctx, w.clients[at%len(w.clients)], rng.Uint64())
 		chaos.Sleep(ctx, 100*time.Millisecond+rand.N(200*time.Millisecond))
 	}
 	for _, c := range w.clients {
-		c.close()
+		c.Close()
 	}
 }
 
@@ -109,7 +109,7 @@ func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
 	}
 	s := &streaming{consumer: w, todo: make(chan *parleyv1.Delivery, w.Credits+1)}
 	s.heard.Store(now())
-	s.info = Stream{Client: w.Name, Addr: c.addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
+	s.info = Stream{Client: w.Name, Addr: c.Addr, Topic: w.Topic, Group: w.Group, Slow: w.Pause > 0}
 	s.link = &unary{s: s}
 	if w.Bidi {
 		s.link = newBidi(s)
@@ -121,12 +121,12 @@ func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
 	for i := range workers {
 		wg.Go(func() { s.work(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) }) //nolint:gosec // an index
 	}
-	err := s.link.consume(chaos.Authorize(ctx, w.Token), c, start)
+	err := s.link.consume(c.Authorize(ctx), c, start)
 	if s.info.ID == "" {
 		return
 	}
-	_, reason, text := chaos.OutcomeOf(err)
-	s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", reason, text)
+	e := chaos.EndingOf(err)
+	s.info.End, s.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
 	w.out.write(line{Stream: &s.info})
 }
 

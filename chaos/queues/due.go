@@ -17,12 +17,12 @@ const dueBatch = 1000
 
 // fall schedules many messages for one second, and has them consumed.
 func (r *run) fall(ctx context.Context) {
-	if r.c.Due == 0 {
+	if r.due == 0 {
 		return
 	}
 	began := time.Now()
 	// Far enough ahead that all are stored by then.
-	at := began.Add(2*time.Second + time.Duration(r.c.Due)*200*time.Microsecond)
+	at := began.Add(2*time.Second + time.Duration(r.due)*200*time.Microsecond)
 	var wg sync.WaitGroup
 	calls := make(chan int)
 	for i, c := range r.clients {
@@ -32,18 +32,18 @@ func (r *run) fall(ctx context.Context) {
 			}
 		})
 	}
-	for from := 0; from < r.c.Due; from += dueBatch {
+	for from := 0; from < r.due; from += dueBatch {
 		calls <- from
 	}
 	close(calls)
 	wg.Wait()
-	r.c.Logger.InfoContext(ctx, "scheduled", "messages", r.c.Due, "took", time.Since(began).Round(time.Millisecond), "left", time.Until(at))
+	r.Logger.InfoContext(ctx, "scheduled", "messages", r.due, "took", time.Since(began).Round(time.Millisecond), "left", time.Until(at))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer wg.Wait()
 	for i := range r.clients {
 		c := Consumer{
-			Name: fmt.Sprintf("due-%d", i), Addrs: r.addrs(i), Token: r.token, Seed: r.c.Seed, Topic: due, Group: "a", Bidi: i%2 == 0, Credits: 5000,
+			Name: fmt.Sprintf("due-%d", i), Addrs: r.Addrs(i), Token: r.token, Seed: r.Seed, Topic: due, Group: "a", Bidi: i%2 == 0, Credits: 5000,
 			AckTimeout: 20 * time.Second,
 		}
 		wg.Go(func() { newConsumer(c, r.rec).run(ctx) })
@@ -57,11 +57,11 @@ func (r *run) fall(ctx context.Context) {
 func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.Time, from int) {
 	req := &parleyv1.ScheduleRequest{Topic: due}
 	var ops []*Op
-	for i := from; i < min(from+dueBatch, r.c.Due); i++ {
-		when := at.Add(time.Second * time.Duration(i) / time.Duration(r.c.Due)).Truncate(time.Millisecond)
+	for i := from; i < min(from+dueBatch, r.due); i++ {
+		when := at.Add(time.Second * time.Duration(i) / time.Duration(r.due)).Truncate(time.Millisecond)
 		mark := newMark(good, name, i)
 		op := &Op{
-			ID: fmt.Sprintf("%s/%d", name, i), Client: name, Addr: c.addr, Kind: Schedule, Begin: now(), Topic: due, Mark: mark, DelayMS: none,
+			ID: fmt.Sprintf("%s/%d", name, i), Client: name, Addr: c.Addr, Kind: Schedule, Begin: now(), Topic: due, Mark: mark, DelayMS: none,
 			AtMS: when.UnixMilli(),
 		}
 		// A key that is the message's own: without one a call's messages all go to one partition.

@@ -27,7 +27,7 @@ func handle(ctx context.Context, c Consumer, out sink) error {
 		return err
 	}
 	defer client.Close()
-	h := &handler{consumer: c, out: out, rng: source(c.Seed, c.Name)}
+	h := &handler{consumer: c, out: out, rng: chaos.Source(c.Seed, c.Name)}
 	opts := []queue.WorkerOption{
 		queue.WithConsumerName(c.Name), queue.WithWindow(int(c.Credits), maxBytes), queue.WithAckTimeout(c.AckTimeout),
 		queue.WithConcurrency(sdkConcurrency), queue.WithStopTimeout(callLimit),

@@ -34,9 +34,9 @@ func TestHandleRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := handleAll(t, s, bidi)
-			judged := &checker{model: newModel(h, new(Truth)), settings: Settings{Limit: 20}, counts: make(map[chaos.Name]int)}
+			judged := newChecker(h, new(Truth))
 			judged.checkHandlers()
-			for _, v := range judged.found {
+			for _, v := range judged.Violations() {
 				t.Error(v)
 			}
 			checkRecord(t, h, s.Acked(jobs, "a"))

@@ -205,6 +205,8 @@ type Window struct {
 
 // History is everything that was asked, answered, delivered and broken in a run.
 type History struct {
+	chaos.History
+
 	Topics     []Topic
 	Ops        []Op
 	Deliveries []Delivery
@@ -215,12 +217,8 @@ type History struct {
 	Workers  []string
 	Handled  []Handled
 	Failures []Failure
-	Faults   []chaos.Fault
-	Exits    []chaos.Exit
 	// Past are times of which Redis has forgotten everything, as after a promotion.
 	Past []Window
-	// Began and Healed are when the run began and the last fault was mended.
-	Began, Healed int64
 	// Undrained says what was not done in time once all was mended; empty if all was.
 	Undrained string
 }

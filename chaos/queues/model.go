@@ -108,16 +108,16 @@ func (m *model) addHistory() {
 func (m *model) addTruth() {
 	for i := range m.t.Partitions {
 		p := &m.t.Partitions[i]
-		lie := func(list []Stored, group, place string) {
+		lie := func(list []Stored, group, where string) {
 			for k := range list {
 				msg := m.message(p.Topic, list[k].Mark)
-				m.see(msg, list[k].MessageID, place)
+				m.see(msg, list[k].MessageID, where)
 				groups := []string{group}
 				if group == "" {
 					groups = m.groups(p.Topic)
 				}
 				for _, g := range groups {
-					msg.in(g).places = append(msg.in(g).places, place)
+					msg.in(g).places = append(msg.in(g).places, where)
 				}
 			}
 		}
@@ -217,8 +217,8 @@ func (msg *message) partition() int {
 	return n
 }
 
-// place is the message's id without its partition.
-func (msg *message) place() string {
+// entryID returns the message's id without its partition.
+func (msg *message) entryID() string {
 	_, rest, _ := strings.Cut(msg.id(), "-")
 	return rest
 }

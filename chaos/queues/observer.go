@@ -114,7 +114,7 @@ func (a *auditor) audit(ctx context.Context, c *client, t *Topic) {
 			}
 			return
 		}
-		a.out.write(line{Failure: &Failure{Who: Auditing, Addr: c.addr, Begin: begin, End: now(), Try: try, Err: err.Error()}})
+		a.out.write(line{Failure: &Failure{Who: Auditing, Addr: c.Addr, Begin: begin, End: now(), Try: try, Err: err.Error()}})
 		chaos.Sleep(ctx, 50*time.Millisecond)
 	}
 }

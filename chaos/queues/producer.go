@@ -40,8 +40,6 @@ type call struct {
 }
 
 const (
-	// afterFailure is the pause after a call that failed: a node that is not there refuses thousands a second.
-	afterFailure = 300 * time.Millisecond
 	// keys is how many keys there are at a time; they are replaced every so often, so that each has not too many messages.
 	keys    = 12
 	keyLife = 15 * time.Second
@@ -52,7 +50,7 @@ func (p *producer) run(ctx context.Context) {
 	for every := p.every; chaos.Sleep(ctx, every/2+rand.N(every)); {
 		every = p.every
 		if p.one(context.WithoutCancel(ctx)) != chaos.OK {
-			every = afterFailure
+			every = chaos.AfterFailure
 		}
 	}
 	// What was promised to be repeated is: then it is known whether it is there.
@@ -130,7 +128,7 @@ func (p *producer) kind() string {
 // make calls, and records each item.
 func (p *producer) make(ctx context.Context, c call) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
-	addr := cl.addr
+	addr := cl.Addr
 	if p.sdk != nil {
 		addr = ""
 	}
@@ -205,12 +203,7 @@ func (op *Op) endSDK(results []queue.Result, i int, err error) {
 			op.DueMS = r.DueTime.UnixMilli()
 		}
 	}
-	var reason parleyv1.ErrorReason
-	op.Outcome, reason, op.Err = chaos.OutcomeOfSDK(err)
-	if err != nil {
-		op.Reason = reasonText(reason)
-	}
-	op.End = now()
+	op.ended(chaos.EndingOfSDK(err))
 }
 
 func (p *producer) start(op *Op, addr string) {
@@ -257,7 +250,7 @@ func (p *producer) change(ctx context.Context, was *Op) chaos.Outcome {
 	if p.rng.IntN(2) == 0 {
 		op.Kind, op.DelayMS = Reschedule, int64(p.rng.IntN(3000))
 	}
-	p.start(op, cl.addr)
+	p.start(op, cl.Addr)
 	ctx, cancel := cl.call(ctx)
 	defer cancel()
 	if op.Kind == Cancel {

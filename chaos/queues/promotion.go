@@ -15,12 +15,13 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Promote runs a fleet whose Redis has a replica. That falls behind, the primary dies, the replica takes its place as
-// Sentinel would have it, and the old primary returns as a replica. What is lost must be exactly what the replica lacked,
-// and no epoch may go back.
-func Promote(ctx context.Context, c Config) (*Result, error) {
-	c.promote, c.Plan, c.Due, c.KeepReplies = true, chaos.Plan{Nodes: 2}, 0, true
-	return Run(ctx, c)
+// Promotion returns the harness of queues whose Redis has a replica. That falls behind, the primary dies, the replica takes
+// its place as Sentinel would have it, and the old primary returns as a replica. What is lost must be exactly what the
+// replica lacked, and no epoch may go back.
+func Promotion() *chaos.Harness {
+	s := spec((*run).promote, func(chaos.Size) int { return 0 })
+	s.Name, s.Short, s.Long = "promotion", promotionPlan, promotionPlan
+	return chaos.New(s)
 }
 
 // The addresses of a promotion, beside that of the fleet's Redis: of the replica, of the old primary once it is one, and of
@@ -45,24 +46,24 @@ type promotion struct {
 const lag = 3 * time.Second
 
 func (r *run) promote(ctx context.Context) error {
-	host, _, err := net.SplitHostPort(r.fleet.Redis.Addr())
+	host, _, err := net.SplitHostPort(r.Fleet.Redis.Addr())
 	if err != nil {
 		return err
 	}
 	between := rig.NewProxy()
-	r.undo = append(r.undo, between.Close)
+	r.Cleanup(between.Close)
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, betweenPort))
 	if err != nil {
 		return err
 	}
-	between.Serve(listener, rig.DialTo("tcp", r.fleet.Redis.Addr()))
-	replica, err := r.startReplica(ctx, filepath.Join(r.fleet.Dir, "replica"), net.JoinHostPort(host, replicaPort), host, betweenPort)
+	between.Serve(listener, rig.DialTo("tcp", r.Fleet.Redis.Addr()))
+	replica, err := r.startReplica(ctx, filepath.Join(r.Fleet.Dir, "replica"), net.JoinHostPort(host, replicaPort), host, betweenPort)
 	if err != nil {
 		return err
 	}
 	chaos.Sleep(ctx, 6*time.Second)
 
-	r.c.Logger.InfoContext(ctx, "the replica falls behind")
+	r.Logger.InfoContext(ctx, "the replica falls behind")
 	f := chaos.Fault{Name: "promotion", Target: "redis"}
 	r.rec.BeginFault(&f)
 	past := Window{From: now() - int64(500*time.Millisecond)} // what was answered a moment ago may be on its way yet
@@ -70,14 +71,14 @@ func (r *run) promote(ctx context.Context) error {
 	chaos.Sleep(ctx, lag)
 	p := new(promotion)
 	r.promotion = p
-	for i := range r.fleet.Nodes() {
-		r.fleet.Link(i, rig.EngineRedis).Stall()
+	for i := range r.Fleet.Nodes() {
+		r.Fleet.Link(i, rig.EngineRedis).Stall()
 	}
 	chaos.Sleep(ctx, 100*time.Millisecond) // what had passed is done
-	client := r.fleet.Redis.Client()
+	client := r.Fleet.Redis.Client()
 	p.primary, err = readTruth(ctx, client, r.topics)
 	_ = client.Close()
-	r.fleet.Redis.Kill()
+	r.Fleet.Redis.Kill()
 	between.Cut()
 	if err != nil {
 		return err
@@ -89,13 +90,12 @@ func (r *run) promote(ctx context.Context) error {
 	r.rec.write(line{Past: &past})
 	r.rec.EndFault(&f)
 	chaos.Sleep(ctx, 3*time.Second)
-	p.returned, err = r.startReplica(ctx, r.fleet.Redis.Dir(), net.JoinHostPort(host, returnedPort), host, replicaPort)
+	p.returned, err = r.startReplica(ctx, r.Fleet.Redis.Dir(), net.JoinHostPort(host, returnedPort), host, replicaPort)
 	if err != nil {
 		return fmt.Errorf("the old primary: %w", err)
 	}
 	chaos.Sleep(ctx, 3*time.Second)
-	r.rec.mark("healed")
-	return nil
+	return r.nemesis.Healed(ctx)
 }
 
 // takeOver makes the replica the primary, at the old one's address.
@@ -109,20 +109,20 @@ func (r *run) takeOver(ctx context.Context, p *promotion, replica *rig.Redis) er
 	if err := client.Do(ctx, "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		return err
 	}
-	place := rig.NewProxy()
-	r.undo = append(r.undo, place.Close)
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", r.fleet.Redis.Addr())
+	proxy := rig.NewProxy()
+	r.Cleanup(proxy.Close)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", r.Fleet.Redis.Addr())
 	if err != nil {
 		return err
 	}
-	place.Serve(listener, rig.DialTo("tcp", replica.Addr()))
+	proxy.Serve(listener, rig.DialTo("tcp", replica.Addr()))
 	p.at = now()
-	for i := range r.fleet.Nodes() {
-		link := r.fleet.Link(i, rig.EngineRedis)
+	for i := range r.Fleet.Nodes() {
+		link := r.Fleet.Link(i, rig.EngineRedis)
 		link.Cut() // nothing that was meant for the old primary comes to the new one
 		link.Restore()
 	}
-	r.c.Logger.InfoContext(ctx, "the replica is the primary")
+	r.Logger.InfoContext(ctx, "the replica is the primary")
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*
 	if err != nil {
 		return nil, err
 	}
-	r.undo = append(r.undo, server.Kill)
+	r.Cleanup(server.Kill)
 	client := server.Client()
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -193,7 +193,7 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	if lost == 0 {
 		return errors.New("the replica lacked nothing: nothing was tested")
 	}
-	r.c.Logger.InfoContext(ctx, "the replica lacked", "messages", lost, "of", len(had))
+	r.Logger.InfoContext(ctx, "the replica lacked", "messages", lost, "of", len(had))
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (r *run) level(ctx context.Context, client *redis.Client, t *Truth) (*Truth
 }
 
 func (r *run) foundf(name chaos.Name, format string, args ...any) {
-	r.promoted = append(r.promoted, chaos.Violation{Name: name, Channel: jobs, Detail: fmt.Sprintf(format, args...)})
+	r.Found(chaos.Violation{Name: name, Object: jobs, Detail: fmt.Sprintf(format, args...)})
 }
 
 // marks are the jobs that a truth has, due or not.

@@ -1,4 +1,4 @@
-// Package queues breaks a running fleet under a load of queues, and judges what producers and consumers saw.
+// Package queues is the fault harness of work queues: it breaks a running fleet under load, and judges what producers and consumers saw.
 //
 // A run has producers, consumers in this process and consumers in processes of their own (worker), a schedule of faults
 // (package chaos), an observer that looks at all leases in Redis, an auditor that asks for all counters, and a history of
@@ -9,19 +9,13 @@
 //
 // Nothing here uses the server's packages, so nothing of it is judged by its own code. Some consumers and a producer use the SDK:
 // what that says on the wire is recorded there (tap) and judged as what others say, and what it tells its program is judged by
-// itself. That the checker sees what it should is tested by histories with one fault each, and by mutants (package mutants).
+// itself. That the checker sees what it should is tested by histories with one fault each, and by mutants.
 package queues
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -33,57 +27,39 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// Config says what Run does.
-type Config struct {
-	// Dir gets the history, what Redis holds, the violations and the nodes' logs.
-	Dir string
-	// Seed gives the schedule and the clients' choices.
-	Seed uint64
-	// Plan is what is broken, in an order of the seed's.
-	Plan chaos.Plan
-	// Steps replace Plan's, unless nil.
-	Steps []chaos.Step
-	// KeepReplies leaves all of Redis' replies where they are, instead of losing every hundredth.
-	KeepReplies bool
-	// Due is how many messages fall due in one second, once all was mended: 0 is none.
-	Due int
-	// Binary is the parleyd to run; empty builds it from this source.
-	Binary   string
-	Settings Settings
-	Logger   *slog.Logger
-
-	// promote has a replica take Redis' place, instead of faults.
-	promote bool
-}
-
-// ShortPlan is for a run of less than a minute.
-func ShortPlan() chaos.Plan {
-	return chaos.Plan{Nodes: 2, Clients: processes, Scale: 0.2, Counts: map[chaos.FaultName]int{
+// shortPlan is for a run of less than a minute.
+func shortPlan() chaos.Plan {
+	return chaos.Plan{Nodes: 2, Targets: processTargets(), Scale: 0.2, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,
 	}}
 }
 
-// LongPlan is what `make chaos` does: every fault, the worst of them many times.
-func LongPlan() chaos.Plan {
-	return chaos.Plan{Nodes: 3, Clients: processes, Scale: 0.6, Counts: map[chaos.FaultName]int{
+// longPlan is what `make chaos` does: every fault, the worst of them many times.
+func longPlan() chaos.Plan {
+	return chaos.Plan{Nodes: 3, Targets: processTargets(), Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
 		chaos.CutRedis: 3, chaos.StallRedis: 3, chaos.NATSAway: 2, chaos.CutNATS: 2, chaos.StallNATS: 2,
 	}}
 }
 
-// The due messages of a run.
-const (
-	ShortDue = 4_000
-	LongDue  = 100_000
-)
+// processTargets are the targets of the faults of consumers.
+func processTargets() map[chaos.FaultName]int {
+	return map[chaos.FaultName]int{ConsumerKill: processes, ConsumerStop: processes}
+}
 
-// Result is what a run showed.
-type Result struct {
-	Violations []chaos.Violation
-	History    *History
-	Truth      *Truth
-	// Lost counts the replies that were lost, by engine.
-	Lost map[string]int64
+// promotionPlan has no faults: the promotion has steps of its own.
+func promotionPlan() chaos.Plan { return chaos.Plan{Nodes: 2} }
+
+// dueMessages is how many messages fall due in one second, once all is mended.
+func dueMessages(s chaos.Size) int {
+	switch s {
+	case chaos.Minimal:
+		return 0
+	case chaos.Short:
+		return 4_000
+	default:
+		return 100_000
+	}
 }
 
 // The topics of a run: jobs keeps what was settled, steps is of strict order, ring drops the oldest, due has what falls due
@@ -108,42 +84,39 @@ func topics() []Topic {
 // leaseTTL is the nodes' setting: short, so that a stopped node loses its leases within a short run.
 const leaseTTL = 2 * time.Second
 
-// Env is the configuration of the nodes.
-func Env() []string {
-	return []string{
+// Harness returns the harness of queues under faults.
+func Harness() *chaos.Harness {
+	s := spec((*run).breakFleet, dueMessages)
+	s.Name, s.Short, s.Long, s.Mutants = "queues", shortPlan, longPlan, mutants
+	return chaos.New(s)
+}
+
+// spec returns a harness of queues without a name and plans. breakThings breaks the fleet, in whatever way; due returns how
+// many messages fall due in one second, once all is mended.
+func spec(breakThings func(r *run, ctx context.Context) error, due func(chaos.Size) int) chaos.Spec[History, Truth] {
+	return chaos.Spec[History, Truth]{
+		Fleet: fleet,
+		Drive: func(ctx context.Context, c *chaos.Run) (*History, *Truth, error) {
+			r, err := newRun(c, due(c.Size))
+			if err != nil {
+				return nil, nil, err
+			}
+			return r.drive(ctx, breakThings)
+		},
+		Read: ReadHistory, Check: Check, Calls: func(h *History) int { return len(h.Ops) }, Summarize: summarize,
+	}
+}
+
+func fleet(*chaos.Config) rig.Options {
+	return rig.Options{MongoMembers: 1, NATSServers: 1, Env: []string{
 		"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000", "PARLEY_QUEUES_LEASE_TTL=" + leaseTTL.String(),
-	}
+	}}
 }
 
-// Run starts a fleet, breaks it, and judges it. The error is that of a run that could not be made: it says nothing of the
-// server. The process must run in a network namespace of its own, see rig.RunInNamespace, and its main must know
-// ConsumeFlag.
-func Run(ctx context.Context, c Config) (*Result, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
-		return nil, err
-	}
-	fleet, err := rig.Start(ctx, rig.Options{
-		Nodes: c.Plan.Nodes, MongoMembers: 1, NATSServers: 1, Namespaced: true, Binary: c.Binary, Logger: c.Logger, Env: Env(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start the fleet: %w", err)
-	}
-	r, err := newRun(&c, fleet)
-	if err != nil {
-		return nil, errors.Join(err, fleet.Close())
-	}
-	res, err := r.do(ctx)
-	r.keepLogs()
-	return res, errors.Join(err, fleet.Close())
-}
-
-// run is one Run under way.
+// run is the workload of one run.
 type run struct {
-	c       *Config
-	fleet   *rig.Fleet
+	*chaos.Run
+
 	rec     *Recorder
 	token   string
 	clients []*client
@@ -151,82 +124,61 @@ type run struct {
 	workers []*worker
 	nemesis *chaos.Nemesis
 	auditor *auditor
-	// undo ends what the run has started beside the fleet, in reverse.
-	undo []func()
-
-	// promotion is what was seen of one; promoted are the violations that it showed.
+	// due is how many messages fall due in one second in the end; 0 is none.
+	due int
+	// promotion is what was seen of one; nil if there was none.
 	promotion *promotion
-	promoted  []chaos.Violation
-
-	producing, consuming, looking sync.WaitGroup
 }
 
-func newRun(c *Config, fleet *rig.Fleet) (*run, error) {
-	rec, err := NewRecorder(filepath.Join(c.Dir, "history.jsonl"))
+func newRun(c *chaos.Run, fallDue int) (*run, error) {
+	rec, err := NewRecorder(c.HistoryPath())
 	if err != nil {
 		return nil, err
 	}
-	r := &run{c: c, fleet: fleet, rec: rec, topics: topics()}
-	if r.token, err = fleet.Token("chaos", nil); err != nil {
+	r := &run{Run: c, rec: rec, topics: topics(), due: fallDue}
+	if r.token, err = c.Fleet.Token("chaos", nil); err != nil {
 		return nil, err
 	}
-	for _, addr := range fleet.Addresses() {
+	for _, addr := range c.Fleet.Addresses() {
 		r.clients = append(r.clients, newClient(addr, r.token))
 	}
 	for _, consumer := range r.killable() {
-		r.workers = append(r.workers, &worker{consumer: consumer, out: rec})
+		w := &worker{consumer: consumer, out: rec}
+		r.workers = append(r.workers, w)
+		r.Cleanup(w.kill)
 	}
-	r.nemesis = chaos.NewNemesis(chaos.NemesisConfig{
-		Fleet: fleet, Log: rec, Scale: c.Plan.Scale, Logger: c.Logger, Own: breaks(r.workers), Lossy: []rig.Engine{rig.EngineRedis},
-	})
+	r.nemesis = c.NewNemesis(chaos.NemesisConfig{Log: rec, Own: breaks(r.workers), Lossy: []rig.Engine{rig.EngineRedis}})
 	r.auditor = &auditor{out: rec, clients: r.clients, topics: r.topics}
 	return r, nil
 }
 
-// do runs the clients and the schedule, mends, waits for the groups, reads the truth and judges.
-func (r *run) do(ctx context.Context) (*Result, error) {
-	defer func() {
-		for _, w := range r.workers {
-			w.kill()
-		}
-		for _, undo := range slices.Backward(r.undo) {
-			undo()
-		}
-	}()
-	produceCtx, stopProducing := context.WithCancel(ctx)
-	consumeCtx, stopConsuming := context.WithCancel(ctx)
-	lookCtx, stopLooking := context.WithCancel(ctx)
-	defer r.looking.Wait()
-	defer r.consuming.Wait()
-	defer r.producing.Wait()
-	defer stopLooking()
-	defer stopConsuming()
-	defer stopProducing()
+// drive runs the clients, breaks things, waits for the groups, and reads the truth.
+func (r *run) drive(ctx context.Context, breakThings func(r *run, ctx context.Context) error) (*History, *Truth, error) {
+	lookCtx, looking := r.Group(ctx)
+	consumeCtx, consuming := r.Group(ctx)
+	produceCtx, producing := r.Group(ctx)
 	if err := r.open(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := r.start(produceCtx, consumeCtx, lookCtx); err != nil {
-		return nil, err
+	r.look(lookCtx, looking)
+	if err := r.consume(consumeCtx, consuming); err != nil {
+		return nil, nil, err
 	}
-	breakThings := r.breakThings
-	if r.c.promote {
-		breakThings = r.promote
+	if err := r.produce(produceCtx, producing); err != nil {
+		return nil, nil, err
 	}
-	if err := breakThings(ctx); err != nil {
-		return nil, err
+	if err := breakThings(r, ctx); err != nil {
+		return nil, nil, err
 	}
-	stopProducing()
-	r.producing.Wait()
+	producing.Stop()
 	r.fall(ctx)
 	r.drain(ctx)
-	stopConsuming()
+	consuming.Stop()
 	for _, w := range r.workers {
 		w.stop()
 	}
-	r.consuming.Wait()
-	stopLooking()
-	r.looking.Wait()
-	return r.judge(ctx)
+	looking.Stop()
+	return r.readAll(ctx)
 }
 
 // open makes the topics and their groups.
@@ -273,13 +225,6 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	return nil
 }
 
-// addrs gives all addresses, beginning with node i's.
-func (r *run) addrs(i int) []string {
-	all := r.fleet.Addresses()
-	i %= len(all)
-	return append(append([]string(nil), all[i:]...), all[:i]...)
-}
-
 // processes is how many consumers are processes of their own.
 const processes = 6
 
@@ -288,8 +233,8 @@ func (r *run) killable() []Consumer {
 	all := make([]Consumer, processes)
 	for i := range all {
 		c := Consumer{
-			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.c.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
-			Addrs: r.addrs(i), Bidi: i < 3,
+			Name: fmt.Sprintf("proc-%d", i), Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond,
+			Addrs: r.Addrs(i), Bidi: i < 3,
 		}
 		switch i {
 		case 1:
@@ -306,11 +251,11 @@ func (r *run) killable() []Consumer {
 
 // residents are the consumers of this process.
 func (r *run) residents() []Consumer {
-	base := Consumer{Token: r.token, Seed: r.c.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond}
+	base := Consumer{Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond}
 	var all []Consumer
 	add := func(name string, i int, change func(c *Consumer)) {
 		c := base
-		c.Name, c.Addrs = name, r.addrs(i)
+		c.Name, c.Addrs = name, r.Addrs(i)
 		change(&c)
 		all = append(all, c)
 	}
@@ -323,12 +268,17 @@ func (r *run) residents() []Consumer {
 	return all
 }
 
-// start starts all clients.
-func (r *run) start(produceCtx, consumeCtx, lookCtx context.Context) error {
-	redis := r.fleet.Redis.Client()
+// look starts what looks at leases, counters and nodes.
+func (r *run) look(ctx context.Context, g *chaos.Group) {
+	redis := r.Fleet.Redis.Client()
 	o := newObserver(r.rec, redis, r.topics)
-	r.looking.Go(func() { defer redis.Close(); o.run(lookCtx) })
-	r.looking.Go(func() { r.auditor.run(lookCtx) })
+	g.Go(func() { defer redis.Close(); o.run(ctx) })
+	g.Go(func() { r.auditor.run(ctx) })
+	r.nemesis.Watch(ctx, g)
+}
+
+// consume starts all consumers.
+func (r *run) consume(ctx context.Context, g *chaos.Group) error {
 	for _, w := range r.workers {
 		if w.consumer.SDK {
 			r.rec.write(line{Worker: w.consumer.Name})
@@ -338,59 +288,46 @@ func (r *run) start(produceCtx, consumeCtx, lookCtx context.Context) error {
 		}
 	}
 	for _, c := range r.residents() {
-		r.consuming.Go(func() { newConsumer(c, r.rec).run(consumeCtx) })
+		g.Go(func() { newConsumer(c, r.rec).run(ctx) })
 	}
-	for i := range r.fleet.Nodes() {
-		r.looking.Go(func() { r.nemesis.Watch(lookCtx, i) })
-		r.produce(produceCtx, jobs, i, 60*time.Millisecond)
-		r.produce(produceCtx, steps, i, 120*time.Millisecond)
+	return nil
+}
+
+// produce starts all producers.
+func (r *run) produce(ctx context.Context, g *chaos.Group) error {
+	start := func(topic string, i int, every time.Duration) {
+		p := r.producer(fmt.Sprintf("%s%d", topic, i), topic, every)
+		g.Go(func() { p.run(ctx) })
 	}
-	r.produce(produceCtx, ring, 0, 80*time.Millisecond)
-	client, err := parley.New(strings.Join(r.addrs(0), ","), parley.WithToken(r.token), parley.WithAttemptTimeout(sdkPatience))
+	for i := range r.Fleet.Nodes() {
+		start(jobs, i, 60*time.Millisecond)
+		start(steps, i, 120*time.Millisecond)
+	}
+	start(ring, 0, 80*time.Millisecond)
+	client, err := parley.New(strings.Join(r.Addrs(0), ","), parley.WithToken(r.token), parley.WithAttemptTimeout(sdkPatience))
 	if err != nil {
 		return err
 	}
-	r.undo = append(r.undo, client.Close)
+	r.Cleanup(client.Close)
 	for _, topic := range []string{jobs, steps} {
 		p := r.producer("sdk-"+topic, topic, 150*time.Millisecond)
 		p.sdk = queue.NewProducer(client, topic)
-		r.producing.Go(func() { p.run(produceCtx) })
+		g.Go(func() { p.run(ctx) })
 	}
 	return nil
-}
-
-func (r *run) produce(ctx context.Context, topic string, i int, every time.Duration) {
-	p := r.producer(fmt.Sprintf("%s%d", topic, i), topic, every)
-	r.producing.Go(func() { p.run(ctx) })
 }
 
 func (r *run) producer(name, topic string, every time.Duration) *producer {
-	return &producer{out: r.rec, name: name, topic: topic, clients: r.clients, rng: source(r.c.Seed, name), every: every}
+	return &producer{out: r.rec, name: name, topic: topic, clients: r.clients, rng: chaos.Source(r.Seed, name), every: every}
 }
 
-// breakThings does the schedule.
-func (r *run) breakThings(ctx context.Context) error {
-	keepReplies := func() {}
-	if !r.c.KeepReplies {
-		keepReplies = r.nemesis.LoseReplies()
-	}
-	steps := r.c.Steps
-	if steps == nil {
-		steps = chaos.Schedule(r.c.Seed, r.c.Plan)
-	}
-	err := r.nemesis.Run(ctx, steps)
-	keepReplies()
-	if err != nil {
+// breakFleet breaks the fleet by the schedule.
+func (r *run) breakFleet(ctx context.Context) error {
+	if err := r.nemesis.Run(ctx); err != nil {
 		return err
 	}
 	chaos.Sleep(ctx, time.Second)
-	for _, node := range r.fleet.Nodes() {
-		if err := node.Ready(ctx); err != nil {
-			return fmt.Errorf("node %d does not come back: %w", node.Index(), err)
-		}
-	}
-	r.rec.mark("healed")
-	return nil
+	return r.nemesis.Healed(ctx)
 }
 
 // drainLimit is how soon everything must be settled once all is mended: leases end, streams come back, what waits for a
@@ -403,9 +340,9 @@ const perDue = 8 * time.Millisecond
 
 // drain waits until no group has anything to do, and records it if that takes too long.
 func (r *run) drain(ctx context.Context) {
-	redis := r.fleet.Redis.Client()
+	redis := r.Fleet.Redis.Client()
 	defer redis.Close()
-	limit, cancel := context.WithTimeout(ctx, drainLimit+time.Duration(r.c.Due)*perDue)
+	limit, cancel := context.WithTimeout(ctx, drainLimit+time.Duration(r.due)*perDue)
 	defer cancel()
 	began, left := time.Now(), "nothing was asked"
 	for left != "" {
@@ -421,7 +358,7 @@ func (r *run) drain(ctx context.Context) {
 			return
 		}
 	}
-	r.c.Logger.InfoContext(ctx, "all is settled", "took", time.Since(began).Round(time.Millisecond))
+	r.Logger.InfoContext(ctx, "all is settled", "took", time.Since(began).Round(time.Millisecond))
 }
 
 // left says what a group has still to do; empty if none has.
@@ -435,47 +372,28 @@ func (t *Truth) left() string {
 	return text.String()
 }
 
-// judge reads the truth, writes all down, and checks.
-func (r *run) judge(ctx context.Context) (*Result, error) {
+// readAll closes the history and reads the truth.
+func (r *run) readAll(ctx context.Context) (*History, *Truth, error) {
 	h, err := r.rec.Close()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	redis := r.fleet.Redis.Client()
+	redis := r.Fleet.Redis.Client()
 	defer redis.Close()
 	t, err := readTruth(ctx, redis, r.topics)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range r.topics {
 		counts, err := r.auditor.counts(ctx, r.clients[i%len(r.clients)], &r.topics[i])
 		if err != nil {
-			return nil, fmt.Errorf("count %s: %w", r.topics[i].Name, err)
+			return nil, nil, fmt.Errorf("count %s: %w", r.topics[i].Name, err)
 		}
 		letters, err := r.auditor.letters(ctx, r.clients[i%len(r.clients)], r.topics[i].Name)
 		if err != nil {
-			return nil, fmt.Errorf("list the dead letters of %s: %w", r.topics[i].Name, err)
+			return nil, nil, fmt.Errorf("list the dead letters of %s: %w", r.topics[i].Name, err)
 		}
 		t.Counts, t.Letters = append(t.Counts, counts...), append(t.Letters, letters...)
 	}
-	if err := r.checkPromoted(ctx, h, t); err != nil {
-		return nil, err
-	}
-	if err := chaos.WriteReport(filepath.Join(r.c.Dir, "truth.json"), t); err != nil {
-		return nil, err
-	}
-	res := &Result{History: h, Truth: t, Lost: r.nemesis.Lost(), Violations: append(Check(h, t, r.c.Settings), r.promoted...)}
-	for _, text := range r.nemesis.Panics() {
-		res.Violations = append(res.Violations, chaos.Violation{Name: Crash, Detail: text})
-	}
-	return res, chaos.WriteReport(filepath.Join(r.c.Dir, "violations.json"), res.Violations)
-}
-
-// keepLogs copies what the nodes logged.
-func (r *run) keepLogs() {
-	for _, node := range r.fleet.Nodes() {
-		if data, err := node.Log(); err == nil {
-			_ = os.WriteFile(filepath.Join(r.c.Dir, fmt.Sprintf("node-%d.log", node.Index())), data, 0o600)
-		}
-	}
+	return h, t, r.checkPromoted(ctx, h, t)
 }

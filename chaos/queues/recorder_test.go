@@ -36,7 +36,7 @@ func TestReadHistory(t *testing.T) {
 	r.BeginFault(f)
 	r.EndFault(f)
 	r.write(line{Failure: &Failure{Who: Auditing, Addr: "n1", Begin: at(1), End: at(2), Try: 2, Err: "refused"}})
-	r.mark("healed")
+	r.Mark("healed")
 	want, err := r.Close()
 	if err != nil {
 		t.Fatal(err)

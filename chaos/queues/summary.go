@@ -11,9 +11,8 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// Summary writes what a run showed, for people.
-func (r *Result) Summary(w io.Writer) {
-	h := r.History
+// summarize writes what a run showed, for people.
+func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	ops := make(chaos.Tally[Kind])
 	for i := range h.Ops {
 		ops.Add(h.Ops[i].Kind, h.Ops[i].Outcome)
@@ -25,8 +24,8 @@ func (r *Result) Summary(w io.Writer) {
 			again++
 		}
 	}
-	for i := range r.Truth.Partitions {
-		letters += len(r.Truth.Partitions[i].Dead)
+	for i := range t.Partitions {
+		letters += len(t.Partitions[i].Dead)
 	}
 	_, _ = fmt.Fprintf(w, "  %d deliveries, %d of them not the first; %d dead letters; %d streams, %d leases seen; replies lost: %v\n",
 		len(h.Deliveries), again, letters, len(h.Streams), len(h.Leases), r.Lost)

@@ -228,8 +228,8 @@ func (c *tapped) end(err error) {
 		return
 	}
 	c.over = true
-	_, reason, text := chaos.OutcomeOf(err)
-	c.info.End, c.info.Reason = now(), fmt.Sprintf("%s %s", reason, text)
+	e := chaos.EndingOf(err)
+	c.info.End, c.info.Reason = now(), fmt.Sprintf("%s %s", e.Reason, e)
 	info := c.info
 	var left []*Op
 	for id, ops := range c.unanswered {

@@ -119,8 +119,8 @@ var wrongLeases = []wrong{
 }
 
 var wrongCounts = []wrong{
-	{Blind, "no lease was seen", func(s *story) { s.h.Leases = nil }},
-	{Blind, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
+	{chaos.Blind, "no lease was seen", func(s *story) { s.h.Leases = nil }},
+	{chaos.Blind, "AdminService was never asked", func(s *story) { s.h.Counts = nil }},
 	{Conservation, "a message lies in two places", func(s *story) {
 		s.group(jobs).Pending = []string{"1000000000003-0"}
 		s.group(jobs).Retrying = []Stored{s.part(jobs).Entries[2]}
@@ -152,8 +152,8 @@ var wrongCounts = []wrong{
 		s.t.Letters = append(s.t.Letters, Stored{Topic: jobs, Group: "a", MessageID: id(3)})
 	}},
 	{Told, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
-	{Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
-	{Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
+	{chaos.Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
+	{chaos.Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
 
 // What the SDK's worker did with n1, n1 again and n2.
@@ -174,8 +174,8 @@ var wrongHandlers = []wrong{
 	{Handling, "a worker gave up", func(s *story) {
 		s.h.Failures = []Failure{{Who: Working, Addr: "w-1", Begin: at(5), End: at(5), Err: "final"}}
 	}},
-	{Blind, "a worker handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "v") }},
-	{Blind, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
+	{chaos.Blind, "a worker handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "v") }},
+	{chaos.Blind, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
 }
 
 // unseen is a story in which somebody could not look, and something was broken or not.
@@ -189,14 +189,14 @@ func unseen(who, addr, fault, target string, after int64) func(s *story) {
 }
 
 var wrongLooks = []wrong{
-	{Blind, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
-	{Blind, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
-	{Blind, "the observer fails though only nodes are restarted", unseen(Observing, "redis", string(chaos.Roll), "all", -sec)},
-	{Blind, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
-	{Blind, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
-	{Blind, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
-	{Blind, "the auditor fails though no more than replies are lost", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
-	{Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
+	{chaos.Blind, "the observer fails though nothing is broken", unseen(Observing, "redis", string(chaos.LostReplies), "all", -sec)},
+	{chaos.Blind, "the observer fails though only a node is broken", unseen(Observing, "redis", string(chaos.NodeKill), "n1", -sec)},
+	{chaos.Blind, "the observer fails though only nodes are restarted", unseen(Observing, "redis", string(chaos.Roll), "all", -sec)},
+	{chaos.Blind, "the observer fails long after the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", recovery+1)},
+	{chaos.Blind, "the observer fails before the fault", unseen(Observing, "redis", string(chaos.RedisKill), "redis", -3*sec)},
+	{chaos.Blind, "the auditor fails though another node is broken", unseen(Auditing, "n1", string(chaos.NodeKill), "n2", -sec)},
+	{chaos.Blind, "the auditor fails though no more than replies are lost", unseen(Auditing, "n1", string(chaos.LostReplies), "all", -sec)},
+	{chaos.Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
 // promote has Redis forget 3 s to 5 s: the ack of m1, which stream s0 was given and s2 is given again. Slow stream s1, which begins at a

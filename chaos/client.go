@@ -1,0 +1,83 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// AfterFailure is how long a client pauses after a call that failed: a node that is down refuses thousands of calls a
+// second.
+const AfterFailure = 300 * time.Millisecond
+
+// Conn is what generated clients of one node share: connections, and a token. A generated client made with it repeats
+// nothing, so its answer is what the server said. Safe for concurrent use.
+type Conn struct {
+	// HTTP uses HTTP/2 without TLS, and notices within seconds that a node is gone.
+	HTTP *http.Client
+	// Addr is the node's host:port.
+	Addr string
+
+	token string
+}
+
+// NewConn returns a Conn to the node at addr. It connects with the first call.
+func NewConn(addr, token string) *Conn {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &Conn{Addr: addr, token: token, HTTP: &http.Client{Transport: &http.Transport{
+		Protocols:   protocols,
+		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		HTTP2:       &http.HTTP2Config{SendPingTimeout: 4 * time.Second, PingTimeout: 3 * time.Second},
+	}}}
+}
+
+// URL returns the node's address as generated clients take it.
+func (c *Conn) URL() string { return "http://" + c.Addr }
+
+// Authorize returns the context of a call or a stream with the token.
+func (c *Conn) Authorize(ctx context.Context) context.Context {
+	ctx, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set("Authorization", "Bearer "+c.token)
+	return ctx
+}
+
+// Call returns the context of one call, which ends after limit, with the token.
+func (c *Conn) Call(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return c.Authorize(ctx), cancel
+}
+
+// Close closes the connections that no call uses.
+func (c *Conn) Close() { c.HTTP.CloseIdleConnections() }
+
+// Source returns random numbers that depend on the run's seed and the client's name alone. It is not safe for concurrent
+// use.
+func Source(seed uint64, name string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(name) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, h))
+}
+
+// Sleep blocks for d, or until ctx ends. It reports whether d passed.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Pause sleeps for a random time whose mean is mean, or until ctx ends. It reports whether the time passed.
+func Pause(ctx context.Context, rng *rand.Rand, mean time.Duration) bool {
+	return Sleep(ctx, mean/2+rand.N(mean)+time.Duration(rng.IntN(1000)))
+}

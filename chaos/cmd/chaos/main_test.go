@@ -1,0 +1,35 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// TestMutants holds that the mutants keep up with the source, and that each is caught by what it breaks: not by what a
+// harness that does not work finds.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	root, err := rig.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	for _, h := range harnesses {
+		for _, m := range h.Mutants() {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				if err := m.Validate(root); err != nil {
+					t.Error(err)
+				}
+			})
+			if names[m.Name] {
+				t.Errorf("two mutants are called %s", m.Name)
+			}
+			names[m.Name] = true
+		}
+	}
+	if len(names) == 0 {
+		t.Error("no harness has a mutant")
+	}
+}

@@ -1,0 +1,208 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// Main runs the command line args, without the program's name, with one of the harnesses; the first is the default. It
+// writes to out what was found, and returns the program's exit code. An error is not printed yet, and makes the code 1: a
+// promise was broken, or the run could not be made. A code without an error comes from another process, which has printed
+// the reason.
+func Main(ctx context.Context, args []string, out io.Writer, harnesses ...*Harness) (code int, err error) {
+	o, err := parse(args, harnesses)
+	if err != nil {
+		return 1, err
+	}
+	plan, err := o.plan()
+	if err != nil {
+		return 1, err
+	}
+	switch {
+	case o.check != "":
+		err = judgeAgain(&o, out)
+	case o.show:
+		for _, step := range Schedule(o.seed, plan) {
+			_, _ = fmt.Fprintln(out, step)
+		}
+	case !rig.InNamespace():
+		return outside(ctx, &o)
+	default:
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if o.mutants != "" {
+			err = hunt(ctx, &o, out)
+		} else {
+			err = inside(ctx, &o, plan, out)
+		}
+	}
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+// options are the command line's.
+type options struct {
+	harness *Harness
+	seed    uint64
+	short   bool
+	dir     string
+	binary  string
+	check   string
+	show    bool
+	keep    bool
+	verbose bool
+	nats    int
+	faults  string
+	rounds  int
+	mutants string
+}
+
+func parse(args []string, harnesses []*Harness) (options, error) {
+	var o options
+	names := make([]string, len(harnesses))
+	for i, h := range harnesses {
+		names[i] = h.name
+	}
+	var room string
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.StringVar(&room, "room", names[0], "the harness to run: "+strings.Join(names, ", "))
+	f.Uint64Var(&o.seed, "seed", 0, "repeat the schedule of a run; 0 picks one")
+	f.BoolVar(&o.short, "short", false, "a run of about a minute instead of twenty")
+	f.StringVar(&o.dir, "dir", "", "where the report goes; a temporary directory that stays only if something is wrong")
+	f.StringVar(&o.binary, "binary", "", "the parleyd to run instead of this source's")
+	f.StringVar(&o.check, "check", "", "judge the report in this directory again, and run nothing")
+	f.BoolVar(&o.show, "plan", false, "print the schedule of the seed, and run nothing")
+	f.BoolVar(&o.keep, "keep-replies", false, "lose no replies")
+	f.BoolVar(&o.verbose, "v", false, "say what happens")
+	f.IntVar(&o.nats, "nats", 3, "NATS servers, 1 or 3, where the harness leaves the choice")
+	f.StringVar(&o.faults, "faults", "", "only these, as node-kill=3,nats-away; of the list that -plan shows")
+	f.IntVar(&o.rounds, "rounds", 1, "how many times the schedule's faults come")
+	f.StringVar(&o.mutants, "mutants", "", "run these mutants of the server, or `all` of the harness's, and say which are caught")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	at := slices.Index(names, room)
+	if at < 0 {
+		return o, fmt.Errorf("no such room: %s", room)
+	}
+	o.harness = harnesses[at]
+	if o.seed == 0 {
+		o.seed = rand.Uint64() >> 32
+	}
+	return o, nil
+}
+
+// plan returns the plan that the options ask for.
+func (o *options) plan() (Plan, error) {
+	plan := o.harness.long()
+	if o.short {
+		plan = o.harness.short()
+	}
+	if o.faults != "" {
+		var err error
+		if plan.Counts, err = ParseCounts(o.faults, o.harness.long()); err != nil {
+			return plan, err
+		}
+	}
+	for name := range plan.Counts {
+		plan.Counts[name] *= o.rounds
+	}
+	return plan, nil
+}
+
+// outside builds what needs the network, runs this program again in a network namespace that has none, and returns its
+// exit code.
+func outside(ctx context.Context, o *options) (code int, err error) {
+	if err := build(ctx, o); err != nil {
+		return 1, err
+	}
+	// Inside, another seed would be chosen, so this one goes along.
+	os.Args = append(os.Args[:1:1], append([]string{fmt.Sprintf("-seed=%d", o.seed)}, os.Args[1:]...)...)
+	return rig.RunInNamespace()
+}
+
+func build(ctx context.Context, o *options) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if o.binary == "" {
+		if _, err := rig.BuildParleyd(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := rig.BuildNATS(ctx)
+	return err
+}
+
+// logger returns the logger of a run, which logs its steps if that was asked for.
+func (o *options) logger() *slog.Logger {
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// config returns the configuration of a run, without what differs between a run and a mutant's.
+func (o *options) config() Config {
+	return Config{Seed: o.seed, KeepReplies: o.keep, NATSServers: o.nats, Logger: o.logger()}
+}
+
+func inside(ctx context.Context, o *options, plan Plan, out io.Writer) error {
+	c := o.config()
+	c.Dir, c.Plan, c.Binary = o.dir, plan, o.binary
+	if o.short {
+		c.Size = Short
+	}
+	if o.dir == "" {
+		var err error
+		if c.Dir, err = os.MkdirTemp("", "parley-chaos-"); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintf(out, "seed %d, report in %s\n", o.seed, c.Dir)
+	began := time.Now()
+	res, err := o.harness.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	res.Summary(out)
+	_, _ = fmt.Fprintf(out, "seed %d, %s\n", o.seed, time.Since(began).Round(time.Second))
+	if len(res.Violations) > 0 {
+		return fmt.Errorf("%d violations; the report is in %s", len(res.Violations), c.Dir)
+	}
+	if o.dir == "" {
+		return os.RemoveAll(c.Dir)
+	}
+	return nil
+}
+
+// judgeAgain judges what a run left.
+func judgeAgain(o *options, out io.Writer) error {
+	res, err := o.harness.Judge(o.check)
+	if err != nil {
+		return err
+	}
+	res.Summary(out)
+	if len(res.Violations) > 0 {
+		return errors.New("there are violations")
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package messages
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// The names of promises that were broken, besides those that every harness has.
+const (
+	// Loss: something that was acknowledged is not in the log.
+	Loss chaos.Name = "loss"
+	// Duplicate: the log holds one client_msg_id twice, or one write was answered with two places.
+	Duplicate chaos.Name = "duplicate"
+	// Density: the seqs of a log are not 1, 2, 3 and so on.
+	Density chaos.Name = "density"
+	// Count: an entry's count is not how many messages the log holds up to it.
+	Count chaos.Name = "count"
+	// Order: msg_time goes back, or a write is placed before one that was answered before it began.
+	Order chaos.Name = "order"
+	// Unsent: the log holds what nobody asked for, or not as it was asked for.
+	Unsent chaos.Name = "unsent"
+	// Denied: the log holds a write of which it was said that it had failed.
+	Denied chaos.Name = "denied"
+	// Answer: an answer does not agree with the log.
+	Answer chaos.Name = "answer"
+	// Prefix: what is stored of a batch's channel is not a prefix of what was asked.
+	Prefix chaos.Name = "prefix"
+	// Changed: a message was changed after its recall, or is not what its last change made it.
+	Changed chaos.Name = "changed"
+	// Wrong: somebody was shown a message that is not what the log makes of it.
+	Wrong chaos.Name = "wrong-copy"
+	// StaleRead: a read misses what was acknowledged more than a second before it began, or what min_seq asks for.
+	StaleRead chaos.Name = "stale-read"
+	// StaleEdit: a read shows a text from before an edit that it must show.
+	StaleEdit chaos.Name = "stale-edit"
+	// Recalled: a text was shown, or is still stored, after its recall was acknowledged.
+	Recalled chaos.Name = "recalled-text"
+	// Hole: a page, a stream or a cached set misses an entry between two others, or at its beginning.
+	Hole chaos.Name = "hole"
+	// Repeat: a stream delivered an entry twice or out of order.
+	Repeat chaos.Name = "repeat"
+	// Gap: a stream said that entries can't be had, though all can.
+	Gap chaos.Name = "gap"
+	// Cache: a cached set is not a piece of the log.
+	Cache chaos.Name = "cache"
+	// Behind: after everything was mended something did not come level with the log in time.
+	Behind chaos.Name = "behind"
+	// Unpublished: the change stream lacks an entry.
+	Unpublished chaos.Name = "unpublished"
+)
+
+// liveSlack is how long after a recall's answer a live event that was on its way may still bring the text.
+const liveSlack = 3 * time.Second
+
+// checker collects violations.
+type checker struct {
+	*model
+	*chaos.Findings
+}
+
+// Check judges a history by the log that the store holds in the end. The result is empty if every promise was kept.
+func Check(h *History, t *Truth) []chaos.Violation { return check(h, t, 50) }
+
+// check keeps up to limit violations of each name.
+func check(h *History, t *Truth, limit int) []chaos.Violation {
+	c := &checker{model: newModel(h, t), Findings: chaos.NewFindings(limit, 0)}
+	c.checkLogs()
+	c.checkWrites()
+	c.checkRealTime()
+	c.checkBatches()
+	c.checkCopies()
+	c.checkReads()
+	c.checkLives()
+	c.checkCache()
+	c.checkMarks()
+	c.checkPublished()
+	c.checkMembers()
+	c.checkMine()
+	c.checkLiveness()
+	c.checkRolling()
+	return c.Violations()
+}
+
+// brief describes an op in a few words.
+func (op *Op) brief() string {
+	s := fmt.Sprintf("%s %d of %s at %s", op.Kind, op.ID, op.Client, op.Addr)
+	if op.ClientMsgID != "" {
+		s += " id " + op.ClientMsgID
+	}
+	if op.MsgID != "" {
+		s += " msg " + op.MsgID
+	}
+	return s + fmt.Sprintf(" [%.3fs to %.3fs]", time.Duration(op.Begin).Seconds(), time.Duration(op.End).Seconds())
+}
+
+// checkCopies holds every look of a message that anybody had against the model.
+func (c *checker) checkCopies() {
+	for i := range c.h.Copies {
+		cp := &c.h.Copies[i]
+		if diff := c.differs(cp); diff != "" {
+			c.Reportf(Wrong, cp.Channel, 0, "a copy of message %d changed by %d: %s: %+v; %s", cp.Seq, cp.ChangedSeq, diff, *cp,
+				c.seenBy(i))
+		}
+	}
+}
+
+// seenBy says who was first shown a copy.
+func (c *checker) seenBy(index int) string {
+	for i := range c.h.Ops {
+		if slices.Contains(c.h.Ops[i].Copies, index) {
+			return "shown to " + c.h.Ops[i].brief()
+		}
+	}
+	for i := range c.h.Deliveries {
+		if d := &c.h.Deliveries[i]; d.Copy == index && d.Event != EventState {
+			return fmt.Sprintf("delivered to life %d as %s %d at %.3fs", d.Life, d.Event, d.Seq, time.Duration(d.At).Seconds())
+		}
+	}
+	return "shown to nobody"
+}
+
+// checkMarks looks for texts that were recalled in everything that the stores hold.
+func (c *checker) checkMarks() {
+	for _, s := range c.messages {
+		if s.recalled == 0 {
+			continue
+		}
+		for _, ch := range s.changes {
+			mark, _, ok := nextMark(ch.content)
+			if !ok {
+				continue
+			}
+			for _, where := range c.t.Marks[mark] {
+				c.Reportf(Recalled, s.entry.Channel, 0, "the text %q of message %d, recalled by %d, still lies in %s",
+					mark, s.entry.Seq, s.recalled, where)
+			}
+		}
+	}
+}
+
+// checkLiveness looks at how long calls took, and who died.
+func (c *checker) checkLiveness() {
+	const grace = int64(3 * time.Second)
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		switch {
+		case op.Limit > 0 && op.End-op.Begin > op.Limit+grace:
+			c.Reportf(chaos.Liveness, op.Channel, op.End, "%s ended %.1fs after its deadline", op.brief(),
+				time.Duration(op.End-op.Begin-op.Limit).Seconds())
+		case op.Final && op.Outcome != chaos.OK:
+			c.Reportf(chaos.Liveness, op.Channel, op.End, "%s failed though nothing was broken: %s %s", op.brief(), op.Code, op.Err)
+		}
+	}
+	for _, l := range c.h.Lates {
+		c.Reportf(Behind, l.Channel, l.At, "%s is at %d of %d, %s after %s", l.Client, l.Seq, l.Head, levelLimit, l.Since)
+	}
+	c.ReportExits(c.h.Exits)
+}
+
+// checkRolling looks for calls that failed a client which knows all nodes, while nothing was done but restarting these
+// in turn.
+func (c *checker) checkRolling() {
+	const after = 5 * second
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		if op.Outcome != chaos.Unknown || !strings.Contains(op.Addr, ",") {
+			continue
+		}
+		rolled, other := false, false
+		for k := range c.h.Faults {
+			f := &c.h.Faults[k]
+			if f.Begin > op.End || f.End+after < op.Begin || f.Name == string(chaos.LostReplies) {
+				continue
+			}
+			if f.Name == string(chaos.Roll) {
+				rolled = true
+			} else {
+				other = true
+			}
+		}
+		if rolled && !other {
+			c.Reportf(chaos.Liveness, op.Channel, op.End, "%s failed while the nodes were restarted in turn: %s %s", op.brief(), op.Code, op.Err)
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package messages
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// grace is how soon a removal must have done its work.
+const grace = second
+
+// Member is the name of what a user was let do, or kept from, against his membership. Mine is that of a list of a user's
+// channels that does not agree with the logs.
+const (
+	Membership chaos.Name = "membership"
+	Mine       chaos.Name = "my-channels"
+)
+
+// belonging is what is known of a membership over a time.
+type belonging int
+
+const (
+	maybe belonging = iota
+	inside
+	outside
+)
+
+// tenure is one user's membership of one channel: changes, each from a time on.
+type tenure struct {
+	changes []struct {
+		from int64
+		is   belonging
+	}
+}
+
+func (t *tenure) set(from int64, is belonging) {
+	t.changes = append(t.changes, struct {
+		from int64
+		is   belonging
+	}{from, is})
+}
+
+// during gives what the membership was from begin to end; maybe if that changed or is not known.
+func (t *tenure) during(begin, end int64) belonging {
+	is := outside
+	for _, c := range t.changes {
+		if c.from <= begin {
+			is = c.is
+			continue
+		}
+		if c.from <= end && c.is != is {
+			return maybe
+		}
+	}
+	return is
+}
+
+type tenant struct{ channel, user string }
+
+// tenures follows every membership through the changes that were asked for.
+func (c *checker) tenures() map[tenant]*tenure {
+	all := make(map[tenant]*tenure)
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		if op.Kind != Create && op.Kind != Add && op.Kind != Remove {
+			continue
+		}
+		for _, user := range op.Users {
+			t := all[tenant{op.Channel, user}]
+			if t == nil {
+				t = new(tenure)
+				all[tenant{op.Channel, user}] = t
+			}
+			if op.Outcome == chaos.Failed {
+				continue
+			}
+			t.set(op.Begin, maybe)
+			switch {
+			case op.Outcome == chaos.Unknown:
+			case op.Kind == Remove:
+				t.set(op.End+grace, outside)
+			default:
+				t.set(op.End, inside)
+			}
+		}
+	}
+	return all
+}
+
+// checkMembers judges who was let in.
+func (c *checker) checkMembers() {
+	tenures := c.tenures()
+	if len(tenures) == 0 {
+		return
+	}
+	clubs := make(map[string]bool)
+	for t := range tenures {
+		clubs[t.channel] = true
+	}
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		user, guest := op.guest()
+		if !guest || !clubs[op.Channel] {
+			continue
+		}
+		t := tenures[tenant{op.Channel, user}]
+		if t == nil {
+			t = new(tenure)
+		}
+		switch is := t.during(op.Begin, op.End); {
+		case is == outside && op.Outcome == chaos.OK:
+			c.Reportf(Membership, op.Channel, op.End, "%s was let in, and %s was no member all the while", op.brief(), user)
+		case is == inside && op.Reason == notMember:
+			c.Reportf(Membership, op.Channel, op.End, "%s was refused, and %s was a member all the while", op.brief(), user)
+		}
+	}
+	c.checkStreams(tenures, clubs)
+}
+
+// guest gives the user of an op that wants membership.
+func (op *Op) guest() (string, bool) {
+	for _, prefix := range []string{"visitor-", "clubber-"} {
+		if user, ok := strings.CutPrefix(op.Client, prefix); ok {
+			return user, true
+		}
+	}
+	return "", false
+}
+
+// checkStreams looks for entries that were sent after somebody had been removed, and delivered to him.
+func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool) {
+	lives := make(map[int64]*Life)
+	for i := range c.h.Lives {
+		if l := &c.h.Lives[i]; l.User != "" && clubs[l.Channel] {
+			lives[l.ID] = l
+		}
+	}
+	begun := c.begins()
+	for i := range c.h.Deliveries {
+		d := &c.h.Deliveries[i]
+		l := lives[d.Life]
+		if l == nil || d.Copy == unset {
+			continue
+		}
+		t := tenures[tenant{l.Channel, l.User}]
+		if t == nil {
+			t = new(tenure)
+		}
+		at, ok := begun[messageKey{l.Channel, d.Seq}]
+		if ok && t.during(at, d.At) == outside && !c.held(l.Addr, at-5*second, d.At) {
+			c.Reportf(Membership, l.Channel, d.At, "life %d of %s at %s was delivered %d, asked for at %.3fs, and %s was no member all the while",
+				l.ID, l.Client, l.Addr, d.Seq, time.Duration(at).Seconds(), l.User)
+		}
+	}
+}
+
+// begins gives when each entry was first asked for.
+func (c *checker) begins() map[messageKey]int64 {
+	begun := make(map[messageKey]int64)
+	for channel, log := range c.logs {
+		for i := range log {
+			if p := c.payloadOf(&log[i]); p != nil {
+				first := p.ops[0].Begin
+				for _, op := range p.ops {
+					first = min(first, op.Begin)
+				}
+				begun[messageKey{channel, log[i].Seq}] = first
+			}
+		}
+	}
+	return begun
+}
+
+// cursor is between which places somebody's read cursor must be.
+type cursor struct{ low, high int64 }
+
+// cursors works out every read cursor from what was sent and marked.
+func (c *checker) cursors() map[tenant]*cursor {
+	all := make(map[tenant]*cursor)
+	move := func(channel, user string, low, high int64) {
+		at := all[tenant{channel, user}]
+		if at == nil {
+			at = new(cursor)
+			all[tenant{channel, user}] = at
+		}
+		at.low, at.high = max(at.low, low), max(at.high, low, high)
+	}
+	tenures, begun := c.tenures(), c.begins()
+	for channel, log := range c.logs {
+		for i := range log {
+			if log[i].Kind != entrySend {
+				continue
+			}
+			low := log[i].Seq
+			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[messageKey{channel, low}], c.h.Ended) != inside {
+				low = 0 // who is no member by the time when the feed comes to it stays where he was
+			}
+			move(channel, log[i].From, low, log[i].Seq)
+		}
+	}
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		if op.Kind != MarkRead || op.Outcome == chaos.Failed {
+			continue
+		}
+		user, _ := op.guest()
+		if op.Outcome == chaos.OK {
+			move(op.Channel, user, op.MinSeq, op.MinSeq)
+		} else {
+			move(op.Channel, user, 0, op.MinSeq)
+		}
+	}
+	return all
+}
+
+// count is how many messages the log holds up to and with a place.
+func (c *checker) count(channel string, seq int64) int64 {
+	log := c.logs[channel]
+	if seq < 1 || len(log) == 0 {
+		return 0
+	}
+	return log[min(seq, int64(len(log)))-1].Count
+}
+
+// checkMine judges the lists of users' channels in the end, and the answers to marks.
+func (c *checker) checkMine() {
+	c.checkMarked()
+	cursors, tenures := c.cursors(), c.tenures()
+	for i := range c.h.Mines {
+		m := &c.h.Mines[i]
+		if m.Err != "" {
+			c.Reportf(chaos.Liveness, "", c.h.Ended, "%s can't list his channels at %s: %s", m.User, m.Addr, m.Err)
+			continue
+		}
+		listed := make(map[string]bool)
+		for k := range m.Channels {
+			mc := &m.Channels[k]
+			if listed[mc.Channel] {
+				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed twice", m.User, m.Addr)
+			}
+			listed[mc.Channel] = true
+			c.checkUserChannel(m, mc, cursors[tenant{mc.Channel, m.User}])
+			if t := tenures[tenant{mc.Channel, m.User}]; t != nil && t.during(c.h.Ended, c.h.Ended) == outside {
+				c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: listed, and he is no member", m.User, m.Addr)
+			}
+		}
+		for t, at := range cursors {
+			if t.user == m.User && at.low > 0 && !listed[t.channel] && tenures[tenant{t.channel, m.User}] == nil {
+				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he has read up to %d", m.User, m.Addr, at.low)
+			}
+		}
+		for t, tenure := range tenures {
+			if t.user == m.User && !listed[t.channel] && tenure.during(c.h.Ended, c.h.Ended) == inside {
+				c.Reportf(Mine, t.channel, c.h.Ended, "%s at %s: not listed, and he is a member", m.User, m.Addr)
+			}
+		}
+	}
+}
+
+func (c *checker) checkUserChannel(m *mine, mc *UserChannel, at *cursor) {
+	head := int64(len(c.logs[mc.Channel]))
+	if at == nil {
+		at = new(cursor)
+	}
+	if mc.Head != head || mc.Count != c.count(mc.Channel, head) {
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: head %d, count %d; the log has %d, %d", m.User, m.Addr, mc.Head, mc.Count, head,
+			c.count(mc.Channel, head))
+	}
+	if mc.ReadSeq < at.low || mc.ReadSeq > at.high {
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: read up to %d; it must be %d to %d", m.User, m.Addr, mc.ReadSeq, at.low, at.high)
+	}
+	if unread := mc.Count - c.count(mc.Channel, mc.ReadSeq); mc.Unread != unread {
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: %d unread of %d after %d; it must be %d", m.User, m.Addr, mc.Unread, mc.Count,
+			mc.ReadSeq, unread)
+	}
+	sends := c.sends[mc.Channel]
+	switch {
+	case mc.Last == unset && len(sends) > 0:
+		c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: without the last message", m.User, m.Addr)
+	case mc.Last == unset:
+	default:
+		cp := &c.h.Copies[mc.Last]
+		if !slices.Contains(sends, cp.Seq) || cp.Seq != sends[len(sends)-1] {
+			c.Reportf(Mine, mc.Channel, c.h.Ended, "%s at %s: the last message is %d", m.User, m.Addr, cp.Seq)
+		}
+		c.checkFresh(cp, head, mc.Channel, c.h.Ended, "the list of channels of "+m.User+" at "+m.Addr)
+	}
+}
+
+// checkMarked judges the answers to marks: the cursor is at least where it was put, it never goes back, and unread is
+// what lies after it in a log that has all that was acknowledged a second before.
+func (c *checker) checkMarked() {
+	type seen struct{ end, seq int64 }
+	last := make(map[tenant][]seen)
+	for i := range c.h.Ops {
+		op := &c.h.Ops[i]
+		if op.Kind != MarkRead || op.Outcome != chaos.OK {
+			continue
+		}
+		user, _ := op.guest()
+		key := tenant{op.Channel, user}
+		if op.Seq < op.MinSeq {
+			c.Reportf(Mine, op.Channel, op.End, "%s marked %d and was told %d", op.brief(), op.MinSeq, op.Seq)
+		}
+		for _, s := range last[key] {
+			if s.end < op.Begin && s.seq > op.Seq {
+				c.Reportf(Mine, op.Channel, op.End, "%s was told %d, and %d before", op.brief(), op.Seq, s.seq)
+			}
+		}
+		last[key] = append(last[key], seen{op.End, op.Seq})
+		read := c.count(op.Channel, op.Seq)
+		low := c.count(op.Channel, max(op.Seq, c.acks[op.Channel].by(op.Begin-second))) - read
+		high := c.count(op.Channel, int64(len(c.logs[op.Channel]))) - read
+		if op.Count < low || op.Count > high {
+			c.Reportf(Mine, op.Channel, op.End, "%s was told of %d unread after %d; it must be %d to %d", op.brief(), op.Count, op.Seq, low, high)
+		}
+	}
+}

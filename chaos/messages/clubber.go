@@ -1,0 +1,178 @@
+package messages
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// clubber is a guest's stream: it follows every club that lets him in, and asks again for those that don't, by whatever
+// node.
+type clubber struct {
+	*rawSubscriber
+
+	user string
+	all  []*raw
+	rng  *rand.Rand
+}
+
+// newClubber makes the stream of a guest on node i.
+func (w *world) newClubber(seed uint64, g, i int) *clubber {
+	user := guest(g)
+	c := &clubber{
+		rawSubscriber: &rawSubscriber{
+			world: w, name: "clubber-" + user, addr: w.addrs[i], client: newRaw(w.addrs[i], w.guestToken(user)),
+			from: make(map[string]int64), user: user,
+		},
+		user: user, rng: chaos.Source(seed, "clubber-"+user),
+	}
+	for _, addr := range w.addrs {
+		c.all = append(c.all, newRaw(addr, w.guestToken(user)))
+	}
+	return c
+}
+
+// run keeps a stream, which begins empty, until ctx ends.
+func (c *clubber) run(ctx context.Context) {
+	defer c.client.Close()
+	for ctx.Err() == nil {
+		c.streams = make(chan string, 1)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.stream(ctx)
+		}()
+		c.ask(ctx, done)
+		<-done
+		for i := range clubs {
+			c.lost(club(i))
+		}
+		chaos.Sleep(ctx, 300*time.Millisecond)
+	}
+	for _, r := range c.all {
+		r.Close()
+	}
+}
+
+// lost ends a channel's life.
+func (c *clubber) lost(channel string) {
+	if life, ok := c.end(channel); ok {
+		c.rec.EndLife(life)
+	}
+}
+
+// ask asks for clubs as long as the stream lives.
+func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
+	var stream string
+	select {
+	case <-done:
+		return
+	case stream = <-c.streams:
+	}
+	for chaos.Pause(ctx, c.rng, 300*time.Millisecond) {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		channel := club(c.rng.IntN(clubs))
+		if c.follows(channel) {
+			continue
+		}
+		at := c.rng.IntN(len(c.all))
+		c.enter(context.WithoutCancel(ctx), c.all[at], c.addrs[at], stream, channel)
+	}
+	<-done
+}
+
+// enter asks a node to add a channel to the stream, which may be at another.
+func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel string) {
+	op := Op{
+		Client: c.name, Addr: addr, Kind: Update, Channel: channel, From: c.user, Limit: int64(rawLimit), After: unset, Before: unset,
+	}
+	after := c.told.get(channel)
+	life := Life{Client: c.name, Addr: c.addr, Channel: channel, Begin: c.rec.Now(), After: max(0, after-20), User: c.user}
+	c.begin(channel, c.rec.Life(life))
+	c.rec.Start(&op)
+	ctx, cancel := client.Call(ctx, rawLimit)
+	defer cancel()
+	_, err := client.UpdateSubscription(ctx, &parleyv1.UpdateSubscriptionRequest{
+		StreamId: stream,
+		Add:      []*parleyv1.ChannelPosition{{ChannelId: channel, AfterSeq: new(life.After)}},
+	})
+	op.end(err)
+	c.rec.Done(&op)
+	if op.Outcome == chaos.Failed {
+		c.lost(channel) // if it did arrive, its events will be found to belong to nothing that was asked for
+	}
+}
+
+// follows reports whether the stream has the channel, as far as the guest knows.
+func (c *clubber) follows(channel string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.id[channel]
+	return ok
+}
+
+// behind never waits for a guest: he may have been shown out at any time.
+func (c *clubber) behind(map[string]int64) *Late { return nil }
+
+// mine is what a user was told of his channels, by one node, in the end.
+type mine struct {
+	User     string        `json:"user"`
+	Addr     string        `json:"addr"`
+	Channels []UserChannel `json:"channels"`
+	Err      string        `json:"err,omitempty"`
+}
+
+// UserChannel is one of a user's channels, as a list told of it.
+type UserChannel struct {
+	Channel string `json:"channel"`
+	Head    int64  `json:"head"`
+	Count   int64  `json:"count"`
+	ReadSeq int64  `json:"read_seq"`
+	Unread  int64  `json:"unread"`
+	// Last indexes the history's copies; unset if there was none.
+	Last int `json:"last"`
+}
+
+// listMine lists a user's channels whole.
+func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
+	m := mine{User: user, Addr: addr}
+	client := newRaw(addr, token)
+	defer client.Close()
+	req := &parleyv1.ListChannelsRequest{PageSize: 7}
+	for {
+		ctx, cancel := client.Call(ctx, rawLimit)
+		res, err := client.ListChannels(ctx, req)
+		cancel()
+		if err != nil {
+			m.Err = err.Error()
+			return m
+		}
+		for _, c := range res.GetChannels() {
+			mc := UserChannel{
+				Channel: c.GetChannel().GetChannelId(), Head: c.GetChannel().GetHeadSeq(), Count: c.GetChannel().GetCount(),
+				ReadSeq: c.GetReadSeq(), Unread: c.GetUnread(), Last: unset,
+			}
+			if c.GetLastMessage() != nil {
+				mc.Last = w.note(c.GetLastMessage())
+			}
+			m.Channels = append(m.Channels, mc)
+		}
+		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+			slices.SortFunc(m.Channels, func(a, b UserChannel) int {
+				if a.Channel < b.Channel {
+					return -1
+				}
+				return 1
+			})
+			return m
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package messages
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// second is how far a list may be behind what was acknowledged.
+const second = int64(time.Second)
+
+// model is what must be true, worked out from what was asked and from the log's order in the store.
+type model struct {
+	h    *History
+	t    *Truth
+	logs map[string][]Entry
+	// asked has what was asked for under a client_msg_id, and every op that asked it.
+	asked map[clientKey]*payload
+	// messages are by place, and by id.
+	messages map[messageKey]*subject
+	byID     map[string]*subject
+	// sends are the places of each channel's messages, ascending.
+	sends map[string][]int64
+	acks  map[string]acks
+}
+
+// clientKey is what makes a write idempotent.
+type clientKey struct{ channel, from, clientMsgID string }
+
+// messageKey identifies an entry of a log, and a message by the entry of its send.
+type messageKey struct {
+	channel string
+	seq     int64
+}
+
+// payload is what was asked for under one client_msg_id.
+type payload struct {
+	kind     Kind
+	content  string
+	metadata map[string]string
+	target   string
+	ops      []*Op
+}
+
+// subject is a message, and all that happened to it, in the order of the log.
+type subject struct {
+	entry   *Entry
+	asked   *payload
+	changes []change
+	// recalled is the seq of the recall, and acked when its first answer came; 0 for none.
+	recalled, recallAcked int64
+}
+
+// change is what a message is from an entry on.
+type change struct {
+	seq      int64
+	status   Status
+	content  string
+	metadata map[string]string
+	// known is false where nobody is known to have asked for the entry: then its text can't be judged.
+	known bool
+}
+
+func newModel(h *History, t *Truth) *model {
+	m := &model{
+		h: h, t: t, logs: t.logs(), asked: make(map[clientKey]*payload), messages: make(map[messageKey]*subject),
+		byID: make(map[string]*subject), sends: make(map[string][]int64), acks: make(map[string]acks),
+	}
+	for i := range h.Ops {
+		if op := &h.Ops[i]; op.Kind.write() {
+			m.ask(op)
+		}
+	}
+	for _, log := range m.logs {
+		for i := range log {
+			m.append(&log[i])
+		}
+	}
+	m.ackAll()
+	return m
+}
+
+func (m *model) ask(op *Op) {
+	key := clientKey{op.Channel, op.From, op.ClientMsgID}
+	p := m.asked[key]
+	if p == nil {
+		p = &payload{kind: op.Kind, content: op.Content, metadata: op.Metadata}
+		if op.Kind != Send {
+			p.target = op.MsgID
+		}
+		m.asked[key] = p
+	}
+	p.ops = append(p.ops, op)
+}
+
+// payloadOf gives what was asked for under an entry's client_msg_id; nil if nothing was.
+func (m *model) payloadOf(e *Entry) *payload {
+	return m.asked[clientKey{e.Channel, e.From, e.ClientMsgID}]
+}
+
+func (m *model) append(e *Entry) {
+	p := m.payloadOf(e)
+	switch e.Kind {
+	case entrySend:
+		s := &subject{entry: e, asked: p, changes: []change{{seq: e.Seq}}}
+		if p != nil {
+			s.changes[0].content, s.changes[0].metadata, s.changes[0].known = p.content, p.metadata, true
+		}
+		m.messages[messageKey{e.Channel, e.Seq}] = s
+		m.byID[e.MsgID] = s
+		m.sends[e.Channel] = append(m.sends[e.Channel], e.Seq)
+	case entryEdit:
+		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
+			c := change{seq: e.Seq, status: StatusEdited, metadata: s.changes[0].metadata}
+			if p != nil {
+				c.content, c.known = p.content, s.changes[0].known
+			}
+			s.changes = append(s.changes, c)
+		}
+	case entryRecall:
+		if s := m.messages[messageKey{e.Channel, e.TargetSeq}]; s != nil && s.recalled == 0 {
+			s.recalled = e.Seq
+			s.changes = append(s.changes, change{seq: e.Seq, status: StatusRecalled, known: true})
+		}
+	}
+}
+
+// at gives what the message is by its entry at changedSeq; false if no entry there changed it.
+func (s *subject) at(changedSeq int64) (change, bool) {
+	i, ok := slices.BinarySearchFunc(s.changes, changedSeq, func(c change, seq int64) int { return cmp.Compare(c.seq, seq) })
+	if !ok {
+		return change{}, false
+	}
+	return s.changes[i], true
+}
+
+// last gives what the message is once all entries up to bound count.
+func (s *subject) last(bound int64) change {
+	i := sort.Search(len(s.changes), func(i int) bool { return s.changes[i].seq > bound })
+	if i == 0 {
+		return s.changes[0]
+	}
+	return s.changes[i-1]
+}
+
+// final is what the message is in the end.
+func (s *subject) final() change { return s.changes[len(s.changes)-1] }
+
+// acks are the answers to a channel's writes, by the time they came, with the highest seq told so far.
+type acks []ack
+
+type ack struct{ end, seq int64 }
+
+// ackAll gathers the answers.
+func (m *model) ackAll() {
+	for i := range m.h.Ops {
+		op := &m.h.Ops[i]
+		if !op.Kind.write() || op.Outcome != chaos.OK {
+			continue
+		}
+		m.acks[op.Channel] = append(m.acks[op.Channel], ack{op.End, op.Seq})
+		if op.Kind == Recall {
+			if s := m.byID[op.MsgID]; s != nil && (s.recallAcked == 0 || op.End < s.recallAcked) {
+				s.recallAcked = op.End
+			}
+		}
+	}
+	for _, a := range m.acks {
+		slices.SortFunc(a, func(x, y ack) int { return cmp.Compare(x.end, y.end) })
+		for i := 1; i < len(a); i++ {
+			a[i].seq = max(a[i].seq, a[i-1].seq)
+		}
+	}
+}
+
+// by gives the highest seq that was told before a time.
+func (a acks) by(at int64) int64 {
+	i := sort.Search(len(a), func(i int) bool { return a[i].end >= at })
+	if i == 0 {
+		return 0
+	}
+	return a[i-1].seq
+}
+
+// differs says in what a copy is not what the model says that it is at its changed_seq; empty if in nothing.
+func (m *model) differs(c *Copy) string {
+	s := m.messages[messageKey{c.Channel, c.Seq}]
+	if s == nil {
+		return "the log holds no message at this seq"
+	}
+	e := s.entry
+	want, ok := s.at(c.ChangedSeq)
+	switch {
+	case !ok:
+		return "no entry at its changed_seq changed it"
+	case c.MsgID != e.MsgID, c.From != e.From, c.ClientMsgID != e.ClientMsgID, c.Type != e.Type, c.Count != e.Count,
+		c.TimeMS != e.Time.UnixMilli():
+		return "it is not the message that the log holds at this seq"
+	case c.Status != want.status:
+		return "its status is not that of its changed_seq"
+	case !want.known:
+		return ""
+	case c.Content != want.content:
+		return "its content is not that of its changed_seq"
+	case !maps.Equal(c.Metadata, want.metadata):
+		return "its metadata is not what was sent"
+	}
+	return ""
+}

@@ -1,0 +1,266 @@
+package messages
+
+import (
+	"slices"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// step and calm make the steps of mutants.
+var (
+	step = chaos.OneFault
+	calm = chaos.Calm
+)
+
+// mutants are the mutants of the harness, by heading.
+var mutants = slices.Concat(writing, nodes, feeding, caching, subscribing, channels, sizes)
+
+var writing = []chaos.Mutant{
+	{
+		Name: "unordered-insert", Heading: "writing", Breaks: "a batch goes on behind an entry that clashes",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/mongostore/insert.go",
+			Old:  "SetOrdered(true)", New: "SetOrdered(false)",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeStop, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{Prefix, Count},
+	},
+	{
+		Name: "early-ack", Heading: "writing", Breaks: "an insert counts as stored whatever the store says",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "l.finish(b, n, err)", New: "_ = n\n\t\tl.finish(b, len(b.entries), nil)",
+		}},
+		Steps: []chaos.Step{step(chaos.MongoStop, 0, 3*time.Second), step(chaos.MongoKill, 0, 3*time.Second)},
+		Shows: []chaos.Name{Loss},
+	},
+	{
+		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "			clashes[p.channel] = clash{pause: true}\n",
+			New:  "			head := p.head\n			p.channel.head = &head\n",
+		}},
+		Steps: []chaos.Step{
+			step(chaos.MongoLost, 0, 6*time.Second), step(chaos.CutMongo, 0, 8*time.Second), step(chaos.MongoLost, 0, 6*time.Second),
+		},
+		Shows: []chaos.Name{Density, Loss},
+	},
+	{
+		Name: "one-member-acks", Heading: "writing", Breaks: "the primary's word alone counts as durable",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/mongostore/mongostore.go",
+			Old:  "WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}", New: "WriteConcern{W: 1, Journal: &journaled}",
+		}},
+		Steps: []chaos.Step{step(chaos.MongoLost, 0, 3*time.Second), step(chaos.MongoLost, 0, 3*time.Second)},
+		Shows: []chaos.Name{Loss},
+	},
+	{
+		Name: "older-change-wins", Heading: "writing", Breaks: "an edit is applied over a later change",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/mongostore/apply.go",
+			Old:  "{Key: \"changed_seq\", Value: bson.D{{Key: \"$lt\", Value: change.Seq}}},", New: "",
+		}},
+		Steps: []chaos.Step{calm(4 * time.Second), step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 0, 6*time.Second)},
+		Shows: []chaos.Name{Changed},
+	},
+	{
+		Name: "recall-leaves-edits", Heading: "writing", Breaks: "a recall leaves the text in the edits of its message",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/mongostore/apply.go",
+			Old:  "return s.emptyEdits(ctx, change)", New: "return nil",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second)},
+		Shows: []chaos.Name{Recalled},
+	},
+	{
+		Name: "edits-the-recalled", Heading: "writing", Breaks: "a message that was recalled can be edited",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/lane.go",
+			Old:  "	case target.Status == StatusRecalled:\n", New: "	case target.Status == StatusRecalled && it.Kind == KindRecall:\n",
+		}},
+		Steps: []chaos.Step{calm(10 * time.Second)},
+		Shows: []chaos.Name{Changed},
+	},
+}
+
+var nodes = []chaos.Mutant{
+	{
+		Name: "forward-new-ids", Heading: "nodes", Breaks: "what a home did not answer for is written here under another id",
+		Edits: []chaos.Edit{{
+			File: "server/internal/cluster/forward.go",
+			Old:  "at, drafts = append(at, i), append(drafts, f.drafts[i])",
+			New:  "f.drafts[i].ClientMsgID += \"~\"\n\t\t\tat, drafts = append(at, i), append(drafts, f.drafts[i])",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeStop, 0, 3*time.Second), step(chaos.NodeStop, 1, 3*time.Second)},
+		Shows: []chaos.Name{Duplicate, Unsent},
+	},
+	{
+		Name: "the-dead-keep-work", Heading: "nodes", Breaks: "a node that is gone keeps its buckets",
+		Edits: []chaos.Edit{{
+			File: "server/internal/cluster/roster.go",
+			Old:  "forgetAfter   = 1500 * time.Millisecond", New: "forgetAfter   = time.Hour",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+		Shows: []chaos.Name{Behind, Unpublished},
+	},
+}
+
+var feeding = []chaos.Mutant{
+	{
+		Name: "confirm-first", Heading: "feeding", Breaks: "the feeder confirms before it has published",
+		Edits: []chaos.Edit{{
+			File: "server/internal/feed/feeder.go",
+			Old:  "		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
+			New: "		if err := source.Published(ctx); err != nil {\n			return err\n		}\n" +
+				"		if err := f.publish(ctx, logger, newBatch(entries)); err != nil {",
+		}},
+		Steps: []chaos.Step{
+			step(chaos.NATSAway, 0, 5*time.Second).AndKill(0, 2*time.Second).AndKill(1, 3*time.Second),
+			step(chaos.NATSAway, 0, 5*time.Second).AndKill(1, 2*time.Second).AndKill(2, 3*time.Second),
+		},
+		Shows: []chaos.Name{Unpublished},
+	},
+	{
+		Name: "publish-old-text", Heading: "feeding", Breaks: "what waited long is published as it was, not as it is",
+		Edits: []chaos.Edit{{
+			File: "server/internal/feed/batch.go",
+			Old:  "ok && now.Sub(k.asOf) <= freshness", New: "ok && now.Sub(k.asOf) <= time.Hour",
+		}},
+		Steps: []chaos.Step{step(chaos.NATSAway, 0, 6*time.Second), step(chaos.NATSAway, 1, 6*time.Second)},
+		Shows: []chaos.Name{Recalled, StaleEdit},
+	},
+}
+
+var caching = []chaos.Mutant{
+	{
+		Name: "cache-over-hole", Heading: "caching", Breaks: "an entry is added to a cached set that does not reach up to it",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/redisstore/lua/cache_append.lua",
+			Old:  "elseif newest and seq == newest + 1 then", New: "elseif newest and seq > newest then",
+		}},
+		Steps: []chaos.Step{
+			calm(13 * time.Second), calm(4 * time.Second), step(chaos.RedisPast, 0, 2*time.Second), calm(3 * time.Second),
+		},
+		Shows: []chaos.Name{Hole, Cache},
+	},
+	{
+		Name: "cache-keeps-text", Heading: "caching", Breaks: "edits and recalls don't change the cached message",
+		Edits: []chaos.Edit{{
+			File: "server/internal/store/redisstore/lua/cache_append.lua",
+			Old:  "      replace_target(entries[at + 3], entries[at + 4])", New: "      added = true",
+		}},
+		Steps: []chaos.Step{calm(10 * time.Second)},
+		Shows: []chaos.Name{Recalled, Cache},
+	},
+	{
+		Name: "head-never-looked-up", Heading: "caching", Breaks: "a page is fresh by a head that was read an hour ago",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/heads.go",
+			Old:  "if !k.began.IsZero() && !k.began.Before(called.Add(-maxAge)) {", New: "if !k.began.IsZero() && !k.began.Before(called.Add(-time.Hour)) {",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.CutNATS, 0, 4*time.Second), step(chaos.CutNATS, 1, 4*time.Second)},
+		Shows: []chaos.Name{StaleRead},
+	},
+}
+
+var subscribing = []chaos.Mutant{
+	{
+		Name: "jump-not-filled", Heading: "subscribing", Breaks: "an event that does not follow on is passed on all the same",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/topic.go",
+			Old:  "		t.seen = max(t.seen, e.Seq)\n		t.park(e)\n		t.fill()\n", New: "		t.deliver(&e)\n",
+		}},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{Hole},
+	},
+	{
+		Name: "resume-one-late", Heading: "subscribing", Breaks: "a stream that resumes skips the entry after its position",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/subscription.go",
+			Old:  "			from = *u.want.After\n",
+			New:  "			from = min(*u.want.After+1, max(st.Head, *u.want.After))\n",
+		}},
+		Steps: []chaos.Step{step(chaos.NodeKill, 0, time.Second)},
+		Shows: []chaos.Name{Hole},
+	},
+	{
+		Name: "deaf-after-reconnect", Heading: "subscribing", Breaks: "nobody looks what was missed while NATS was away",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/hub.go",
+			Old:  "	bus.OnReconnect(h.reconnected)\n", New: "	bus.OnReconnect(func() {})\n",
+		}},
+		Steps: []chaos.Step{step(chaos.CutNATS, 0, 3*time.Second)},
+		Shows: []chaos.Name{Behind},
+	},
+	{
+		Name: "live-too-soon", Heading: "subscribing", Breaks: "a subscriber goes live before its replay has met the live events",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/subscription.go",
+			Old:  "return u.after >= max(u.topic.tail, u.goal) }", New: "return u.after >= u.goal }",
+		}},
+		Steps: []chaos.Step{calm(5 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.NodeKill, 1, time.Second)},
+		Shows: []chaos.Name{Hole},
+	},
+	{
+		Name: "replay-repeated", Heading: "subscribing", Breaks: "a live event comes although the replay had it",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/topic.go",
+			Old:  "		if e.Seq <= u.after {\n			i++ // its replay was ahead of the topic\n			continue\n		}\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second), step(chaos.NodeKill, 0, time.Second), step(chaos.CutNATS, 1, 3*time.Second)},
+		Shows: []chaos.Name{Repeat},
+	},
+}
+
+var channels = []chaos.Mutant{
+	{
+		Name: "strangers-let-in", Heading: "channels", Breaks: "who is no member may use a channel that takes members only",
+		Edits: []chaos.Edit{{
+			File: "server/internal/channel/access.go",
+			Old:  "	if len(lost) > 0 {\n		return notMember(channelID)\n", New: "	if len(lost) > 1 {\n		return notMember(channelID)\n",
+		}},
+		Steps: []chaos.Step{calm(8 * time.Second)},
+		Shows: []chaos.Name{Membership},
+	},
+	{
+		Name: "removed-keeps-stream", Heading: "channels", Breaks: "the streams of a removed member keep the channel",
+		Edits: []chaos.Edit{{
+			File: "server/internal/fanout/expel.go",
+			Old:  "func (h *Hub) Expel(channelID, subject string) {\n", New: "func (h *Hub) Expel(channelID, subject string) {\n	channelID += \"~\"\n",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{Membership},
+	},
+	{
+		Name: "own-unread", Heading: "channels", Breaks: "a send does not move the sender's read cursor",
+		Edits: []chaos.Edit{{
+			File: "server/internal/feed/advancer.go",
+			Old:  "		if e.Seq > m.Senders[e.Message.FromID].Seq {\n", New: "		if e.Seq < m.Senders[e.Message.FromID].Seq {\n",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{Mine},
+	},
+	{
+		Name: "unread-by-seq", Heading: "channels", Breaks: "edits and recalls count as unread",
+		Edits: []chaos.Edit{{
+			File: "server/internal/channel/list.go",
+			Old:  "Unread: row.Count - m.Count", New: "Unread: row.Head - m.Cursor.Seq",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{Mine},
+	},
+}
+
+var sizes = []chaos.Mutant{
+	{
+		Name: "page-says-end", Heading: "sizes", Breaks: "a page that is full says that it is the last",
+		Edits: []chaos.Edit{{
+			File: "server/internal/message/reader.go",
+			Old:  "					res.more = true\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(3 * time.Second)},
+		Shows: []chaos.Name{StaleRead},
+	},
+}

@@ -1,0 +1,28 @@
+package messages
+
+import "github.com/parleyhq/parley/chaos"
+
+// shortPlan is for a run of about a minute and a half: every kind of fault that is not much like another, once.
+func shortPlan() chaos.Plan {
+	return chaos.Plan{
+		Nodes: 3, Scale: 0.2,
+		Counts: map[chaos.FaultName]int{
+			chaos.NodeKill: 2, chaos.NodeStop: 1, chaos.Roll: 1, chaos.MongoKill: 1, chaos.MongoStepDown: 1, chaos.MongoStop: 1,
+			chaos.MongoLost: 1, chaos.RedisKill: 1, chaos.RedisPast: 1, chaos.NATSAway: 1, chaos.CutMongo: 1, chaos.CutNATS: 1,
+			chaos.StallNATS: 1,
+		},
+	}
+}
+
+// longPlan is what `make chaos` does: every fault, the worst of them many times.
+func longPlan() chaos.Plan {
+	return chaos.Plan{
+		Nodes: 3, Scale: 1,
+		Counts: map[chaos.FaultName]int{
+			chaos.NodeKill: 10, chaos.NodeStop: 4, chaos.NodeIsolate: 2, chaos.Roll: 2, chaos.MongoKill: 3,
+			chaos.MongoStepDown: 3, chaos.MongoStop: 3, chaos.MongoAlone: 1, chaos.MongoLost: 2, chaos.RedisKill: 2,
+			chaos.RedisFlush: 2, chaos.RedisPast: 2, chaos.NATSAway: 3, chaos.NATSKill: 2, chaos.CutMongo: 3, chaos.CutRedis: 3,
+			chaos.CutNATS: 3, chaos.StallMongo: 3, chaos.StallRedis: 3, chaos.StallNATS: 3,
+		},
+	}
+}

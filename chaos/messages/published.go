@@ -1,0 +1,157 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// changeStream is the name of the stream that carries the change events.
+const changeStream = "message_change_events"
+
+// Published is one event of the change stream.
+type Published struct {
+	// At is when the stream took it, in nanoseconds since 1970.
+	At int64 `json:"at"`
+	// Event is the contract's event_type.
+	Event       string            `json:"event_type"`
+	Epoch       string            `json:"epoch"`
+	Seq         int64             `json:"seq"`
+	TargetSeq   int64             `json:"target_seq"`
+	Channel     string            `json:"channel_id"`
+	MsgID       string            `json:"msg_id"`
+	Count       int64             `json:"count"`
+	MsgCount    int64             `json:"msg_count"`
+	From        string            `json:"from_id"`
+	Type        string            `json:"msg_type"`
+	Content     string            `json:"content"`
+	Metadata    map[string]string `json:"metadata"`
+	ClientMsgID string            `json:"client_msg_id"`
+	MsgTime     time.Time         `json:"msg_time"`
+	Status      Status            `json:"status"`
+	ChangedSeq  int64             `json:"changed_seq"`
+}
+
+// openStream waits until the server's streams are there: one that has just come back answers at first that nobody does.
+func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		stream, err := js.Stream(ctx, changeStream)
+		if !errors.Is(err, nats.ErrNoResponders) || !chaos.Sleep(ctx, 100*time.Millisecond) {
+			return stream, err
+		}
+	}
+}
+
+// readPublished reads the whole change stream.
+func readPublished(ctx context.Context, url string) ([]Published, error) {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := openStream(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	var all []Published
+	for at := uint64(0); at < last; {
+		batch, err := consumer.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			return nil, err
+		}
+		before := at
+		for msg := range batch.Messages() {
+			meta, err := msg.Metadata()
+			if err != nil {
+				return nil, err
+			}
+			p := Published{At: meta.Timestamp.UnixNano()}
+			if err := json.Unmarshal(msg.Data(), &p); err != nil {
+				return nil, fmt.Errorf("event %d: %w", meta.Sequence.Stream, err)
+			}
+			p.At = meta.Timestamp.UnixNano()
+			all = append(all, p)
+			at = meta.Sequence.Stream
+		}
+		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
+			return nil, err
+		}
+		if at == before {
+			return nil, fmt.Errorf("the stream ends at %d, and %d was the last that came", last, at)
+		}
+	}
+	return all, nil
+}
+
+// checkPublished judges the change stream: it has every entry, as the message was, and no text that was recalled before
+// it was published.
+func (c *checker) checkPublished() {
+	has := make(map[messageKey]bool)
+	kinds := map[int]string{entrySend: "insert", entryEdit: "edit", entryRecall: "recall"}
+	for i := range c.t.Published {
+		p := &c.t.Published[i]
+		has[messageKey{p.Channel, p.Seq}] = true
+		log := c.logs[p.Channel]
+		if p.Seq < 1 || p.Seq > int64(len(log)) {
+			c.Reportf(Loss, p.Channel, p.At-c.h.Began, "%d was published; the log ends at %d", p.Seq, len(log))
+			continue
+		}
+		e := &log[p.Seq-1]
+		about := e.Seq
+		cp := Copy{
+			Channel: p.Channel, MsgID: p.MsgID, Seq: p.Seq, Count: p.Count, From: p.From, Type: p.Type, Content: p.Content,
+			Metadata: p.Metadata, ClientMsgID: p.ClientMsgID, TimeMS: p.MsgTime.UnixMilli(), Status: p.Status,
+			ChangedSeq: p.ChangedSeq,
+		}
+		if e.Kind != entrySend {
+			about = e.TargetSeq
+			cp.Seq, cp.Count = p.TargetSeq, p.MsgCount
+		}
+		if diff := c.differs(&cp); p.Event != kinds[e.Kind] || cp.Seq != about || p.Count != e.Count || p.ChangedSeq < e.Seq {
+			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v; the log has %+v", *p, *e)
+		} else if diff != "" {
+			c.Reportf(Wrong, p.Channel, p.At-c.h.Began, "published as %+v: %s", *p, diff)
+		}
+		c.checkPublishedText(p, about)
+	}
+	if c.h.Touched == 0 {
+		return
+	}
+	for channel, log := range c.logs {
+		for i := range log {
+			if !has[messageKey{channel, log[i].Seq}] {
+				c.Reportf(Unpublished, channel, 0, "the change stream lacks %d: %+v", log[i].Seq, log[i])
+			}
+		}
+	}
+}
+
+func (c *checker) checkPublishedText(p *Published, about int64) {
+	s := c.messages[messageKey{p.Channel, about}]
+	if s == nil || s.recallAcked == 0 || p.ChangedSeq >= s.recalled {
+		return
+	}
+	at := p.At - c.h.Began
+	if late := at - s.recallAcked; late > int64(liveSlack) && !c.held("", s.recallAcked, at) {
+		c.Reportf(Recalled, p.Channel, at, "the text of %d was published with %d %.1fs after its recall was acknowledged", about, p.Seq,
+			time.Duration(late).Seconds())
+	}
+}

@@ -1,0 +1,134 @@
+package messages
+
+import (
+	"context"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+)
+
+// rawSubscriber follows channels on one node with the generated client: every event of every stream is recorded as the
+// server sent it, with no SDK between that would mend a stream which skips or repeats.
+type rawSubscriber struct {
+	*world
+	places
+
+	name, addr string
+	client     *raw
+	follows    []string
+	from       map[string]int64 // where the next stream begins
+	// user is the guest whose stream it is. streams receives the id of each stream, unless it is nil.
+	user    string
+	streams chan string
+}
+
+// deadAfter is how long a stream may be silent. Runs set the heartbeat to a second.
+const deadAfter = 5 * time.Second
+
+func (w *world) newRawSubscriber(name, addr string, after int64, channels []string) *rawSubscriber {
+	s := &rawSubscriber{
+		world: w, name: name, addr: addr, client: newRaw(addr, w.token(name)), follows: channels,
+		from: make(map[string]int64),
+	}
+	for _, channel := range channels {
+		s.from[channel] = after
+	}
+	return s
+}
+
+// String names the subscriber.
+func (s *rawSubscriber) String() string { return s.name }
+
+// run follows stream after stream until ctx ends.
+func (s *rawSubscriber) run(ctx context.Context) {
+	defer s.client.Close()
+	for ctx.Err() == nil {
+		s.stream(ctx)
+		if ctx.Err() != nil {
+			return // what is not level now stays so, and is judged
+		}
+		for _, channel := range s.follows {
+			if life, ok := s.end(channel); ok {
+				s.rec.EndLife(life)
+			}
+		}
+		chaos.Sleep(ctx, 200*time.Millisecond)
+	}
+}
+
+func (s *rawSubscriber) stream(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req := new(parleyv1.SubscribeRequest)
+	for _, channel := range s.follows {
+		p := &parleyv1.ChannelPosition{ChannelId: channel}
+		after := s.from[channel]
+		if after != unset {
+			p.AfterSeq = new(after)
+		}
+		req.Channels = append(req.Channels, p)
+		s.begin(channel, s.rec.Life(Life{
+			Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after,
+		}))
+	}
+	watch := time.AfterFunc(deadAfter, cancel)
+	defer watch.Stop()
+	stream, err := s.client.Subscribe(s.client.Authorize(ctx), req)
+	if err != nil {
+		return
+	}
+	defer func() {
+		cancel()
+		_ = stream.Close()
+	}()
+	for stream.Receive() {
+		watch.Reset(deadAfter)
+		at := s.rec.Now()
+		if id := stream.Msg().GetInfo().GetStreamId(); id != "" && s.streams != nil {
+			s.streams <- id
+		}
+		for _, e := range stream.Msg().GetEvents().GetEvents() {
+			s.take(at, e)
+		}
+	}
+}
+
+func (s *rawSubscriber) take(at int64, e *parleyv1.ChannelEvent) {
+	channel := e.GetChannelId()
+	d := Delivery{At: at, Seq: e.GetSeq(), From: e.GetFromSeq(), Copy: unset}
+	var m *parleyv1.ChannelMessage
+	switch kind := e.GetEvent().(type) {
+	case *parleyv1.ChannelEvent_Sent:
+		d.Event, m = EventSent, kind.Sent
+	case *parleyv1.ChannelEvent_Edited:
+		d.Event, m = EventEdited, kind.Edited
+	case *parleyv1.ChannelEvent_Recalled:
+		d.Event, m = EventRecalled, kind.Recalled
+	case *parleyv1.ChannelEvent_State:
+		d.Event, d.Head, d.Count, d.Epoch = EventState, kind.State.GetHeadSeq(), kind.State.GetCount(), kind.State.GetEpoch()
+		d.Recovered, d.Oldest, d.Expired = kind.State.GetRecovered(), kind.State.GetOldestSeq(), kind.State.GetExpiredCount()
+	case *parleyv1.ChannelEvent_Gap:
+		d.Event, d.Note = EventGap, kind.Gap.String()
+	case *parleyv1.ChannelEvent_Lost:
+		d.Event = EventLost
+	default:
+		return
+	}
+	life, ok := s.move(channel, e.GetSeq())
+	if !ok {
+		life = s.rec.Life(Life{Client: s.name, Addr: s.addr, Channel: channel, Begin: at, After: unset, End: at, User: s.user})
+	}
+	d.Life = life
+	if m != nil {
+		d.Copy = s.note(m)
+	}
+	s.from[channel] = max(s.from[channel], e.GetSeq())
+	s.told.raise(channel, e.GetSeq())
+	s.rec.Deliver(d)
+	if d.Event == EventLost {
+		if life, ok := s.end(channel); ok {
+			s.rec.EndLife(life)
+		}
+	}
+}

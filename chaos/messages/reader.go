@@ -1,0 +1,178 @@
+package messages
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// readLimit bounds a read.
+const readLimit = 8 * time.Second
+
+// reader reads pages and messages from one node, each once.
+type reader struct {
+	*world
+
+	name, addr string
+	client     *raw
+	rng        *rand.Rand
+}
+
+func (w *world) newReader(seed uint64, name, addr string) *reader {
+	return &reader{world: w, name: name, addr: addr, client: newRaw(addr, w.token(name)), rng: chaos.Source(seed, name)}
+}
+
+func (r *reader) run(ctx context.Context) {
+	defer r.client.Close()
+	for every := r.load.ReadEvery; chaos.Pause(ctx, r.rng, every); {
+		every = r.load.ReadEvery
+		ctx := context.WithoutCancel(ctx)
+		if r.rng.IntN(4) == 0 {
+			if !r.get(ctx) {
+				every = chaos.AfterFailure
+			}
+			continue
+		}
+		op := r.op(r.pick(r.rng))
+		if r.rng.IntN(10) < 7 {
+			op.MinSeq = r.told.get(op.Channel)
+		}
+		switch head := r.told.get(op.Channel); r.rng.IntN(5) {
+		case 0, 1: // the newest page
+		case 2:
+			op.After = max(0, head-r.rng.Int64N(200))
+		case 3:
+			op.After = 0
+		default:
+			op.Before = 1 + r.rng.Int64N(head+2)
+		}
+		sizes := []int32{1, 10, 50, 200}
+		if _, ok := r.list(ctx, op, sizes[r.rng.IntN(len(sizes))], 1+r.rng.IntN(3)); !ok {
+			every = chaos.AfterFailure
+		}
+	}
+}
+
+func (r *reader) op(channel string) Op {
+	return Op{
+		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(readLimit), Channel: channel, After: unset, Before: unset,
+	}
+}
+
+// list reads up to some pages of a query; each is an op, as a query that goes on from the page before. It reports
+// whether it came to the end, and whether all calls were answered.
+func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end, ok bool) {
+	req := &parleyv1.ListMessagesRequest{ChannelId: query.Channel, MinSeq: query.MinSeq, PageSize: size}
+	if query.After != unset {
+		req.AfterSeq = new(query.After)
+	}
+	if query.Before != unset {
+		req.BeforeSeq = new(query.Before)
+	}
+	for range pages {
+		op := query
+		r.rec.Start(&op)
+		callCtx, cancel := r.client.Call(ctx, readLimit)
+		res, err := r.client.ListMessages(callCtx, req)
+		cancel()
+		if err != nil {
+			op.ended(chaos.EndingOf(err))
+			r.rec.Done(&op)
+			return false, false
+		}
+		op.End = r.rec.Now() // before the copies are compared
+		op.Outcome, op.Head, op.Epoch = chaos.OK, res.GetHeadSeq(), res.GetEpoch()
+		op.More = res.GetNextPageToken() != ""
+		for _, m := range res.GetMessages() {
+			op.Copies = append(op.Copies, r.note(m))
+			if query.After != unset {
+				query.After = m.GetSeq()
+			} else {
+				query.Before = m.GetSeq()
+			}
+		}
+		r.told.raise(op.Channel, op.Head)
+		r.rec.Done(&op)
+		if !op.More {
+			return true, true
+		}
+		req.PageToken = res.GetNextPageToken()
+	}
+	return false, true
+}
+
+// get reads one message, and reports whether it was answered.
+func (r *reader) get(ctx context.Context) bool {
+	target, ok := r.world.pool.pick(r.rng, "")
+	if !ok {
+		return true
+	}
+	op := r.op(target.channel)
+	op.Kind, op.MsgID = Get, target.msgID
+	r.rec.Start(&op)
+	ctx, cancel := r.client.Call(ctx, readLimit)
+	defer cancel()
+	res, err := r.client.GetMessage(ctx, &parleyv1.GetMessageRequest{ChannelId: op.Channel, MsgId: op.MsgID})
+	op.Outcome = chaos.OK
+	if err != nil {
+		op.ended(chaos.EndingOf(err))
+	} else {
+		op.End, op.Epoch = r.rec.Now(), res.GetEpoch()
+		op.Copies = []int{r.note(res.GetMessage())}
+	}
+	r.rec.Done(&op)
+	return err == nil
+}
+
+// historian reads as a program does that uses the SDK, and moves between the nodes.
+type historian struct {
+	*world
+
+	name, addr string
+	client     *parley.Client
+	rng        *rand.Rand
+}
+
+func (w *world) newHistorian(seed uint64, name, addr string) (*historian, error) {
+	client, err := parley.New(addr, parley.WithToken(w.token(name)))
+	if err != nil {
+		return nil, err
+	}
+	return &historian{world: w, name: name, addr: addr, client: client, rng: chaos.Source(seed, name)}, nil
+}
+
+func (r *historian) run(ctx context.Context) {
+	defer r.client.Close()
+	for chaos.Pause(ctx, r.rng, 2*r.load.ReadEvery) {
+		r.one(context.WithoutCancel(ctx))
+	}
+}
+
+func (r *historian) one(ctx context.Context) {
+	op := Op{
+		Client: r.name, Addr: r.addr, Kind: List, Limit: int64(writeLimit), Channel: r.pick(r.rng), After: unset, Before: unset,
+	}
+	limit := 1 + r.rng.IntN(300)
+	options := []parley.HistoryOption{parley.Limit(limit), parley.PageSize(1 + r.rng.IntN(100))}
+	if r.rng.IntN(2) == 0 {
+		op.After = max(0, r.told.get(op.Channel)-r.rng.Int64N(200))
+		options = append(options, parley.AfterSeq(op.After))
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	r.rec.Start(&op)
+	op.Outcome = chaos.OK
+	for m, err := range r.client.History(ctx, op.Channel, options...) {
+		if err != nil {
+			op.ended(chaos.EndingOfSDK(err))
+			break
+		}
+		op.Copies = append(op.Copies, r.note(m))
+	}
+	op.More = len(op.Copies) == limit
+	r.rec.Done(&op)
+}

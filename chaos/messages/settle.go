@@ -1,0 +1,211 @@
+package messages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/parleyhq/parley/chaos"
+	"github.com/parleyhq/parley/internal/rig"
+)
+
+// redelivery is how soon channels' rows and read cursors must be level once all is mended.
+const redelivery = 13 * time.Second
+
+// settle is the run's end: all is mended, what a node missed in silence is noticed, every channel gets one more message,
+// and each time everybody comes level.
+func (r *run) settle(ctx context.Context) error {
+	if err := r.nemesis.Healed(ctx); err != nil {
+		return err
+	}
+	healed := time.Now()
+	r.level(ctx, "everything was mended")
+	if err := r.whisper(ctx); err != nil {
+		return err
+	}
+	r.level(ctx, "a node without NATS missed the last messages of some channels")
+	r.touch(ctx)
+	r.rec.Mark(markTouched)
+	r.level(ctx, "every channel got its last message")
+	r.rec.Mark(markEnded)
+	if r.members {
+		// What a node took from the change stream and did not confirm before it died comes again only after a while.
+		chaos.Sleep(ctx, time.Until(healed.Add(redelivery)))
+	}
+	return r.readBack(ctx)
+}
+
+// level waits until every subscriber has what was told of every channel, and records one that has not in time.
+//
+// Who was late once does not have the time a second time: the run has failed anyway.
+func (r *run) level(ctx context.Context, since string) {
+	limit := levelLimit
+	if r.late {
+		limit = time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	heads := r.heads()
+	for {
+		late := r.behind(heads)
+		if late == nil {
+			r.Logger.InfoContext(ctx, "all are level", "took", time.Since(began).Round(time.Millisecond), "after", since)
+			return
+		}
+		if !chaos.Sleep(ctx, 20*time.Millisecond) {
+			late.Since = since
+			r.rec.Late(*late)
+			r.late = true
+			r.Logger.WarnContext(ctx, "not level", "subscriber", late.Client, "channel", late.Channel, "at", late.Seq, "head", late.Head)
+			return
+		}
+	}
+}
+
+// heads are the logs' ends, as far as anyone was told.
+func (r *run) heads() map[string]int64 {
+	heads := make(map[string]int64)
+	for _, channel := range r.all() {
+		heads[channel] = r.told.get(channel)
+	}
+	return heads
+}
+
+// whisper sends the last message for a while of some channels, as one node has no NATS. Nothing that comes after shows that
+// node what it missed: it must look by itself.
+func (r *run) whisper(ctx context.Context) error {
+	rng := chaos.Source(r.Seed, "whisper")
+	deaf := rng.IntN(len(r.addrs))
+	other := r.addrs[(deaf+1)%len(r.addrs)]
+	w, err := r.newWriter(r.Seed, "whisperer", other, "whisperer")
+	if err != nil {
+		return err
+	}
+	defer w.client.Close()
+	f := chaos.Fault{Name: "whisper", Target: r.addrs[deaf]}
+	r.rec.BeginFault(&f)
+	link := r.Fleet.Link(deaf, rig.EngineNATS)
+	link.Cut()
+	chaos.Sleep(ctx, 200*time.Millisecond)
+	for i := range 6 {
+		w.send(ctx, r.channels[(i*7)%len(r.channels)])
+	}
+	chaos.Sleep(ctx, 500*time.Millisecond)
+	link.Restore()
+	r.rec.EndFault(&f)
+	return nil
+}
+
+// behind gives a subscriber that is not level yet, nil if all are.
+func (r *run) behind(heads map[string]int64) *Late {
+	for _, f := range r.followers {
+		if late := f.behind(heads); late != nil {
+			late.Client = f.String()
+			return late
+		}
+	}
+	return nil
+}
+
+// touch sends one message to every channel, after which all caches must be level too.
+func (r *run) touch(ctx context.Context) {
+	w, err := r.newWriter(r.Seed, "toucher", r.addrsFrom(0), "toucher")
+	if err != nil {
+		return
+	}
+	defer w.client.Close()
+	for _, channel := range r.all() {
+		op := w.message(channel)
+		op.Final, op.Limit = true, int64(10*time.Second)
+		w.resend(ctx, &op)
+	}
+}
+
+// readBack reads every channel whole on every node: as pages, up and down, and as a stream from its beginning.
+func (r *run) readBack(ctx context.Context) error {
+	heads := r.heads()
+	var g errgroup.Group
+	for i, addr := range r.addrs {
+		g.Go(func() error {
+			reader := r.newReader(r.Seed, fmt.Sprintf("last-reader-%d", i), addr)
+			defer reader.client.Close()
+			for k, channel := range r.all() {
+				op := reader.op(channel)
+				op.Final = true
+				if k%2 == i%2 {
+					op.After = 0
+				}
+				if end, _ := reader.list(ctx, op, 500, 1<<20); !end {
+					return fmt.Errorf("%s: %s can't be read to its end", reader.name, channel)
+				}
+			}
+			return nil
+		})
+		g.Go(func() error { return r.replay(ctx, i, addr, heads) })
+	}
+	if r.members {
+		r.listAll(ctx)
+	}
+	// What fails here is in the history, as an op that failed though nothing was broken, and is judged there.
+	r.fail("reading back", g.Wait())
+	return nil
+}
+
+// listAll lists the channels of everybody who has sent or marked something, on every node.
+func (r *run) listAll(ctx context.Context) {
+	for i, addr := range r.addrs {
+		for k := range max(r.load.Writers, r.load.RawWriters) {
+			user := fmt.Sprintf("author-%d", k)
+			r.recordMine(ctx, user, addr, r.token(user))
+		}
+		user := guest(i % guests)
+		r.recordMine(ctx, user, addr, r.guestToken(user))
+	}
+}
+
+// recordMine records a user's channels, as a node lists them.
+func (r *run) recordMine(ctx context.Context, user, addr, token string) {
+	m := r.listMine(ctx, user, addr, token)
+	r.rec.Write(line{Mine: &m})
+}
+
+// replay follows every channel from its beginning until it is level.
+func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*levelLimit)
+	defer cancel()
+	s, err := r.newSubscriber(ctx, r.Seed, fmt.Sprintf("last-replay-%d", i), addr)
+	if err != nil {
+		return err
+	}
+	for _, channel := range r.all() {
+		if err := s.follow(ctx, channel, 0, true); err != nil {
+			return err
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	for level := false; !level && chaos.Sleep(ctx, 10*time.Millisecond); {
+		level = s.places.behind(heads) == nil
+	}
+	s.sub.Close()
+	if err := <-done; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// readAll reads the stores, and closes the history.
+func (r *run) readAll(ctx context.Context) (*History, *Truth, error) {
+	cache := r.Fleet.Redis.Client()
+	defer cache.Close()
+	t, err := readTruth(ctx, r.Fleet.Mongo.URI(), cache, r.Fleet.NATS.URL())
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := r.rec.Close()
+	return h, t, err
+}

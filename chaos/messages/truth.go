@@ -1,0 +1,214 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+)
+
+// The kinds of entries, as the store numbers them.
+const (
+	entrySend   = 0
+	entryEdit   = 1
+	entryRecall = 2
+)
+
+// Entry is one entry of a log, as it lies in the store. The field names are those of the server's documents, read here
+// without its code: what judges the server must not trust it.
+type Entry struct {
+	ID          string            `bson:"_id"                json:"id"`
+	MsgID       string            `bson:"msg_id"             json:"msg_id"`
+	Seq         int64             `bson:"seq"                json:"seq"`
+	Channel     string            `bson:"channel_id"         json:"channel"`
+	Content     string            `bson:"content"            json:"content"`
+	From        string            `bson:"from_id"            json:"from"`
+	Type        string            `bson:"msg_type"           json:"type"`
+	Time        time.Time         `bson:"msg_time"           json:"time"`
+	Status      Status            `bson:"status"             json:"status"`
+	Count       int64             `bson:"count"              json:"count"`
+	Kind        int               `bson:"kind"               json:"kind"`
+	TargetSeq   int64             `bson:"target_seq"         json:"target_seq,omitempty"`
+	Metadata    map[string]string `bson:"metadata,omitempty" json:"metadata,omitempty"`
+	ClientMsgID string            `bson:"client_msg_id"      json:"cmid"`
+	Digest      []byte            `bson:"digest,omitempty"   json:"digest,omitempty"`
+	ChangedSeq  int64             `bson:"changed_seq"        json:"changed_seq"`
+}
+
+// CachedValue is one member of a channel's cached set.
+type CachedValue struct {
+	Score int64  `json:"score"`
+	Value string `json:"value"`
+}
+
+// Truth is what the stores hold in the end, read raw.
+type Truth struct {
+	// Entries of every log, in no order.
+	Entries []Entry `json:"entries"`
+	// Cache is every cached set by channel, ascending.
+	Cache map[string][]CachedValue `json:"cache"`
+	// Marks are the places that hold a text with a mark, by mark.
+	Marks map[string][]string `json:"marks"`
+	Epoch string              `json:"epoch"`
+	// Published is the change stream, in its order.
+	Published []Published `json:"published"`
+}
+
+// database is MongoDB's.
+const database = "parley"
+
+// cachePrefix is what the key of a channel's set begins with.
+const cachePrefix = "msg_cache:"
+
+// readTruth reads all stores: every document and every value, of whatever collection and key, and every event.
+func readTruth(ctx context.Context, mongoURI string, cache *redis.Client, natsURL string) (*Truth, error) {
+	t := &Truth{Cache: make(map[string][]CachedValue), Marks: make(map[string][]string)}
+	client, err := mongo.Connect(options.Client().ApplyURI(mongoURI).SetReadConcern(readconcern.Majority()))
+	if err != nil {
+		return nil, fmt.Errorf("truth: %w", err)
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	if err := t.readMongo(ctx, client.Database(database)); err != nil {
+		return nil, fmt.Errorf("truth: MongoDB: %w", err)
+	}
+	if err := t.readRedis(ctx, cache); err != nil {
+		return nil, fmt.Errorf("truth: Redis: %w", err)
+	}
+	if t.Published, err = readPublished(ctx, natsURL); err != nil {
+		return nil, fmt.Errorf("truth: NATS: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Truth) readMongo(ctx context.Context, db *mongo.Database) error {
+	names, err := db.ListCollectionNames(ctx, bson.D{})
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		cursor, err := db.Collection(name).Find(ctx, bson.D{})
+		if err != nil {
+			return err
+		}
+		for cursor.Next(ctx) {
+			id := cursor.Current.Lookup("_id")
+			t.note(fmt.Sprintf("MongoDB %s %s", name, id), cursor.Current.String())
+			if !strings.HasPrefix(name, "messages_") {
+				continue
+			}
+			var e Entry
+			if err := cursor.Decode(&e); err != nil {
+				return errors.Join(err, cursor.Close(ctx))
+			}
+			t.Entries = append(t.Entries, e)
+		}
+		if err := errors.Join(cursor.Err(), cursor.Close(ctx)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	var identity struct {
+		Epoch string `bson:"epoch"`
+	}
+	err = db.Collection("meta").FindOne(ctx, bson.D{{Key: "_id", Value: "identity"}}).Decode(&identity)
+	t.Epoch = identity.Epoch
+	return err
+}
+
+func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
+	keys := cache.Scan(ctx, 0, "*", 1000).Iterator()
+	for keys.Next(ctx) {
+		key := keys.Val()
+		dump, err := cache.Dump(ctx, key).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		// Long values may be compressed in a dump: what is read by type below is not.
+		t.note("Redis "+key, dump)
+		channel, ok := strings.CutPrefix(key, cachePrefix)
+		if !ok {
+			continue
+		}
+		values, err := cache.ZRangeWithScores(ctx, key, 0, -1).Result()
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		for _, z := range values {
+			value, _ := z.Member.(string)
+			t.Cache[channel] = append(t.Cache[channel], CachedValue{Score: int64(z.Score), Value: value})
+			t.note(fmt.Sprintf("Redis %s at %.0f", key, z.Score), value)
+		}
+	}
+	return keys.Err()
+}
+
+// note remembers which marks a place holds.
+func (t *Truth) note(where, text string) {
+	for {
+		mark, rest, ok := nextMark(text)
+		if !ok {
+			return
+		}
+		t.Marks[mark] = append(t.Marks[mark], where)
+		text = rest
+	}
+}
+
+// The mark of a content is its op's id between these. Neither BSON's extended JSON nor the cache's JSON escapes them.
+const markBegin, markEnd = "[op:", "]"
+
+// markOf makes the mark of the content of an op with a name of its own.
+func markOf(name string) string { return markBegin + name + markEnd }
+
+// nextMark finds the first mark in text, and gives what follows it.
+func nextMark(text string) (mark, rest string, ok bool) {
+	_, after, ok := strings.Cut(text, markBegin)
+	if !ok {
+		return "", "", false
+	}
+	mark, rest, ok = strings.Cut(after, markEnd)
+	return mark, rest, ok
+}
+
+// logs gives the entries by channel, each log in the order of seq.
+func (t *Truth) logs() map[string][]Entry {
+	logs := make(map[string][]Entry)
+	for _, e := range t.Entries {
+		logs[e.Channel] = append(logs[e.Channel], e)
+	}
+	for _, log := range logs {
+		slices.SortFunc(log, func(a, b Entry) int { return int(a.Seq - b.Seq) })
+	}
+	return logs
+}
+
+// cachedEntry is what a value of a cached set says.
+type cachedEntry struct {
+	Epoch       string            `json:"epoch"`
+	Seq         int64             `json:"seq"`
+	TargetSeq   int64             `json:"target_seq"`
+	EventType   string            `json:"event_type"`
+	MsgID       string            `json:"msg_id"`
+	Count       int64             `json:"count"`
+	From        string            `json:"from_id"`
+	Type        string            `json:"msg_type"`
+	Content     string            `json:"content"`
+	Metadata    map[string]string `json:"metadata"`
+	ClientMsgID string            `json:"client_msg_id"`
+	Time        time.Time         `json:"msg_time"`
+	Status      Status            `json:"status"`
+	ChangedSeq  int64             `json:"changed_seq"`
+}
+
+func (v *CachedValue) decode() (e cachedEntry, err error) {
+	err = json.Unmarshal([]byte(v.Value), &e)
+	return e, err
+}

@@ -1,0 +1,197 @@
+package messages
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+	parley "github.com/parleyhq/parley/sdk/go"
+)
+
+// writeLimit bounds a write by the SDK: longer than any fault lasts that is not everywhere.
+const writeLimit = 25 * time.Second
+
+// writer is a program that writes through the SDK.
+type writer struct {
+	*world
+
+	name, addr, subject string
+	client              *parley.Client
+	rng                 *rand.Rand
+	n                   int
+	// last are sends to be repeated.
+	last []Op
+}
+
+// newWriter makes a writer; several share a subject, so that they change the same messages at once.
+func (w *world) newWriter(seed uint64, name, addr, subject string) (*writer, error) {
+	client, err := parley.New(addr, parley.WithToken(w.token(subject)))
+	if err != nil {
+		return nil, err
+	}
+	return &writer{world: w, name: name, addr: addr, subject: subject, client: client, rng: chaos.Source(seed, name)}, nil
+}
+
+// run writes until ctx ends. What is under way then is finished.
+func (w *writer) run(ctx context.Context) {
+	defer w.client.Close()
+	for chaos.Pause(ctx, w.rng, w.load.WriteEvery) {
+		ctx := context.WithoutCancel(ctx)
+		switch n := w.rng.IntN(100); {
+		case n < 55:
+			w.send(ctx, w.pick(w.rng))
+		case n < 63:
+			w.batch(ctx)
+		case n < 80:
+			w.edit(ctx)
+		case n < 95:
+			w.recall(ctx)
+		default:
+			w.repeat(ctx)
+		}
+	}
+}
+
+// op makes an op with a client_msg_id of its own.
+func (w *writer) op(kind Kind, channel string) Op {
+	w.n++
+	return Op{
+		Client: w.name, Addr: w.addr, Kind: kind, Limit: int64(writeLimit), Channel: channel, From: w.subject,
+		ClientMsgID: fmt.Sprintf("%s-%d", w.name, w.n), After: unset, Before: unset,
+	}
+}
+
+// message makes the op of a send with a text, and metadata now and then.
+func (w *writer) message(channel string) Op {
+	op := w.op(Send, channel)
+	op.Content = text(w.rng, op.ClientMsgID)
+	if w.rng.IntN(4) == 0 {
+		op.Metadata = map[string]string{"mark": markOf(op.ClientMsgID), "empty": ""}
+	}
+	return op
+}
+
+func (op *Op) outgoing() parley.Outgoing {
+	return parley.Outgoing{ChannelID: op.Channel, Content: op.Content, ClientMsgID: op.ClientMsgID, Metadata: op.Metadata}
+}
+
+func (w *writer) send(ctx context.Context, channel string) {
+	op := w.message(channel)
+	w.resend(ctx, &op)
+	if op.Outcome != chaos.Unknown && w.rng.IntN(10) > 0 {
+		return
+	}
+	if w.last = append(w.last, op); len(w.last) > 50 {
+		w.last = w.last[1:]
+	}
+}
+
+// resend makes the call of a send.
+func (w *writer) resend(ctx context.Context, op *Op) {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	w.rec.Start(op)
+	r, err := w.client.Send(ctx, op.Channel, op.Content, parley.WithClientMsgID(op.ClientMsgID),
+		parley.WithMetadata(op.Metadata))
+	w.done(op, r, err)
+}
+
+// repeat sends again what was sent before.
+func (w *writer) repeat(ctx context.Context) {
+	if len(w.last) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.last))
+	was := w.last[i]
+	w.last = append(w.last[:i], w.last[i+1:]...)
+	op := Op{
+		Client: w.name, Addr: w.addr, Kind: Send, Limit: int64(writeLimit), Channel: was.Channel, From: w.subject,
+		ClientMsgID: was.ClientMsgID, Content: was.Content, Metadata: was.Metadata, Repeat: true, After: unset, Before: unset,
+	}
+	w.resend(ctx, &op)
+}
+
+// batch sends many messages at once, to a few channels.
+func (w *writer) batch(ctx context.Context) {
+	channels := []string{hot, w.pick(w.rng), w.pick(w.rng)}
+	ops := make([]Op, 2+w.rng.IntN(18))
+	out := make([]parley.Outgoing, len(ops))
+	batch := w.rec.ID()
+	for i := range ops {
+		ops[i] = w.message(channels[w.rng.IntN(len(channels))])
+		ops[i].Batch, ops[i].Item = batch, i
+		out[i] = ops[i].outgoing()
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	for i := range ops {
+		w.rec.Start(&ops[i])
+	}
+	results, _ := w.client.SendBatch(ctx, out)
+	for i := range ops {
+		w.done(&ops[i], results[i].Receipt, results[i].Err)
+	}
+}
+
+func (w *writer) edit(ctx context.Context) {
+	target, ok := w.pool.pick(w.rng, w.subject)
+	if !ok {
+		return
+	}
+	op := w.op(Edit, target.channel)
+	op.MsgID, op.Content = target.msgID, text(w.rng, op.ClientMsgID)
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	w.rec.Start(&op)
+	r, err := w.client.Edit(ctx, op.Channel, op.MsgID, op.Content, parley.WithClientMsgID(op.ClientMsgID))
+	w.done(&op, r, err)
+}
+
+// recall takes back one of the subject's own messages, or as a moderator anyone's.
+func (w *writer) recall(ctx context.Context) {
+	from := w.subject
+	if w.rng.IntN(4) == 0 {
+		from = ""
+	}
+	target, ok := w.pool.pick(w.rng, from)
+	if !ok {
+		return
+	}
+	w.take(ctx, target)
+}
+
+// take recalls a message.
+func (w *writer) take(ctx context.Context, target sent) {
+	op := w.op(Recall, target.channel)
+	op.MsgID = target.msgID
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	w.rec.Start(&op)
+	r, err := w.client.Recall(ctx, op.Channel, op.MsgID, parley.WithClientMsgID(op.ClientMsgID))
+	w.done(&op, r, err)
+	w.pool.add(target) // among the newest again: somebody will try to edit it
+}
+
+// done records what became of a write.
+func (w *writer) done(op *Op, r *parley.Receipt, err error) {
+	if err == nil {
+		op.Outcome, op.Seq, op.Count, op.Duplicate, op.Epoch = chaos.OK, r.Seq, r.Count, r.Duplicate, r.Epoch
+		if !r.Time.IsZero() && r.Time.Unix() != 0 {
+			op.TimeMS = r.Time.UnixMilli()
+		}
+		if r.Message != nil {
+			op.End = w.rec.Now() // before the copies are compared
+			op.Copies = []int{w.note(r.Message)}
+		}
+		if op.Kind == Send {
+			op.MsgID = r.MsgID
+			w.pool.add(sent{op.Channel, r.MsgID, op.From})
+		}
+		w.told.raise(op.Channel, r.Seq)
+	} else {
+		op.ended(chaos.EndingOfSDK(err))
+	}
+	w.rec.Done(op)
+}

@@ -1,0 +1,184 @@
+package queues
+
+import (
+	"time"
+
+	"github.com/parleyhq/parley/chaos"
+)
+
+// The folders of what the mutants change.
+const (
+	queueDir  = "server/internal/queue/"
+	scriptDir = "server/internal/store/redisqueue/lua/"
+)
+
+// markUnchecked has a fetch give what is new whatever was fetched before. Without it a worker that does not know all that is pending is
+// sent to claim that, so that nothing else shows which is wrong with what it claims first.
+var markUnchecked = chaos.Edit{
+	File: scriptDir + "lib_fetch.lua",
+	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
+}
+
+// step and calm make the steps of mutants.
+var (
+	step = chaos.OneFault
+	calm = chaos.Calm
+)
+
+// mutants are the mutants of the harness.
+var mutants = []chaos.Mutant{
+	{
+		Name: "settle-unfenced", Heading: "leases", Breaks: "a stream settles deliveries that it has lost",
+		Edits: []chaos.Edit{
+			{
+				File: scriptDir + "group_settle.lua",
+				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
+			},
+			{File: queueDir + "call.go", Old: "if !now.Before(w.until) {", New: "if now.IsZero() {"},
+		},
+		Steps: zombies,
+		Shows: []chaos.Name{Fence, Again},
+	},
+	{
+		Name: "fetch-unfenced", Heading: "leases", Breaks: "a stream that has lost its lease to another is told that it holds the lease, and reads on, whoever has fetched since",
+		Edits: []chaos.Edit{
+			{
+				File: scriptDir + "lib_fetch.lua",
+				Old:  "if redis.call('GET', lease) ~= fence then\n", New: "if false then\n",
+			},
+			markUnchecked,
+			{File: scriptDir + "group_renew.lua", Old: "  return -1\n", New: "  return redis.call('EXISTS', lease) - 1\n"},
+		},
+		Steps: zombies,
+		Shows: []chaos.Name{Both},
+	},
+	{
+		Name: "epoch-anew", Heading: "leases", Breaks: "a lease's epoch does not follow the last one",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "group_acquire.lua",
+			Old:  "text(math.max(now_us(), tonumber(redis.call('GET', epoch) or '0') + 1))", New: "text(now_ms() % 1000 + 1)",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Epoch},
+	},
+	{
+		Name: "pending-left", Heading: "takeover", Breaks: "a new owner reads on, and leaves what was pending",
+		Edits: []chaos.Edit{markUnchecked, {File: queueDir + "worker.go", Old: "scanning: true, want: true", New: "scanning: false, want: true"}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Stuck, Order},
+	},
+	{
+		Name: "pending-last", Heading: "takeover", Breaks: "a new owner gets what is new before what was pending",
+		Edits: []chaos.Edit{markUnchecked, {
+			File: queueDir + "worker.go",
+			Old:  "	if w.scanning {\n		return w.read(stepClaim)", New: "	if w.scanning && !w.want {\n		return w.read(stepClaim)",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Order, Strict},
+	},
+	{
+		Name: "takeover-uncounted", Heading: "takeover", Breaks: "a delivery that was lost with its consumer does not count",
+		Edits: []chaos.Edit{{File: scriptDir + "group_claim.lua", Old: "'RETRYCOUNT', deliveries + 1", New: "'RETRYCOUNT', deliveries"}, {
+			File: scriptDir + "group_claim.lua", Old: "      deliveries = deliveries + 1\n", New: "",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Attempts},
+	},
+	{
+		Name: "dead-letter-dropped", Heading: "retries", Breaks: "a refused message is taken off, and its dead letter not always written",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "group_settle.lua", Old: "  redis.call(unpack(letter))\n",
+			New: "  if code == '' then\n    redis.call(unpack(letter))\n  end\n",
+		}},
+		Steps: healthy,
+		Shows: []chaos.Name{Dead},
+	},
+	{
+		Name: "retry-unacked", Heading: "retries", Breaks: "a retry stays pending as well",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "group_settle.lua",
+			Old:  "  ack(stream, group, own, id)\n  done.retried = done.retried + 1", New: "  done.retried = done.retried + 1",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Again, Conservation},
+	},
+	{
+		Name: "retry-ungated", Heading: "retries", Breaks: "a retry that is asked for again is made again",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "group_settle.lua",
+			Old:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id)\n",
+			New:  "function verdicts.retry(stream, own, id, message, key, delay, reason, code)\n  local deliveries = mine(stream, id) or 1\n",
+		}},
+		Steps: []chaos.Step{calm(20 * time.Second)},
+		Shows: []chaos.Name{Again, Conservation},
+	},
+	{
+		Name: "parking-skipped", Heading: "retries", Breaks: "strict order does not wait for a key's earlier message",
+		Edits: []chaos.Edit{{File: scriptDir + "group_fetch_strict.lua", Old: "if holder and holder ~= message then", New: "if false then"}},
+		Steps: healthy,
+		Shows: []chaos.Name{Strict},
+	},
+	{
+		Name: "moved-and-kept", Heading: "delays", Breaks: "of what is due some is moved, and moved again two seconds later",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "delay_due.lua",
+			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
+			// Whose time has a fraction was kept already: or it would never end.
+			New: "  if scheduled and moved % 10 == 1 and not string.find(due[at + 1], '.', 1, true) then\n" +
+				"    redis.call('ZADD', line, text(now + 2000) .. '.5', member)\n" +
+				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
+		}},
+		Steps: healthy,
+		Shows: []chaos.Name{Twice},
+	},
+	{
+		Name: "moved-early", Heading: "delays", Breaks: "what is due within 50 ms is moved",
+		Edits: []chaos.Edit{{File: scriptDir + "delay_due.lua", Old: "'-inf', text(now)", New: "'-inf', text(now + 50)"}},
+		Steps: healthy,
+		Shows: []chaos.Name{Early},
+	},
+	{
+		Name: "cancel-kept", Heading: "delays", Breaks: "a cancelled message still appears",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "input_cancel.lua",
+			Old:  "redis.call('ZREM', delayed, id) == 0", New: "not redis.call('ZSCORE', delayed, id)",
+		}, {File: scriptDir + "input_cancel.lua", Old: "redis.call('HDEL', data, id)\n", New: ""}},
+		Steps: []chaos.Step{calm(12 * time.Second)},
+		Shows: []chaos.Name{Denied},
+	},
+	{
+		Name: "idempotency-unmarked", Heading: "produce", Breaks: "an idempotency key is not remembered",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "input_produce.lua",
+			Old:  "      redis.call('SET', keys[idempotency], digest .. ' ' .. partition .. '-' .. result .. ' 0', 'PX', window)\n", New: "",
+		}},
+		Steps: []chaos.Step{calm(15 * time.Second)},
+		Shows: []chaos.Name{Twice},
+	},
+	{
+		Name: "trim-pending", Heading: "retention", Breaks: "what is pending counts as settled when the stream is trimmed",
+		Edits: []chaos.Edit{{
+			File: scriptDir + "lib_input.lua", Old: "local needed = g.lowest or after(g.last)", New: "local needed = after(g.last)",
+		}},
+		Steps: takeovers,
+		Shows: []chaos.Name{Loss},
+	},
+}
+
+// asleep is for how long an owner sleeps: its leases end after 2 s, and others have them soon after.
+const asleep = 3500 * time.Millisecond
+
+// healthy is a fleet that only loses replies; takeovers are for what happens when partitions change hands, zombies for
+// what happens when an owner wakes that has lost them.
+var (
+	healthy   = []chaos.Step{calm(6 * time.Second)}
+	takeovers = []chaos.Step{
+		step(ConsumerKill, 0, time.Second), step(ConsumerKill, 2, time.Second), step(chaos.NodeKill, 0, time.Second),
+		step(ConsumerKill, 1, time.Second), step(ConsumerKill, 3, time.Second),
+	}
+	zombies = []chaos.Step{
+		step(chaos.StallRedis, 0, asleep), step(chaos.NodeStop, 1, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.NodeStop, 0, asleep), step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
+		step(chaos.StallRedis, 0, asleep), step(chaos.StallRedis, 1, asleep),
+	}
+)
