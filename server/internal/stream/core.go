@@ -9,10 +9,10 @@ import (
 
 // State is the state of a stream. Its transitions, by Core's methods:
 //
-//	          Drain     End
-//	Live      Draining  Ended
-//	Draining  Draining  Ended
-//	Ended     Ended     Ended
+//	Drain: Live -> Draining
+//	End:   Live -> Ended, Draining -> Ended
+//
+// In every other state a method leaves the state as it is.
 type State uint8
 
 // The states.

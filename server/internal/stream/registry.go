@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"crypto/rand"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -130,7 +129,7 @@ func (r *Registry[S]) All() []S {
 
 func (r *Registry[S]) all() []S {
 	streams := make([]S, 0, len(r.streams))
-	for e := range maps.Values(r.streams) {
+	for _, e := range r.streams {
 		streams = append(streams, e.stream)
 	}
 	return streams
