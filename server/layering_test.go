@@ -74,9 +74,15 @@ var layers = []layer{
 		never:    outside,
 	},
 	{
+		name:     "streams know nothing of what they carry",
+		packages: []string{"server/internal/stream/"},
+		imports:  []string{"server/internal/fault"},
+		never:    outside,
+	},
+	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		imports:  []string{"server/internal/fault"},
+		imports:  []string{"server/internal/fault", "server/internal/stream"},
 		never:    outside,
 	},
 	{
@@ -89,8 +95,10 @@ var layers = []layer{
 	{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
-		imports:  []string{"server/internal/message", "server/internal/channel", "server/internal/fault"},
-		never:    outside,
+		imports: []string{
+			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/stream",
+		},
+		never: outside,
 	},
 	{
 		name:     "nodes talk in records of their own, over whatever carries them",

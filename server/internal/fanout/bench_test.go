@@ -167,20 +167,17 @@ func BenchmarkIdleSession(b *testing.B) {
 		before := memory()
 		sessions := fleet(b, h, n)
 		ctx, cancel := context.WithCancel(context.Background())
+		waiting := &countingContext{Context: ctx}
 		var readers sync.WaitGroup
 		for _, s := range sessions {
 			readers.Go(func() {
-				if _, err := s.Next(ctx); ctx.Err() == nil {
+				if _, err := s.Next(waiting); ctx.Err() == nil {
 					b.Error(err)
 				}
 			})
 		}
-		for _, s := range sessions {
-			for waiting := false; !waiting; runtime.Gosched() {
-				s.mu.Lock()
-				waiting = s.waiting && s.timer != nil
-				s.mu.Unlock()
-			}
+		for waiting.count.Load() < n {
+			runtime.Gosched()
 		}
 		now := memory()
 		b.ReportMetric(float64(now.HeapAlloc-before.HeapAlloc)/n, "heap-B/session")
@@ -192,6 +189,18 @@ func BenchmarkIdleSession(b *testing.B) {
 		}
 		h.Close()
 	}
+}
+
+// countingContext counts the calls of Done. Next makes one when it has nothing to return and begins to wait.
+type countingContext struct {
+	context.Context
+
+	count atomic.Int64
+}
+
+func (c *countingContext) Done() <-chan struct{} {
+	c.count.Add(1)
+	return c.Context.Done()
 }
 
 func memory() runtime.MemStats {

@@ -1,6 +1,10 @@
 package fanout
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/parleyhq/parley/server/internal/stream"
+)
 
 // Watched gives the subjects that have the channel on this node by their membership: each once, in no order, and none
 // whose every subscription is Position.Exempt. It holds all whose Update returned before the call.
@@ -9,11 +13,11 @@ func (h *Hub) Watched(channelID string) []string {
 	subjects := make([]string, 0, len(subs))
 	seen := make(map[string]struct{}, len(subs))
 	for _, u := range subs {
-		if _, ok := seen[u.session.subject]; ok || u.want.Exempt {
+		if _, ok := seen[u.session.core.Subject]; ok || u.want.Exempt {
 			continue
 		}
-		seen[u.session.subject] = struct{}{}
-		subjects = append(subjects, u.session.subject)
+		seen[u.session.core.Subject] = struct{}{}
+		subjects = append(subjects, u.session.core.Subject)
 	}
 	return subjects
 }
@@ -25,7 +29,7 @@ func (h *Hub) Watched(channelID string) []string {
 func (h *Hub) Expel(channelID, subject string) {
 	var lost []byte
 	for _, u := range h.subscriptions(channelID) {
-		if u.session.subject != subject {
+		if u.session.core.Subject != subject {
 			continue
 		}
 		if lost == nil {
@@ -63,8 +67,8 @@ func (s *Session) expel(channelID string, lost []byte) {
 	s.hub.stats.expelled.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure == nil && s.within == 0 {
+	if s.core.State() == stream.Live {
 		s.notes = append(s.notes, note{channelID: channelID, data: lost})
-		s.poke()
+		s.core.Wake()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 func exempt(id string) Position { return Position{ChannelID: id, Exempt: true} }
@@ -73,7 +74,7 @@ func TestExpel(t *testing.T) {
 		}
 		equal(t, r.hub.stats.expelled.Load(), int64(2))
 		equal(t, r.hub.stats.subscribers.Load(), int64(3))
-		one.end(shuttingDown())
+		one.end(stream.ShuttingDown())
 		_, err := one.Next(t.Context())
 		equal(t, failure(t, err, fault.Unavailable, fault.ShuttingDown).Positions,
 			[]fault.Position{{ChannelID: "d", Seq: 2, Epoch: "e1"}})

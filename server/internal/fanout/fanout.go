@@ -31,7 +31,8 @@
 // In this order, and never held over I/O or a blocking channel operation:
 //
 //	Session.edit  (one Add, Remove or Close of a session at a time)
-//	Hub.mu        (sessions, topics)
+//	stream.Registry (sessions; alone)
+//	Hub.mu        (topics)
 //	topic.mu      (one channel)
 //	Session.mu    (queue, stage of the stream)
 //	recents.mu

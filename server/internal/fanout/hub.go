@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // Hub joins the sessions of one node to its channels. Safe for concurrent use.
@@ -44,15 +43,12 @@ type Hub struct {
 	recents  recents
 	running  sync.WaitGroup
 
+	streams *stream.Registry[*Session]
+
 	// mu guards what follows.
-	mu       sync.Mutex
-	sessions map[string]*Session
-	subjects map[string]int
-	topics   map[string]*topic
-	// refusing is set by Drain and Close. empty is made then, and closed once there is no session.
-	refusing bool
-	empty    chan struct{}
-	closed   bool
+	mu     sync.Mutex
+	topics map[string]*topic
+	closed bool
 }
 
 // New starts a hub, which Close ends. The bus, the log and the encoder stay the caller's.
@@ -60,8 +56,10 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	cfg.setDefaults()
 	h := &Hub{
 		cfg: cfg, bus: bus, log: log, enc: enc,
-		sessions: map[string]*Session{}, subjects: map[string]int{}, topics: map[string]*topic{},
-		schedule: schedule{wake: make(chan struct{}, 1)},
+		topics: map[string]*topic{}, schedule: schedule{wake: make(chan struct{}, 1)},
+		streams: stream.NewRegistry[*Session](stream.Config{
+			Node: cfg.Node, MaxStreams: cfg.MaxSessions, MaxPerSubject: cfg.MaxSessionsPerSubject,
+		}),
 	}
 	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
 	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
@@ -82,23 +80,10 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 // Open makes a session for subject, which ends at expires; the zero time is never. It refuses with NODE_FULL over a limit of
 // this node's, in all or for the subject, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
 func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
-	s := &Session{
-		id: rand.Text() + h.cfg.Node, subject: subject, expires: expires, hub: h, wake: make(chan struct{}, 1),
-		lastFrame: time.Now(),
+	s, err := h.streams.Admit(subject, expires, h.newSession)
+	if err != nil {
+		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.refusing {
-		return nil, shuttingDown()
-	}
-	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, fault.Full(int64(limit), "this node serves at most %d streams")
-	}
-	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[subject] >= limit {
-		return nil, fault.Full(int64(limit), "this node serves at most %d streams of a subject")
-	}
-	h.sessions[s.id] = s
-	h.subjects[subject]++
 	h.stats.sessions.Add(1)
 	return s, nil
 }
@@ -106,11 +91,9 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 // Session finds a live session of subject's. An unknown id, another's and an ended one's all get the same
 // STREAM_NOT_FOUND.
 func (h *Hub) Session(id, subject string) (*Session, error) {
-	h.mu.Lock()
-	s := h.sessions[id]
-	h.mu.Unlock()
-	if s == nil || s.subject != subject || s.ended() {
-		return nil, notFound()
+	s, ok := h.streams.Find(id, subject)
+	if !ok || s.ended() {
+		return nil, stream.NotFound()
 	}
 	return s, nil
 }
@@ -118,37 +101,13 @@ func (h *Hub) Session(id, subject string) (*Session, error) {
 // Drain refuses new sessions, and ends those there are: each hands over what is queued, then the advice to reconnect
 // within a time, then SHUTTING_DOWN. It waits until all are closed or ctx ends, and returns ctx's error then.
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
-	empty, sessions := h.refuse()
-	for _, s := range sessions {
-		s.drain(max(within, time.Millisecond))
-	}
-	select {
-	case <-empty:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// refuse lets no new session in and tells those there are.
-func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.refusing {
-		h.refusing = true
-		h.empty = make(chan struct{})
-		if len(h.sessions) == 0 {
-			close(h.empty)
-		}
-	}
-	return h.empty, slices.Collect(maps.Values(h.sessions))
+	return h.streams.Drain(ctx, func(s *Session) { s.drain(max(within, time.Millisecond)) })
 }
 
 // Close ends every session with SHUTTING_DOWN at once, stops all background work and waits for it. Safe twice.
 func (h *Hub) Close() {
-	_, sessions := h.refuse()
-	for _, s := range sessions {
-		s.end(shuttingDown())
+	for _, s := range h.streams.Refuse() {
+		s.end(stream.ShuttingDown())
 	}
 	h.cancel()
 	h.running.Wait()
@@ -165,23 +124,6 @@ func (h *Hub) Close() {
 	}
 	if first {
 		h.unobserve()
-	}
-}
-
-// forget takes a closed session off the books.
-func (h *Hub) forget(s *Session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sessions[s.id] != s {
-		return
-	}
-	delete(h.sessions, s.id)
-	if h.subjects[s.subject]--; h.subjects[s.subject] == 0 {
-		delete(h.subjects, s.subject)
-	}
-	h.stats.sessions.Add(-1)
-	if h.refusing && len(h.sessions) == 0 {
-		close(h.empty)
 	}
 }
 
@@ -262,12 +204,4 @@ func (h *Hub) trouble(channelID string, err error) {
 		return
 	}
 	h.cfg.Logger.Warn("fan-out retries", slog.String("channel_id", channelID), slog.Any("error", err))
-}
-
-func shuttingDown() *fault.Error {
-	return fault.New(fault.Unavailable, fault.ShuttingDown, "the server is shutting down")
-}
-
-func notFound() *fault.Error {
-	return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
 }

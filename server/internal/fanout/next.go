@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // Frame is what a stream sends next. Exactly one of its parts is set.
@@ -35,7 +35,7 @@ func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 		}
 		// Only this is on the stack of a stream that has nothing to do.
 		select {
-		case <-s.wake:
+		case <-s.core.Wakeup():
 		case <-ctx.Done():
 			return f, ctx.Err()
 		}
@@ -54,23 +54,22 @@ func (s *Session) poll(f *Frame, err *error) bool {
 		*f = Frame{}
 		return true
 	case done:
-		s.lastFrame = now
+		s.core.Sent(now)
 		s.hub.stats.frames.Add(1)
 		s.hub.stats.deliveries.Add(int64(f.Events))
 		return true
 	default:
-		s.arm(now)
-		s.waiting = true
+		s.core.Await(now)
 		return false
 	}
 }
 
 // take gives the next frame if there is one now.
 func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
-	if !s.expires.IsZero() && !now.Before(s.expires) {
-		s.fail(fault.New(fault.Unauthenticated, fault.TokenExpired, "the token's life has ended"))
+	if s.core.Expired(now) {
+		s.fail(stream.TokenExpired())
 	}
-	if s.failure != nil {
+	if s.core.Ended() {
 		return f, false, s.told()
 	}
 	if len(s.queue) > 0 || len(s.notes) > 0 {
@@ -78,16 +77,16 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 		s.read()
 		return f, true, nil
 	}
-	if s.within > 0 {
+	if s.core.State() == stream.Draining {
 		if s.advised {
-			s.fail(shuttingDown())
+			s.fail(s.core.Cause())
 			return f, false, s.told()
 		}
 		s.advised = true
 		return Frame{Reconnect: s.within}, true, nil
 	}
 	s.read()
-	if now.Sub(s.lastFrame) >= s.hub.cfg.HeartbeatInterval {
+	if s.core.HeartbeatDue(now) {
 		s.queue, s.pieces = nil, nil
 		return Frame{Heartbeat: true}, true, nil
 	}
@@ -137,7 +136,7 @@ func (s *Session) join() Frame {
 
 // read starts reads for subscriptions that are behind, once the reader has taken all there was.
 func (s *Session) read() {
-	if s.within > 0 {
+	if s.core.State() == stream.Draining {
 		return
 	}
 	for len(s.queue) == 0 && len(s.behind) > 0 && s.reading < s.hub.cfg.SessionReads {
@@ -149,29 +148,4 @@ func (s *Session) read() {
 		s.reading++
 		s.hub.replays.submit(u.advance)
 	}
-}
-
-// arm sets the timer for the next heartbeat or the end of the token. A timer that goes off too soon does no harm, so
-// one that is set is not moved back for every frame.
-func (s *Session) arm(now time.Time) {
-	at := s.lastFrame.Add(s.hub.cfg.HeartbeatInterval)
-	if !s.expires.IsZero() && s.expires.Before(at) {
-		at = s.expires
-	}
-	if !s.armed.IsZero() && !at.Before(s.armed) {
-		return
-	}
-	s.armed = at
-	if s.timer == nil {
-		s.timer = time.AfterFunc(at.Sub(now), s.ring)
-		return
-	}
-	s.timer.Reset(at.Sub(now))
-}
-
-func (s *Session) ring() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.armed = time.Time{}
-	s.poke()
 }

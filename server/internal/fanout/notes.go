@@ -1,6 +1,10 @@
 package fanout
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/parleyhq/parley/server/internal/stream"
+)
 
 // maxNotes is how many notes may wait for a session's reader before it is told of no more typing.
 const maxNotes = 64
@@ -33,13 +37,13 @@ func (s *Session) typing(n note) {
 	defer s.mu.Unlock()
 	cfg := &s.hub.cfg
 	switch {
-	case s.failure != nil || s.within > 0:
+	case s.core.State() != stream.Live:
 	case s.liveEvents >= cfg.QueueEvents/2 || s.liveBytes >= cfg.QueueBytes/2 || len(s.notes) >= maxNotes:
 	case slices.ContainsFunc(s.notes, func(o note) bool { return o.channelID == n.channelID && o.userID == n.userID }):
 		// It waits to be told already.
 	default:
 		s.notes = append(s.notes, n)
-		s.poke()
+		s.core.Wake()
 	}
 }
 

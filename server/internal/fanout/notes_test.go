@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // TestTyping tells live subscribers once each, after the entries before it, and nobody who replays or is not there.
@@ -121,7 +123,7 @@ func TestTypingNeverCuts(t *testing.T) {
 		equal(t, r.hub.stats.cuts.Load(), int64(0))
 		r.send("c")
 		r.bus.typing("c", "bob")
-		s.end(shuttingDown())
+		s.end(stream.ShuttingDown())
 		r.bus.typing("c", "bob")
 		equal(t, len(s.notes), 0)
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // Position asks for a channel from a place in its log.
@@ -22,11 +23,7 @@ type Position struct {
 
 // Session is one stream's place in the hub. Next belongs to one goroutine; the other methods may be called by any.
 type Session struct {
-	id, subject string
-	expires     time.Time
-	hub         *Hub
-	// wake holds a token when Next may have something to do.
-	wake chan struct{}
+	hub *Hub
 
 	// edit is held by one Add, Remove or Close at a time.
 	edit sync.Mutex
@@ -38,12 +35,11 @@ type Session struct {
 
 	// mu guards what follows.
 	mu sync.Mutex
-	// failure ends the session; positions are added when Next tells it.
-	failure *fault.Error
+	// core's cause has no positions: Next adds them.
+	core stream.Core
 	// within is the reconnect advice once the session drains; advised is set once that was told.
 	within  time.Duration
 	advised bool
-	closed  bool
 	// subs are the channels, by id.
 	subs []*subscription
 	// queue is what waits for the reader. Of it, liveEvents and liveBytes count what was pushed, not asked for.
@@ -54,11 +50,6 @@ type Session struct {
 	// behind are the subscriptions that wait for a turn to read the log; reading counts those that have it.
 	behind  []*subscription
 	reading int
-	// waiting is set while Next waits. timer wakes it at armed; zero while it is not set.
-	waiting   bool
-	timer     *time.Timer
-	armed     time.Time
-	lastFrame time.Time
 }
 
 // piece is something encoded, which many queues may share. It is not changed once it is queued.
@@ -77,8 +68,14 @@ type queued struct {
 	*piece
 }
 
-// ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits, and then Config.Node.
-func (s *Session) ID() string { return s.id }
+func (h *Hub) newSession(id stream.Identity) *Session {
+	s := &Session{hub: h}
+	s.core = stream.NewCore(id, h.cfg.HeartbeatInterval, &s.mu, nil)
+	return s
+}
+
+// ID returns the stream's id; see stream.Identity.
+func (s *Session) ID() string { return s.core.ID }
 
 // Add subscribes the session to channels; see Update.
 func (s *Session) Add(positions []Position) error { return s.Update(positions, nil) }
@@ -117,7 +114,7 @@ func (s *Session) Update(positions []Position, remove []string) error {
 		s.subs = slices.Insert(s.subs, at, u)
 	}
 	s.behind = append(s.behind, added...)
-	s.poke()
+	s.core.Wake()
 	return nil
 }
 
@@ -125,11 +122,12 @@ func (s *Session) Update(positions []Position, remove []string) error {
 func (s *Session) admit(added []*subscription, leaving map[string]struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed || s.failure != nil:
-		return notFound()
-	case s.within > 0:
-		return shuttingDown()
+	switch s.core.State() {
+	case stream.Live:
+	case stream.Draining:
+		return stream.ShuttingDown()
+	case stream.Ended:
+		return stream.NotFound()
 	}
 	n := len(added)
 	for _, u := range s.subs {
@@ -147,15 +145,11 @@ func (s *Session) admit(added []*subscription, leaving map[string]struct{}) erro
 func (s *Session) Close() {
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	s.end(notFound())
-	s.mu.Lock()
-	s.closed = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	s.mu.Unlock()
+	s.end(stream.NotFound())
 	s.drop(func(string) bool { return true })
-	s.hub.forget(s)
+	if s.hub.streams.Remove(s.core.ID) {
+		s.hub.stats.sessions.Add(-1)
+	}
 }
 
 // drop takes the chosen channels off the session. The caller holds edit.
@@ -197,7 +191,7 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 func (s *Session) push(u *subscription, p *piece) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil || s.within > 0 {
+	if s.core.State() != stream.Live {
 		return false
 	}
 	cfg := &s.hub.cfg
@@ -209,7 +203,7 @@ func (s *Session) push(u *subscription, p *piece) bool {
 	s.queue = append(s.queue, queued{u, p})
 	s.liveEvents++
 	s.liveBytes += len(p.data)
-	s.poke()
+	s.core.Wake()
 	return true
 }
 
@@ -224,11 +218,11 @@ func (s *Session) uncount(p *piece) {
 func (s *Session) catchUp(u *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil || u.left {
+	if s.core.Ended() || u.left {
 		return
 	}
 	s.behind = append(s.behind, u)
-	s.poke()
+	s.core.Wake()
 }
 
 // replayed ends a subscription's turn: it queues what was read, and puts it in line again if it is to go on at once.
@@ -236,8 +230,8 @@ func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reading--
-	s.poke()
-	if s.failure != nil || s.within > 0 || u.left {
+	s.core.Wake()
+	if s.core.State() != stream.Live || u.left {
 		return
 	}
 	for _, p := range pieces {
@@ -248,55 +242,42 @@ func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
 	}
 }
 
-// end ends the session with a failure, unless it has ended already.
-func (s *Session) end(failure *fault.Error) {
+// end ends the session, unless it has ended already.
+func (s *Session) end(cause *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fail(failure)
+	s.fail(cause)
 }
 
-func (s *Session) fail(failure *fault.Error) {
-	if s.failure == nil {
-		s.failure = failure
-	}
+func (s *Session) fail(cause *fault.Error) {
+	s.core.End(cause)
 	s.queue, s.behind, s.notes = nil, nil, nil
 	s.liveEvents, s.liveBytes = 0, 0
-	s.poke()
 }
 
 // ended reports whether the session is over, as its reader is about to learn.
 func (s *Session) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failure != nil
+	return s.core.Ended()
 }
 
 // drain has the session hand over what is queued, tell the advice and end.
 func (s *Session) drain(within time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.within == 0 {
-		s.within = within
-		s.behind = nil
-		s.poke()
-	}
-}
-
-// poke wakes Next if it waits.
-func (s *Session) poke() {
-	if !s.waiting {
+	if s.core.State() != stream.Live {
 		return
 	}
-	s.waiting = false
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.core.Drain(stream.ShuttingDown())
+	s.within = within
+	s.behind = nil
+	s.core.Wake()
 }
 
-// told gives the session's failure with where the stream stood.
+// told gives the cause of the session's end with where the stream stood.
 func (s *Session) told() error {
-	e := *s.failure
+	e := *s.core.Cause()
 	for _, u := range s.subs {
 		switch {
 		case u.started:

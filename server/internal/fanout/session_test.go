@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // failure asserts a fault's kind and reason.
@@ -198,7 +199,7 @@ func TestSessionIsBoundToItsSubject(t *testing.T) {
 	s.Close()
 	_, closed := r.hub.Session(s.ID(), "ann")
 	for _, err := range []error{another, unknown, closed} {
-		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *notFound())
+		equal(t, *failure(t, err, fault.NotFound, fault.StreamNotFound), *stream.NotFound())
 	}
 	failure(t, s.Add(nil), fault.NotFound, fault.StreamNotFound)
 	_, err = s.Next(t.Context())

@@ -91,15 +91,13 @@ func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
 
 // session finds the session that a call is to, unless it has ended. Another's is as good as none.
 func (h *Hub) session(c *Call) *Session {
-	h.mu.Lock()
-	s := h.sessions[c.StreamID]
-	h.mu.Unlock()
-	if s == nil || s.request.Subject != c.Subject || s.request.Topic != c.Topic || s.request.Group != c.Group {
+	s, ok := h.streams.Find(c.StreamID, c.Subject)
+	if !ok || s.request.Topic != c.Topic || s.request.Group != c.Group {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil {
+	if s.core.Ended() {
 		return nil
 	}
 	return s
@@ -170,7 +168,7 @@ func (s *Session) unfinished(p *pendingCall, cause error) []error {
 // find finds the delivery of a token; it is nil if it was settled. The session's mu is held.
 func (s *Session) find(t *tokenBody) (*worker, *delivery, error) {
 	w := s.workers[t.partition]
-	if s.failure != nil || w == nil || w.lost || w.lease.Epoch != t.epoch {
+	if s.core.Ended() || w == nil || w.lost || w.lease.Epoch != t.epoch {
 		return nil, nil, leaseLost()
 	}
 	if d := w.inFlight[entryKey{t.place, t.id}]; d != nil && d.serial == t.serial {
@@ -202,7 +200,7 @@ func (s *Session) extend(ctx context.Context, c *Call, tokens []tokenBody, errs 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil {
+	if s.core.Ended() {
 		if len(tokens) == 0 {
 			return nil, leaseLost()
 		}

@@ -133,6 +133,6 @@ func (s *Session) grant(messages, bytes int64) error {
 	}
 	s.messages, s.bytes = max(s.messages, messages), max(s.bytes, bytes)
 	s.serve()
-	s.poke()
+	s.core.Wake()
 	return nil
 }

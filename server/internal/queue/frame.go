@@ -60,7 +60,7 @@ func (s *Session) Next(ctx context.Context) (Frame, error) {
 			return f, nil
 		}
 		select {
-		case <-s.wake:
+		case <-s.core.Wakeup():
 		case <-ctx.Done():
 			return Frame{}, ctx.Err()
 		}
@@ -72,32 +72,28 @@ func (s *Session) take(now time.Time) (f Frame, batch []sent, ok bool, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expired(now)
-	if s.failure == errLeft {
-		return f, nil, false, io.EOF
-	}
-	if s.failure != nil {
-		return f, nil, false, s.failure
+	if s.core.Ended() {
+		if s.core.Cause() == errLeft {
+			return f, nil, false, io.EOF
+		}
+		return f, nil, false, s.core.Cause()
 	}
 	topic := s.group.topic.Load()
 	if s.assigned {
 		// It comes before the messages of a partition that is new.
 		s.assigned = false
-		s.lastFrame = now
+		s.core.Sent(now)
 		return Frame{Assignment: s.partitions(), Total: topic.Partitions}, nil, true, nil
 	}
 	if batch = s.fill(topic, now); len(batch) > 0 {
-		s.lastFrame = now
+		s.core.Sent(now)
 		return f, batch, true, nil
 	}
-	beat := s.lastFrame.Add(s.hub.cfg.HeartbeatInterval)
-	if !now.Before(beat) {
-		s.lastFrame = now
+	if s.core.HeartbeatDue(now) {
+		s.core.Sent(now)
 		return Frame{Heartbeat: true}, nil, true, nil
 	}
-	s.arm(beat, now)
-	if !s.request.Expires.IsZero() {
-		s.arm(s.request.Expires, now)
-	}
+	s.core.Await(now)
 	return f, nil, false, nil
 }
 

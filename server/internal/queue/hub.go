@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"maps"
 	"slices"
@@ -13,7 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // Hints carries readiness between nodes: that something may be fetched in a partition. A hint is told at most once and may
@@ -91,21 +90,23 @@ type Hub struct {
 	cancel context.CancelFunc
 	// running counts goroutines, but for those of the sessions' workers.
 	running sync.WaitGroup
+	// streams are the sessions. mu may be taken with its lock held.
+	streams *stream.Registry[*Session]
 
-	// mu guards what follows. It may be held when a group's is taken, and never with a session's.
-	mu       sync.Mutex
-	sessions map[string]*Session
-	subjects map[string]int
-	groups   map[groupName]*group
-	// refusing is set by Drain and Close. empty is made then, and closed once there is no session and no group.
-	refusing, emptied bool
-	empty             chan struct{}
+	// mu guards groups. It may be held when a group's is taken, and never with a session's.
+	mu     sync.Mutex
+	groups map[groupName]*group
 }
 
 // NewHub starts a hub, which Close ends. What the config names stays the caller's.
 func NewHub(c HubConfig) *Hub {
 	c.setDefaults()
-	h := &Hub{cfg: c, sessions: map[string]*Session{}, subjects: map[string]int{}, groups: map[groupName]*group{}}
+	h := &Hub{
+		cfg: c, groups: map[groupName]*group{},
+		streams: stream.NewRegistry[*Session](stream.Config{
+			Node: c.Node, MaxStreams: c.MaxSessions, MaxPerSubject: c.MaxSessionsPerSubject, Plural: "consumers",
+		}),
+	}
 	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
 	var err error
 	if h.metrics, err = NewMetrics(c.Meter); err != nil {
@@ -134,21 +135,18 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 			return nil, noGroup()
 		}
 	}
+	return h.streams.Admit(r.Subject, r.Expires, func(id stream.Identity) *Session {
+		s := newSession(h, r, id)
+		h.join(s, t)
+		return s
+	})
+}
+
+// join makes a session a member of its group on this node, which is created if need be.
+func (h *Hub) join(s *Session, t *Topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.refusing {
-		return nil, shuttingDown()
-	}
-	if limit := h.cfg.MaxSessions; limit > 0 && len(h.sessions) >= limit {
-		return nil, fault.Full(int64(limit), "this node serves at most %d consumers")
-	}
-	if limit := h.cfg.MaxSessionsPerSubject; h.subjects[r.Subject] >= limit {
-		return nil, fault.Full(int64(limit), "this node serves at most %d consumers of a subject")
-	}
-	s := newSession(h, r, rand.Text()+h.cfg.Node)
-	h.sessions[s.id] = s
-	h.subjects[r.Subject]++
-	name := groupName{r.Topic, r.Group}
+	name := groupName{s.request.Topic, s.request.Group}
 	g := h.groups[name]
 	if g == nil {
 		g = newGroup(h, name, t)
@@ -157,72 +155,49 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 	}
 	s.group = g
 	g.joins(s)
-	return s, nil
 }
 
 // Drain refuses new sessions and has those there are hand their partitions back: they are sent nothing new, and each ends with
 // SHUTTING_DOWN once what it holds is settled, or after within. It waits until all are gone or ctx ends, and returns ctx's error then.
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
-	empty, sessions := h.refuse()
-	for _, s := range sessions {
-		s.drain(shuttingDown())
+	overdue := time.AfterFunc(within, h.endAll)
+	defer overdue.Stop()
+	if err := h.streams.Drain(ctx, func(s *Session) { s.drain(stream.ShuttingDown()) }); err != nil {
+		return err
 	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	for {
-		select {
-		case <-empty:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-			for _, s := range sessions {
-				s.end(shuttingDown())
-			}
-		}
-	}
+	return h.awaitGroups(ctx)
 }
 
 // Close ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
 // seconds if the store is away. Safe twice.
 func (h *Hub) Close() {
-	empty, sessions := h.refuse()
-	for _, s := range sessions {
-		s.end(shuttingDown())
-	}
-	<-empty
+	h.endAll()
+	<-h.streams.Drained()
+	_ = h.awaitGroups(h.ctx) // it fails only if another Close has got further
 	h.cancel()
 	h.running.Wait()
 }
 
-// refuse lets no new session in.
-func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.refusing {
-		h.refusing = true
-		h.empty = make(chan struct{})
-	}
-	h.checkEmpty()
-	return h.empty, slices.Collect(maps.Values(h.sessions))
-}
-
-func (h *Hub) checkEmpty() {
-	if h.refusing && !h.emptied && len(h.sessions) == 0 && len(h.groups) == 0 {
-		h.emptied = true
-		close(h.empty)
+// endAll refuses new sessions and ends those there are.
+func (h *Hub) endAll() {
+	for _, s := range h.streams.Refuse() {
+		s.end(stream.ShuttingDown())
 	}
 }
 
-// forget takes a session that has given everything back off the books.
-func (h *Hub) forget(s *Session) {
+// awaitGroups blocks until every group has retired, or ctx ends, whose error it returns then. The sessions are gone by now.
+func (h *Hub) awaitGroups(ctx context.Context) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.sessions, s.id)
-	if h.subjects[s.request.Subject]--; h.subjects[s.request.Subject] == 0 {
-		delete(h.subjects, s.request.Subject)
+	groups := slices.Collect(maps.Values(h.groups))
+	h.mu.Unlock()
+	for _, g := range groups {
+		select {
+		case <-g.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	h.checkEmpty()
+	return nil
 }
 
 // retire takes a group without sessions off the books, and reports whether it did.
@@ -235,7 +210,6 @@ func (h *Hub) retire(g *group) bool {
 		return false
 	}
 	delete(h.groups, g.name)
-	h.checkEmpty()
 	return true
 }
 

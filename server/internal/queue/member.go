@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // How often a group is looked at: while it is not balanced, and else. Shorter lives of leases shorten them.
@@ -32,6 +33,8 @@ type group struct {
 	wake chan struct{}
 	// topic is as the catalog told last.
 	topic atomic.Pointer[Topic]
+	// done is closed when run has returned.
+	done chan struct{}
 	// listens is set while hints are listened to.
 	listens atomic.Bool
 
@@ -57,7 +60,8 @@ type groupName struct{ topic, group string }
 
 func newGroup(h *Hub, name groupName, t *Topic) *group {
 	g := &group{
-		hub: h, name: name, wake: make(chan struct{}, 1), sessions: map[string]*Session{}, workers: map[int]*worker{},
+		hub: h, name: name, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		sessions: map[string]*Session{}, workers: map[int]*worker{},
 	}
 	g.topic.Store(t)
 	return g
@@ -67,7 +71,7 @@ func newGroup(h *Hub, name groupName, t *Topic) *group {
 func (g *group) joins(s *Session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.sessions[s.id] = s
+	g.sessions[s.core.ID] = s
 	g.live++
 	g.look()
 }
@@ -76,9 +80,9 @@ func (g *group) joins(s *Session) {
 func (g *group) leaving(s *Session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.sessions[s.id] != nil {
-		delete(g.sessions, s.id)
-		g.gone = append(g.gone, s.id)
+	if g.sessions[s.core.ID] != nil {
+		delete(g.sessions, s.core.ID)
+		g.gone = append(g.gone, s.core.ID)
 	}
 	g.look()
 }
@@ -145,6 +149,7 @@ func (g *group) paused() bool { return g.topic.Load().ConsumePaused }
 
 // run keeps the group until its last session is gone.
 func (g *group) run() {
+	defer close(g.done)
 	defer func() {
 		if g.unlisten != nil {
 			g.unlisten()
@@ -201,7 +206,7 @@ func (g *group) mine() []*Session {
 	for _, s := range g.sessions {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *Session) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(all, func(a, b *Session) int { return strings.Compare(a.core.ID, b.core.ID) })
 	return all
 }
 
@@ -276,7 +281,9 @@ func (g *group) refresh(mine []*Session) bool {
 		g.look()
 		g.mu.Unlock()
 		for _, s := range mine {
-			s.poke()
+			s.mu.Lock()
+			s.core.Wake()
+			s.mu.Unlock()
 		}
 	}
 	return true
@@ -291,8 +298,8 @@ func (g *group) beat(mine []*Session) bool {
 		if !s.takes() {
 			continue
 		}
-		m := Member{StreamID: s.id, Consumer: s.request.Consumer, NodeID: g.hub.cfg.Node}
-		i := slices.IndexFunc(g.members, func(o Member) bool { return o.StreamID == s.id })
+		m := Member{StreamID: s.core.ID, Consumer: s.request.Consumer, NodeID: g.hub.cfg.Node}
+		i := slices.IndexFunc(g.members, func(o Member) bool { return o.StreamID == s.core.ID })
 		if i >= 0 {
 			m.Joined = g.members[i].Joined
 		} else {
@@ -344,7 +351,7 @@ func (g *group) balance(mine []*Session) bool {
 	} else {
 		portions := share(leases, g.members)
 		for _, s := range mine {
-			p, member := portions[s.id]
+			p, member := portions[s.core.ID]
 			if !member {
 				continue
 			}
@@ -372,7 +379,7 @@ func (g *group) adjust(s *Session, p portion, leases []Lease) bool {
 	// A lease that is the session's own, without a worker: the answer to acquire was lost. Then those that are free.
 	take := make([]Lease, 0, wanted)
 	for _, l := range leases {
-		if len(take) < wanted && (l.Holder == s.id || slices.Contains(p.take, l.Partition)) && !s.has(l.Partition) {
+		if len(take) < wanted && (l.Holder == s.core.ID || slices.Contains(p.take, l.Partition)) && !s.has(l.Partition) {
 			take = append(take, l)
 		}
 	}
@@ -399,7 +406,7 @@ func (g *group) adjust(s *Session, p portion, leases []Lease) bool {
 // acquire acquires a partition for a session, and reports whether it serves it now.
 func (g *group) acquire(ctx context.Context, s *Session, partition int) bool {
 	sent := time.Now()
-	lease, err := g.hub.cfg.Store.Acquire(ctx, g.topic.Load().Ref(partition), g.name.group, s.id, g.hub.cfg.LeaseTTL)
+	lease, err := g.hub.cfg.Store.Acquire(ctx, g.topic.Load().Ref(partition), g.name.group, s.core.ID, g.hub.cfg.LeaseTTL)
 	if err != nil {
 		g.failed("acquire", err)
 		return false
@@ -435,9 +442,9 @@ func (s *Session) shed(quota int) int {
 	if !s.welcomed {
 		// One that gets nothing is told so.
 		s.welcomed, s.assigned = true, true
-		s.poke()
+		s.core.Wake()
 	}
-	if s.failure != nil || s.draining != nil {
+	if s.core.State() != stream.Live {
 		return 0
 	}
 	var keep, stopping []*worker

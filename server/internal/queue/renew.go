@@ -51,14 +51,8 @@ func (h *Hub) renewAll() {
 
 // leased gives the workers of all sessions.
 func (h *Hub) leased() []*worker {
-	h.mu.Lock()
-	sessions := make([]*Session, 0, len(h.sessions))
-	for _, s := range h.sessions {
-		sessions = append(sessions, s)
-	}
-	h.mu.Unlock()
 	var all []*worker
-	for _, s := range sessions {
+	for _, s := range h.streams.All() {
 		s.mu.Lock()
 		for _, w := range s.workers {
 			all = append(all, w)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/stream"
 )
 
 // Session is one consumer's stream: a member of its group. Next belongs to one goroutine; the other methods may be called by any.
@@ -14,14 +15,11 @@ import (
 // It ends by failure, whoever notices first what ends it. From then on it settles no more and sends no more; what was read and not
 // sent is released, the leases are freed and the group is left, in that order and in the background.
 type Session struct {
-	id      string
 	request OpenRequest
 	hub     *Hub
 	group   *group
 	// seal makes tokens; it belongs to Next.
 	seal seal
-	// wake holds a token when Next may have something to do.
-	wake chan struct{}
 	// serving counts workers and flushes. ctx bounds their calls: it ends a while after the session.
 	serving sync.WaitGroup
 	ctx     context.Context //nolint:containedctx // the session's own life, not a call's
@@ -29,10 +27,8 @@ type Session struct {
 
 	// mu guards what follows, and the workers. No call of the store is made under it.
 	mu sync.Mutex
-	// failure ends the session.
-	failure *fault.Error
-	// draining is set when the session takes no more partitions; it is how the session ends once it has none.
-	draining *fault.Error
+	// core's state is Draining while the session takes no more partitions and ends once it has none.
+	core stream.Core
 	credits
 	// workers are those of the partitions that are leased, by partition. turnOf is the one whose messages are sent next.
 	workers map[int]*worker
@@ -40,25 +36,22 @@ type Session struct {
 	// assigned is set when the consumer is to be told its partitions. welcomed is set once it was told at all.
 	assigned, welcomed bool
 	serial             uint64
-	lastFrame          time.Time
-	// timer rings at armed, which is zero while it is not set; nextDue is no later than the first ack deadline.
-	timer   *time.Timer
-	armed   time.Time
+	// nextDue is no later than the first ack deadline.
 	nextDue time.Time
 }
 
-func newSession(h *Hub, r OpenRequest, id string) *Session {
+func newSession(h *Hub, r OpenRequest, id stream.Identity) *Session {
 	s := &Session{
-		id: id, request: r, hub: h, seal: newSeal(h.cfg.Secret, id, r.Topic, r.Group), wake: make(chan struct{}, 1),
-		workers: map[int]*worker{}, lastFrame: time.Now(),
+		request: r, hub: h, seal: newSeal(h.cfg.Secret, id.ID, r.Topic, r.Group), workers: map[int]*worker{},
 		credits: credits{messages: r.MaxMessages, bytes: r.MaxBytes},
 	}
+	s.core = stream.NewCore(id, h.cfg.HeartbeatInterval, &s.mu, s.onTimer)
 	s.ctx, s.cancel = context.WithCancel(h.ctx)
 	return s
 }
 
-// ID is the session's unguessable name: 26 of A-Z and 2-7, 130 random bits, and then HubConfig.Node.
-func (s *Session) ID() string { return s.id }
+// ID returns the stream's id; see stream.Identity.
+func (s *Session) ID() string { return s.core.ID }
 
 // AckTimeout is how long a delivery may go unsettled.
 func (s *Session) AckTimeout() time.Duration { return s.request.AckTimeout }
@@ -67,25 +60,20 @@ func (s *Session) AckTimeout() time.Duration { return s.request.AckTimeout }
 func (s *Session) Close() { s.end(leaseLost()) }
 
 // end ends the session, unless it has ended already.
-func (s *Session) end(failure *fault.Error) {
+func (s *Session) end(cause *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fail(failure)
+	s.fail(cause)
 }
 
 // fail is end under mu.
-func (s *Session) fail(failure *fault.Error) {
-	if s.failure != nil {
+func (s *Session) fail(cause *fault.Error) {
+	if !s.core.End(cause) {
 		return
-	}
-	s.failure = failure
-	if s.timer != nil {
-		s.timer.Stop()
 	}
 	for _, w := range s.workers {
 		w.poke()
 	}
-	s.poke()
 	s.hub.running.Go(s.tearDown)
 }
 
@@ -97,18 +85,18 @@ func (s *Session) tearDown() {
 	overdue.Stop()
 	s.cancel()
 	s.group.left(s)
-	s.hub.forget(s)
+	s.hub.streams.Remove(s.core.ID)
 }
 
 // errLeft ends a session whose consumer asked for it. Next gives io.EOF.
 var errLeft = leaseLost()
 
-// drain has the session take no more, and end by failure once all that it holds is settled. Safe to repeat.
-func (s *Session) drain(failure *fault.Error) {
+// drain has the session take no more, and end with cause once all that it holds is settled. Safe to repeat.
+func (s *Session) drain(cause *fault.Error) {
 	s.group.leaving(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.draining = failure
+	s.core.Drain(cause)
 	for _, w := range s.workers {
 		w.stop()
 	}
@@ -117,8 +105,8 @@ func (s *Session) drain(failure *fault.Error) {
 
 // drained ends a draining session that has nothing left.
 func (s *Session) drained() {
-	if s.draining != nil && len(s.workers) == 0 {
-		s.fail(s.draining)
+	if s.core.State() == stream.Draining && len(s.workers) == 0 {
+		s.fail(s.core.Cause())
 	}
 }
 
@@ -126,14 +114,14 @@ func (s *Session) drained() {
 func (s *Session) takes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failure == nil && s.draining == nil
+	return s.core.State() == stream.Live
 }
 
 // start serves a partition whose lease was got by a call that began at sent. It reports whether the session still wants it.
 func (s *Session) start(lease Lease, sent time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failure != nil || s.draining != nil || s.workers[lease.Partition] != nil {
+	if s.core.State() != stream.Live || s.workers[lease.Partition] != nil {
 		return false
 	}
 	w := newWorker(s, lease, s.hub.until(sent))
@@ -141,17 +129,9 @@ func (s *Session) start(lease Lease, sent time.Time) bool {
 	s.group.serves(w)
 	s.hub.metrics.Owned(lease.Topic, lease.Group, 1)
 	s.assigned = true
-	s.poke()
+	s.core.Wake()
 	s.serving.Go(w.run)
 	return true
-}
-
-// poke wakes Next.
-func (s *Session) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // partitions are those of the workers, ascending.
@@ -164,36 +144,17 @@ func (s *Session) partitions() []int {
 	return all
 }
 
-// arm has the timer ring at a time, or sooner.
-func (s *Session) arm(at, now time.Time) {
-	if s.failure != nil || !s.armed.IsZero() && !at.Before(s.armed) {
-		return
-	}
-	s.armed = at
-	if s.timer == nil {
-		s.timer = time.AfterFunc(at.Sub(now), s.ring)
-		return
-	}
-	s.timer.Reset(at.Sub(now))
-}
-
 // due has the deadline of a delivery kept.
 func (s *Session) due(deadline, now time.Time) {
 	if s.nextDue.IsZero() || deadline.Before(s.nextDue) {
 		s.nextDue = deadline
-		s.arm(deadline, now)
+		s.core.Arm(deadline, now)
 	}
 }
 
-// ring looks at what is due. A timer that rings too soon does no harm, so it is not moved for every frame and every ack.
-func (s *Session) ring() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	s.armed = time.Time{}
-	if s.failure != nil {
-		return
-	}
+// onTimer ends the session if its token has expired or an ack deadline has passed, and else sets the timer to the next of the two.
+// The session's mu is held.
+func (s *Session) onTimer(now time.Time) {
 	if s.expired(now) {
 		return
 	}
@@ -202,20 +163,19 @@ func (s *Session) ring() {
 		return
 	}
 	if !s.nextDue.IsZero() {
-		s.arm(s.nextDue, now)
+		s.core.Arm(s.nextDue, now)
 	}
-	if !s.request.Expires.IsZero() {
-		s.arm(s.request.Expires, now)
+	if !s.core.Expires.IsZero() {
+		s.core.Arm(s.core.Expires, now)
 	}
-	s.poke()
 }
 
-// expired ends the session if its token's life is over, and reports whether it is.
+// expired ends the session if its token has expired, and reports whether it has.
 func (s *Session) expired(now time.Time) bool {
-	if s.request.Expires.IsZero() || now.Before(s.request.Expires) {
+	if !s.core.Expired(now) {
 		return false
 	}
-	s.fail(fault.New(fault.Unauthenticated, fault.TokenExpired, "the token's life has ended"))
+	s.fail(stream.TokenExpired())
 	return true
 }
 
@@ -235,8 +195,4 @@ func (s *Session) overdue(now time.Time) bool {
 		}
 	}
 	return false
-}
-
-func shuttingDown() *fault.Error {
-	return fault.New(fault.Unavailable, fault.ShuttingDown, "the server is shutting down")
 }

@@ -247,7 +247,7 @@ func (w *worker) finish() {
 	if w.lost {
 		return
 	}
-	if len(back) > 0 && !w.stopping && s.failure == nil {
+	if len(back) > 0 && !w.stopping && !s.core.Ended() {
 		w.again(back)
 	}
 	// In strict order the end of one message lets the next of its key out.
@@ -256,7 +256,7 @@ func (w *worker) finish() {
 	}
 	w.poke()
 	s.serve()
-	s.poke()
+	s.core.Wake()
 }
 
 // again has what was released claimed anew, in its place: what waits in the buffer, and would overtake it, is read again too. Of all

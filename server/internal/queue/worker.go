@@ -146,7 +146,7 @@ func (w *worker) next(now time.Time) (step, time.Duration) {
 	switch {
 	case w.lost:
 		return stepQuit, 0
-	case s.failure != nil:
+	case s.core.Ended():
 		// What was sent stays pending for the next owner; what was not is released. All that is asked for is settled first.
 		w.giveUpBuffer()
 		if w.flushing && s.ctx.Err() == nil {
@@ -235,7 +235,7 @@ func (w *worker) fetch() {
 	if w.want = w.want || looked >= n; !w.want {
 		w.schedulePoll(time.Now())
 	}
-	if w.scan != scan && !w.stopping && w.s.failure == nil {
+	if w.scan != scan && !w.stopping && !w.s.core.Ended() {
 		// Something older was released meanwhile. What was fetched is pending now, and the scan gives it after that.
 		entries = nil
 	}
@@ -267,7 +267,7 @@ func (w *worker) claim() {
 	switch {
 	case w.scan != scan:
 		// What was read now is read again.
-		if !w.stopping && w.s.failure == nil {
+		if !w.stopping && !w.s.core.Ended() {
 			entries = nil
 		}
 	case claimed.More:
@@ -337,12 +337,12 @@ func (w *worker) take(entries []Entry) {
 	}
 	w.s.endTurn(w, fresh)
 	w.buffer = append(w.buffer, fresh...)
-	if w.stopping || w.s.failure != nil {
+	if w.stopping || w.s.core.Ended() {
 		w.giveUpBuffer()
 		return
 	}
 	if len(fresh) > 0 {
-		w.s.poke()
+		w.s.core.Wake()
 	}
 }
 
@@ -446,7 +446,7 @@ func (w *worker) drop() {
 		s.hub.metrics.Owned(w.lease.Topic, w.lease.Group, -1)
 		s.assigned = true
 		s.drained()
-		s.poke()
+		s.core.Wake()
 	}
 	s.group.dropped(w)
 }
@@ -463,7 +463,7 @@ func (w *worker) renewed(sent time.Time) {
 		w.until = until
 		if now := time.Now(); !now.Before(was) {
 			w.poke()
-			w.s.poke()
+			w.s.core.Wake()
 		}
 	}
 }

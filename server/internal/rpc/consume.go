@@ -53,11 +53,11 @@ func (s *queueService) Consume(
 		return err
 	}
 	defer session.Close()
-	out := &consumeWriter{
-		frames: frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout},
-		wrap:   func(m *parleyv1.ConsumeResponse) any { return m },
+	out := newFrameWriter[*parleyv1.ConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout)
+	if err := out.write(ctx, s.infoFrame(session)); err != nil {
+		return err
 	}
-	return out.run(ctx, session, s.infoFrame(session))
+	return writeFrames(ctx, out, session, writeConsumeFrame)
 }
 
 // open gives the caller's new session. The caller must close it.
@@ -90,53 +90,24 @@ func (s *queueService) infoFrame(session ConsumerSession) *parleyv1.ConsumeRespo
 	return &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Info{Info: streamInfo(session.ID(), &s.cfg)}}
 }
 
-// consumeWriter writes a consumer stream's messages. Two goroutines may share it.
-type consumeWriter struct {
-	mu     sync.Mutex // guards frames
-	frames frameWriter
-	// wrap gives a frame of Consume as the stream's message.
-	wrap func(m *parleyv1.ConsumeResponse) any
+func writeConsumeFrame(ctx context.Context, out *frameWriter[*parleyv1.ConsumeResponse], f queue.Frame) error {
+	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, m) })
 }
 
-func (w *consumeWriter) write(ctx context.Context, m any) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.frames.write(ctx, m)
+func writeStreamingFrame(ctx context.Context, out *frameWriter[*parleyv1.StreamingConsumeResponse], f queue.Frame) error {
+	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, streamingConsume(m)) })
 }
 
-// ended gives what the end of the context was in truth.
-func (w *consumeWriter) ended(ctx context.Context, err error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.frames.ended(ctx, err)
+// streamingConsume returns a message of Consume as one of StreamingConsume.
+func streamingConsume(m *parleyv1.ConsumeResponse) *parleyv1.StreamingConsumeResponse {
+	return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
 }
 
-// run writes the first frame, and then the session's until one of the two ends.
-func (w *consumeWriter) run(ctx context.Context, session ConsumerSession, first *parleyv1.ConsumeResponse) error {
-	if err := w.write(ctx, w.wrap(first)); err != nil {
-		return err
-	}
-	for {
-		f, err := session.Next(ctx)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil && ctx.Err() != nil:
-			return w.ended(ctx, err)
-		case err != nil:
-			return err
-		}
-		if err := w.writeFrame(ctx, &f); err != nil {
-			return err
-		}
-	}
-}
-
-// writeFrame writes a frame, in as many messages as it takes.
-func (w *consumeWriter) writeFrame(ctx context.Context, f *queue.Frame) error {
+// writeDeliveries passes a frame to write, in as many messages as it takes.
+func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) error) error {
 	if f.Assignment != nil {
 		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assignmentToWire(f)}}
-		if err := w.write(ctx, w.wrap(m)); err != nil {
+		if err := write(m); err != nil {
 			return err
 		}
 	}
@@ -145,7 +116,7 @@ func (w *consumeWriter) writeFrame(ctx context.Context, f *queue.Frame) error {
 		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Deliveries{
 			Deliveries: &parleyv1.DeliveryBatch{Deliveries: deliveriesToWire(rest[:n])},
 		}}
-		if err := w.write(ctx, w.wrap(m)); err != nil {
+		if err := write(m); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -153,9 +124,9 @@ func (w *consumeWriter) writeFrame(ctx context.Context, f *queue.Frame) error {
 	if !f.Heartbeat {
 		return nil
 	}
-	return w.write(ctx, w.wrap(&parleyv1.ConsumeResponse{
+	return write(&parleyv1.ConsumeResponse{
 		Frame: &parleyv1.ConsumeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
-	}))
+	})
 }
 
 // fitting tells how many deliveries go into one frame, at least one.
@@ -187,16 +158,11 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	out := &consumeWriter{
-		frames: frameWriter{send: stream.Conn().Send, control: control, timeout: s.cfg.FrameTimeout},
-		wrap: func(m *parleyv1.ConsumeResponse) any {
-			return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
-		},
-	}
 	return s.both(ctx, stream, &consumerStream{
-		service: s, out: out, control: control, session: session,
+		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout),
+		control: control, session: session,
 		call: queue.Call{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
-	}, s.infoFrame(session))
+	})
 }
 
 // receiveStart gives the first request, which must be `start`.
@@ -250,9 +216,7 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 }
 
 // both writes frames and serves requests until the session, the stream or the client's half of it ends.
-func (s *queueService) both(
-	ctx context.Context, stream *bidi, c *consumerStream, first *parleyv1.ConsumeResponse,
-) error {
+func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
@@ -262,7 +226,7 @@ func (s *queueService) both(
 		served = c.serve(ctx, stream)
 		cancel(served)
 	}()
-	err := c.out.run(ctx, c.session, first)
+	err := c.write(ctx)
 	if ctx.Err() == nil {
 		// The settlement after which the session could end is answered before the stream ends.
 		c.serving.Lock()
@@ -289,13 +253,21 @@ var errClientEnds = errors.New("the client has ended its half of the stream")
 // consumerStream is what the two halves of a StreamingConsume share.
 type consumerStream struct {
 	service *queueService
-	out     *consumeWriter
+	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
 	session ConsumerSession
 	// call is what every call about the session begins as.
 	call queue.Call
 	// serving is held from a request's beginning until its answer is written.
 	serving sync.Mutex
+}
+
+// write writes the first message and then the session's frames, until one of the two ends.
+func (c *consumerStream) write(ctx context.Context) error {
+	if err := c.out.write(ctx, streamingConsume(c.service.infoFrame(c.session))); err != nil {
+		return err
+	}
+	return writeFrames(ctx, c.out, c.session, writeStreamingFrame)
 }
 
 // serve does what the client asks, in order, until it ends.

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
-	"github.com/parleyhq/parley/server/internal/fanout"
-	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // restTimeout is how long the rest of a body that nobody wants is waited for, to keep the connection.
@@ -105,64 +103,4 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		err = brokenBody(err)
 	}
 	return n, err
-}
-
-// frameWriter writes a stream's messages, each within a time, so that a reader who is there but does not read is cut.
-type frameWriter struct {
-	send    func(message any) error
-	control *http.ResponseController
-	timeout time.Duration
-	// deadline is what was last set.
-	deadline time.Time
-}
-
-// write sends a message. The deadline is moved at most every eighth of the timeout, as that costs as much as a small
-// frame; heartbeats come often enough that it never passes while nothing is written.
-func (w *frameWriter) write(ctx context.Context, m any) error {
-	if now := time.Now(); w.deadline.Sub(now) < w.timeout-w.timeout/8 {
-		w.deadline = now.Add(w.timeout)
-		if err := w.control.SetWriteDeadline(w.deadline); err != nil {
-			return fmt.Errorf("set write deadline: %w", err)
-		}
-	}
-	if err := w.send(m); err != nil {
-		return w.ended(ctx, fmt.Errorf("write frame: %w", err))
-	}
-	return nil
-}
-
-// writeAll writes the session's frames until one of the two ends. An idle subscriber waits in here: the variables of this
-// function and of those that call it are memory that each of them holds.
-func (w *frameWriter) writeAll(ctx context.Context, session *fanout.Session) error {
-	for {
-		f, err := session.Next(ctx)
-		switch {
-		case err == nil:
-			err = w.write(ctx, frameOf(&f))
-		case ctx.Err() != nil:
-			err = w.ended(ctx, err)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// ended gives what the end of a write or of the context was in truth: a flush that took too long shows as nothing but
-// the end of the context.
-func (w *frameWriter) ended(ctx context.Context, err error) error {
-	switch {
-	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
-		return fault.Wrap(err, fault.Unavailable, fault.StreamStalled, "the stream was not read for %v", w.timeout)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	default:
-		return err
-	}
-}
-
-// idle takes the deadline off, for a stream that has no heartbeats.
-func (w *frameWriter) idle() error {
-	w.deadline = time.Time{}
-	return w.control.SetWriteDeadline(time.Time{})
 }

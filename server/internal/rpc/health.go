@@ -82,7 +82,7 @@ func (h *Health) watch(
 		return fault.Full(maxWatchers, "the node serves at most %d streams that watch its health")
 	}
 	known := knownService(req.GetService())
-	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: h.timeout}
+	out := newFrameWriter[*healthv1.HealthCheckResponse](ctx, stream.Conn(), h.timeout)
 	for {
 		status, changed := h.state()
 		if !known {

@@ -42,15 +42,19 @@ func (s *messageService) Subscribe(
 	if err != nil {
 		return err
 	}
-	return out.writeAll(ctx, session)
+	return writeFrames(ctx, out, session, writeHubFrame)
 }
 
 // begin writes the first frame, which tells the stream's id, and returns the writer of the others.
 func (s *messageService) begin(
 	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
-) (*frameWriter, error) {
-	out := &frameWriter{send: stream.Conn().Send, control: controllerOf(ctx), timeout: s.cfg.FrameTimeout}
+) (*frameWriter[*frame], error) {
+	out := newFrameWriter[*frame](ctx, stream.Conn(), s.cfg.FrameTimeout)
 	return out, out.write(ctx, infoFrame(streamID, &s.cfg))
+}
+
+func writeHubFrame(ctx context.Context, out *frameWriter[*frame], f fanout.Frame) error {
+	return out.write(ctx, frameOf(&f))
 }
 
 // open gives the caller's new session with its first channels. The caller must close it.

@@ -226,7 +226,7 @@ func TestStreamsTrueEnd(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	failure := errors.New("failure")
-	past, ahead := &frameWriter{deadline: time.Now().Add(-1)}, &frameWriter{deadline: time.Now().Add(time.Hour)}
+	past, ahead := &frameWriter[any]{deadline: time.Now().Add(-1)}, &frameWriter[any]{deadline: time.Now().Add(time.Hour)}
 	if err := past.ended(gone, context.Canceled); !fault.Is(err, fault.StreamStalled) {
 		t.Errorf("a flush that took too long: %v", err)
 	}

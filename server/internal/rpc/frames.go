@@ -1,0 +1,105 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// frameWriter writes the messages of a stream's responses, each of type M. Each must be written within a timeout, so that
+// the stream of a client that is connected and does not read ends. Safe for concurrent use.
+type frameWriter[M any] struct {
+	send    func(message any) error
+	control *http.ResponseController
+	timeout time.Duration
+
+	mu sync.Mutex // held during a write; guards deadline
+	// deadline is the write deadline that was set last; zero if there is none.
+	deadline time.Time
+}
+
+// newFrameWriter creates the writer of the call that ctx belongs to. M is what the codecs encode as the stream's response.
+func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration) *frameWriter[M] {
+	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout}
+}
+
+// write writes a message. The deadline is moved at most every eighth of the timeout, because that costs as much as a small
+// frame. Heartbeats come often enough that it never passes while nothing is written.
+func (w *frameWriter[M]) write(ctx context.Context, m M) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); w.deadline.Sub(now) < w.timeout-w.timeout/8 {
+		w.deadline = now.Add(w.timeout)
+		if err := w.control.SetWriteDeadline(w.deadline); err != nil {
+			return fmt.Errorf("set write deadline: %w", err)
+		}
+	}
+	if err := w.send(m); err != nil {
+		return w.cause(ctx, fmt.Errorf("write frame: %w", err))
+	}
+	return nil
+}
+
+// ended returns the error that a stream ends with whose context has ended.
+func (w *frameWriter[M]) ended(ctx context.Context, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cause(ctx, err)
+}
+
+// cause returns why a write failed or the context ended: STREAM_STALLED if the deadline has passed, because a flush that
+// took too long shows as nothing but the end of the context. mu is held.
+func (w *frameWriter[M]) cause(ctx context.Context, err error) error {
+	switch {
+	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
+		return fault.Wrap(err, fault.Unavailable, fault.StreamStalled, "the stream was not read for %v", w.timeout)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return err
+	}
+}
+
+// idle removes the deadline, for a stream without heartbeats.
+func (w *frameWriter[M]) idle() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline = time.Time{}
+	return w.control.SetWriteDeadline(time.Time{})
+}
+
+// frameSource is a session whose frames, of type F, a stream sends.
+type frameSource[F any] interface {
+	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is io.EOF.
+	Next(ctx context.Context) (F, error)
+}
+
+// writeFrames passes the session's frames to write until either fails, and returns the error that the stream ends with.
+// The handler writes the stream's first message before. An idle stream waits in here: the variables of this function and
+// of its callers are memory that every idle stream holds.
+func writeFrames[F, M any](
+	ctx context.Context, out *frameWriter[M], session frameSource[F], write func(ctx context.Context, out *frameWriter[M], f F) error,
+) error {
+	for {
+		f, err := session.Next(ctx)
+		switch {
+		case err == nil:
+			err = write(ctx, out, f)
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			err = out.ended(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

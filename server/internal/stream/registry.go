@@ -1,0 +1,167 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// Config configures a Registry.
+type Config struct {
+	// Node is the suffix of every stream id, so that any node can read from an id which node holds the stream: up to 38
+	// characters of A-Z a-z 0-9 _ -. Empty means no suffix.
+	Node string
+	// MaxStreams is the maximum number of streams on this node. 0 means no limit.
+	MaxStreams int
+	// MaxPerSubject is the maximum number of streams that one subject may have on this node. 0 means no limit.
+	MaxPerSubject int
+	// Plural names the streams in the messages of refusals. The default is "streams".
+	Plural string
+}
+
+// Registry holds the live streams of one kind on one node. S is the kind's session, usually a pointer. Safe for
+// concurrent use.
+type Registry[S any] struct {
+	cfg Config
+	// drained is closed once the registry refuses streams and has none.
+	drained chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	streams map[string]entry[S]
+	// subjects are the stream ids of each subject, oldest first. A subject without streams has no entry.
+	subjects map[string][]string
+	refusing bool
+}
+
+type entry[S any] struct {
+	subject string
+	stream  S
+}
+
+// NewRegistry creates an empty registry.
+func NewRegistry[S any](cfg Config) *Registry[S] {
+	if cfg.Plural == "" {
+		cfg.Plural = "streams"
+	}
+	return &Registry[S]{
+		cfg: cfg, drained: make(chan struct{}), streams: map[string]entry[S]{}, subjects: map[string][]string{},
+	}
+}
+
+// Admit creates a stream for subject and adds it. The stream is visible to the other methods only after create has
+// returned, so they never see one that is half made. create must not block and must not call the registry.
+//
+// Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with SHUTTING_DOWN after Refuse or
+// Drain. The caller must Remove the stream in the end.
+func (r *Registry[S]) Admit(subject string, expires time.Time, create func(Identity) S) (S, error) {
+	identity := Identity{ID: rand.Text() + r.cfg.Node, Subject: subject, Expires: expires}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var none S
+	if r.refusing {
+		return none, ShuttingDown()
+	}
+	if limit := r.cfg.MaxStreams; limit > 0 && len(r.streams) >= limit {
+		return none, fault.Full(int64(limit), "this node serves at most %d "+r.cfg.Plural)
+	}
+	if limit := r.cfg.MaxPerSubject; limit > 0 && len(r.subjects[subject]) >= limit {
+		return none, fault.Full(int64(limit), "this node serves at most %d "+r.cfg.Plural+" of a subject")
+	}
+	s := create(identity)
+	r.streams[identity.ID] = entry[S]{subject: subject, stream: s}
+	r.subjects[subject] = append(r.subjects[subject], identity.ID)
+	return s, nil
+}
+
+// Remove removes a stream and reports whether the registry had it. It does not end the stream.
+func (r *Registry[S]) Remove(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.streams[id]
+	if !ok {
+		return false
+	}
+	delete(r.streams, id)
+	ids := slices.DeleteFunc(r.subjects[e.subject], func(other string) bool { return other == id })
+	if len(ids) > 0 {
+		r.subjects[e.subject] = ids
+	} else {
+		delete(r.subjects, e.subject)
+	}
+	if r.refusing && len(r.streams) == 0 {
+		close(r.drained) // only once: no stream is added any more
+	}
+	return true
+}
+
+// Find returns the stream with this id if it belongs to subject. The stream may have ended and wait for its Remove.
+func (r *Registry[S]) Find(id, subject string) (s S, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.streams[id]
+	if !ok || e.subject != subject {
+		return s, false
+	}
+	return e.stream, true
+}
+
+// OfSubject returns the streams of a subject, oldest first; nil if there are none.
+func (r *Registry[S]) OfSubject(subject string) []S {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var streams []S
+	for _, id := range r.subjects[subject] {
+		streams = append(streams, r.streams[id].stream)
+	}
+	return streams
+}
+
+// All returns all streams, in no order.
+func (r *Registry[S]) All() []S {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all()
+}
+
+func (r *Registry[S]) all() []S {
+	streams := make([]S, 0, len(r.streams))
+	for _, e := range r.streams {
+		streams = append(streams, e.stream)
+	}
+	return streams
+}
+
+// Refuse makes every later Admit fail with SHUTTING_DOWN, and returns the streams that there are, in no order. It ends
+// none of them. Safe to call twice.
+func (r *Registry[S]) Refuse() []S {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.refusing {
+		r.refusing = true
+		if len(r.streams) == 0 {
+			close(r.drained)
+		}
+	}
+	return r.all()
+}
+
+// Drained returns a channel that is closed once the registry refuses streams and all that it had are removed.
+func (r *Registry[S]) Drained() <-chan struct{} { return r.drained }
+
+// Drain refuses new streams, calls drain for each stream that there is, and blocks until all are removed. It returns
+// ctx's error if ctx ends first. Safe to call twice.
+func (r *Registry[S]) Drain(ctx context.Context, drain func(S)) error {
+	for _, s := range r.Refuse() {
+		drain(s)
+	}
+	select {
+	case <-r.drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
