@@ -82,7 +82,9 @@ func CallAll[Req, Res proto.Message](
 }
 
 // exchange sends an encoded request to a node and decodes its answer.
-func exchange[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], payload []byte) (res Res, err error) {
+func exchange[Req, Res proto.Message](
+	ctx context.Context, e *Endpoint, node string, m Method[Req, Res], payload []byte,
+) (res Res, err error) {
 	if m.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.Timeout)
