@@ -35,6 +35,12 @@ type layer struct {
 	later bool
 }
 
+// betweenNodes are the import paths' beginnings that neither package cluster nor what stands on it may reach.
+var betweenNodes = []string{
+	module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
+	"github.com/cockroachdb/",
+}
+
 // layers is the dependency rule: cmd -> server -> adapters and transport -> domain -> fault and ident -> std.
 var layers = []layer{
 	{
@@ -101,16 +107,19 @@ var layers = []layer{
 		never: outside,
 	},
 	{
-		name:     "nodes talk in records of their own, over whatever carries them",
-		packages: []string{"server/internal/cluster/"},
+		name:     "calls between nodes know no feature",
+		packages: []string{"server/internal/cluster"},
+		imports:  []string{"server/internal/fault", "internal/gen/parley/cluster/"},
+		never:    betweenNodes,
+	},
+	{
+		name:     "features talk between nodes in records of their own, over whatever carries them",
+		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
-			"server/internal/message", "server/internal/channel", "server/internal/fanout", "server/internal/queue",
-			"server/internal/fault", "internal/gen/parley/cluster/",
+			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
+			"server/internal/queue", "server/internal/fault", "internal/gen/parley/cluster/",
 		},
-		never: []string{
-			module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
-			"github.com/cockroachdb/",
-		},
+		never: betweenNodes,
 	},
 	{
 		name:     "adapters know the domain and their driver",
@@ -210,7 +219,7 @@ var layers = []layer{
 
 // forTests are the beginnings of what no binary may hold. They don't bind one another.
 var forTests = []string{
-	module + "server/internal/testkit", module + "server/internal/store/storetest", module + "server/servertest",
+	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest", module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/store/redisqueue"
@@ -15,7 +15,7 @@ import (
 type queues struct {
 	service *queue.Service
 	admin   *queue.Admin
-	calls   *cluster.QueueSessions
+	calls   *remote.QueueSessions
 }
 
 // addTo gives the transport what serves its calls about queues.
@@ -33,7 +33,7 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 	}
 	store := redisqueue.NewStore(b.redis, redisqueue.StoreConfig{Prefix: s.cfg.Redis.KeyPrefix, Logger: s.log})
 	catalog := queue.NewCatalog(store)
-	hints := cluster.NewQueueHints(b.bus.Nodes(), s.log)
+	hints := remote.NewQueueHints(b.bus.Nodes(), s.log)
 	s.done.push("hints of queues", func(context.Context) error { hints.Close(); return nil })
 	s.consumers = queue.NewHub(queue.HubConfig{
 		Store: store, Catalog: catalog, Node: s.roster.ID(), Secret: b.store.Identity().Secret, Ready: hints,
@@ -45,7 +45,7 @@ func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Te
 	q := &queues{
 		service: queue.NewService(queue.ServiceConfig{Store: store, Catalog: catalog, Hints: hints, Metrics: metrics, Logger: s.log}),
 		admin:   queue.NewAdmin(queue.AdminConfig{Store: store, Catalog: catalog, Hints: hints, Logger: s.log}),
-		calls:   cluster.NewQueueSessions(s.roster, b.bus.Nodes(), s.consumers.Do, s.log),
+		calls:   remote.NewQueueSessions(s.endpoint, s.consumers),
 	}
 	if err := q.calls.Start(); err != nil {
 		return nil, err

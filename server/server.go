@@ -21,6 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/ident"
@@ -70,7 +71,9 @@ type Server struct {
 	failed, outlived <-chan struct{}
 
 	roster *cluster.Roster
-	hub    *fanout.Hub
+	// endpoint makes and answers calls between nodes.
+	endpoint *cluster.Endpoint
+	hub      *fanout.Hub
 	// consumers holds the consumer streams of queues.
 	consumers *queue.Hub
 	handler   *rpc.Handler
@@ -191,6 +194,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Transport: nodes, Address: s.cfg.Listen, Store: id.Name(), Logger: s.log,
 		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
 	})
+	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
 	if err := s.startFeed(ctx, b, cache, tel); err != nil {
 		return err
 	}
@@ -208,11 +212,11 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		OnInsert: metrics.onInsert(ctx), Logger: s.log,
 	})
 	s.done.push("writer", local.Close)
-	writer := cluster.NewWriter(s.roster, nodes, local, id.Buckets, cluster.WriterConfig{
+	writer := remote.NewWriter(s.endpoint, s.roster, local, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(ctx), Logger: s.log,
 	})
-	sessions := cluster.NewSessions(s.roster, nodes, s.hub, s.log)
-	changes := cluster.NewChanges(nodes, s.log)
+	sessions := remote.NewSessions(s.endpoint, s.hub)
+	changes := remote.NewChanges(s.endpoint, s.log)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	sessions.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Readable(ctx, &ident.Principal{Subject: subject}, channelIDs)
@@ -244,7 +248,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 
 // startFleet joins the other nodes. What it starts ends before what it works on does, in reverse.
 func (s *Server) startFleet(
-	ctx context.Context, writer *cluster.Writer, sessions *cluster.Sessions, changes *cluster.Changes, watcher *channel.Watcher,
+	ctx context.Context, writer *remote.Writer, sessions *remote.Sessions, changes *remote.Changes, watcher *channel.Watcher,
 ) error {
 	if err := watcher.Start(ctx); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Package cluster joins nodes: which of them live (Roster), which one of them does a bucket's work, how a write reaches
-// the bucket's home node (Writer), how a call about a live stream reaches the node that holds it (Sessions, QueueSessions),
-// and how all learn that somebody may have lost a channel (Changes) or that a queue may have work (QueueHints).
+// Package cluster joins nodes: which of them are alive and which one is a bucket's home (Roster), and how they talk to
+// each other: a call to one node (Call), a call to all others (CallAll) and a broadcast (Publish). An Endpoint makes
+// them over a Transport. What nodes say to each other is in package remote, a file per feature.
 //
-// All of it is for speed and comfort. Nothing is ever lost or doubled because two nodes believe themselves to be home,
-// or because none does: the store decides what is true.
+// All of it is for speed and comfort. Nothing is lost or doubled because two nodes believe themselves to be home, or
+// because none does: the store decides what is true.
 package cluster
 
 import (
@@ -18,8 +18,11 @@ var ErrNobody = errors.New("nobody listens")
 // ErrCutOff says that this node has no connection to the others. It is an ErrNobody.
 var ErrCutOff = fmt.Errorf("no connection to the other nodes: %w", ErrNobody)
 
-// Transport carries what nodes say to each other, at most once. Its methods may be called concurrently. Topics and nodes
-// are words of A-Z a-z 0-9 _ -.
+// ErrGone says that the node called is not alive, and that what it held has ended with it. It is an ErrNobody.
+var ErrGone = fmt.Errorf("the node is gone: %w", ErrNobody)
+
+// Transport carries bytes between nodes, at most once. Its methods may be called concurrently. Topics and nodes are
+// words of A-Z a-z 0-9 _ -.
 type Transport interface {
 	// Broadcast sends payload to all who listen on topic, this node too.
 	Broadcast(topic string, payload []byte) error
@@ -34,14 +37,10 @@ type Transport interface {
 	Serve(node, topic string, fn func(ctx context.Context, payload []byte) []byte) (cancel func(), err error)
 }
 
-// The topics.
+// The topics that no method or event may have.
 const (
-	topicNodes   = "nodes"
-	topicAppend  = "append"
-	topicSession = "session"
-	topicMembers = "members"
-	topicQueues  = "queue_session"
-	// topicReady is what the topics of QueueHints begin with, and topicProbe one that nobody listens on.
-	topicReady = "queue-ready-"
-	topicProbe = "queue-probe"
+	// topicNodes carries the rosters' announcements.
+	topicNodes = "nodes"
+	// topicProbe is served by no node: a request to it fails with ErrNobody as soon as the connection has carried it.
+	topicProbe = "probe"
 )

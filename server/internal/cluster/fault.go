@@ -7,9 +7,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// faultToWire tells another node of a failure; nil for none. The cause stays here, and an error that is no fault tells
-// nothing. The positions of a cut stream don't travel.
-func faultToWire(err error) *clusterv1.Fault {
+// FaultToWire encodes an error for another node; nil stays nil. A fault's cause and positions are left out, and an error
+// that is no fault becomes INTERNAL without its text.
+func FaultToWire(err error) *clusterv1.Fault {
 	if err == nil {
 		return nil
 	}
@@ -24,8 +24,8 @@ func faultToWire(err error) *clusterv1.Fault {
 	}
 }
 
-// faultFromWire reads what faultToWire made. A kind that this version does not know is internal.
-func faultFromWire(w *clusterv1.Fault) error {
+// FaultFromWire decodes what FaultToWire encoded; nil stays nil. A kind that this version does not know becomes Internal.
+func FaultFromWire(w *clusterv1.Fault) error {
 	if w == nil {
 		return nil
 	}

@@ -5,11 +5,20 @@ import (
 	"time"
 )
 
-// idLen is the length of a node's id.
-const idLen = 13
+// IDLen is the length of a node's id in bytes.
+const IDLen = 13
 
-// NewID makes the id of a node, which lasts for one life of a process: 13 of A-Z and 2-7, 65 random bits.
-func NewID() string { return rand.Text()[:idLen] }
+// NewID creates the id of a node, which lasts for one life of a process: 13 of A-Z and 2-7, 65 random bits.
+func NewID() string { return rand.Text()[:IDLen] }
+
+// StreamNode returns the id of the node that holds a stream, with which the stream's id ends. It returns "", which is no
+// node's, for an id that is too short.
+func StreamNode(streamID string) string {
+	if len(streamID) <= IDLen {
+		return ""
+	}
+	return streamID[len(streamID)-IDLen:]
+}
 
 // Node is a node as another one knows it.
 type Node struct {

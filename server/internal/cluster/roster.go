@@ -75,6 +75,9 @@ type Roster struct {
 	mu sync.Mutex // guards what follows
 	// peers are the other nodes that live, by id.
 	peers map[string]Node
+	// draining has the other nodes that are leaving, by when they last said so. They do no bucket's work, and still answer
+	// calls about what they hold.
+	draining map[string]time.Time
 	// listening is since when others are heard without a break.
 	listening time.Time
 	// passed is when a probe last passed.
@@ -98,7 +101,7 @@ func NewRoster(config RosterConfig) *Roster {
 	r := &Roster{
 		id: cmp.Or(config.ID, NewID()), address: config.Address, store: config.Store, started: time.Now(), transport: config.Transport,
 		probe: config.Probe, log: cmp.Or(config.Logger, slog.Default()), peers: make(map[string]Node),
-		changed: make(chan struct{}),
+		draining: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 	if r.probe == nil {
 		r.probe = func(context.Context) error { return nil }
@@ -161,6 +164,7 @@ func (r *Roster) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.peers)
+	clear(r.draining)
 	r.update(time.Now(), false)
 }
 
@@ -181,6 +185,16 @@ func (r *Roster) Lives(node string) bool {
 	defer r.mu.Unlock()
 	_, ok := r.peers[node]
 	return ok || node == r.id
+}
+
+// Others implements Peers: the ids, sorted, of the other nodes that were heard of within the last 1.5 s, also of those that
+// are leaving.
+func (r *Roster) Others() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(r.peers)), maps.Keys(r.draining))
+	slices.Sort(ids)
+	return ids
 }
 
 // Works reports whether a node has said within that time that it lives and is able. This node is not asked.
@@ -279,9 +293,11 @@ func (r *Roster) tick(now time.Time) {
 	if late := now.Sub(r.view.Load().ticked); late > stoppedAfter {
 		r.log.Warn("this process was stopped; what it knew of other nodes is forgotten", "for", late)
 		clear(r.peers)
+		clear(r.draining)
 		r.listening = now
 	}
 	maps.DeleteFunc(r.peers, func(_ string, n Node) bool { return now.Sub(n.Heard) > forgetAfter })
+	maps.DeleteFunc(r.draining, func(_ string, heard time.Time) bool { return now.Sub(heard) > forgetAfter })
 	r.update(now, true)
 }
 
@@ -316,7 +332,9 @@ func (r *Roster) hear(payload []byte) {
 	now := time.Now()
 	if word.GetLeaving() {
 		delete(r.peers, word.GetNodeId())
+		r.draining[word.GetNodeId()] = now
 	} else {
+		delete(r.draining, word.GetNodeId())
 		r.peers[word.GetNodeId()] = Node{
 			ID: word.GetNodeId(), Able: word.GetAble(), Address: word.GetAddress(),
 			Started: time.UnixMilli(word.GetStartedMs()).UTC(), Heard: now,

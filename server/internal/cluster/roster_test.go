@@ -1,4 +1,4 @@
-package cluster
+package cluster_test
 
 import (
 	"context"
@@ -12,22 +12,24 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 )
 
 const testBuckets = 64
 
 // member is a node of a test, with what it can be made to suffer.
 type member struct {
-	*Roster
-	link *fakeNode
+	*cluster.Roster
+	link *clustertest.Link
 	// sick is what its probes do: 0 pass, 1 fail, 2 hang, 3 pass after far too long.
 	sick atomic.Int32
 }
 
-func join(t *testing.T, net *fakeNet) *member {
+func join(t *testing.T, net *clustertest.Net) *member {
 	t.Helper()
-	m := &member{link: net.node()}
-	m.Roster = NewRoster(RosterConfig{
+	m := &member{link: net.Link()}
+	m.Roster = cluster.NewRoster(cluster.RosterConfig{
 		Transport: m.link, Address: "here:1",
 		Probe: func(ctx context.Context) error {
 			switch m.sick.Load() {
@@ -49,7 +51,7 @@ func join(t *testing.T, net *fakeNet) *member {
 	return m
 }
 
-func joinAll(t *testing.T, net *fakeNet, n int) []*member {
+func joinAll(t *testing.T, net *clustertest.Net, n int) []*member {
 	t.Helper()
 	members := make([]*member, n)
 	for i := range members {
@@ -90,7 +92,7 @@ func count(owners [testBuckets]string, node string) int {
 func TestNodesShareBuckets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		members := joinAll(t, newFakeNet(), 3)
+		members := joinAll(t, clustertest.NewNet(), 3)
 		owners := shares(t, members...)
 		for _, m := range members {
 			if n := count(owners, m.ID()); n < testBuckets/3/3 {
@@ -101,13 +103,13 @@ func TestNodesShareBuckets(t *testing.T) {
 				t.Fatalf("%s knows %v", m.ID(), nodes)
 			}
 			for _, n := range nodes {
-				if !n.Able || n.Address != "here:1" || !m.Lives(n.ID) || time.Since(n.Heard) > announceEvery ||
+				if !n.Able || n.Address != "here:1" || !m.Lives(n.ID) || time.Since(n.Heard) > cluster.AnnounceEvery ||
 					time.Since(n.Started).Abs() > 2*time.Second {
 					t.Errorf("%s knows %+v", m.ID(), n)
 				}
 			}
 		}
-		if members[0].Lives(NewID()) {
+		if members[0].Lives(cluster.NewID()) {
 			t.Error("somebody unknown lives")
 		}
 	})
@@ -116,19 +118,19 @@ func TestNodesShareBuckets(t *testing.T) {
 func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		members := joinAll(t, newFakeNet(), 3)
+		members := joinAll(t, clustertest.NewNet(), 3)
 		before := shares(t, members...)
 		dead, rest := members[0], members[1:]
 		changed := rest[0].Changed()
-		dead.link.setCut(true)
-		pass(forgetAfter - announceEvery - time.Millisecond)
+		dead.link.SetCut(true)
+		pass(cluster.ForgetAfter - cluster.AnnounceEvery - time.Millisecond)
 		shares(t, rest...)
 		select {
 		case <-changed:
 			t.Error("forgotten too early")
 		default:
 		}
-		pass(2*announceEvery + 2*time.Millisecond)
+		pass(2*cluster.AnnounceEvery + 2*time.Millisecond)
 		after := shares(t, rest...)
 		select {
 		case <-changed:
@@ -147,8 +149,8 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 		if n := count(shares(t, dead), dead.ID()); n != testBuckets {
 			t.Errorf("the one that was cut off has %d buckets", n)
 		}
-		dead.link.setCut(false)
-		pass(2 * announceEvery)
+		dead.link.SetCut(false)
+		pass(2 * cluster.AnnounceEvery)
 		if shares(t, members...) != before {
 			t.Error("it did not get its buckets back")
 		}
@@ -158,7 +160,7 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		members := joinAll(t, newFakeNet(), 3)
+		members := joinAll(t, clustertest.NewNet(), 3)
 		leaving, rest := members[0], members[1:]
 		changed := leaving.Changed()
 		leaving.Leave()
@@ -193,9 +195,9 @@ func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
 func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
+		net := clustertest.NewNet()
 		var last atomic.Pointer[clusterv1.Announcement]
-		if _, err := net.node().Listen(topicNodes, func(payload []byte) {
+		if _, err := net.Link().Listen(cluster.TopicNodes, func(payload []byte) {
 			var word clusterv1.Announcement
 			if err := proto.Unmarshal(payload, &word); err != nil {
 				t.Error(err)
@@ -204,11 +206,11 @@ func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		m := NewRoster(RosterConfig{Transport: slowNode{net.node()}})
+		m := cluster.NewRoster(cluster.RosterConfig{Transport: slowNode{net.Link()}})
 		if err := m.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pass(announceEvery + 5*time.Millisecond) // a word that it stays is on its way
+		pass(cluster.AnnounceEvery + 5*time.Millisecond) // a word that it stays is on its way
 		m.Stop()
 		if word := last.Load(); word.GetNodeId() != m.ID() || !word.GetLeaving() {
 			t.Errorf("the last word was %v", word)
@@ -217,30 +219,31 @@ func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 }
 
 // slowNode is a node whose words take a while to go out, but for the one that it leaves.
-type slowNode struct{ *fakeNode }
+type slowNode struct{ *clustertest.Link }
 
 func (n slowNode) Broadcast(topic string, payload []byte) error {
 	var word clusterv1.Announcement
 	if err := proto.Unmarshal(payload, &word); err == nil && !word.GetLeaving() {
 		pass(10 * time.Millisecond)
 	}
-	return n.fakeNode.Broadcast(topic, payload)
+	return n.Link.Broadcast(topic, payload)
 }
 
 func TestANewNodeListensFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
+		net := clustertest.NewNet()
 		old := joinAll(t, net, 2)
 		before := shares(t, old...)
+		began := time.Now()
 		young := join(t, net)
 		for range 4 {
 			for b := range testBuckets {
 				if young.Owns(b) {
-					t.Fatalf("it owns bucket %d after %s", b, time.Since(young.started))
+					t.Fatalf("it owns bucket %d after %s", b, time.Since(began))
 				}
 			}
-			pass(settleAfter/4 - time.Millisecond)
+			pass(cluster.SettleAfter/4 - time.Millisecond)
 		}
 		// It has heard the others by now, and what it is asked to write goes to them.
 		for b := range testBuckets {
@@ -248,7 +251,7 @@ func TestANewNodeListensFirst(t *testing.T) {
 				t.Fatalf("bucket %d is %s's to the new one, and %s's", b, o, before[b])
 			}
 		}
-		pass(2 * announceEvery)
+		pass(2 * cluster.AnnounceEvery)
 		after := shares(t, append(old, young)...)
 		for b := range after {
 			if after[b] != before[b] && after[b] != young.ID() {
@@ -264,27 +267,27 @@ func TestASickNodeGetsNoWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				members := joinAll(t, newFakeNet(), 3)
+				members := joinAll(t, clustertest.NewNet(), 3)
 				before := shares(t, members...)
 				members[0].sick.Store(sickness)
-				pass(ableFor + probeEvery + 2*announceEvery)
+				pass(cluster.AbleFor + cluster.ProbeEvery + 2*cluster.AnnounceEvery)
 				for range 20 {
 					if count(shares(t, members...), members[0].ID()) > 0 {
 						t.Fatal("it has work")
 					}
-					pass(announceEvery)
+					pass(cluster.AnnounceEvery)
 				}
 				// With all of them sick it is the store that is away, and no work moves.
 				members[1].sick.Store(sickness)
 				members[2].sick.Store(sickness)
-				pass(ableFor + probeEvery + 2*announceEvery)
+				pass(cluster.AbleFor + cluster.ProbeEvery + 2*cluster.AnnounceEvery)
 				if shares(t, members...) != before {
 					t.Error("work moved although nobody is able")
 				}
 				for _, m := range members {
 					m.sick.Store(0)
 				}
-				pass(4*time.Second + probeEvery + 2*announceEvery)
+				pass(4*time.Second + cluster.ProbeEvery + 2*cluster.AnnounceEvery)
 				if shares(t, members...) != before {
 					t.Error("they did not recover")
 				}
@@ -296,10 +299,10 @@ func TestASickNodeGetsNoWork(t *testing.T) {
 func TestASingleFailedProbeMovesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		members := joinAll(t, newFakeNet(), 2)
+		members := joinAll(t, clustertest.NewNet(), 2)
 		changed := members[1].Changed()
 		members[0].sick.Store(1)
-		pass(probeEvery)
+		pass(cluster.ProbeEvery)
 		members[0].sick.Store(0)
 		pass(3 * time.Second)
 		select {
@@ -313,22 +316,20 @@ func TestASingleFailedProbeMovesNothing(t *testing.T) {
 func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		members := joinAll(t, newFakeNet(), 3)
+		members := joinAll(t, clustertest.NewNet(), 3)
 		before := shares(t, members...)
 		woken := members[0]
 		// As it is for the first to ask after a SIGCONT: the ticker has not gone for long, and has not gone yet.
-		v := *woken.view.Load()
-		v.ticked = v.ticked.Add(-20 * time.Second)
-		woken.view.Store(&v)
-		members[1].link.setCut(true) // it died meanwhile
-		members[2].link.setCut(true) // and the other one is not heard yet
+		woken.AgeView(20 * time.Second)
+		members[1].link.SetCut(true) // it died meanwhile
+		members[2].link.SetCut(true) // and the other one is not heard yet
 		for b := range testBuckets {
 			if woken.Owns(b) || woken.Owner(b) != woken.ID() {
 				t.Fatalf("with an old view bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
 			}
 		}
 		changed := woken.Changed()
-		pass(announceEvery)
+		pass(cluster.AnnounceEvery)
 		synctest.Wait()
 		<-changed
 		for b := range testBuckets {
@@ -336,15 +337,15 @@ func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 				t.Fatalf("bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
 			}
 		}
-		members[2].link.setCut(false)
-		pass(announceEvery)
+		members[2].link.SetCut(false)
+		pass(cluster.AnnounceEvery)
 		synctest.Wait()
 		for b := range testBuckets {
 			if woken.Owns(b) || woken.Owner(b) != members[2].ID() {
 				t.Fatalf("with one other heard bucket %d is %s's, owned %t", b, woken.Owner(b), woken.Owns(b))
 			}
 		}
-		members[1].link.setCut(false)
+		members[1].link.SetCut(false)
 		pass(time.Second)
 		if shares(t, members...) != before {
 			t.Error("they did not come together again")
@@ -355,14 +356,14 @@ func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 func TestWordsThatCannotBeReadHarmNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
+		net := clustertest.NewNet()
 		m := joinAll(t, net, 1)[0]
 		own, err := proto.Marshal(&clusterv1.Announcement{NodeId: m.ID(), Leaving: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, word := range [][]byte{nil, {0xff}, []byte("hello"), own} {
-			if err := net.node().Broadcast(topicNodes, word); err != nil {
+			if err := net.Link().Broadcast(cluster.TopicNodes, word); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -374,7 +375,7 @@ func TestWordsThatCannotBeReadHarmNobody(t *testing.T) {
 
 func TestRosterThatNeverStarted(t *testing.T) {
 	t.Parallel()
-	r := NewRoster(RosterConfig{ID: "ME", Transport: newFakeNet().node()})
+	r := cluster.NewRoster(cluster.RosterConfig{ID: "ME", Transport: clustertest.NewNet().Link()})
 	r.Stop()
 	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Lives("ME") || len(r.Nodes()) != 1 {
 		t.Error("a node that never started has work")
@@ -386,12 +387,12 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 9} {
 		nodes := make([]string, n)
 		for i := range nodes {
-			nodes[i] = NewID()
+			nodes[i] = cluster.NewID()
 		}
 		const buckets = 20_000
 		got := map[string]int{}
 		for b := range buckets {
-			got[rendezvous(nodes, b)]++
+			got[cluster.Rendezvous(nodes, b)]++
 		}
 		for _, node := range nodes {
 			if share := float64(got[node]) * float64(n) / buckets; share < 0.9 || share > 1.1 {
@@ -400,8 +401,8 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 		}
 	}
 	// The choice is the same for ever: nodes of two versions run side by side.
-	if got := fmt.Sprint(rendezvous([]string{"A", "B", "C"}, 0), rendezvous([]string{"A", "B", "C"}, 1),
-		rendezvous([]string{"A", "B", "C"}, 2), rendezvous([]string{"A", "B", "C"}, 3)); got != rendezvousGolden {
+	if got := fmt.Sprint(cluster.Rendezvous([]string{"A", "B", "C"}, 0), cluster.Rendezvous([]string{"A", "B", "C"}, 1),
+		cluster.Rendezvous([]string{"A", "B", "C"}, 2), cluster.Rendezvous([]string{"A", "B", "C"}, 3)); got != rendezvousGolden {
 		t.Errorf("got %s", got)
 	}
 }
@@ -409,9 +410,12 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 const rendezvousGolden = "ABAC"
 
 func BenchmarkOwner(b *testing.B) {
-	r := NewRoster(RosterConfig{Transport: newFakeNet().node()})
-	r.view.Store(&view{ticked: time.Now().Add(time.Hour), nodes: []string{NewID(), NewID(), NewID()}, settled: true})
+	r := cluster.NewRoster(cluster.RosterConfig{Transport: clustertest.NewNet().Link()})
+	r.SetView(time.Now().Add(time.Hour), cluster.NewID(), cluster.NewID(), cluster.NewID())
 	for b.Loop() {
 		r.Owner(7)
 	}
 }
+
+// pass lets time pass, which in a synctest bubble takes none.
+func pass(d time.Duration) { <-time.After(d) }

@@ -11,13 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-func init() { //nolint:gochecknoinits // the only way from here into TestMain
-	cluster.Child = child
+// childEnv is set for a test's process that is a node by itself.
+const childEnv = "PARLEY_TEST_NODE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	goleak.VerifyTestMain(m)
 }
 
 // child is a node in a process of its own: it tells how many of 64 buckets it owns, whenever that changes, until its
@@ -29,7 +38,7 @@ func child() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	bus, err := natsbus.Connect(ctx, natsbus.Config{URL: os.Getenv(cluster.ChildEnv), Buckets: 1})
+	bus, err := natsbus.Connect(ctx, natsbus.Config{URL: os.Getenv(childEnv), Buckets: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -75,7 +84,7 @@ func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
 	defer here.Stop()
 
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), cluster.ChildEnv+"="+url)
+	cmd.Env = append(os.Environ(), childEnv+"="+url)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -142,3 +151,5 @@ func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
 		t.Errorf("when it woke it said %q", woken)
 	}
 }
+
+const patience = 20 * time.Second

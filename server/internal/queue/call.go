@@ -7,92 +7,125 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// CallKind says what a Call is.
-type CallKind uint8
+// StreamRef names a live consumer stream and who calls about it. Subject, Topic and Group must be those that it was opened
+// with.
+type StreamRef struct {
+	StreamID, Subject, Topic, Group string
+}
 
-// The kinds of calls. Their numbers travel between nodes.
-const (
-	AckCall CallKind = iota + 1
-	NackCall
-	ExtendCall
-	CreditsCall
-	LeaveCall
-)
-
-// CallItem is what a Call says about one delivery: its Token, and of a nack what else.
-type CallItem struct {
-	Token, Reason, Code string
-	// Delay is when to try again; nil is the topic's backoff.
-	Delay               *time.Duration
+// Nack gives one delivery back.
+type Nack struct {
+	// Token is the delivery's.
+	Token string
+	// Reason and Code say why, for people and for the topic's list of codes that are not retried; both may be empty.
+	Reason, Code string
+	// Delay is the time until the next attempt; nil means the topic's backoff.
+	Delay *time.Duration
+	// DeadLetter ends the delivery in the dead letters. Release hands it on at once and does not count the attempt.
 	DeadLetter, Release bool
 }
 
-// Call is something that a session's consumer asks of it. Subject must be the one that opened it.
-type Call struct {
-	Kind                            CallKind
-	StreamID, Subject, Topic, Group string
-	// Items are the deliveries. An ExtendCall without any is about all that the session holds.
-	Items []CallItem
-	// AckTimeout is ExtendCall's; 0 is the session's.
-	AckTimeout time.Duration
-	// TotalMessages and TotalBytes are CreditsCall's running totals.
-	TotalMessages, TotalBytes int64
+// Ack settles deliveries of a stream of this node as done and waits for the store. It returns one error per token, in order:
+//   - nil if the delivery is settled, also if it was before in the same way;
+//   - DELIVERY_TOKEN_INVALID if the token was not issued to this stream for this topic and group;
+//   - LEASE_LOST if the stream or its lease is gone;
+//   - ALREADY_SETTLED if the delivery was settled otherwise;
+//   - OUTCOME_UNKNOWN or STORE_UNAVAILABLE if the store did not answer in time; the same call may be repeated.
+//
+// The error beside them is LEASE_LOST, for a call without tokens about a stream that is gone. The field of a fault is that
+// of one item.
+func (h *Hub) Ack(ctx context.Context, ref StreamRef, tokens []string) ([]error, error) {
+	s, bodies, errs := h.unseal(ref, tokens)
+	if s == nil {
+		return streamGone(errs)
+	}
+	return s.settleAll(ctx, bodies, errs, func(int, RetryPolicy) Settlement { return Settlement{Verdict: Ack} }), nil
 }
 
-// Do settles or extends deliveries of a session of this node, grants it credits or has it leave. It gives one error per item, nil where
-// it is done; the error beside them is of the call as a whole.
-//
-// An item fails with DELIVERY_TOKEN_INVALID if its token was not given to this session for this topic and group, LEASE_LOST if the
-// session or its lease is gone, ALREADY_SETTLED if it was settled otherwise, and OUTCOME_UNKNOWN or STORE_UNAVAILABLE if the store
-// did not answer in time: then the same call may be repeated. What was settled the same way before is done. A call without items fails
-// as a whole with LEASE_LOST where there is no such session. The field of an item's fault is the item's own: where that stands in
-// a request, the caller knows.
-func (h *Hub) Do(ctx context.Context, c Call) ([]error, error) {
-	if c.Kind < AckCall || c.Kind > LeaveCall {
-		return nil, fault.New(fault.InvalidArgument, fault.MalformedRequest, "this node does not know such a call") // it is an older one
+// Nack gives deliveries of a stream of this node back and waits for the store. It returns the errors that Ack does, and
+// INVALID_FIELD for an item whose parts contradict each other or exceed their limits.
+func (h *Hub) Nack(ctx context.Context, ref StreamRef, items []Nack) ([]error, error) {
+	tokens := make([]string, len(items))
+	for i := range items {
+		tokens[i] = items[i].Token
 	}
-	s := h.session(&c)
-	if c.Kind == CreditsCall || c.Kind == LeaveCall {
-		if s == nil {
-			return nil, leaseLost()
-		}
-		if c.Kind == LeaveCall {
-			s.drain(errLeft)
-			return nil, nil
-		}
-		return nil, s.grant(c.TotalMessages, c.TotalBytes)
+	s, bodies, errs := h.unseal(ref, tokens)
+	if s == nil {
+		return streamGone(errs)
 	}
-	errs := make([]error, len(c.Items))
-	tokens := make([]tokenBody, len(c.Items))
-	seal := newSeal(h.cfg.Secret, c.StreamID, c.Topic, c.Group)
-	for i := range c.Items {
-		t, ok := seal.open(c.Items[i].Token)
+	for i := range items {
+		if errs[i] == nil {
+			errs[i] = items[i].check()
+		}
+	}
+	return s.settleAll(ctx, bodies, errs, func(i int, policy RetryPolicy) Settlement {
+		return items[i].settlement(policy, bodies[i].attempt)
+	}), nil
+}
+
+// Extend moves the ack deadlines of deliveries of a stream of this node to timeout from now; 0 means the stream's own ack
+// timeout, and no tokens mean all deliveries that the stream holds. It returns the errors that Ack does; one for the call as
+// a whole means that nothing was changed.
+func (h *Hub) Extend(ctx context.Context, ref StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
+	s, bodies, errs := h.unseal(ref, tokens)
+	if s == nil {
+		return streamGone(errs)
+	}
+	return s.extend(ctx, timeout, bodies, errs)
+}
+
+// Grant grants credits to a stream of this node: how many messages and bytes it may be sent in all since it was opened. It
+// fails with LEASE_LOST if the stream is gone.
+func (h *Hub) Grant(_ context.Context, ref StreamRef, totalMessages, totalBytes int64) error {
+	s := h.session(ref)
+	if s == nil {
+		return leaseLost()
+	}
+	return s.grant(totalMessages, totalBytes)
+}
+
+// Leave has the consumer of a stream of this node leave its group: it is sent nothing more, and the stream ends once nothing
+// of it is in flight. It fails with LEASE_LOST if the stream is gone; a repeated call changes nothing.
+func (h *Hub) Leave(_ context.Context, ref StreamRef) error {
+	s := h.session(ref)
+	if s == nil {
+		return leaseLost()
+	}
+	s.drain(errLeft)
+	return nil
+}
+
+// unseal opens the tokens of a call about a stream. errs has the errors of tokens that are false, or of all if the stream is
+// gone, and then s is nil.
+func (h *Hub) unseal(ref StreamRef, tokens []string) (s *Session, bodies []tokenBody, errs []error) {
+	s = h.session(ref)
+	bodies, errs = make([]tokenBody, len(tokens)), make([]error, len(tokens))
+	seal := newSeal(h.cfg.Secret, ref.StreamID, ref.Topic, ref.Group)
+	for i, token := range tokens {
+		body, ok := seal.open(token)
+		bodies[i] = body
 		switch {
 		case !ok:
 			errs[i] = falseToken()
 		case s == nil:
 			errs[i] = leaseLost()
-		default:
-			errs[i] = c.Items[i].check()
 		}
-		tokens[i] = t
 	}
-	switch {
-	case s == nil && len(c.Items) == 0:
-		return nil, leaseLost()
-	case s == nil:
-		return errs, nil
-	case c.Kind == ExtendCall:
-		return s.extend(ctx, &c, tokens, errs)
-	default:
-		return s.settleAll(ctx, &c, tokens, errs), nil
-	}
+	return s, bodies, errs
 }
 
-// session finds the session that a call is to, unless it has ended. Another's is as good as none.
-func (h *Hub) session(c *Call) *Session {
-	s, ok := h.streams.Find(c.StreamID, c.Subject)
-	if !ok || s.request.Topic != c.Topic || s.request.Group != c.Group {
+// streamGone returns the results of a call about deliveries of a stream that is gone.
+func streamGone(errs []error) ([]error, error) {
+	if len(errs) == 0 {
+		return nil, leaseLost()
+	}
+	return errs, nil
+}
+
+// session returns the session of a stream, or nil if it has ended or is not the caller's.
+func (h *Hub) session(ref StreamRef) *Session {
+	s, ok := h.streams.Find(ref.StreamID, ref.Subject)
+	if !ok || s.request.Topic != ref.Topic || s.request.Group != ref.Group {
 		return nil
 	}
 	s.mu.Lock()
@@ -103,8 +136,8 @@ func (h *Hub) session(c *Call) *Session {
 	return s
 }
 
-// check holds a nack's parts against each other and their limits.
-func (it *CallItem) check() error {
+// check returns INVALID_FIELD if the parts of a nack contradict each other or exceed their limits.
+func (it *Nack) check() error {
 	switch {
 	case it.Release && (it.DeadLetter || it.Delay != nil || it.Reason != "" || it.Code != ""):
 		return fault.Invalid("release", 0, "release: must not have a reason, a code or another outcome")
@@ -115,8 +148,10 @@ func (it *CallItem) check() error {
 	}
 }
 
-// settleAll settles the items that have no error yet, and waits for each.
-func (s *Session) settleAll(ctx context.Context, c *Call, tokens []tokenBody, errs []error) []error {
+// settleAll settles the items that have no error yet, as settlement says, and waits for each.
+func (s *Session) settleAll(
+	ctx context.Context, tokens []tokenBody, errs []error, settlement func(i int, policy RetryPolicy) Settlement,
+) []error {
 	p := newPendingCall(len(errs))
 	s.mu.Lock()
 	policy := s.group.topic.Load().Retry
@@ -126,7 +161,7 @@ func (s *Session) settleAll(ctx context.Context, c *Call, tokens []tokenBody, er
 			continue
 		}
 		w, d, err := s.find(&tokens[i])
-		what := c.Items[i].settlement(c.Kind, policy, tokens[i].attempt)
+		what := settlement(i, policy)
 		switch {
 		case err != nil:
 			p.set(i, err)
@@ -177,11 +212,9 @@ func (s *Session) find(t *tokenBody) (*worker, *delivery, error) {
 	return w, nil, nil
 }
 
-// settlement says what a call asks for.
-func (it *CallItem) settlement(kind CallKind, policy RetryPolicy, attempt int) Settlement {
+// settlement returns what a nack asks for.
+func (it *Nack) settlement(policy RetryPolicy, attempt int) Settlement {
 	switch {
-	case kind == AckCall:
-		return Settlement{Verdict: Ack}
 	case it.Release:
 		return Settlement{Verdict: Release}
 	case it.DeadLetter || policy.Final(attempt, it.Code):
@@ -194,7 +227,7 @@ func (it *CallItem) settlement(kind CallKind, policy RetryPolicy, attempt int) S
 }
 
 // extend moves deadlines of the items that have no error yet, or of all.
-func (s *Session) extend(ctx context.Context, c *Call, tokens []tokenBody, errs []error) ([]error, error) {
+func (s *Session) extend(ctx context.Context, timeout time.Duration, tokens []tokenBody, errs []error) ([]error, error) {
 	if err := s.assure(ctx); err != nil {
 		return nil, err
 	}
@@ -206,7 +239,6 @@ func (s *Session) extend(ctx context.Context, c *Call, tokens []tokenBody, errs 
 		}
 	}
 	now := time.Now()
-	timeout := c.AckTimeout
 	if timeout == 0 {
 		timeout = s.request.AckTimeout
 	}

@@ -41,7 +41,7 @@ type sent struct {
 }
 
 // Next waits for the next frame. The session's end is a fault, which comes before whatever is queued: ACK_TIMEOUT, TOKEN_EXPIRED,
-// SHUTTING_DOWN, TOPIC_NOT_FOUND, GROUP_NOT_FOUND, or LEASE_LOST after Close; or it is io.EOF, after a LeaveCall.
+// SHUTTING_DOWN, TOPIC_NOT_FOUND, GROUP_NOT_FOUND, or LEASE_LOST after Close; or it is io.EOF, after Hub.Leave.
 // It returns ctx's error when that ends, and may be called again then. Only one goroutine may call it.
 func (s *Session) Next(ctx context.Context) (Frame, error) {
 	for {

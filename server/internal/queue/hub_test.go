@@ -49,13 +49,6 @@ func TestCreditsAreExact(t *testing.T) {
 	}
 	h := r.hub(nil)
 	c := r.open(h, func(o *queue.OpenRequest) { o.MaxMessages = 10 })
-	grant := func(messages, bytes int64) error {
-		_, err := h.Do(t.Context(), queue.Call{
-			Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
-			TotalMessages: messages, TotalBytes: bytes,
-		})
-		return err
-	}
 	total := 10
 	for range 5 {
 		c.wait(total)
@@ -65,8 +58,8 @@ func TestCreditsAreExact(t *testing.T) {
 			t.Fatalf("%d messages came on %d credits", n, total)
 		}
 		total += 7
-		r.must(grant(int64(total), 1))
-		r.must(grant(3, 1))
+		r.must(c.grant(int64(total), 1))
+		r.must(c.grant(3, 1))
 	}
 	c.wait(total)
 	byPartition := map[int]int{}
@@ -78,7 +71,7 @@ func TestCreditsAreExact(t *testing.T) {
 			t.Fatalf("partitions had no fair turns: %v of %d", byPartition, total)
 		}
 	}
-	if err := grant(int64(total)+queue.MaxCredits+1, 1); !fault.Is(err, fault.InvalidField) {
+	if err := c.grant(int64(total)+queue.MaxCredits+1, 1); !fault.Is(err, fault.InvalidField) {
 		t.Fatalf("too many credits: %v", err)
 	}
 }
@@ -104,32 +97,30 @@ func TestSessionSettles(t *testing.T) {
 	r.produce(0, "k", 0, 6)
 	c := r.open(r.hub(nil))
 	d := c.wait(6)
-	later := func(i *queue.CallItem) { i.Delay = new(time.Hour); i.Reason = "busy" }
-	dead := func(i *queue.CallItem) { i.DeadLetter = true }
+	later := func(i *queue.Nack) { i.Delay = new(time.Hour); i.Reason = "busy" }
+	dead := func(i *queue.Nack) { i.DeadLetter = true }
 	none := fault.Reason("")
 
-	r.want(none, c.call(queue.AckCall, nil, d[0], d[0]))
-	r.want(none, c.call(queue.AckCall, nil, d[0]))
-	r.want(fault.AlreadySettled, c.call(queue.NackCall, later, d[0]))
-	r.want(fault.AlreadySettled, c.call(queue.ExtendCall, nil, d[0]))
+	r.want(none, c.tryAck(d[0], d[0]))
+	r.want(none, c.tryAck(d[0]))
+	r.want(fault.AlreadySettled, c.tryNack(later, d[0]))
+	r.want(fault.AlreadySettled, c.tryExtend(d[0]))
 
-	r.want(none, c.call(queue.NackCall, later, d[1]))
-	r.want(none, c.call(queue.NackCall, later, d[1]))
-	r.want(fault.AlreadySettled, c.call(queue.AckCall, nil, d[1]))
+	r.want(none, c.tryNack(later, d[1]))
+	r.want(none, c.tryNack(later, d[1]))
+	r.want(fault.AlreadySettled, c.tryAck(d[1]))
 
-	r.want(none, c.call(queue.NackCall, dead, d[2]))
-	r.want(none, c.call(queue.ExtendCall, nil, d[3]))
-	r.want(fault.DeliveryTokenInvalid, c.call(queue.AckCall, nil, queue.Delivery{Token: "nonsense"}))
+	r.want(none, c.tryNack(dead, d[2]))
+	r.want(none, c.tryExtend(d[3]))
+	r.want(fault.DeliveryTokenInvalid, c.tryAck(queue.Delivery{Token: "nonsense"}))
 
-	foreign := queue.Call{
-		Kind: queue.AckCall, StreamID: c.s.ID(), Subject: "bob", Topic: "jobs", Group: group,
-		Items: []queue.CallItem{{Token: d[3].Token}},
-	}
-	errs, err := c.hub.Do(t.Context(), foreign)
+	foreign := c.ref()
+	foreign.Subject = "bob"
+	errs, err := c.hub.Ack(t.Context(), foreign, []string{d[3].Token})
 	r.must(err)
 	r.want(fault.LeaseLost, errs)
 	foreign.Subject, foreign.Group = "anna", "others"
-	errs, err = c.hub.Do(t.Context(), foreign)
+	errs, err = c.hub.Ack(t.Context(), foreign, []string{d[3].Token})
 	r.must(err)
 	r.want(fault.DeliveryTokenInvalid, errs)
 
@@ -147,14 +138,11 @@ func TestReleaseKeepsPlaceAndAttempt(t *testing.T) {
 	c := r.open(h, func(o *queue.OpenRequest) { o.MaxMessages = 4 })
 	d := c.wait(4)
 	c.release(d[1], d[2])
-	r.want("", c.call(queue.NackCall, func(i *queue.CallItem) { i.Release = true }, d[1]))
-	_, err := h.Do(t.Context(), queue.Call{
-		Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group, TotalMessages: 100, TotalBytes: 1,
-	})
-	r.must(err)
+	r.want("", c.tryNack(func(i *queue.Nack) { i.Release = true }, d[1]))
+	r.must(c.grant(100, 1))
 	c.wait(12)
 	r.same(texts(c.got()[4:]), numbered(1, 2, 1)+" "+numbered(4, 6, 1))
-	r.want(fault.AlreadySettled, c.call(queue.AckCall, nil, d[1]))
+	r.want(fault.AlreadySettled, c.tryAck(d[1]))
 	c.ack(c.got()[4])
 }
 
@@ -169,7 +157,7 @@ func TestTakeoverGivesPendingFirstInOrder(t *testing.T) {
 	b := r.open(r.hub(nil))
 	b.wait(18)
 	r.same(texts(b.got()), "0/2 2/2 3/2 "+numbered(5, 5, 2)+" "+numbered(10, 10, 1))
-	r.want(fault.LeaseLost, a.call(queue.AckCall, nil, d[0]))
+	r.want(fault.LeaseLost, a.tryAck(d[0]))
 	if s := r.groupStats(0); s.Acked != 2 {
 		t.Fatalf("%+v", s)
 	}
@@ -203,7 +191,7 @@ func TestAckTimeoutEndsTheSession(t *testing.T) {
 	d := a.wait(5)
 	a.ack(d[0])
 	began := time.Now()
-	r.want("", a.call(queue.ExtendCall, nil, d[1:]...))
+	r.want("", a.tryExtend(d[1:]...))
 	b := r.open(h)
 	if got := a.ends(); got != fault.AckTimeout {
 		t.Fatalf("it ended with %s", got)
@@ -213,8 +201,8 @@ func TestAckTimeoutEndsTheSession(t *testing.T) {
 	}
 	b.wait(4)
 	r.same(texts(b.got()), numbered(1, 4, 2))
-	r.want(fault.LeaseLost, a.call(queue.AckCall, nil, d[1]))
-	r.want(fault.LeaseLost, a.call(queue.ExtendCall, nil, d[1]))
+	r.want(fault.LeaseLost, a.tryAck(d[1]))
+	r.want(fault.LeaseLost, a.tryExtend(d[1]))
 }
 
 func TestLostConsumersUseUpAttempts(t *testing.T) {
@@ -330,8 +318,8 @@ func TestLeave(t *testing.T) {
 	a := r.open(h)
 	a.owns(2)
 	held := a.wait(3)
-	a.call(queue.LeaveCall, nil)
-	a.call(queue.LeaveCall, nil)
+	a.leave()
+	a.leave()
 	// The partition of which it holds nothing moves at once; the other one when all is settled.
 	b := r.open(h)
 	r.produce(0, "k", 3, 2)
@@ -441,10 +429,7 @@ func TestReleaseGoesBeforeWhatWaits(t *testing.T) {
 		return nil
 	})
 	c.release(d[1], d[2])
-	_, err := c.hub.Do(t.Context(), queue.Call{
-		Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group, TotalMessages: 1000, TotalBytes: 1000,
-	})
-	r.must(err)
+	r.must(c.grant(1000, 1000))
 	c.wait(32)
 	r.same(texts(c.got()[4:]), numbered(11, 2, 1)+" "+numbered(14, 26, 1))
 }

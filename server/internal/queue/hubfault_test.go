@@ -31,22 +31,19 @@ func TestStaleHolderChangesNothing(t *testing.T) {
 	})
 	f.stop()
 	acked, nacked, extended := make(chan []error, 1), make(chan []error, 1), make(chan []error, 1)
-	go func() { acked <- a.call(queue.AckCall, nil, d[0]) }()
-	go func() { nacked <- a.call(queue.NackCall, func(i *queue.CallItem) { i.DeadLetter = true }, d[1]) }()
+	go func() { acked <- a.tryAck(d[0]) }()
+	go func() { nacked <- a.tryNack(func(i *queue.Nack) { i.DeadLetter = true }, d[1]) }()
 
 	b := r.open(r.hub(nil))
 	b.wait(30)
 	b.ack(b.got()[2])
-	go func() { extended <- a.call(queue.ExtendCall, nil, d[3]) }()
-	_, err := a.hub.Do(t.Context(), queue.Call{
-		Kind: queue.CreditsCall, StreamID: a.s.ID(), Subject: "anna", Topic: "jobs", Group: group, TotalMessages: 1000, TotalBytes: 1000,
-	})
-	r.must(err)
+	go func() { extended <- a.tryExtend(d[3]) }()
+	r.must(a.grant(1000, 1000))
 	f.cont()
 	r.want(fault.LeaseLost, <-acked)
 	r.want(fault.LeaseLost, <-nacked)
 	r.want(fault.LeaseLost, <-extended)
-	r.want(fault.LeaseLost, a.call(queue.AckCall, nil, d[2]))
+	r.want(fault.LeaseLost, a.tryAck(d[2]))
 	a.owns(0)
 	if n := len(a.got()); n != 4 {
 		t.Fatalf("the stale holder was sent %d messages more: %s", n-4, texts(a.got()[4:]))
@@ -87,11 +84,7 @@ func TestLostAnswers(t *testing.T) {
 				n += len(some)
 				c.ack(some...)
 			}
-			_, err := h.Do(t.Context(), queue.Call{
-				Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
-				TotalMessages: 1000, TotalBytes: 1,
-			})
-			r.must(err)
+			r.must(c.grant(1000, 1))
 			c.wait(100)
 			c.ack(c.got()[60:]...)
 			if method == "Renew" {
@@ -132,11 +125,11 @@ func TestUnknownOutcomeIsKept(t *testing.T) {
 	c := r.open(r.hub(f))
 	d := c.wait(1)[0]
 	f.losing("Settle", 1<<30)
-	r.want(fault.OutcomeUnknown, c.call(queue.AckCall, nil, d))
-	r.want(fault.OutcomeUnknown, c.call(queue.NackCall, nil, d))
+	r.want(fault.OutcomeUnknown, c.tryAck(d))
+	r.want(fault.OutcomeUnknown, c.tryNack(nil, d))
 	f.losing("Settle", 0)
-	r.want("", c.call(queue.AckCall, nil, d))
-	r.want(fault.AlreadySettled, c.call(queue.NackCall, nil, d))
+	r.want("", c.tryAck(d))
+	r.want(fault.AlreadySettled, c.tryNack(nil, d))
 	if s := r.groupStats(0); s.Acked != 1 || s.Retried != 0 {
 		t.Fatalf("%+v", s)
 	}
@@ -153,7 +146,7 @@ func TestSettledAtOnce(t *testing.T) {
 	f.stop()
 	before := f.count("Settle")
 	results := make(chan []error, 3)
-	go func() { results <- c.call(queue.AckCall, nil, d) }()
+	go func() { results <- c.tryAck(d) }()
 	testkit.Eventually(t, soon, func() error {
 		if f.count("Settle") == before {
 			return errors.New("nothing is settled")
@@ -161,9 +154,9 @@ func TestSettledAtOnce(t *testing.T) {
 		return nil
 	})
 	var others sync.WaitGroup
-	others.Go(func() { results <- c.call(queue.AckCall, nil, d) })
+	others.Go(func() { results <- c.tryAck(d) })
 	other := make(chan []error, 1)
-	others.Go(func() { other <- c.call(queue.NackCall, nil, d) })
+	others.Go(func() { other <- c.tryNack(nil, d) })
 	f.cont()
 	r.want("", <-results)
 	r.want("", <-results)
@@ -206,11 +199,7 @@ func TestReleaseReadsLittle(t *testing.T) {
 	d := c.wait(300)
 	for n, i := range []int{297, 299} {
 		c.release(d[i])
-		_, err := h.Do(t.Context(), queue.Call{
-			Kind: queue.CreditsCall, StreamID: c.s.ID(), Subject: "anna", Topic: "jobs", Group: group,
-			TotalMessages: int64(301 + n), TotalBytes: 1,
-		})
-		r.must(err)
+		r.must(c.grant(int64(301+n), 1))
 		r.same(texts(c.wait(301 + n)[300+n:]), numbered(i, 1, 1))
 	}
 	f.mu.Lock()
@@ -275,7 +264,7 @@ func TestLeaveWithLostFetch(t *testing.T) {
 		return nil
 	})
 	f.losing("Fetch", 1)
-	c.call(queue.LeaveCall, nil)
+	c.leave()
 	answers()
 	<-c.done
 	if got := c.got(); len(got) > 0 {
@@ -313,8 +302,8 @@ func TestForgottenClaim(t *testing.T) {
 	for _, one := range d {
 		r.forget(one, "e1", 1)
 	}
-	r.want("", c.call(queue.NackCall, nil, d[0]))
-	r.want("", c.call(queue.NackCall, func(i *queue.CallItem) { i.DeadLetter = true }, d[1]))
+	r.want("", c.tryNack(nil, d[0]))
+	r.want("", c.tryNack(func(i *queue.Nack) { i.DeadLetter = true }, d[1]))
 	c.release(d[2])
 	r.same(texts(c.wait(5)[4:]), "2/2")
 	c.ack(d[3])
@@ -340,7 +329,7 @@ func TestRedisAway(t *testing.T) {
 	r.produce(0, "k", 0, 3)
 	d := c.wait(3)
 	r.server.Stop()
-	r.want(fault.OutcomeUnknown, c.call(queue.AckCall, nil, d[0]))
+	r.want(fault.OutcomeUnknown, c.tryAck(d[0]))
 	r.server.Cont()
 	testkit.Eventually(t, soon, func() error {
 		// The leases ended meanwhile, or were renewed in time; the ack went through, or the message comes again.
@@ -393,20 +382,21 @@ func TestHubsUnderChange(t *testing.T) {
 				}
 				dice := random.IntN(20)
 				mu.Unlock()
-				call := queue.Call{
-					Kind: queue.AckCall, StreamID: s.ID(), Subject: "anna", Topic: "jobs", Group: group,
-					Items: []queue.CallItem{{Token: d.Token}},
-				}
+				ref := queue.StreamRef{StreamID: s.ID(), Subject: "anna", Topic: "jobs", Group: group}
+				nack := queue.Nack{Token: d.Token}
 				switch dice {
 				case 0:
-					call.Kind = queue.NackCall
+					_, _ = h.Nack(ctx, ref, []queue.Nack{nack})
+					continue
 				case 1:
 					continue
 				case 2:
-					call.Kind, call.Items[0].Delay = queue.NackCall, new(time.Duration)
+					nack.Delay = new(time.Duration)
+					_, _ = h.Nack(ctx, ref, []queue.Nack{nack})
+					continue
 				}
-				errs, err := h.Do(ctx, call)
-				if err == nil && errs[0] == nil && call.Kind == queue.AckCall {
+				errs, err := h.Ack(ctx, ref, []string{d.Token})
+				if err == nil && errs[0] == nil {
 					mu.Lock()
 					acked[d.MessageID]++
 					mu.Unlock()

@@ -229,29 +229,65 @@ func (c *consumer) ends() fault.Reason {
 }
 
 // call makes a call about deliveries.
-func (c *consumer) call(kind queue.CallKind, change func(*queue.CallItem), deliveries ...queue.Delivery) []error {
-	c.r.t.Helper()
-	call := queue.Call{Kind: kind, StreamID: c.s.ID(), Subject: "anna", Topic: c.r.topic.Name, Group: group}
+// ref names the consumer's stream.
+func (c *consumer) ref() queue.StreamRef {
+	return queue.StreamRef{StreamID: c.s.ID(), Subject: "anna", Topic: c.r.topic.Name, Group: group}
+}
+
+func tokensOf(deliveries []queue.Delivery) []string {
+	tokens := make([]string, len(deliveries))
 	for i := range deliveries {
-		item := queue.CallItem{Token: deliveries[i].Token}
-		if change != nil {
-			change(&item)
-		}
-		call.Items = append(call.Items, item)
+		tokens[i] = deliveries[i].Token
 	}
-	errs, err := c.hub.Do(c.r.t.Context(), call)
+	return tokens
+}
+
+// tryAck acks deliveries and returns the items' errors, as tryNack and tryExtend do.
+func (c *consumer) tryAck(deliveries ...queue.Delivery) []error {
+	c.r.t.Helper()
+	errs, err := c.hub.Ack(c.r.t.Context(), c.ref(), tokensOf(deliveries))
 	c.r.must(err)
 	return errs
 }
 
+func (c *consumer) tryNack(change func(*queue.Nack), deliveries ...queue.Delivery) []error {
+	c.r.t.Helper()
+	items := make([]queue.Nack, len(deliveries))
+	for i := range deliveries {
+		items[i].Token = deliveries[i].Token
+		if change != nil {
+			change(&items[i])
+		}
+	}
+	errs, err := c.hub.Nack(c.r.t.Context(), c.ref(), items)
+	c.r.must(err)
+	return errs
+}
+
+func (c *consumer) tryExtend(deliveries ...queue.Delivery) []error {
+	c.r.t.Helper()
+	errs, err := c.hub.Extend(c.r.t.Context(), c.ref(), tokensOf(deliveries), 0)
+	c.r.must(err)
+	return errs
+}
+
+func (c *consumer) grant(messages, bytes int64) error {
+	return c.hub.Grant(c.r.t.Context(), c.ref(), messages, bytes)
+}
+
+func (c *consumer) leave() {
+	c.r.t.Helper()
+	c.r.must(c.hub.Leave(c.r.t.Context(), c.ref()))
+}
+
 func (c *consumer) ack(deliveries ...queue.Delivery) {
 	c.r.t.Helper()
-	c.r.must(errors.Join(c.call(queue.AckCall, nil, deliveries...)...))
+	c.r.must(errors.Join(c.tryAck(deliveries...)...))
 }
 
 func (c *consumer) release(deliveries ...queue.Delivery) {
 	c.r.t.Helper()
-	c.r.must(errors.Join(c.call(queue.NackCall, func(i *queue.CallItem) { i.Release = true }, deliveries...)...))
+	c.r.must(errors.Join(c.tryNack(func(i *queue.Nack) { i.Release = true }, deliveries...)...))
 }
 
 // reasons gives the reasons of the errors, "" for none.

@@ -161,7 +161,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	return s.both(ctx, stream, &consumerStream{
 		service: s, out: newFrameWriter[*parleyv1.StreamingConsumeResponse](ctx, stream.Conn(), s.cfg.FrameTimeout),
 		control: control, session: session,
-		call: queue.Call{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
+		ref: queue.StreamRef{StreamID: session.ID(), Topic: start.GetTopic(), Group: start.GetGroup()},
 	})
 }
 
@@ -256,8 +256,8 @@ type consumerStream struct {
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
 	session ConsumerSession
-	// call is what every call about the session begins as.
-	call queue.Call
+	// ref names the session in calls.
+	ref queue.StreamRef
 	// serving is held from a request's beginning until its answer is written.
 	serving sync.Mutex
 }
@@ -276,7 +276,7 @@ func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
 	if err != nil {
 		return err
 	}
-	c.call.Subject = p.Subject
+	c.ref.Subject = p.Subject
 	for {
 		r, err := stream.Receive()
 		if errors.Is(err, io.EOF) {
@@ -322,7 +322,7 @@ func anyFailed(results []*parleyv1.SettleResult) bool {
 
 // do serves one request.
 func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
-	if err := c.service.deps.Limiter.Allow(c.call.Subject); err != nil {
+	if err := c.service.deps.Limiter.Allow(c.ref.Subject); err != nil {
 		return nil, err
 	}
 	if r.GetStart() != nil {
@@ -334,25 +334,16 @@ func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeReq
 	// As for a unary call.
 	ctx, cancel := context.WithTimeout(ctx, c.service.cfg.UnaryTimeout)
 	defer cancel()
-	call := c.call
 	switch {
 	case r.GetAck() != nil:
-		call.Kind = queue.AckCall
-		return c.service.settleTokens(ctx, &call, "tokens", r.GetAck().GetTokens())
+		return c.service.ack(ctx, c.ref, r.GetAck().GetTokens())
 	case r.GetNack() != nil:
-		call.Kind = queue.NackCall
-		return c.service.settleItems(ctx, &call, r.GetNack().GetItems())
+		return c.service.nack(ctx, c.ref, r.GetNack().GetItems())
 	case r.GetExtend() != nil:
-		call.Kind, call.AckTimeout = queue.ExtendCall, millis(r.GetExtend().GetAckTimeout())
-		return c.service.settleTokens(ctx, &call, "deliveries.tokens", r.GetExtend().GetDeliveries().GetTokens())
+		return c.service.extend(ctx, c.ref, r.GetExtend().GetDeliveries().GetTokens(), millis(r.GetExtend().GetAckTimeout()))
 	case r.GetLeave() != nil:
-		call.Kind = queue.LeaveCall
-		_, err := c.service.deps.QueueCalls.Do(ctx, call)
-		return nil, err
+		return nil, c.service.deps.QueueCalls.Leave(ctx, c.ref)
 	default:
-		call.Kind = queue.CreditsCall
-		call.TotalMessages, call.TotalBytes = r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes()
-		_, err := c.service.deps.QueueCalls.Do(ctx, call)
-		return nil, err
+		return nil, c.service.deps.QueueCalls.Grant(ctx, c.ref, r.GetCredits().GetTotalMessages(), r.GetCredits().GetTotalBytes())
 	}
 }

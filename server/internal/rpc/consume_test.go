@@ -173,8 +173,8 @@ func (b *bundle) eachBidi(f func(t *testing.T, stream *bidiClient, session *fake
 func TestStreamingConsume(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = time.Second })
-	b.consumers.do = func(_ context.Context, c queue.Call) ([]error, error) {
-		if c.Kind == queue.CreditsCall && c.TotalMessages == 666 {
+	b.consumers.do = func(c *queueCall) ([]error, error) {
+		if c.Method == "grant" && c.TotalMessages == 666 {
 			return nil, fault.Invalid("total_messages", 10_000, "too many")
 		}
 		return make([]error, len(c.Items)), nil
@@ -245,10 +245,10 @@ func TestStreamingConsume(t *testing.T) {
 		}
 		var extended []string
 		for _, c := range b.consumers.taken() {
-			if c.Kind == queue.ExtendCall {
+			if c.Method == "extend" {
 				extended = append(extended, fmt.Sprint(len(c.Items), " ", c.AckTimeout))
 			}
-			if c.StreamID != "SESSION" || c.Subject != "ada" || c.Topic != "jobs" || c.Group != "g" {
+			if c.Ref != (queue.StreamRef{StreamID: "SESSION", Subject: "ada", Topic: "jobs", Group: "g"}) {
 				t.Errorf("a call about %+v", c)
 			}
 		}

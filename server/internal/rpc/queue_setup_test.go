@@ -71,8 +71,8 @@ func (f *fakeConsumer) Close() { close(f.closed) }
 type fakeConsumers struct {
 	mu    sync.Mutex
 	open  func(r queue.OpenRequest) (ConsumerSession, error)
-	do    func(ctx context.Context, c queue.Call) ([]error, error)
-	calls []queue.Call
+	do    func(c *queueCall) ([]error, error)
+	calls []queueCall
 }
 
 func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerSession, error) {
@@ -82,19 +82,57 @@ func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerSe
 	return open(r)
 }
 
-func (f *fakeConsumers) Do(ctx context.Context, c queue.Call) ([]error, error) {
+// queueCall is a call that fakeConsumers was asked for.
+type queueCall struct {
+	Method                    string
+	Ref                       queue.StreamRef
+	Items                     []queue.Nack
+	AckTimeout                time.Duration
+	TotalMessages, TotalBytes int64
+}
+
+func (f *fakeConsumers) call(c *queueCall) ([]error, error) {
 	f.mu.Lock()
-	f.calls = append(f.calls, c)
+	f.calls = append(f.calls, *c)
 	do := f.do
 	f.mu.Unlock()
 	if do == nil {
 		return make([]error, len(c.Items)), nil
 	}
-	return do(ctx, c)
+	return do(c)
+}
+
+func nacksOf(tokens []string) (items []queue.Nack) {
+	for _, token := range tokens {
+		items = append(items, queue.Nack{Token: token})
+	}
+	return items
+}
+
+func (f *fakeConsumers) Ack(_ context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
+	return f.call(&queueCall{Method: "ack", Ref: ref, Items: nacksOf(tokens)})
+}
+
+func (f *fakeConsumers) Nack(_ context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
+	return f.call(&queueCall{Method: "nack", Ref: ref, Items: items})
+}
+
+func (f *fakeConsumers) Extend(_ context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error) {
+	return f.call(&queueCall{Method: "extend", Ref: ref, Items: nacksOf(tokens), AckTimeout: timeout})
+}
+
+func (f *fakeConsumers) Grant(_ context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error {
+	_, err := f.call(&queueCall{Method: "grant", Ref: ref, TotalMessages: totalMessages, TotalBytes: totalBytes})
+	return err
+}
+
+func (f *fakeConsumers) Leave(_ context.Context, ref queue.StreamRef) error {
+	_, err := f.call(&queueCall{Method: "leave", Ref: ref})
+	return err
 }
 
 // taken gives the calls since the last time.
-func (f *fakeConsumers) taken() []queue.Call {
+func (f *fakeConsumers) taken() []queueCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	calls := f.calls

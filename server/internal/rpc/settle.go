@@ -12,10 +12,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// QueueCalls makes calls about live consumer streams, wherever they are.
+// QueueCalls makes calls about live consumer streams, on whichever node they are. *queue.Hub's methods of these names say
+// what they do.
 type QueueCalls interface {
-	// Do gives one error for each item, nil where it is done, or one for the whole.
-	Do(ctx context.Context, c queue.Call) ([]error, error)
+	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
+	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
+	Extend(ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration) ([]error, error)
+	Grant(ctx context.Context, ref queue.StreamRef, totalMessages, totalBytes int64) error
+	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
 // ofSession is a request about a consumer stream.
@@ -27,11 +31,11 @@ type ofSession interface {
 
 // Ack implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parleyv1.AckResponse, error) {
-	c, err := callAbout(ctx, req, queue.AckCall)
+	ref, err := streamRef(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	results, err := s.settleTokens(ctx, c, "tokens", req.GetTokens())
+	results, err := s.ack(ctx, ref, req.GetTokens())
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +44,11 @@ func (s *queueService) Ack(ctx context.Context, req *parleyv1.AckRequest) (*parl
 
 // Nack implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Nack(ctx context.Context, req *parleyv1.NackRequest) (*parleyv1.NackResponse, error) {
-	c, err := callAbout(ctx, req, queue.NackCall)
+	ref, err := streamRef(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	results, err := s.settleItems(ctx, c, req.GetItems())
+	results, err := s.nack(ctx, ref, req.GetItems())
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +57,15 @@ func (s *queueService) Nack(ctx context.Context, req *parleyv1.NackRequest) (*pa
 
 // Extend implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Extend(ctx context.Context, req *parleyv1.ExtendRequest) (*parleyv1.ExtendResponse, error) {
-	c, err := callAbout(ctx, req, queue.ExtendCall)
+	ref, err := streamRef(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if c.AckTimeout, err = ackTimeoutOf(req.GetAckTimeout()); err != nil {
+	timeout, err := ackTimeoutOf(req.GetAckTimeout())
+	if err != nil {
 		return nil, err
 	}
-	results, err := s.settleTokens(ctx, c, "deliveries.tokens", req.GetDeliveries().GetTokens())
+	results, err := s.extend(ctx, ref, req.GetDeliveries().GetTokens(), timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +76,11 @@ func (s *queueService) Extend(ctx context.Context, req *parleyv1.ExtendRequest) 
 func (s *queueService) GrantCredits(
 	ctx context.Context, req *parleyv1.GrantCreditsRequest,
 ) (*parleyv1.GrantCreditsResponse, error) {
-	c, err := callAbout(ctx, req, queue.CreditsCall)
+	ref, err := streamRef(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	c.TotalMessages, c.TotalBytes = req.GetTotalMessages(), req.GetTotalBytes()
-	if _, err := s.deps.QueueCalls.Do(ctx, *c); err != nil {
+	if err := s.deps.QueueCalls.Grant(ctx, ref, req.GetTotalMessages(), req.GetTotalBytes()); err != nil {
 		return nil, err
 	}
 	return &parleyv1.GrantCreditsResponse{}, nil
@@ -84,100 +88,113 @@ func (s *queueService) GrantCredits(
 
 // Leave implements parleyv1connect.QueueServiceHandler.
 func (s *queueService) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*parleyv1.LeaveResponse, error) {
-	c, err := callAbout(ctx, req, queue.LeaveCall)
+	ref, err := streamRef(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.deps.QueueCalls.Do(ctx, *c); err != nil {
+	if err := s.deps.QueueCalls.Leave(ctx, ref); err != nil {
 		return nil, err
 	}
 	return &parleyv1.LeaveResponse{}, nil
 }
 
-func callAbout(ctx context.Context, r ofSession, kind queue.CallKind) (*queue.Call, error) {
+func streamRef(ctx context.Context, r ofSession) (ref queue.StreamRef, err error) {
 	p, err := principal(ctx)
 	if err != nil {
-		return nil, err
+		return ref, err
 	}
-	return &queue.Call{
-		Kind: kind, StreamID: r.GetStreamId(), Subject: p.Subject, Topic: r.GetTopic(), Group: r.GetGroup(),
-	}, nil
+	return queue.StreamRef{StreamID: r.GetStreamId(), Subject: p.Subject, Topic: r.GetTopic(), Group: r.GetGroup()}, nil
 }
 
-// settlement is one call's items that are to be done together, and the results of all.
-type settlement struct {
-	call    *queue.Call
-	at      []int // of the call's items, in the request
-	results []*parleyv1.SettleResult
-	path    func(i int) func(field string) string
+func (s *queueService) ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]*parleyv1.SettleResult, error) {
+	r := newSettling(len(tokens), tokenPath("tokens"))
+	valid := s.validTokens(ctx, r, tokens)
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Ack(ctx, ref, valid) })
 }
 
-func (f *settlement) take(i int, item queue.CallItem) {
-	f.call.Items, f.at = append(f.call.Items, item), append(f.at, i)
-}
-
-func (s *queueService) refuse(ctx context.Context, f *settlement, i int, err error) {
-	f.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, f.path(i), err)}
-}
-
-// settleTokens makes a call about the deliveries of these tokens, which stand in a field of the request. Without any it is about
-// all deliveries of the stream, which the schema lets no request ask for by leaving something out.
-func (s *queueService) settleTokens(
-	ctx context.Context, c *queue.Call, field string, tokens []string,
-) ([]*parleyv1.SettleResult, error) {
-	f := &settlement{
-		call: c, results: make([]*parleyv1.SettleResult, len(tokens)),
-		path: func(i int) func(string) string {
-			return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
-		},
-	}
-	for i, token := range tokens {
-		if err := checkToken(token); err != nil {
-			s.refuse(ctx, f, i, err)
-			continue
-		}
-		f.take(i, queue.CallItem{Token: token})
-	}
-	return s.settle(ctx, f)
-}
-
-// settleItems makes a call that gives these deliveries back.
-func (s *queueService) settleItems(ctx context.Context, c *queue.Call, items []*parleyv1.NackItem) ([]*parleyv1.SettleResult, error) {
-	f := &settlement{
-		call: c, results: make([]*parleyv1.SettleResult, len(items)),
-		path: func(i int) func(string) string { return itemPath("items", i) },
-	}
+func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*parleyv1.NackItem) ([]*parleyv1.SettleResult, error) {
+	r := newSettling(len(items), func(i int) func(string) string { return itemPath("items", i) })
+	valid := make([]queue.Nack, 0, len(items))
 	for i, item := range items {
 		if err := s.checkNack(item); err != nil {
-			s.refuse(ctx, f, i, err)
+			s.refuse(ctx, r, i, err)
 			continue
 		}
-		f.take(i, nackedOf(item))
+		valid, r.at = append(valid, nackOf(item)), append(r.at, i)
 	}
-	return s.settle(ctx, f)
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Nack(ctx, ref, valid) })
 }
 
-// settle makes the call for the items that may pass. What fails costs as much as a call; what is settled was delivered
+// extend extends the deliveries of these tokens. Without any it is about all deliveries of the stream, which the schema lets
+// no request ask for by leaving something out.
+func (s *queueService) extend(
+	ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration,
+) ([]*parleyv1.SettleResult, error) {
+	r := newSettling(len(tokens), tokenPath("deliveries.tokens"))
+	valid := s.validTokens(ctx, r, tokens)
+	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Extend(ctx, ref, valid, timeout) })
+}
+
+// settling has the results of one request's items. It belongs to one goroutine.
+type settling struct {
+	results []*parleyv1.SettleResult
+	// at has, for each item that is valid, its index in the request.
+	at []int
+	// path returns the name that a field of an item has in the request.
+	path func(i int) func(field string) string
+}
+
+func newSettling(items int, path func(i int) func(field string) string) *settling {
+	return &settling{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
+}
+
+// tokenPath returns the path of items that are tokens of a field.
+func tokenPath(field string) func(i int) func(string) string {
+	return func(i int) func(string) string {
+		return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
+	}
+}
+
+func (s *queueService) refuse(ctx context.Context, r *settling, i int, err error) {
+	r.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, r.path(i), err)}
+}
+
+// validTokens returns the tokens of valid form, and refuses the others.
+func (s *queueService) validTokens(ctx context.Context, r *settling, tokens []string) []string {
+	valid := make([]string, 0, len(tokens))
+	for i, token := range tokens {
+		if err := checkToken(token); err != nil {
+			s.refuse(ctx, r, i, err)
+			continue
+		}
+		valid, r.at = append(valid, token), append(r.at, i)
+	}
+	return valid
+}
+
+// settle makes the call for the items that are valid. What fails costs as much as a call; what is settled was delivered
 // before, which bounds it.
-func (s *queueService) settle(ctx context.Context, f *settlement) ([]*parleyv1.SettleResult, error) {
-	failed := len(f.results) - len(f.at)
-	if len(f.at) > 0 || len(f.results) == 0 {
-		errs, err := s.deps.QueueCalls.Do(ctx, *f.call)
+func (s *queueService) settle(
+	ctx context.Context, r *settling, subject string, call func() ([]error, error),
+) ([]*parleyv1.SettleResult, error) {
+	failed := len(r.results) - len(r.at)
+	if len(r.at) > 0 || len(r.results) == 0 {
+		errs, err := call()
 		if err != nil {
 			return nil, err
 		}
-		done := make([]parleyv1.SettleResult, len(f.at)) // in one piece, not one for each
-		for j, i := range f.at {
+		done := make([]parleyv1.SettleResult, len(r.at)) // in one piece, not one for each
+		for j, i := range r.at {
 			if j < len(errs) && errs[j] != nil {
-				s.refuse(ctx, f, i, errs[j])
+				s.refuse(ctx, r, i, errs[j])
 				failed++
 				continue
 			}
-			f.results[i] = &done[j]
+			r.results[i] = &done[j]
 		}
 	}
-	s.deps.Limiter.Charge(f.call.Subject, failed-1)
-	return f.results, nil
+	s.deps.Limiter.Charge(subject, failed-1)
+	return r.results, nil
 }
 
 const maxTokenBytes = 512
@@ -211,8 +228,8 @@ func (s *queueService) checkNack(m *parleyv1.NackItem) error {
 	return nil
 }
 
-func nackedOf(m *parleyv1.NackItem) queue.CallItem {
-	it := queue.CallItem{
+func nackOf(m *parleyv1.NackItem) queue.Nack {
+	it := queue.Nack{
 		Token: m.GetToken(), Reason: m.GetReason(), Code: m.GetCode(),
 		DeadLetter: m.GetDeadLetter() != nil, Release: m.GetRelease() != nil,
 	}

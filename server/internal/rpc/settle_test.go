@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +30,8 @@ func retryIn(token string, delay time.Duration, reason, code string) *parleyv1.N
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.consumers.do = func(_ context.Context, c queue.Call) ([]error, error) {
-		if c.StreamID == "gone" {
+	b.consumers.do = func(c *queueCall) ([]error, error) {
+		if c.Ref.StreamID == "gone" {
 			return nil, fault.New(fault.FailedPrecondition, fault.LeaseLost, "gone")
 		}
 		errs := make([]error, len(c.Items))
@@ -124,21 +123,21 @@ func TestSettle(t *testing.T) {
 		if _, err := c.Leave(t.Context(), &parleyv1.LeaveRequest{Topic: "jobs", Group: "g", StreamId: "s"}); err != nil {
 			t.Error(err)
 		}
-		base := queue.Call{StreamID: "s", Subject: "ada", Topic: "jobs", Group: "g"}
+		base := queueCall{Ref: queue.StreamRef{StreamID: "s", Subject: "ada", Topic: "jobs", Group: "g"}}
 		ms := time.Millisecond
-		want := []queue.Call{base, base, base, base, base, base}
-		want[0].Kind, want[0].Items = queue.AckCall, []queue.CallItem{{Token: "t1"}, {Token: "flipped"}, {Token: "t2"}}
-		want[1].Kind, want[1].Items = queue.NackCall, []queue.CallItem{
+		want := []queueCall{base, base, base, base, base, base}
+		want[0].Method, want[0].Items = "ack", []queue.Nack{{Token: "t1"}, {Token: "flipped"}, {Token: "t2"}}
+		want[1].Method, want[1].Items = "nack", []queue.Nack{
 			{Token: "t3", Reason: "r", Code: "c", Delay: &ms},
 			{Token: "t4", Release: true},
 			{Token: "flipped"},
 			{Token: "t10", Reason: "r", Code: "c", DeadLetter: true},
 			{Token: "t11"},
 		}
-		want[2].Kind, want[2].AckTimeout = queue.ExtendCall, time.Minute
-		want[3].Kind, want[3].AckTimeout, want[3].Items = queue.ExtendCall, time.Minute, []queue.CallItem{{Token: "t1"}}
-		want[4].Kind, want[4].TotalMessages, want[4].TotalBytes = queue.CreditsCall, 7, 9
-		want[5].Kind = queue.LeaveCall
+		want[2].Method, want[2].AckTimeout = "extend", time.Minute
+		want[3].Method, want[3].AckTimeout, want[3].Items = "extend", time.Minute, []queue.Nack{{Token: "t1"}}
+		want[4].Method, want[4].TotalMessages, want[4].TotalBytes = "grant", 7, 9
+		want[5].Method = "leave"
 		if diff := cmp.Diff(want, b.consumers.taken()); diff != "" {
 			t.Error(diff)
 		}

@@ -112,6 +112,91 @@ func (x *Announcement) GetStore() string {
 	return ""
 }
 
+// Reply answers a call between nodes. One without an outcome is no answer.
+type Reply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*Reply_Result
+	//	*Reply_Fault
+	Outcome       isReply_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reply) Reset() {
+	*x = Reply{}
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reply) ProtoMessage() {}
+
+func (x *Reply) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reply.ProtoReflect.Descriptor instead.
+func (*Reply) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Reply) GetOutcome() isReply_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *Reply) GetResult() []byte {
+	if x != nil {
+		if x, ok := x.Outcome.(*Reply_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetFault() *Fault {
+	if x != nil {
+		if x, ok := x.Outcome.(*Reply_Fault); ok {
+			return x.Fault
+		}
+	}
+	return nil
+}
+
+type isReply_Outcome interface {
+	isReply_Outcome()
+}
+
+type Reply_Result struct {
+	// The method's response, encoded.
+	Result []byte `protobuf:"bytes,1,opt,name=result,proto3,oneof"`
+}
+
+type Reply_Fault struct {
+	// The call failed as a whole.
+	Fault *Fault `protobuf:"bytes,2,opt,name=fault,proto3,oneof"`
+}
+
+func (*Reply_Result) isReply_Outcome() {}
+
+func (*Reply_Fault) isReply_Outcome() {}
+
 // AppendRequest asks a bucket's home node to append drafts. Who may send what was decided by the node that asks.
 type AppendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -122,7 +207,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[1]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +219,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[1]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +232,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{1}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AppendRequest) GetDrafts() []*Draft {
@@ -177,7 +262,7 @@ type Draft struct {
 
 func (x *Draft) Reset() {
 	*x = Draft{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[2]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -189,7 +274,7 @@ func (x *Draft) String() string {
 func (*Draft) ProtoMessage() {}
 
 func (x *Draft) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[2]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -202,7 +287,7 @@ func (x *Draft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draft.ProtoReflect.Descriptor instead.
 func (*Draft) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{2}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Draft) GetKind() int32 {
@@ -285,7 +370,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[3]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +382,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[3]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +395,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{3}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AppendResponse) GetOutcomes() []*Outcome {
@@ -337,7 +422,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[4]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +434,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[4]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +447,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{4}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Outcome) GetMsgId() string {
@@ -431,7 +516,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[5]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +528,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[5]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +541,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{5}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Fault) GetKind() int32 {
@@ -515,7 +600,7 @@ type UpdateStreamRequest struct {
 
 func (x *UpdateStreamRequest) Reset() {
 	*x = UpdateStreamRequest{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[6]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +612,7 @@ func (x *UpdateStreamRequest) String() string {
 func (*UpdateStreamRequest) ProtoMessage() {}
 
 func (x *UpdateStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[6]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +625,7 @@ func (x *UpdateStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStreamRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStreamRequest) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{6}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateStreamRequest) GetStreamId() string {
@@ -585,7 +670,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +682,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[7]
+	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +695,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{7}
+	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Position) GetChannelId() string {
@@ -639,51 +724,6 @@ func (x *Position) GetExempt() bool {
 		return x.Exempt
 	}
 	return false
-}
-
-// UpdateStreamResponse tells what became of it.
-type UpdateStreamResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fault         *Fault                 `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UpdateStreamResponse) Reset() {
-	*x = UpdateStreamResponse{}
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UpdateStreamResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UpdateStreamResponse) ProtoMessage() {}
-
-func (x *UpdateStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_envelope_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UpdateStreamResponse.ProtoReflect.Descriptor instead.
-func (*UpdateStreamResponse) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_envelope_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *UpdateStreamResponse) GetFault() *Fault {
-	if x != nil {
-		return x.Fault
-	}
-	return nil
 }
 
 // MembershipChange tells every node to look again at who may use a channel.
@@ -752,7 +792,11 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\n" +
 	"started_ms\x18\x04 \x01(\x03R\tstartedMs\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05store\x18\x06 \x01(\tR\x05store\"A\n" +
+	"\x05store\x18\x06 \x01(\tR\x05store\"^\n" +
+	"\x05Reply\x12\x18\n" +
+	"\x06result\x18\x01 \x01(\fH\x00R\x06result\x120\n" +
+	"\x05fault\x18\x02 \x01(\v2\x18.parley.cluster.v1.FaultH\x00R\x05faultB\t\n" +
+	"\aoutcome\"A\n" +
 	"\rAppendRequest\x120\n" +
 	"\x06drafts\x18\x01 \x03(\v2\x18.parley.cluster.v1.DraftR\x06drafts\"\x85\x03\n" +
 	"\x05Draft\x12\x12\n" +
@@ -802,9 +846,7 @@ const file_parley_cluster_v1_envelope_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06exempt\x18\x04 \x01(\bR\x06exemptB\f\n" +
 	"\n" +
-	"_after_seq\"F\n" +
-	"\x14UpdateStreamResponse\x12.\n" +
-	"\x05fault\x18\x01 \x01(\v2\x18.parley.cluster.v1.FaultR\x05fault\"L\n" +
+	"_after_seq\"L\n" +
 	"\x10MembershipChange\x12\x1d\n" +
 	"\n" +
 	"channel_id\x18\x01 \x01(\tR\tchannelId\x12\x19\n" +
@@ -824,25 +866,25 @@ func file_parley_cluster_v1_envelope_proto_rawDescGZIP() []byte {
 
 var file_parley_cluster_v1_envelope_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_parley_cluster_v1_envelope_proto_goTypes = []any{
-	(*Announcement)(nil),         // 0: parley.cluster.v1.Announcement
-	(*AppendRequest)(nil),        // 1: parley.cluster.v1.AppendRequest
-	(*Draft)(nil),                // 2: parley.cluster.v1.Draft
-	(*AppendResponse)(nil),       // 3: parley.cluster.v1.AppendResponse
-	(*Outcome)(nil),              // 4: parley.cluster.v1.Outcome
-	(*Fault)(nil),                // 5: parley.cluster.v1.Fault
-	(*UpdateStreamRequest)(nil),  // 6: parley.cluster.v1.UpdateStreamRequest
-	(*Position)(nil),             // 7: parley.cluster.v1.Position
-	(*UpdateStreamResponse)(nil), // 8: parley.cluster.v1.UpdateStreamResponse
-	(*MembershipChange)(nil),     // 9: parley.cluster.v1.MembershipChange
-	nil,                          // 10: parley.cluster.v1.Draft.MetadataEntry
+	(*Announcement)(nil),        // 0: parley.cluster.v1.Announcement
+	(*Reply)(nil),               // 1: parley.cluster.v1.Reply
+	(*AppendRequest)(nil),       // 2: parley.cluster.v1.AppendRequest
+	(*Draft)(nil),               // 3: parley.cluster.v1.Draft
+	(*AppendResponse)(nil),      // 4: parley.cluster.v1.AppendResponse
+	(*Outcome)(nil),             // 5: parley.cluster.v1.Outcome
+	(*Fault)(nil),               // 6: parley.cluster.v1.Fault
+	(*UpdateStreamRequest)(nil), // 7: parley.cluster.v1.UpdateStreamRequest
+	(*Position)(nil),            // 8: parley.cluster.v1.Position
+	(*MembershipChange)(nil),    // 9: parley.cluster.v1.MembershipChange
+	nil,                         // 10: parley.cluster.v1.Draft.MetadataEntry
 }
 var file_parley_cluster_v1_envelope_proto_depIdxs = []int32{
-	2,  // 0: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
-	10, // 1: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
-	4,  // 2: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
-	5,  // 3: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
-	7,  // 4: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
-	5,  // 5: parley.cluster.v1.UpdateStreamResponse.fault:type_name -> parley.cluster.v1.Fault
+	6,  // 0: parley.cluster.v1.Reply.fault:type_name -> parley.cluster.v1.Fault
+	3,  // 1: parley.cluster.v1.AppendRequest.drafts:type_name -> parley.cluster.v1.Draft
+	10, // 2: parley.cluster.v1.Draft.metadata:type_name -> parley.cluster.v1.Draft.MetadataEntry
+	5,  // 3: parley.cluster.v1.AppendResponse.outcomes:type_name -> parley.cluster.v1.Outcome
+	6,  // 4: parley.cluster.v1.Outcome.fault:type_name -> parley.cluster.v1.Fault
+	8,  // 5: parley.cluster.v1.UpdateStreamRequest.add:type_name -> parley.cluster.v1.Position
 	6,  // [6:6] is the sub-list for method output_type
 	6,  // [6:6] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
@@ -855,8 +897,12 @@ func file_parley_cluster_v1_envelope_proto_init() {
 	if File_parley_cluster_v1_envelope_proto != nil {
 		return
 	}
-	file_parley_cluster_v1_envelope_proto_msgTypes[4].OneofWrappers = []any{}
-	file_parley_cluster_v1_envelope_proto_msgTypes[7].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[1].OneofWrappers = []any{
+		(*Reply_Result)(nil),
+		(*Reply_Fault)(nil),
+	}
+	file_parley_cluster_v1_envelope_proto_msgTypes[5].OneofWrappers = []any{}
+	file_parley_cluster_v1_envelope_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -360,37 +360,31 @@ func (x *QueueGroup) GetStartMs() int64 {
 	return 0
 }
 
-// QueueStreamRequest is a call about a live Consume stream, passed on to the node that holds it.
-type QueueStreamRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	StreamId string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	Subject  string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	Topic    string                 `protobuf:"bytes,3,opt,name=topic,proto3" json:"topic,omitempty"`
-	Group    string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	// 1 ack, 2 nack, 3 extend, 4 credits, 5 leave.
-	Call          int32              `protobuf:"varint,5,opt,name=call,proto3" json:"call,omitempty"`
-	Items         []*QueueSettlement `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
-	AckTimeoutMs  int64              `protobuf:"varint,7,opt,name=ack_timeout_ms,json=ackTimeoutMs,proto3" json:"ack_timeout_ms,omitempty"`
-	TotalMessages int64              `protobuf:"varint,8,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
-	TotalBytes    int64              `protobuf:"varint,9,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+// QueueStream names a live Consume stream and the user who calls about it.
+type QueueStream struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StreamId      string                 `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	Topic         string                 `protobuf:"bytes,3,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group         string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueueStreamRequest) Reset() {
-	*x = QueueStreamRequest{}
+func (x *QueueStream) Reset() {
+	*x = QueueStream{}
 	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueueStreamRequest) String() string {
+func (x *QueueStream) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueueStreamRequest) ProtoMessage() {}
+func (*QueueStream) ProtoMessage() {}
 
-func (x *QueueStreamRequest) ProtoReflect() protoreflect.Message {
+func (x *QueueStream) ProtoReflect() protoreflect.Message {
 	mi := &file_parley_cluster_v1_queue_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -402,76 +396,147 @@ func (x *QueueStreamRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueueStreamRequest.ProtoReflect.Descriptor instead.
-func (*QueueStreamRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use QueueStream.ProtoReflect.Descriptor instead.
+func (*QueueStream) Descriptor() ([]byte, []int) {
 	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *QueueStreamRequest) GetStreamId() string {
+func (x *QueueStream) GetStreamId() string {
 	if x != nil {
 		return x.StreamId
 	}
 	return ""
 }
 
-func (x *QueueStreamRequest) GetSubject() string {
+func (x *QueueStream) GetSubject() string {
 	if x != nil {
 		return x.Subject
 	}
 	return ""
 }
 
-func (x *QueueStreamRequest) GetTopic() string {
+func (x *QueueStream) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *QueueStreamRequest) GetGroup() string {
+func (x *QueueStream) GetGroup() string {
 	if x != nil {
 		return x.Group
 	}
 	return ""
 }
 
-func (x *QueueStreamRequest) GetCall() int32 {
-	if x != nil {
-		return x.Call
-	}
-	return 0
+// QueueAckRequest acks deliveries of a stream.
+type QueueAckRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Tokens        []string               `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueueStreamRequest) GetItems() []*QueueSettlement {
+func (x *QueueAckRequest) Reset() {
+	*x = QueueAckRequest{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueAckRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueAckRequest) ProtoMessage() {}
+
+func (x *QueueAckRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueAckRequest.ProtoReflect.Descriptor instead.
+func (*QueueAckRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QueueAckRequest) GetStream() *QueueStream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *QueueAckRequest) GetTokens() []string {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// QueueNackRequest gives deliveries of a stream back.
+type QueueNackRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Items         []*QueueNack           `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueNackRequest) Reset() {
+	*x = QueueNackRequest{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueNackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueNackRequest) ProtoMessage() {}
+
+func (x *QueueNackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueNackRequest.ProtoReflect.Descriptor instead.
+func (*QueueNackRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QueueNackRequest) GetStream() *QueueStream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *QueueNackRequest) GetItems() []*QueueNack {
 	if x != nil {
 		return x.Items
 	}
 	return nil
 }
 
-func (x *QueueStreamRequest) GetAckTimeoutMs() int64 {
-	if x != nil {
-		return x.AckTimeoutMs
-	}
-	return 0
-}
-
-func (x *QueueStreamRequest) GetTotalMessages() int64 {
-	if x != nil {
-		return x.TotalMessages
-	}
-	return 0
-}
-
-func (x *QueueStreamRequest) GetTotalBytes() int64 {
-	if x != nil {
-		return x.TotalBytes
-	}
-	return 0
-}
-
-// QueueSettlement is one delivery that is settled or extended.
-type QueueSettlement struct {
+// QueueNack is queue.Nack.
+type QueueNack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -483,21 +548,21 @@ type QueueSettlement struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueueSettlement) Reset() {
-	*x = QueueSettlement{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+func (x *QueueNack) Reset() {
+	*x = QueueNack{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueueSettlement) String() string {
+func (x *QueueNack) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueueSettlement) ProtoMessage() {}
+func (*QueueNack) ProtoMessage() {}
 
-func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[4]
+func (x *QueueNack) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,79 +573,78 @@ func (x *QueueSettlement) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueueSettlement.ProtoReflect.Descriptor instead.
-func (*QueueSettlement) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{4}
+// Deprecated: Use QueueNack.ProtoReflect.Descriptor instead.
+func (*QueueNack) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *QueueSettlement) GetToken() string {
+func (x *QueueNack) GetToken() string {
 	if x != nil {
 		return x.Token
 	}
 	return ""
 }
 
-func (x *QueueSettlement) GetReason() string {
+func (x *QueueNack) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *QueueSettlement) GetCode() string {
+func (x *QueueNack) GetCode() string {
 	if x != nil {
 		return x.Code
 	}
 	return ""
 }
 
-func (x *QueueSettlement) GetDelayMs() int64 {
+func (x *QueueNack) GetDelayMs() int64 {
 	if x != nil && x.DelayMs != nil {
 		return *x.DelayMs
 	}
 	return 0
 }
 
-func (x *QueueSettlement) GetDeadLetter() bool {
+func (x *QueueNack) GetDeadLetter() bool {
 	if x != nil {
 		return x.DeadLetter
 	}
 	return false
 }
 
-func (x *QueueSettlement) GetRelease() bool {
+func (x *QueueNack) GetRelease() bool {
 	if x != nil {
 		return x.Release
 	}
 	return false
 }
 
-// QueueStreamResponse answers QueueStreamRequest.
-type QueueStreamResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The failure of the whole; then nothing was done.
-	Fault *Fault `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"`
-	// One for each item, with an empty reason where it was done.
-	Results       []*Fault `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+// QueueExtendRequest moves the ack deadlines of deliveries; without tokens, of all that the stream holds.
+type QueueExtendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Tokens        []string               `protobuf:"bytes,2,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	AckTimeoutMs  int64                  `protobuf:"varint,3,opt,name=ack_timeout_ms,json=ackTimeoutMs,proto3" json:"ack_timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueueStreamResponse) Reset() {
-	*x = QueueStreamResponse{}
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+func (x *QueueExtendRequest) Reset() {
+	*x = QueueExtendRequest{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueueStreamResponse) String() string {
+func (x *QueueExtendRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueueStreamResponse) ProtoMessage() {}
+func (*QueueExtendRequest) ProtoMessage() {}
 
-func (x *QueueStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_parley_cluster_v1_queue_proto_msgTypes[5]
+func (x *QueueExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,19 +655,178 @@ func (x *QueueStreamResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueueStreamResponse.ProtoReflect.Descriptor instead.
-func (*QueueStreamResponse) Descriptor() ([]byte, []int) {
-	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{5}
+// Deprecated: Use QueueExtendRequest.ProtoReflect.Descriptor instead.
+func (*QueueExtendRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *QueueStreamResponse) GetFault() *Fault {
+func (x *QueueExtendRequest) GetStream() *QueueStream {
 	if x != nil {
-		return x.Fault
+		return x.Stream
 	}
 	return nil
 }
 
-func (x *QueueStreamResponse) GetResults() []*Fault {
+func (x *QueueExtendRequest) GetTokens() []string {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *QueueExtendRequest) GetAckTimeoutMs() int64 {
+	if x != nil {
+		return x.AckTimeoutMs
+	}
+	return 0
+}
+
+// QueueCreditsRequest grants credits to a stream, as running totals.
+type QueueCreditsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	TotalMessages int64                  `protobuf:"varint,2,opt,name=total_messages,json=totalMessages,proto3" json:"total_messages,omitempty"`
+	TotalBytes    int64                  `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueCreditsRequest) Reset() {
+	*x = QueueCreditsRequest{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueCreditsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueCreditsRequest) ProtoMessage() {}
+
+func (x *QueueCreditsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueCreditsRequest.ProtoReflect.Descriptor instead.
+func (*QueueCreditsRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *QueueCreditsRequest) GetStream() *QueueStream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+func (x *QueueCreditsRequest) GetTotalMessages() int64 {
+	if x != nil {
+		return x.TotalMessages
+	}
+	return 0
+}
+
+func (x *QueueCreditsRequest) GetTotalBytes() int64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+// QueueLeaveRequest has a stream's consumer leave its group.
+type QueueLeaveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueLeaveRequest) Reset() {
+	*x = QueueLeaveRequest{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueLeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueLeaveRequest) ProtoMessage() {}
+
+func (x *QueueLeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueLeaveRequest.ProtoReflect.Descriptor instead.
+func (*QueueLeaveRequest) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueueLeaveRequest) GetStream() *QueueStream {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+// QueueResults answers a call about deliveries.
+type QueueResults struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each item, with an empty reason where it is done.
+	Results       []*Fault `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueResults) Reset() {
+	*x = QueueResults{}
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueResults) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueResults) ProtoMessage() {}
+
+func (x *QueueResults) ProtoReflect() protoreflect.Message {
+	mi := &file_parley_cluster_v1_queue_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueResults.ProtoReflect.Descriptor instead.
+func (*QueueResults) Descriptor() ([]byte, []int) {
+	return file_parley_cluster_v1_queue_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QueueResults) GetResults() []*Fault {
 	if x != nil {
 		return x.Results
 	}
@@ -654,19 +877,19 @@ const file_parley_cluster_v1_queue_proto_rawDesc = "" +
 	"QueueGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x05R\x05start\x12\x19\n" +
-	"\bstart_ms\x18\x03 \x01(\x03R\astartMs\"\xb3\x02\n" +
-	"\x12QueueStreamRequest\x12\x1b\n" +
+	"\bstart_ms\x18\x03 \x01(\x03R\astartMs\"p\n" +
+	"\vQueueStream\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x14\n" +
 	"\x05topic\x18\x03 \x01(\tR\x05topic\x12\x14\n" +
-	"\x05group\x18\x04 \x01(\tR\x05group\x12\x12\n" +
-	"\x04call\x18\x05 \x01(\x05R\x04call\x128\n" +
-	"\x05items\x18\x06 \x03(\v2\".parley.cluster.v1.QueueSettlementR\x05items\x12$\n" +
-	"\x0eack_timeout_ms\x18\a \x01(\x03R\fackTimeoutMs\x12%\n" +
-	"\x0etotal_messages\x18\b \x01(\x03R\rtotalMessages\x12\x1f\n" +
-	"\vtotal_bytes\x18\t \x01(\x03R\n" +
-	"totalBytes\"\xbb\x01\n" +
-	"\x0fQueueSettlement\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\tR\x05group\"a\n" +
+	"\x0fQueueAckRequest\x126\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1e.parley.cluster.v1.QueueStreamR\x06stream\x12\x16\n" +
+	"\x06tokens\x18\x02 \x03(\tR\x06tokens\"~\n" +
+	"\x10QueueNackRequest\x126\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1e.parley.cluster.v1.QueueStreamR\x06stream\x122\n" +
+	"\x05items\x18\x02 \x03(\v2\x1c.parley.cluster.v1.QueueNackR\x05items\"\xb5\x01\n" +
+	"\tQueueNack\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1e\n" +
@@ -674,10 +897,20 @@ const file_parley_cluster_v1_queue_proto_rawDesc = "" +
 	"\vdead_letter\x18\x05 \x01(\bR\n" +
 	"deadLetter\x12\x18\n" +
 	"\arelease\x18\x06 \x01(\bR\areleaseB\v\n" +
-	"\t_delay_ms\"y\n" +
-	"\x13QueueStreamResponse\x12.\n" +
-	"\x05fault\x18\x01 \x01(\v2\x18.parley.cluster.v1.FaultR\x05fault\x122\n" +
-	"\aresults\x18\x02 \x03(\v2\x18.parley.cluster.v1.FaultR\aresultsBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
+	"\t_delay_ms\"\x8a\x01\n" +
+	"\x12QueueExtendRequest\x126\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1e.parley.cluster.v1.QueueStreamR\x06stream\x12\x16\n" +
+	"\x06tokens\x18\x02 \x03(\tR\x06tokens\x12$\n" +
+	"\x0eack_timeout_ms\x18\x03 \x01(\x03R\fackTimeoutMs\"\x95\x01\n" +
+	"\x13QueueCreditsRequest\x126\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1e.parley.cluster.v1.QueueStreamR\x06stream\x12%\n" +
+	"\x0etotal_messages\x18\x02 \x01(\x03R\rtotalMessages\x12\x1f\n" +
+	"\vtotal_bytes\x18\x03 \x01(\x03R\n" +
+	"totalBytes\"K\n" +
+	"\x11QueueLeaveRequest\x126\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1e.parley.cluster.v1.QueueStreamR\x06stream\"B\n" +
+	"\fQueueResults\x122\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.parley.cluster.v1.FaultR\aresultsBEZCgithub.com/parleyhq/parley/internal/gen/parley/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_parley_cluster_v1_queue_proto_rawDescOnce sync.Once
@@ -691,28 +924,37 @@ func file_parley_cluster_v1_queue_proto_rawDescGZIP() []byte {
 	return file_parley_cluster_v1_queue_proto_rawDescData
 }
 
-var file_parley_cluster_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_parley_cluster_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_parley_cluster_v1_queue_proto_goTypes = []any{
 	(*QueueRecord)(nil),         // 0: parley.cluster.v1.QueueRecord
 	(*QueueTopic)(nil),          // 1: parley.cluster.v1.QueueTopic
 	(*QueueGroup)(nil),          // 2: parley.cluster.v1.QueueGroup
-	(*QueueStreamRequest)(nil),  // 3: parley.cluster.v1.QueueStreamRequest
-	(*QueueSettlement)(nil),     // 4: parley.cluster.v1.QueueSettlement
-	(*QueueStreamResponse)(nil), // 5: parley.cluster.v1.QueueStreamResponse
-	nil,                         // 6: parley.cluster.v1.QueueRecord.HeadersEntry
-	(*Fault)(nil),               // 7: parley.cluster.v1.Fault
+	(*QueueStream)(nil),         // 3: parley.cluster.v1.QueueStream
+	(*QueueAckRequest)(nil),     // 4: parley.cluster.v1.QueueAckRequest
+	(*QueueNackRequest)(nil),    // 5: parley.cluster.v1.QueueNackRequest
+	(*QueueNack)(nil),           // 6: parley.cluster.v1.QueueNack
+	(*QueueExtendRequest)(nil),  // 7: parley.cluster.v1.QueueExtendRequest
+	(*QueueCreditsRequest)(nil), // 8: parley.cluster.v1.QueueCreditsRequest
+	(*QueueLeaveRequest)(nil),   // 9: parley.cluster.v1.QueueLeaveRequest
+	(*QueueResults)(nil),        // 10: parley.cluster.v1.QueueResults
+	nil,                         // 11: parley.cluster.v1.QueueRecord.HeadersEntry
+	(*Fault)(nil),               // 12: parley.cluster.v1.Fault
 }
 var file_parley_cluster_v1_queue_proto_depIdxs = []int32{
-	6, // 0: parley.cluster.v1.QueueRecord.headers:type_name -> parley.cluster.v1.QueueRecord.HeadersEntry
-	2, // 1: parley.cluster.v1.QueueTopic.groups:type_name -> parley.cluster.v1.QueueGroup
-	4, // 2: parley.cluster.v1.QueueStreamRequest.items:type_name -> parley.cluster.v1.QueueSettlement
-	7, // 3: parley.cluster.v1.QueueStreamResponse.fault:type_name -> parley.cluster.v1.Fault
-	7, // 4: parley.cluster.v1.QueueStreamResponse.results:type_name -> parley.cluster.v1.Fault
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	11, // 0: parley.cluster.v1.QueueRecord.headers:type_name -> parley.cluster.v1.QueueRecord.HeadersEntry
+	2,  // 1: parley.cluster.v1.QueueTopic.groups:type_name -> parley.cluster.v1.QueueGroup
+	3,  // 2: parley.cluster.v1.QueueAckRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	3,  // 3: parley.cluster.v1.QueueNackRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	6,  // 4: parley.cluster.v1.QueueNackRequest.items:type_name -> parley.cluster.v1.QueueNack
+	3,  // 5: parley.cluster.v1.QueueExtendRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	3,  // 6: parley.cluster.v1.QueueCreditsRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	3,  // 7: parley.cluster.v1.QueueLeaveRequest.stream:type_name -> parley.cluster.v1.QueueStream
+	12, // 8: parley.cluster.v1.QueueResults.results:type_name -> parley.cluster.v1.Fault
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_parley_cluster_v1_queue_proto_init() }
@@ -721,14 +963,14 @@ func file_parley_cluster_v1_queue_proto_init() {
 		return
 	}
 	file_parley_cluster_v1_envelope_proto_init()
-	file_parley_cluster_v1_queue_proto_msgTypes[4].OneofWrappers = []any{}
+	file_parley_cluster_v1_queue_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_parley_cluster_v1_queue_proto_rawDesc), len(file_parley_cluster_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

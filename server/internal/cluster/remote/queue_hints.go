@@ -1,8 +1,7 @@
-package cluster
+package remote
 
 import (
 	"cmp"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -20,6 +20,9 @@ const (
 	believeFor = 250 * time.Millisecond
 	// maxHintWord is how long a transport's topic may be.
 	maxHintWord = 64
+	// topicReady is what the transport's topics of queues begin with, and topicProbe one that nobody listens on.
+	topicReady = "queue-ready-"
+	topicProbe = "queue-probe"
 )
 
 // QueueHints tells all nodes that something may be fetched in a partition, at most once: it is a hint, which may be lost.
@@ -28,7 +31,7 @@ const (
 // A word is the sender's id and the partitions, a byte each. Words about one topic are at least a millisecond apart; what
 // comes meanwhile is told by the next, so the last hint is never held back for good.
 type QueueHints struct {
-	transport Transport
+	transport cluster.Transport
 	log       *slog.Logger
 	id        string
 
@@ -50,9 +53,9 @@ type hintBatch struct {
 }
 
 // NewQueueHints makes QueueHints. logger is slog.Default if nil.
-func NewQueueHints(transport Transport, logger *slog.Logger) *QueueHints {
+func NewQueueHints(transport cluster.Transport, logger *slog.Logger) *QueueHints {
 	return &QueueHints{
-		transport: transport, log: cmp.Or(logger, slog.Default()), id: rand.Text()[:idLen],
+		transport: transport, log: cmp.Or(logger, slog.Default()), id: cluster.NewID(),
 		listeners: make(map[string]map[*func(int)]struct{}), waiting: make(map[string]*hintBatch),
 	}
 }
@@ -100,7 +103,7 @@ func (h *QueueHints) flush(topic string) {
 }
 
 func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
-	word := make([]byte, 0, idLen+len(partitions))
+	word := make([]byte, 0, cluster.IDLen+len(partitions))
 	word = append(word, h.id...)
 	for p := range partitions {
 		word = append(word, byte(p)) //nolint:gosec // below MaxPartitions
@@ -115,10 +118,10 @@ func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
 // Listen implements queue.Hints. fn must not block; it is called by whoever calls Ready on this node, too.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
 	unhear, err := h.transport.Listen(hintTopic(topic), func(word []byte) {
-		if len(word) < idLen || string(word[:idLen]) == h.id {
+		if len(word) < cluster.IDLen || string(word[:cluster.IDLen]) == h.id {
 			return
 		}
-		for _, p := range word[idLen:] {
+		for _, p := range word[cluster.IDLen:] {
 			fn(int(p))
 		}
 	})

@@ -1,4 +1,4 @@
-package cluster
+package remote
 
 import (
 	"slices"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -47,11 +48,11 @@ func listenTo(t *testing.T, h *QueueHints, topic string) *heard {
 }
 
 // words counts what is broadcast about a topic.
-func words(t *testing.T, net *fakeNet, topic string) func() int {
+func words(t *testing.T, net *clustertest.Net, topic string) func() int {
 	t.Helper()
 	var mu sync.Mutex
 	n := 0
-	cancel, err := net.node().Listen(hintTopic(topic), func([]byte) {
+	cancel, err := net.Link().Listen(hintTopic(topic), func([]byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -72,9 +73,9 @@ func words(t *testing.T, net *fakeNet, topic string) func() int {
 func TestHintsReachAllNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
-		link := net.node()
-		a, b := NewQueueHints(link, nil), NewQueueHints(net.node(), nil)
+		net := clustertest.NewNet()
+		link := net.Link()
+		a, b := NewQueueHints(link, nil), NewQueueHints(net.Link(), nil)
 		defer a.Close()
 		defer b.Close()
 		long := strings.Repeat("t", 64)
@@ -104,13 +105,13 @@ func TestHintsReachAllNodes(t *testing.T) {
 		}
 		// Nobody can be told, and that is all right: this node's own are.
 		atA := listenTo(t, a, "jobs")
-		link.setCut(true)
+		link.SetCut(true)
 		a.Ready("jobs", 1)
 		pass(2 * believeFor)
 		if a.Connected() || !b.Connected() || len(atA.take()) != 1 {
 			t.Error("a node that is cut off does not know it")
 		}
-		link.setCut(false)
+		link.SetCut(false)
 		pass(2 * believeFor)
 		if !a.Connected() {
 			t.Error("a node that is back does not know it")
@@ -122,8 +123,8 @@ func TestHintsReachAllNodes(t *testing.T) {
 func TestHintsAreJoined(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
-		a, b := NewQueueHints(net.node(), nil), NewQueueHints(net.node(), nil)
+		net := clustertest.NewNet()
+		a, b := NewQueueHints(net.Link(), nil), NewQueueHints(net.Link(), nil)
 		defer a.Close()
 		atB, sent := listenTo(t, b, "jobs"), words(t, net, "jobs")
 		const ms = 20
@@ -152,8 +153,8 @@ func TestHintsAreJoined(t *testing.T) {
 func TestHintsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := newFakeNet()
-		a := NewQueueHints(net.node(), nil)
+		net := clustertest.NewNet()
+		a := NewQueueHints(net.Link(), nil)
 		sent := words(t, net, "jobs")
 		at := &heard{}
 		cancel, err := a.Listen("jobs", at.add)

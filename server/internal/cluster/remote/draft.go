@@ -1,9 +1,11 @@
-package cluster
+package remote
 
 import (
+	"fmt"
 	"time"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -34,10 +36,21 @@ func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
 	}, true
 }
 
+func draftsFromWire(ws []*clusterv1.Draft) ([]message.Draft, error) {
+	drafts := make([]message.Draft, len(ws))
+	for i, w := range ws {
+		var ok bool
+		if drafts[i], ok = draftFromWire(w); !ok {
+			return nil, fmt.Errorf("decode drafts: kind %d is unknown", w.GetKind())
+		}
+	}
+	return drafts, nil
+}
+
 func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 	w := &clusterv1.Outcome{
 		MsgId: o.MsgID, ClientMsgId: o.ClientMsgID, Seq: o.Seq, Count: o.Count, Duplicate: o.Duplicate,
-		Fault: faultToWire(o.Err),
+		Fault: cluster.FaultToWire(o.Err),
 	}
 	if !o.MsgTime.IsZero() {
 		ms := o.MsgTime.UnixMilli()
@@ -50,7 +63,7 @@ func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 func outcomeFromWire(w *clusterv1.Outcome, channelID string) message.Outcome {
 	o := message.Outcome{
 		ChannelID: channelID, MsgID: w.GetMsgId(), ClientMsgID: w.GetClientMsgId(), Seq: w.GetSeq(), Count: w.GetCount(),
-		Duplicate: w.GetDuplicate(), Err: faultFromWire(w.GetFault()),
+		Duplicate: w.GetDuplicate(), Err: cluster.FaultFromWire(w.GetFault()),
 	}
 	if w.MsgTimeMs != nil {
 		o.MsgTime = time.UnixMilli(w.GetMsgTimeMs()).UTC()

@@ -1,4 +1,4 @@
-package cluster
+package remote
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
@@ -20,17 +22,16 @@ const (
 	session             = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// peers is a Peers that knows A and B.
-type peers string
-
-func (p peers) ID() string             { return string(p) }
-func (p peers) Lives(node string) bool { return node == nodeA || node == nodeB }
+// endpointOf creates a node's endpoint, of a fleet of A and B.
+func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
+	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{nodeA, nodeB}}, net.Link(), nil)
+}
 
 // sessionsOf makes a node's Sessions with one stream of ann's.
-func sessionsOf(t *testing.T, net *fakeNet, node string) (s *Sessions, got *[]fanout.Position) {
+func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Sessions, got *[]fanout.Position) {
 	t.Helper()
 	got = &[]fanout.Position{}
-	s = NewSessions(peers(node), net.node(), nil, nil)
+	s = NewSessions(endpointOf(net, node), nil)
 	s.update = func(id, subject string, add []fanout.Position, remove []string) error {
 		switch {
 		case id != session+node || subject != "ann":
@@ -50,7 +51,7 @@ func sessionsOf(t *testing.T, net *fakeNet, node string) (s *Sessions, got *[]fa
 
 func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	a, atA := sessionsOf(t, net, nodeA)
 	_, atB := sessionsOf(t, net, nodeB)
 	seq := int64(0)
@@ -80,7 +81,7 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 // The node that holds the stream asks again who may read: the request may be an old one.
 func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	a, _ := sessionsOf(t, net, nodeA)
 	b, atB := sessionsOf(t, net, nodeB)
 	var asked []string
@@ -114,20 +115,20 @@ func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
 func TestSessionsThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		fate fate
+		fate clustertest.Fate
 		node string
 		want fault.Reason
 		wait time.Duration
 	}{
-		"lost":        {lost, nodeB, fault.OutcomeUnknown, holderWait},
-		"answer lost": {answerLost, nodeB, fault.OutcomeUnknown, holderWait},
-		"garbled":     {garbled, nodeB, fault.OutcomeUnknown, 0},
-		"cut off":     {cutOff, nodeC, fault.StoreUnavailable, 0}, // we know of nobody
+		"lost":        {clustertest.Lost, nodeB, fault.OutcomeUnknown, holderWait},
+		"answer lost": {clustertest.AnswerLost, nodeB, fault.OutcomeUnknown, holderWait},
+		"garbled":     {clustertest.Garbled, nodeB, fault.OutcomeUnknown, 0},
+		"cut off":     {clustertest.CutOff, nodeC, fault.StoreUnavailable, 0}, // we know of nobody
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				net := newFakeNet(c.fate)
+				net := clustertest.NewNet(c.fate)
 				a, _ := sessionsOf(t, net, nodeA)
 				sessionsOf(t, net, nodeB)
 				began := time.Now()
@@ -140,7 +141,7 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 		})
 	}
 	// A node that lives and does not serve: it has just lost its connection, or begins.
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	a, _ := sessionsOf(t, net, nodeA)
 	if err := a.Update(t.Context(), session+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("got %v", err)
@@ -149,26 +150,26 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 
 func TestSessionsStartAndStop(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	s, _ := sessionsOf(t, net, nodeA)
 	if err := s.Start(); err != nil {
 		t.Error(err)
 	}
 	s.Stop()
 	s.Stop()
-	if _, err := net.node().Request(context.Background(), nodeA, topicSession, nil); !errors.Is(err, ErrNobody) {
+	if _, err := net.Link().Request(context.Background(), nodeA, updateSession.Name, nil); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 }
 
 func TestChangesReachAllNodes(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	var got []channel.Change
-	link := net.node()
-	changes := NewChanges(link, nil)
+	link := net.Link()
+	changes := NewChanges(cluster.NewEndpoint(clustertest.Peers{Node: nodeA}, link, nil), nil)
 	for range 2 {
-		cancel, err := NewChanges(net.node(), nil).Listen(func(c channel.Change) { got = append(got, c) })
+		cancel, err := NewChanges(endpointOf(net, nodeB), nil).Listen(func(c channel.Change) { got = append(got, c) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,11 +182,11 @@ func TestChangesReachAllNodes(t *testing.T) {
 	changes.Publish(all)
 	changes.Publish(many)
 	for _, word := range [][]byte{nil, {0xff}} {
-		if err := link.Broadcast(topicMembers, word); err != nil {
+		if err := link.Broadcast(membersChanged.Name, word); err != nil {
 			t.Fatal(err)
 		}
 	}
-	link.setCut(true)
+	link.SetCut(true)
 	changes.Publish(one) // nobody can be told, and that is all right
 	if diff := cmp.Diff([]channel.Change{one, one, all, all, all, all}, got); diff != "" {
 		t.Error(diff)

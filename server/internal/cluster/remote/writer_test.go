@@ -1,4 +1,4 @@
-package cluster
+package remote
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -51,9 +53,27 @@ func (a *appended) all() [][]string {
 	return slices.Clone(a.calls)
 }
 
+// owners is an Owners that never changes.
+type owners struct {
+	owner func(bucket int) string
+	// works reports whether a node still works; nil never does.
+	works func() bool
+}
+
+func (o owners) Works(string, time.Duration) bool { return o.works != nil && o.works() }
+func (o owners) Owner(bucket int) string          { return o.owner(bucket) }
+
+// endpointAt creates the endpoint of a node, of a fleet of ME and HOME.
+func endpointAt(net *clustertest.Net, node string) *cluster.Endpoint {
+	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{"HOME", "ME"}}, net.Link(), nil)
+}
+
+// pass lets time pass, which in a synctest bubble takes none.
+func pass(d time.Duration) { <-time.After(d) }
+
 // rig is a node ME, whose writer is tested, and a node HOME.
 type rig struct {
-	net        *fakeNet
+	net        *clustertest.Net
 	here, home appended
 	writer     *Writer
 	results    []string
@@ -62,9 +82,9 @@ type rig struct {
 }
 
 // newRig gives channels that begin with "here" to ME, those with "gone" to a node that is not there, others to HOME.
-func newRig(t *testing.T, cfg WriterConfig, fates ...fate) *rig {
+func newRig(t *testing.T, cfg WriterConfig, fates ...clustertest.Fate) *rig {
 	t.Helper()
-	r := &rig{net: newFakeNet(fates...)}
+	r := &rig{net: clustertest.NewNet(fates...)}
 	const buckets = 1 << 20 // channels' buckets differ
 	byBucket := map[int]string{}
 	for i := range 20 {
@@ -83,12 +103,13 @@ func newRig(t *testing.T, cfg WriterConfig, fates ...fate) *rig {
 		defer mu.Unlock()
 		r.results = append(r.results, result)
 	}
-	home := NewWriter(owners{id: "HOME", owner: owner}, r.net.node(), &r.home, buckets, WriterConfig{})
+	home := NewWriter(endpointAt(r.net, "HOME"), owners{owner: owner}, &r.home, buckets, WriterConfig{})
 	if err := home.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(home.Stop)
-	r.writer = NewWriter(owners{id: "ME", owner: owner, works: func() bool { return r.works != nil && r.works() }}, r.net.node(), &r.here, buckets, cfg)
+	me := owners{owner: owner, works: func() bool { return r.works != nil && r.works() }}
+	r.writer = NewWriter(endpointAt(r.net, "ME"), me, &r.here, buckets, cfg)
 	return r
 }
 
@@ -155,17 +176,17 @@ func TestDraftsGoToTheirHomes(t *testing.T) {
 func TestWhatAHomeDoesNotAnswerIsWrittenHere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		fate fate
+		fate clustertest.Fate
 		wait time.Duration
 		home int
 		want string
 	}{
-		"lost":        {lost, 500 * time.Millisecond, 0, ForwardUnanswered},
-		"answer lost": {answerLost, 500 * time.Millisecond, 1, ForwardUnanswered},
-		"delayed":     {delayed, 500 * time.Millisecond, 0, ForwardUnanswered},
-		"cut off":     {cutOff, 0, 0, ForwardNobody},
-		"garbled":     {garbled, 0, 0, ForwardUnanswered},
-		"empty":       {emptyAnswer, 0, 0, ForwardUnanswered},
+		"lost":        {clustertest.Lost, 500 * time.Millisecond, 0, ForwardUnanswered},
+		"answer lost": {clustertest.AnswerLost, 500 * time.Millisecond, 1, ForwardUnanswered},
+		"delayed":     {clustertest.Delayed, 500 * time.Millisecond, 0, ForwardUnanswered},
+		"cut off":     {clustertest.CutOff, 0, 0, ForwardNobody},
+		"garbled":     {clustertest.Garbled, 0, 0, ForwardUnanswered},
+		"empty":       {clustertest.EmptyAnswer, 0, 0, ForwardUnanswered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,11 +207,11 @@ func TestWhatAHomeDoesNotAnswerIsWrittenHere(t *testing.T) {
 func TestAnswersThatComeTwiceOrLateHarmNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, WriterConfig{}, twice, delayed)
+		r := newRig(t, WriterConfig{}, clustertest.Twice, clustertest.Delayed)
 		ds := drafts("far1")
 		expect(t, "twice", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
 		expect(t, "delayed", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
-		r.net.deliver()
+		r.net.Deliver()
 		expect(t, "home", [][]string{{"m0"}, {"m0"}, {"m0"}}, r.home.all())
 		expect(t, "here", [][]string{{"m0"}}, r.here.all())
 	})
@@ -199,7 +220,7 @@ func TestAnswersThatComeTwiceOrLateHarmNobody(t *testing.T) {
 func TestASilentHomeIsNotWaitedForAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, WriterConfig{}, lost)
+		r := newRig(t, WriterConfig{}, clustertest.Lost)
 		ds := drafts("far1")
 		r.writer.Append(t.Context(), ds)
 		began := time.Now()
@@ -236,7 +257,7 @@ func TestAHomeThatRefusesIsNotAskedAgainAtOnce(t *testing.T) {
 func TestACallerInAHurryMakesNoHomeShunned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, WriterConfig{}, lost)
+		r := newRig(t, WriterConfig{}, clustertest.Lost)
 		r.here.fail = failing(fault.DeadlinePassed, fault.DeadlineExceeded, "m0")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -254,12 +275,12 @@ func TestACallerInAHurryMakesNoHomeShunned(t *testing.T) {
 func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		fate fate
+		fate clustertest.Fate
 		want []string
 	}{
 		// Whoever sleeps may wake and write: all that may pass is unknown, and what is final is final.
-		"unanswered": {lost, []string{"OUTCOME_UNKNOWN", "MESSAGE_NOT_FOUND", "ok"}},
-		"nobody":     {cutOff, []string{"STORE_UNAVAILABLE", "MESSAGE_NOT_FOUND", "ok"}},
+		"unanswered": {clustertest.Lost, []string{"OUTCOME_UNKNOWN", "MESSAGE_NOT_FOUND", "ok"}},
+		"nobody":     {clustertest.CutOff, []string{"STORE_UNAVAILABLE", "MESSAGE_NOT_FOUND", "ok"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -301,7 +322,7 @@ func TestABusyHomeIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, WriterConfig{MaxWait: c.maxWait}, slow)
+				r := newRig(t, WriterConfig{MaxWait: c.maxWait}, clustertest.Slow)
 				began := time.Now()
 				r.works = func() bool { return time.Since(began) < c.worksFor }
 				ds := drafts("far1")
@@ -433,7 +454,7 @@ func TestLargeForwardsGoInPiecesAndStayAPrefix(t *testing.T) {
 	t.Run("the rest goes here once the home is silent", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, pieces, answered, lost)
+			r := newRig(t, pieces, clustertest.Answered, clustertest.Lost)
 			r.here.fail = failing(fault.StoreUnavailable, fault.Unavailable, "m3", "m5", "m6")
 			// m4 and m6 are of a channel that the lost piece held too.
 			expect(t, "outcomes", []string{"ok", "ok", "ok", "OUTCOME_UNKNOWN", "ok", "OUTCOME_UNKNOWN", "OUTCOME_UNKNOWN"},
@@ -486,8 +507,8 @@ func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
 
 func TestWriterStartsAndStops(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
-	w := NewWriter(owners{id: "ME", owner: func(int) string { return "ME" }}, net.node(), &appended{}, 1, WriterConfig{})
+	net := clustertest.NewNet()
+	w := NewWriter(endpointAt(net, "ME"), owners{owner: func(int) string { return "ME" }}, &appended{}, 1, WriterConfig{})
 	w.Stop()
 	for range 2 {
 		if err := w.Start(); err != nil {
@@ -496,7 +517,7 @@ func TestWriterStartsAndStops(t *testing.T) {
 	}
 	w.Stop()
 	w.Stop()
-	if _, err := net.node().Request(t.Context(), "ME", topicAppend, nil); !errors.Is(err, ErrNobody) {
+	if _, err := net.Link().Request(t.Context(), "ME", appendDrafts.Name, nil); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 }
@@ -504,7 +525,6 @@ func TestWriterStartsAndStops(t *testing.T) {
 // moving is a roster whose view changes between two looks, as a Roster's does whenever a node is heard of.
 type moving struct{ looks atomic.Int64 }
 
-func (m *moving) ID() string                       { return "ME" }
 func (m *moving) Works(string, time.Duration) bool { return false }
 func (m *moving) Owner(int) string {
 	if m.looks.Add(1) == 1 {
@@ -515,10 +535,10 @@ func (m *moving) Owner(int) string {
 
 func TestAChannelsDraftsOfOneBatchStayTogether(t *testing.T) {
 	t.Parallel()
-	net := newFakeNet()
+	net := clustertest.NewNet()
 	var here, home appended
-	w := NewWriter(&moving{}, net.node(), &here, 4, WriterConfig{})
-	hw := NewWriter(owners{id: "HOME", owner: func(int) string { return "HOME" }}, net.node(), &home, 4, WriterConfig{})
+	w := NewWriter(endpointAt(net, "ME"), &moving{}, &here, 4, WriterConfig{})
+	hw := NewWriter(endpointAt(net, "HOME"), owners{owner: func(int) string { return "HOME" }}, &home, 4, WriterConfig{})
 	if err := hw.Start(); err != nil {
 		t.Fatal(err)
 	}

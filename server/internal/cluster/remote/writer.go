@@ -1,24 +1,23 @@
-package cluster
+package remote
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Owners tell which node a bucket's writes are gathered on; a Roster does.
+// appendDrafts has no timeout of its own: a forward waits as long as its home works, by WriterConfig.
+var appendDrafts = cluster.Method[*clusterv1.AppendRequest, *clusterv1.AppendResponse]{Name: "append"}
+
+// Owners reports which node a bucket's writes are gathered on. *cluster.Roster implements it.
 type Owners interface {
-	// ID is this node's.
-	ID() string
-	// Owner is the bucket's home, for a moment.
+	// Owner returns the node that is the bucket's home now.
 	Owner(bucket int) string
 	// Works reports whether a node has said within that time that it lives and is able.
 	Works(node string, within time.Duration) bool
@@ -59,16 +58,18 @@ type WriterConfig struct {
 // This is for speed only. What the home does not do, for whatever reason, this node does itself under the same ids, and
 // the store sees to it that an entry which both have written is there once.
 //
+// Other nodes may append by this one between Start and Stop; Append goes on working after Stop. The local writer must not
+// be closed before Stop returns.
+//
 // It is a message.Appender; safe for concurrent use.
 type Writer struct {
-	owners    Owners
-	transport Transport
-	local     message.Appender
-	buckets   int
-	cfg       WriterConfig
+	*cluster.Handlers
 
-	life   sync.Mutex // guards cancel
-	cancel func()
+	endpoint *cluster.Endpoint
+	owners   Owners
+	local    message.Appender
+	buckets  int
+	cfg      WriterConfig
 
 	mu sync.Mutex // guards silent
 	// silent is when nodes last did not answer, or refused.
@@ -77,8 +78,8 @@ type Writer struct {
 
 var _ message.Appender = (*Writer)(nil)
 
-// NewWriter makes a Writer over this node's own, local one. buckets is the store's.
-func NewWriter(owners Owners, transport Transport, local message.Appender, buckets int, cfg WriterConfig) *Writer {
+// NewWriter creates a Writer over this node's own, local one. buckets is the store's number of buckets.
+func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender, buckets int, cfg WriterConfig) *Writer {
 	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 3*time.Second)
 	cfg.Shun = cmp.Or(cfg.Shun, time.Second)
@@ -87,35 +88,12 @@ func NewWriter(owners Owners, transport Transport, local message.Appender, bucke
 	if cfg.OnForward == nil {
 		cfg.OnForward = func(string) {}
 	}
-	return &Writer{
-		owners: owners, transport: transport, local: local, buckets: buckets, cfg: cfg, silent: make(map[string]time.Time),
+	w := &Writer{
+		Handlers: endpoint.Handlers(), endpoint: endpoint, owners: owners, local: local, buckets: buckets, cfg: cfg,
+		silent: make(map[string]time.Time),
 	}
-}
-
-// Start lets other nodes append by this one, until Stop. A second Start does nothing.
-func (w *Writer) Start() error {
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.cancel != nil {
-		return nil
-	}
-	cancel, err := w.transport.Serve(w.owners.ID(), topicAppend, w.serve)
-	if err != nil {
-		return fmt.Errorf("serve appends: %w", err)
-	}
-	w.cancel = cancel
-	return nil
-}
-
-// Stop ends what Start began and waits for what is under way; the local writer must not be closed before. Append goes on
-// working. It may be called twice, and before Start.
-func (w *Writer) Stop() {
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.cancel != nil {
-		w.cancel()
-		w.cancel = nil
-	}
+	cluster.Handle(w.Handlers, appendDrafts, w.serve)
+	return w
 }
 
 // Append appends drafts and answers an outcome for each, in order, with all that message.Writer.Append promises. Drafts
@@ -184,36 +162,14 @@ func (w *Writer) shun(node string) {
 }
 
 // serve appends for another node.
-func (w *Writer) serve(ctx context.Context, payload []byte) []byte {
-	var response clusterv1.AppendResponse
-	drafts, err := draftsFromWire(payload)
+func (w *Writer) serve(ctx context.Context, r *clusterv1.AppendRequest) (*clusterv1.AppendResponse, error) {
+	drafts, err := draftsFromWire(r.GetDrafts())
 	if err != nil {
-		// The answer has no outcomes, so the asker does it himself, and at once.
-		w.cfg.Logger.ErrorContext(ctx, "append for another node", "error", err)
-	} else {
-		for _, out := range w.local.Append(ctx, drafts) {
-			response.Outcomes = append(response.Outcomes, outcomeToWire(&out))
-		}
+		return nil, err
 	}
-	answer, err := proto.Marshal(&response)
-	if err != nil {
-		w.cfg.Logger.ErrorContext(ctx, "answer an append", "error", err)
-		return nil
+	response := &clusterv1.AppendResponse{}
+	for _, out := range w.local.Append(ctx, drafts) {
+		response.Outcomes = append(response.Outcomes, outcomeToWire(&out))
 	}
-	return answer
-}
-
-func draftsFromWire(payload []byte) ([]message.Draft, error) {
-	var request clusterv1.AppendRequest
-	if err := proto.Unmarshal(payload, &request); err != nil {
-		return nil, fmt.Errorf("decode drafts: %w", err)
-	}
-	drafts := make([]message.Draft, len(request.GetDrafts()))
-	for i, d := range request.GetDrafts() {
-		var ok bool
-		if drafts[i], ok = draftFromWire(d); !ok {
-			return nil, fmt.Errorf("decode drafts: kind %d is unknown", d.GetKind())
-		}
-	}
-	return drafts, nil
+	return response, nil
 }

@@ -1,4 +1,4 @@
-package cluster_test
+package remote_test
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
@@ -33,7 +35,7 @@ type node struct {
 	store  *mongostore.Store
 	local  *message.Writer
 	gate   *gate
-	writer *cluster.Writer
+	writer *remote.Writer
 
 	mu      sync.Mutex
 	results map[string]int
@@ -115,7 +117,7 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 			t.Fatal(err)
 		}
 		t.Cleanup(n.Stop)
-		n.writer = cluster.NewWriter(n, n.bus.Nodes(), n.gate, 8, cluster.WriterConfig{
+		n.writer = remote.NewWriter(cluster.NewEndpoint(n, n.bus.Nodes(), nil), n, n.gate, 8, remote.WriterConfig{
 			Wait: wait, OnForward: n.forwarded,
 		})
 		if err := n.writer.Start(); err != nil {
@@ -183,6 +185,8 @@ func send(channelID, prefix string, n int) []message.Draft {
 	}
 	return drafts
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func mustAppend(t *testing.T, n *node, drafts []message.Draft) []message.Outcome {
 	t.Helper()
@@ -261,7 +265,7 @@ func TestThreeNodesWriteOneLog(t *testing.T) {
 		f.holds(t, fmt.Sprintf("c%d", c), sent...)
 	}
 	for _, n := range f.nodes {
-		if n.forwards(cluster.ForwardAnswered) == 0 {
+		if n.forwards(remote.ForwardAnswered) == 0 {
 			t.Errorf("a node forwarded nothing: %v", n.results)
 		}
 	}
@@ -285,7 +289,7 @@ func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
 	// While it sleeps others are not held up by it.
 	after := send(channelID, "after", 20)
 	mustAppend(t, asker, after)
-	if unanswered, shunned := asker.forwards(cluster.ForwardUnanswered), asker.forwards(cluster.ForwardShunned); unanswered != 1 || shunned != 1 {
+	if unanswered, shunned := asker.forwards(remote.ForwardUnanswered), asker.forwards(remote.ForwardShunned); unanswered != 1 || shunned != 1 {
 		t.Errorf("%d forwards were unanswered, and %d shunned", unanswered, shunned)
 	}
 	open()
@@ -352,7 +356,7 @@ func TestAHomeThatEndsCostsNothing(t *testing.T) {
 		})
 	}
 	testkit.Eventually(t, patience, func() error {
-		if rest[0].forwards(cluster.ForwardAnswered) < 5 {
+		if rest[0].forwards(remote.ForwardAnswered) < 5 {
 			return errors.New("nothing was forwarded yet")
 		}
 		return nil

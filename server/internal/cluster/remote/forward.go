@@ -1,4 +1,4 @@
-package cluster
+package remote
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/message"
 )
@@ -29,12 +30,9 @@ type forward struct {
 	failed map[string]bool
 }
 
-// errAnswer says that an answer can't be what it should be.
-var errAnswer = errors.New("the answer does not fit the request")
-
 // run gives every draft its outcome.
 func (f *forward) run(ctx context.Context) {
-	if f.node == f.writer.owners.ID() {
+	if f.node == f.writer.endpoint.ID() {
 		f.outs = f.writer.local.Append(ctx, f.drafts)
 		return
 	}
@@ -96,25 +94,16 @@ func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendR
 // channels are doubtful.
 func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.AppendRequest) ([]*clusterv1.Outcome, error) {
 	w := f.writer
-	payload, err := proto.Marshal(request)
-	if err != nil {
-		w.cfg.OnForward(ForwardNobody)
-		return nil, fmt.Errorf("forward drafts: %w", err)
-	}
 	asking, cancel := context.WithTimeout(ctx, max(w.cfg.Wait, w.cfg.MaxWait))
 	defer cancel()
 	defer w.giveUpOn(f.node, cancel)()
-	answer, err := w.transport.Request(asking, f.node, topicAppend, payload)
-	if errors.Is(err, ErrNobody) {
+	response, err := cluster.Call(asking, w.endpoint, f.node, appendDrafts, request)
+	if errors.Is(err, cluster.ErrNobody) {
 		w.cfg.OnForward(ForwardNobody)
 		return nil, err
 	}
-	var response clusterv1.AppendResponse
-	if err == nil {
-		err = proto.Unmarshal(answer, &response)
-	}
 	if err == nil && len(response.GetOutcomes()) != len(piece) {
-		err = errAnswer
+		err = fmt.Errorf("%d outcomes for %d drafts", len(response.GetOutcomes()), len(piece))
 	}
 	if err == nil {
 		return response.GetOutcomes(), nil

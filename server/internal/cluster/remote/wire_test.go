@@ -1,8 +1,6 @@
-package cluster
+package remote
 
 import (
-	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
@@ -57,48 +54,6 @@ func fill(t *testing.T, v reflect.Value, skip ...string) {
 		default:
 			t.Fatalf("%s: fill does not know type %s of %s", v.Type(), f.Type(), name)
 		}
-	}
-}
-
-func TestFaultsKeepTheirReason(t *testing.T) {
-	t.Parallel()
-	kinds := []fault.Kind{}
-	for k := fault.Internal; k <= fault.DeadlineExceeded; k++ {
-		kinds = append(kinds, k)
-	}
-	n := 0
-	for _, name := range parleyv1.ErrorReason_name {
-		reason := fault.Reason(strings.TrimPrefix(name, "ERROR_REASON_"))
-		kind := kinds[n%len(kinds)]
-		n++
-		want := &fault.Error{
-			Kind: kind, Reason: reason, Msg: "100% of it", Field: "messages[3].content", Limit: 1 << 40,
-			RetryAfter: 250 * time.Millisecond,
-		}
-		sent := *want
-		sent.Cause = errors.New("secret")
-		got := faultFromWire(carry(t, faultToWire(fmt.Errorf("wrapped: %w", &sent)), &clusterv1.Fault{}))
-		if diff := cmp.Diff(error(want), got); diff != "" {
-			t.Errorf("%s: %s", reason, diff)
-		}
-		if e, _ := fault.As(got); e.Retryable() != want.Retryable() {
-			t.Errorf("%s: retryable is %t", reason, e.Retryable())
-		}
-	}
-	if faultToWire(nil) != nil || faultFromWire(nil) != nil {
-		t.Error("no error became one")
-	}
-	if e, ok := fault.As(faultFromWire(faultToWire(errors.New("secret")))); !ok || e.Kind != fault.Internal ||
-		e.Reason != fault.InternalError || strings.Contains(e.Msg, "secret") {
-		t.Errorf("an error that is no fault became %+v", e)
-	}
-	for _, kind := range []int32{-1, int32(fault.DeadlineExceeded) + 1, 256 + 1} {
-		if e, _ := fault.As(faultFromWire(&clusterv1.Fault{Kind: kind})); e.Kind != fault.Internal {
-			t.Errorf("kind %d became %d", kind, e.Kind)
-		}
-	}
-	if w := faultToWire(&fault.Error{RetryAfter: time.Microsecond}); w.GetRetryAfterMs() != 1 {
-		t.Errorf("a wait of 1 µs became %d ms", w.GetRetryAfterMs())
 	}
 }
 

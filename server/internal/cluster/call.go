@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// Method is one kind of call between nodes. Req and Res are pointers to generated structs.
+type Method[Req, Res proto.Message] struct {
+	// Name tells methods apart and is the transport's topic: a word of A-Z a-z 0-9 _ -, unique among methods and events.
+	Name string
+	// Timeout bounds how long a caller waits for one answer; 0 means as long as its context and the transport allow.
+	Timeout time.Duration
+}
+
+// Call makes a call to one node and waits for its answer. A call goes out once; it is never repeated. A node may call
+// itself, but goes through the transport then: a feature whose work is on this node does it directly.
+//
+// The error is one of:
+//   - the fault that the node's handler returned;
+//   - ErrGone if the node is not alive, or is "";
+//   - Unavailable with STORE_UNAVAILABLE if the node can't be reached, so that nothing was done; it wraps ErrNobody;
+//   - Unavailable with OUTCOME_UNKNOWN if the node may have got the call and may do what it asks for at any later time;
+//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNobody.
+func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], req Req) (Res, error) {
+	var none Res
+	if node == "" {
+		return none, ErrGone
+	}
+	payload, err := encode(req)
+	if err != nil {
+		return none, fmt.Errorf("call %s: %w: %w", m.Name, err, ErrNobody)
+	}
+	return exchange(ctx, e, node, m, payload)
+}
+
+// CallAll makes one call to every other node at once and waits for all of them. It returns the answers by node id, and in
+// missing, sorted, the nodes that may be alive and have not confirmed: they can't be reached, did not answer within
+// m.Timeout, or answered with a fault. A node that proves to be gone is in neither.
+//
+// err is nil only if missing is empty and this node has just heard from the transport; it joins the errors of the missing
+// nodes. If it is an ErrCutOff, nodes may be alive that this one has forgotten. A node that this one has not heard of, as
+// both may have started or reconnected just now, is not called: what the call announces must be stored before, where such
+// a node looks.
+func CallAll[Req, Res proto.Message](
+	ctx context.Context, e *Endpoint, m Method[Req, Res], req Req,
+) (answers map[string]Res, missing []string, err error) {
+	nodes := e.peers.Others()
+	payload, err := encode(req)
+	if err != nil {
+		return nil, nodes, fmt.Errorf("call %s on all nodes: %w: %w", m.Name, err, ErrNobody)
+	}
+	results := make([]Res, len(nodes))
+	errs := make([]error, len(nodes), len(nodes)+1)
+	var calling sync.WaitGroup
+	for i, node := range nodes {
+		calling.Go(func() { results[i], errs[i] = exchange(ctx, e, node, m, payload) })
+	}
+	connected := e.connected(ctx, m.Timeout)
+	calling.Wait()
+	answers = make(map[string]Res, len(nodes))
+	for i, node := range nodes {
+		switch {
+		case errs[i] == nil:
+			answers[node] = results[i]
+		case errors.Is(errs[i], ErrGone):
+			errs[i] = nil
+		default:
+			missing = append(missing, node)
+			errs[i] = fmt.Errorf("call %s on node %s: %w", m.Name, node, errs[i])
+		}
+	}
+	return answers, missing, errors.Join(append(errs, connected)...)
+}
+
+// exchange sends an encoded request to a node and decodes its answer.
+func exchange[Req, Res proto.Message](
+	ctx context.Context, e *Endpoint, node string, m Method[Req, Res], payload []byte,
+) (res Res, err error) {
+	if m.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.Timeout)
+		defer cancel()
+	}
+	answer, err := e.transport.Request(ctx, node, m.Name, payload)
+	if err != nil {
+		return res, e.unanswered(ctx, node, err)
+	}
+	reply, err := decode[*clusterv1.Reply](answer)
+	if err != nil {
+		return res, OutcomeUnknown(err)
+	}
+	switch o := reply.GetOutcome().(type) {
+	case *clusterv1.Reply_Fault:
+		return res, FaultFromWire(o.Fault)
+	case *clusterv1.Reply_Result:
+		if res, err = decode[Res](o.Result); err != nil {
+			return res, OutcomeUnknown(err)
+		}
+		return res, nil
+	default:
+		return res, OutcomeUnknown(errors.New("the reply has no outcome"))
+	}
+}
+
+// unanswered returns the error of a call whose request failed with cause.
+func (e *Endpoint) unanswered(ctx context.Context, node string, cause error) error {
+	switch {
+	case errors.Is(cause, ErrCutOff), errors.Is(cause, ErrNobody) && (e.peers.Lives(node) || ctx.Err() != nil):
+		return fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable,
+			"the node in charge can't be reached; nothing was changed")
+	case errors.Is(cause, ErrNobody):
+		return ErrGone
+	default:
+		return OutcomeUnknown(cause)
+	}
+}
+
+// connected returns nil once the transport has carried a request, and else an ErrCutOff.
+func (e *Endpoint) connected(ctx context.Context, timeout time.Duration) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	_, err := e.transport.Request(ctx, e.ID(), topicProbe, nil)
+	if err == nil || ctx.Err() == nil && errors.Is(err, ErrNobody) && !errors.Is(err, ErrCutOff) {
+		return nil
+	}
+	return fmt.Errorf("probe the transport: %w: %w", err, ErrCutOff)
+}
+
+// OutcomeUnknown returns the fault of a node that may have done what it was asked.
+func OutcomeUnknown(cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
+		"the node in charge did not answer: it is not known whether anything was changed")
+}

@@ -1,0 +1,126 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// holderWait bounds the wait for the node that holds a stream.
+const holderWait = 2 * time.Second
+
+var updateSession = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empty]{Name: "session", Timeout: holderWait}
+
+// Hub holds this node's streams. *fanout.Hub implements it.
+type Hub interface {
+	// Session returns a live session of the subject's, or STREAM_NOT_FOUND.
+	Session(id, subject string) (*fanout.Session, error)
+}
+
+// Sessions changes the channels of live streams, on whichever node they are. Other nodes may change this one's streams
+// between Start and Stop. Safe for concurrent use.
+type Sessions struct {
+	*cluster.Handlers
+
+	endpoint *cluster.Endpoint
+	// readable is Guard's; nil means that all channels are.
+	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
+	// update changes a stream of this node.
+	update func(streamID, subject string, add []fanout.Position, remove []string) error
+}
+
+// NewSessions creates a Sessions over this node's hub, whose stream ids must end with the node's id.
+func NewSessions(endpoint *cluster.Endpoint, hub Hub) *Sessions {
+	s := &Sessions{
+		Handlers: endpoint.Handlers(), endpoint: endpoint,
+		update: func(streamID, subject string, add []fanout.Position, remove []string) error {
+			session, err := hub.Session(streamID, subject)
+			if err != nil {
+				return err
+			}
+			return session.Update(add, remove)
+		},
+	}
+	cluster.Handle(s.Handlers, updateSession, s.serve)
+	return s
+}
+
+// Guard sets a check that runs before a stream of this node is changed for another node: readable returns those of the
+// channels to be added that the subject may not read. The calling node has checked too, but its call may have lain in a
+// stalled link since. Call Guard before Start.
+func (s *Sessions) Guard(readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
+	s.readable = readable
+}
+
+// Update changes the channels of the subject's live stream, as fanout.Session.Update does; the caller has checked that the
+// subject may read them. It fails with STREAM_NOT_FOUND if the stream is nowhere, or is another's, and with Unavailable if
+// its node can't be reached: with OUTCOME_UNKNOWN if the node may have made the change, which may be repeated.
+func (s *Sessions) Update(
+	ctx context.Context, streamID, subject string, add []fanout.Position, remove []string,
+) error {
+	node := cluster.StreamNode(streamID)
+	if node == s.endpoint.ID() {
+		return s.update(streamID, subject, add, remove)
+	}
+	_, err := cluster.Call(ctx, s.endpoint, node, updateSession, updateToWire(streamID, subject, add, remove))
+	if errors.Is(err, cluster.ErrGone) {
+		return fault.New(fault.NotFound, fault.StreamNotFound, "no such live stream")
+	}
+	return err
+}
+
+// serve changes a stream of this node for another node.
+func (s *Sessions) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) (*emptypb.Empty, error) {
+	add, remove := updateFromWire(w)
+	if err := s.check(ctx, w.GetSubject(), add); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, s.update(w.GetStreamId(), w.GetSubject(), add, remove)
+}
+
+// check returns NOT_MEMBER if the subject may no longer read one of the channels.
+func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Position) error {
+	if s.readable == nil {
+		return nil
+	}
+	var ids []string
+	for _, p := range add {
+		if !p.Exempt {
+			ids = append(ids, p.ChannelID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	refused, err := s.readable(ctx, subject, ids)
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", refused[0])
+}
+
+func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {
+	w := &clusterv1.UpdateStreamRequest{StreamId: streamID, Subject: subject, Remove: remove}
+	for _, p := range add {
+		w.Add = append(w.Add, &clusterv1.Position{
+			ChannelId: p.ChannelID, AfterSeq: p.After, Epoch: p.Epoch, Exempt: p.Exempt,
+		})
+	}
+	return w
+}
+
+func updateFromWire(w *clusterv1.UpdateStreamRequest) (add []fanout.Position, remove []string) {
+	for _, p := range w.GetAdd() {
+		add = append(add, fanout.Position{
+			ChannelID: p.GetChannelId(), After: p.AfterSeq, Epoch: p.GetEpoch(), Exempt: p.GetExempt(),
+		})
+	}
+	return add, w.GetRemove()
+}
