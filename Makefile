@@ -52,8 +52,8 @@ build: ## Build bin/parleyd and bin/parley
 	$(GO) build -o bin/ ./server/cmd/parleyd ./clients/cli/parley
 
 .PHONY: page
-page: node-deps ## Build the chat page into clients/chat/dist, which is committed
-	npm run --silent build -w clients/chat
+page: node-deps ## Build the chat page into clients/pages/dist, which is committed
+	npm run --silent build -w clients/pages
 
 .PHONY: test
 test: test-go test-ts test-page ## Run every test, with a real Redis, NATS, MongoDB and Chromium
@@ -68,7 +68,7 @@ test-ts: node-deps ## Run the tests in TypeScript
 
 .PHONY: test-page
 test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"' for less)
-	npx playwright test -c clients/chat/e2e $(ARGS)
+	npx playwright test -c clients/pages/e2e $(ARGS)
 
 .PHONY: test-deps
 test-deps: node-deps ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
@@ -185,7 +185,7 @@ check-ts: node-deps # formatting, linters and types of the TypeScript code, and 
 	npx publint --strict sdk/ts
 
 .PHONY: check-page
-check-page: node-deps # clients/chat/dist is what its source builds
+check-page: node-deps # clients/pages/dist is what its source builds
 	@hack/check-page.sh
 
 .PHONY: check-tidy
