@@ -52,7 +52,7 @@ build: ## Build bin/parleyd and bin/parley
 	$(GO) build -o bin/ ./server/cmd/parleyd ./clients/cli/parley
 
 .PHONY: page
-page: node-deps ## Build the chat page into clients/pages/dist, which is committed
+page: node-deps ## Build the web pages into clients/pages/dist, which is committed
 	npm run --silent build -w clients/pages
 
 .PHONY: test
@@ -67,7 +67,7 @@ test-ts: node-deps ## Run the tests in TypeScript
 	npm run --silent test
 
 .PHONY: test-page
-test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"' for less)
+test-page: test-deps build ## Run the web pages in Chromium (ARGS='-g "two tabs"' for less)
 	npx playwright test -c clients/pages/e2e $(ARGS)
 
 .PHONY: test-deps

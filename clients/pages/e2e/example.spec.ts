@@ -19,7 +19,7 @@ test("the page of forty lines shows a channel and sends to it", async ({ room, c
   try {
     const { msgId } = await room.api.send(room.channel, "before <b>it</b> was open");
     await room.api
-      .send(room.channel, "to be taken back")
+      .send(room.channel, "to be deleted")
       .then(({ msgId }) => room.api.call("RecallMessage", { channelId: room.channel, msgId }));
     const page = await context.newPage();
     watch(page);
@@ -27,7 +27,7 @@ test("the page of forty lines shows a channel and sends to it", async ({ room, c
     const query = new URLSearchParams({ server: room.url, channel: room.channel });
     await page.goto(`http://127.0.0.1:${port}/index.html?${query}#token=${room.server.token("ann")}`);
     const items = page.locator("#log li");
-    await expect(items).toHaveText(["tester: before <b>it</b> was open", "tester took a message back"]);
+    await expect(items).toHaveText(["tester: before <b>it</b> was open", "tester deleted a message"]);
 
     await page.getByLabel("Message").fill("sent from the page");
     await page.getByRole("button", { name: "Send" }).click();

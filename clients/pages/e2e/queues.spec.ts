@@ -153,7 +153,7 @@ test("a topic and a group are made, paused and resumed, by keyboard", async ({ b
   await page.getByTestId("pause").click();
   await page.getByTestId("pause-produce").check();
   await page.getByTestId("confirm").click();
-  await expect(page.getByTestId("paused").first()).toHaveText("intake paused");
+  await expect(page.getByTestId("paused").first()).toHaveText("producing paused");
   const paused = (await queues.admin.getTopic({ topic: name })).topic;
   expect([paused?.producePaused, paused?.consumePaused]).toEqual([true, false]);
   await page.getByTestId("resume").click();

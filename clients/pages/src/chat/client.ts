@@ -1,10 +1,11 @@
-import { Client, live } from "@parleyhq/sdk";
+import { live } from "@parleyhq/sdk";
+import { sdkClient } from "../connection/sdk";
+import type { Server } from "../connection/service";
 import type { ChatClient } from "./model/types";
 
-/** Returns the model's client of one server, with one token. It does not connect yet. */
-export function connect(address: string, token: string): ChatClient {
-  // The page shows pending calls, and an hour offline must not turn them into failures: no time limit.
-  const client = new Client(address, { token, callTimeout: 0 });
+/** Returns the model's client. It does not connect yet. */
+export function connect(server: Server): ChatClient {
+  const client = sdkClient(server);
   return {
     send: (channelId, content, options) => client.send(channelId, content, options),
     edit: (channelId, msgId, content, options) => client.edit(channelId, msgId, content, options),

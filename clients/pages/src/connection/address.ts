@@ -1,5 +1,5 @@
-/** What endpoint needs of the browser. */
-export interface Browser {
+/** Surroundings is what ownAddress needs of the browser. */
+export interface Surroundings {
   location: Pick<Location, "protocol" | "hostname" | "port" | "origin">;
   fetch: (url: string, init: RequestInit) => Promise<{ ok: boolean }>;
   random: () => string;
@@ -8,12 +8,13 @@ export interface Browser {
 const probeLimit = 2_000;
 
 /**
- * Finds the address to talk to. A browser opens six HTTP/1.1 connections to one host at most, and a tab's stream takes
- * one for as long as the tab is open. So over plain http on loopback each page uses a host name of its own,
- * `t-<random>.localhost`, which Chromium and Firefox take for loopback without asking anybody. Where that does not answer
- * within 2 s, and over TLS, where HTTP/2 carries many streams on one connection, it is the page's own origin.
+ * ownAddress returns the address to call for a page that keeps a stream open. A browser opens at most six HTTP/1.1
+ * connections to one host, and a stream uses one of them as long as its tab is open. Over plain http on loopback each
+ * page therefore uses a host name of its own, `t-<random>.localhost`, which Chromium and Firefox resolve to loopback
+ * themselves. If that name does not answer within 2 s, and over TLS, where HTTP/2 carries many streams on one
+ * connection, it is the page's own origin.
  */
-export async function endpoint(browser: Browser): Promise<string> {
+export async function ownAddress(browser: Surroundings): Promise<string> {
   const { protocol, hostname, port, origin } = browser.location;
   if (protocol !== "http:" || !loopback(hostname)) return origin;
   const own = `http://t-${browser.random()}.localhost${port ? `:${port}` : ""}`;
@@ -25,7 +26,7 @@ export async function endpoint(browser: Browser): Promise<string> {
     });
     return answer.ok ? own : origin;
   } catch {
-    return origin; // the name is unknown, or the server lets no other origin read its answers
+    return origin; // the name is unknown, or the server does not let another origin read its answers
   }
 }
 

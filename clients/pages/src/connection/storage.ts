@@ -1,7 +1,7 @@
 type Kind = "localStorage" | "sessionStorage";
 
-/** What the browser keeps for this page, or for this tab; null where its settings forbid it. */
-export function place(kind: Kind): Storage | null {
+/** storage returns the browser's storage for the origin or for the tab. It returns null where settings forbid it. */
+export function storage(kind: Kind): Storage | null {
   try {
     return globalThis[kind];
   } catch {
@@ -9,16 +9,16 @@ export function place(kind: Kind): Storage | null {
   }
 }
 
-/** Reads what is kept under a key; null where there is nothing. */
+/** stored returns the text under a key, or null. */
 export function stored(kind: Kind, key: string): string | null {
-  return place(kind)?.getItem(key) ?? null;
+  return storage(kind)?.getItem(key) ?? null;
 }
 
-/** Keeps a text under a key, as far as the browser lets it. */
+/** store keeps a text under a key, if the browser lets it. */
 export function store(kind: Kind, key: string, value: string): void {
   try {
-    place(kind)?.setItem(key, value);
+    storage(kind)?.setItem(key, value);
   } catch {
-    // The storage is full: what was to be kept is asked for, or chosen, again after a reload.
+    // The storage is full. After a reload the user enters or chooses the text again.
   }
 }

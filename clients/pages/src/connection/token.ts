@@ -1,27 +1,21 @@
-/** What the page's address says after its #. */
+/** A fragment of the address: the token in it, or null, and the rest of it as a fragment. */
 export interface Fragment {
-  token: string | null;
-  channel: string | null;
+  readonly token: string | null;
+  readonly place: string;
 }
 
-/** What a channel's id looks like. */
-export const channelPattern = /^[A-Za-z0-9_-]{1,128}$/;
-
-/** Reads a fragment such as `#token=...&channel=general`. What can't be a channel's id is left out. */
-export function readFragment(hash: string): Fragment {
+/** splitFragment takes the token out of a fragment such as `#token=...&channel=general`. */
+export function splitFragment(hash: string): Fragment {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
-  const channel = fields.get("channel") ?? "";
-  return { token: fields.get("token")?.trim() || null, channel: channelPattern.test(channel) ? channel : null };
-}
-
-/** Writes the fragment that names a channel, and never a token; empty for none. */
-export function channelFragment(channel: string | null): string {
-  return channel === null ? "" : `#${new URLSearchParams({ channel })}`;
+  const token = fields.get("token")?.trim() || null;
+  fields.delete("token");
+  const place = fields.toString();
+  return { token, place: place === "" ? "" : `#${place}` };
 }
 
 /**
- * The user that a token speaks for, for display only: nothing is verified here. Null where it is no token, or names
- * nobody.
+ * subject returns the user of a token, for display only: it verifies nothing. It returns null if the text is not a token,
+ * or names no user.
  */
 export function subject(token: string): string | null {
   try {

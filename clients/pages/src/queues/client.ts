@@ -1,10 +1,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Duration, durationMs, type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
-import { type CallOptions, ConnectError, createClient } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/admin_queue_pb.js";
-import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import { type Server, serviceClient } from "../connection/service";
 import type {
   Counts,
   GroupCounts,
@@ -20,67 +18,60 @@ import type {
 // As long as the answers say that there are more.
 const topicsPerPage = 1_000;
 
-/** Makes the model's client of AdminService, for one server and one token. */
-export function connect(address: string, token: string): QueueClient {
-  const admin = createClient(AdminService, createConnectTransport({ baseUrl: address, useBinaryFormat: true }));
-  const call = async <T>(signal: AbortSignal, make: (options: CallOptions) => Promise<T>): Promise<T> => {
-    try {
-      return await make({ signal, headers: { authorization: `Bearer ${token}` } });
-    } catch (cause) {
-      throw readable(cause, signal);
-    }
-  };
+/** Returns the model's client: AdminService of one server, with one token. */
+export function connect(server: Server): QueueClient {
+  const admin = serviceClient(AdminService, server);
   return {
     topics: async (signal) => {
       const topics: Topic[] = [];
       for (let pageToken = ""; ; ) {
-        const page = await call(signal, (o) => admin.listTopics({ pageSize: topicsPerPage, pageToken }, o));
+        const page = await admin.listTopics({ pageSize: topicsPerPage, pageToken }, { signal });
         topics.push(...page.topics.map(toTopic));
         pageToken = page.nextPageToken;
         if (pageToken === "") return topics;
       }
     },
     stats: async (topic, signal) => {
-      const { total, partitions } = await call(signal, (o) => admin.getTopicStats({ topic }, o));
+      const { total, partitions } = await admin.getTopicStats({ topic }, { signal });
       const each = partitions.map((p) => ({ ...toCounts(p), partition: p.partition }));
       return { total: toCounts(total), partitions: each };
     },
     owners: async (topic, group, signal) => {
-      const { partitions } = await call(signal, (o) => admin.listPartitions({ topic, group }, o));
+      const { partitions } = await admin.listPartitions({ topic, group }, { signal });
       return partitions.map(toOwner);
     },
     pending: async (topic, group, by, pageSize, signal) => {
       const order = by === "attempts" ? pb.PendingOrder.ATTEMPTS : pb.PendingOrder.IDLE;
-      const page = await call(signal, (o) => admin.listPending({ topic, group, order, pageSize }, o));
+      const page = await admin.listPending({ topic, group, order, pageSize }, { signal });
       return { entries: page.pending.map(toPending), total: Number(page.total) };
     },
     letters: async (topic, group, pageToken, pageSize, signal) => {
-      const page = await call(signal, (o) => admin.listDeadLetters({ topic, group, pageToken, pageSize }, o));
+      const page = await admin.listDeadLetters({ topic, group, pageToken, pageSize }, { signal });
       return { letters: page.deadLetters.map(toLetter), next: page.nextPageToken };
     },
     replay: async (topic, which, signal) => {
       const request = { topic, selection: toSelection(which) };
-      const done = await call(signal, (o) => admin.replayDeadLetters(request, o));
+      const done = await admin.replayDeadLetters(request, { signal });
       return { replayed: Number(done.replayed), more: done.more };
     },
     purge: async (topic, which, confirm, signal) => {
       const request = { topic, selection: toSelection(which), confirm };
-      return Number((await call(signal, (o) => admin.purgeDeadLetters(request, o))).purged);
+      return Number((await admin.purgeDeadLetters(request, { signal })).purged);
     },
     pause: async (topic, operations, signal) => {
-      await call(signal, (o) => admin.pauseTopic({ topic, operations: operations.map(toOperation) }, o));
+      await admin.pauseTopic({ topic, operations: operations.map(toOperation) }, { signal });
     },
     resume: async (topic, operations, signal) => {
-      await call(signal, (o) => admin.resumeTopic({ topic, operations: operations.map(toOperation) }, o));
+      await admin.resumeTopic({ topic, operations: operations.map(toOperation) }, { signal });
     },
     createTopic: async ({ name, partitions, maxAttempts, strictOrder }, signal) => {
       const retry = maxAttempts > 0 ? { maxAttempts } : {};
-      await call(signal, (o) => admin.createTopic({ topic: { name, partitions, strictOrder, retry } }, o));
+      await admin.createTopic({ topic: { name, partitions, strictOrder, retry } }, { signal });
     },
     createGroup: async (topic, group, fromEnd, signal) => {
       const value = fromEnd ? pb.StartPosition.END : pb.StartPosition.BEGINNING;
       const start = { start: { case: "position" as const, value } };
-      await call(signal, (o) => admin.createGroup({ topic, group, start }, o));
+      await admin.createGroup({ topic, group, start }, { signal });
     },
   };
 }
@@ -98,25 +89,6 @@ function toSelection(which: Selection): MessageInitShape<typeof pb.DeadLetterSel
 
 function toOperation(operation: Operation): pb.TopicOperation {
   return operation === "produce" ? pb.TopicOperation.PRODUCE : pb.TopicOperation.CONSUME;
-}
-
-// What the model's failure() reads of an error: reason, code, message and field, as the SDK's errors have them.
-function readable(cause: unknown, signal: AbortSignal): Error {
-  const error = ConnectError.from(cause);
-  const detail = error.findDetails(ErrorDetailSchema)[0];
-  const late = signal.aborted && (signal.reason as Error | undefined)?.name === "TimeoutError";
-  const request = detail?.requestId ? ` (request ${detail.requestId})` : "";
-  const text = late ? "The server did not answer in time." : unreachable(error) ? "The server can't be reached." : "";
-  return Object.assign(new Error(text || `${error.rawMessage}${request}`, { cause }), {
-    code: error.code,
-    reason: detail ? (ErrorReason[detail.reason] ?? "") : "",
-    field: detail?.field ?? "",
-  });
-}
-
-// fetch tells a broken connection by a TypeError, whose text is the browser's own.
-function unreachable(error: ConnectError): boolean {
-  return error.cause instanceof TypeError;
 }
 
 function ms(duration: Duration | undefined): number {

@@ -1,14 +1,13 @@
 import { render } from "preact";
-import { begin } from "./session";
-import "../ui/base.css";
-import "../ui/layout.css";
-import "../ui/sidebar.css";
-import "./style/frame.css";
-import "./style/part.css";
+import "../ui/ui.css";
+import "./style/topic.css";
+import "./style/chart.css";
+import "./style/letters.css";
 import { followTheme } from "../ui/theme";
+import { start } from "./session";
 import { App } from "./view/app";
 
 followTheme();
-begin();
+start();
 const root = document.getElementById("app");
 if (root) render(<App />, root);

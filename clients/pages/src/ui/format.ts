@@ -20,7 +20,7 @@ export function dayAndTime(at: Date): string {
   return full.format(at);
 }
 
-/** Whether two moments lie on one day of the viewer's. */
+/** Reports whether two moments are on the same day, in the viewer's time zone. */
 export function sameDay(a: Date, b: Date): boolean {
   return a.getDate() === b.getDate() && a.getMonth() === b.getMonth() && a.getFullYear() === b.getFullYear();
 }
@@ -33,50 +33,47 @@ export function dayName(at: Date, now: Date): string {
   return (at.getFullYear() === now.getFullYear() ? day : dayAndYear).format(at);
 }
 
-/** A moment in few characters: the time if it is today, else the date. */
+/** A moment in few characters: the time if it is today, or else the date. */
 export function briefly(at: Date, now: Date): string {
   return sameDay(at, now) ? time.format(at) : date.format(at);
 }
 
-/** One or two letters that stand for a user. */
-export function initials(user: string): string {
-  const words = user.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
-  const letters =
-    words.length > 1 ? [words[0], words[1]].map((w) => [...(w ?? "")][0]) : [...(words[0] ?? user)].slice(0, 2);
-  return letters.join("").toUpperCase();
+const whole = new Intl.NumberFormat();
+const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
+
+/** A count: exact up to six digits. */
+export function count(n: number): string {
+  return n < 1_000_000 ? whole.format(n) : compact.format(n);
 }
 
-/** How many colours users have. */
-export const hues = 10;
-
-/** A user's colour, the same on every page. */
-export function hue(user: string): number {
-  let hash = 0;
-  for (let i = 0; i < user.length; i++) hash = (Math.imul(hash, 31) + user.charCodeAt(i)) >>> 0;
-  return hash % hues;
+/** A count in few characters, for an axis. */
+export function brief(n: number): string {
+  return n < 10_000 ? whole.format(n) : compact.format(n);
 }
 
-/** A text in pieces: those that are web addresses are links. Joined they are the text. */
-export function pieces(text: string): { text: string; link: boolean }[] {
-  const found: { text: string; link: boolean }[] = [];
-  let from = 0;
-  for (const match of text.matchAll(/\bhttps?:\/\/[^\s<>"]+/gi)) {
-    const url = withoutTail(match[0]);
-    if (!URL.canParse(url)) continue;
-    if (match.index > from) found.push({ text: text.slice(from, match.index), link: false });
-    found.push({ text: url, link: true });
-    from = match.index + url.length;
-  }
-  if (from < text.length) found.push({ text: text.slice(from), link: false });
-  return found;
+/** A rate per second; a dash for null. */
+export function perSecond(rate: number | null): string {
+  if (rate === null) return "–";
+  if (rate === 0) return "0/s";
+  if (rate < 0.1) return "<0.1/s";
+  return `${rate < 10 ? Number(rate.toFixed(1)) : count(Math.round(rate))}/s`;
 }
 
-// Punctuation at the end belongs to the sentence, and so does a bracket that the address does not open.
-function withoutTail(url: string): string {
-  for (;;) {
-    const last = url.at(-1) ?? "";
-    const opens = last === ")" && url.split("(").length < url.split(")").length;
-    if (!opens && !".,;:!?'*]}".includes(last)) return url;
-    url = url.slice(0, -1);
-  }
+/** A duration in the largest unit that fits. */
+export function duration(ms: number): string {
+  const s = ms / 1_000;
+  if (s < 1) return `${Math.max(0, Math.round(ms))} ms`;
+  if (s < 10) return `${Number(s.toFixed(1))} s`;
+  if (s < 100) return `${Math.round(s)} s`;
+  if (s < 5_400) return `${Math.round(s / 60)} min`;
+  if (s < 129_600) return `${Math.round(s / 3_600)} h`;
+  return `${Math.round(s / 86_400)} d`;
+}
+
+/** A size in bytes. */
+export function size(bytes: number): string {
+  if (bytes < 1_024) return `${bytes} B`;
+  return bytes < 1_048_576
+    ? `${Number((bytes / 1_024).toFixed(1))} KiB`
+    : `${Number((bytes / 1_048_576).toFixed(1))} MiB`;
 }

@@ -5,7 +5,7 @@ const paths = {
   back: "M15 5l-7 7 7 7",
   down: "M12 5v14m-6-6 6 6 6-6",
   edit: "M4 20h4L19 9l-4-4L4 16v4Zm9-13 4 4",
-  undo: "M5 7h14M10 11v6m4-6v6M6 7l1 13h10l1-13M9 7V4h6v3",
+  delete: "M5 7h14M10 11v6m4-6v6M6 7l1 13h10l1-13M9 7V4h6v3",
   search: "M20 20l-4.500-4.500M17.500 10.750a6.750 6.750 0 1 1-13.500 0 6.750 6.750 0 0 1 13.500 0Z",
   queues: "M4 6h16M4 12h10M4 18h6M18 10.500v9m-3-3 3 3 3-3",
   plus: "M12 5v14M5 12h14",
@@ -13,11 +13,22 @@ const paths = {
     "M4 5.500A1.500 1.500 0 0 1 5.500 4h10A1.500 1.500 0 0 1 17 5.500v6a1.500 1.500 0 0 1-1.500 1.500H9l-3.500 3v-3A1.500 1.500 0 0 1 4 11.500v-6ZM19.500 9.500A1.500 1.500 0 0 1 21 11v5.500a1.500 1.500 0 0 1-1.500 1.500v2.500l-3-2.500H12",
 } as const;
 
-/** One of the page's line drawings, in the colour of the text and hidden from screen readers. */
-export function Icon({ name }: { name: keyof typeof paths }) {
+export type IconName = keyof typeof paths;
+
+/** One of the line drawings, in the color of the text and hidden from screen readers. */
+export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
       <path d={paths[name]} />
     </svg>
+  );
+}
+
+/** An icon on a colored square, above the title of an empty page. */
+export function Mark({ icon }: { icon: IconName }) {
+  return (
+    <div class="empty-mark">
+      <Icon name={icon} />
+    </div>
   );
 }

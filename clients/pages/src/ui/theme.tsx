@@ -9,7 +9,7 @@ const preference = matchMedia("(prefers-color-scheme: dark)");
 const preferred = signal<Theme>(preference.matches ? "dark" : "light");
 const chosen = signal<Theme | null>(null);
 
-/** Shows the look that the user chose, else the one that his system asks for, from now on. */
+/** Shows the theme that the user chose, or else the one of their system, from now on. Call it once. */
 export function followTheme(): void {
   const kept = stored("localStorage", key);
   if (kept === "light" || kept === "dark") chosen.value = kept;
@@ -21,7 +21,7 @@ export function followTheme(): void {
   });
 }
 
-/** Switches between the dark and the light look, and remembers it. */
+/** ThemeButton switches between the dark and the light theme, and remembers the choice. */
 export function ThemeButton() {
   const other = (chosen.value ?? preferred.value) === "dark" ? "light" : "dark";
   const toggle = () => {
@@ -33,7 +33,7 @@ export function ThemeButton() {
       type="button"
       class="icon-button"
       data-testid="theme"
-      aria-label={`Switch to the ${other} look`}
+      aria-label={`Switch to the ${other} theme`}
       onClick={toggle}
     >
       <Icon name={other === "light" ? "sun" : "moon"} />

@@ -164,7 +164,7 @@ describe("chat", () => {
     await world.settle();
     chat.send("kept");
     await world.settle();
-    expect(chat.connection.value).toMatchObject({ state: "ended", token: true, reason: "The token has expired." });
+    expect(chat.connection.value).toMatchObject({ state: "ended", end: "token", reason: "The token has expired." });
     expect(chat.pending.value).toMatchObject([{ content: "kept", refused: "" }]);
     chat.close();
     const next = setup(storage);

@@ -25,7 +25,7 @@ describe("the client of MessageService", () => {
       if (!online) throw new TypeError("Failed to fetch");
       return await serve?.(new Request(input, init));
     });
-    const client = connect("http://server", "token");
+    const client = connect({ address: "http://server", token: "token" });
     const { signal } = new AbortController();
     const sending = client.send("room", "hello", { clientMsgId: "mine", type: "text", signal });
     let settled = false;

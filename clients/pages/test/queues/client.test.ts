@@ -49,7 +49,7 @@ describe("the client of AdminService", () => {
       expect(request.headers.get("authorization")).toBe("Bearer secret");
       return await handlers.get(new URL(request.url).pathname)?.(request);
     });
-    client = connect("http://server", "secret");
+    client = connect({ address: "http://server", token: "secret" });
   });
 
   afterEach(() => {

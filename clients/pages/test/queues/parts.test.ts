@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { brief, count, duration, perSecond, size } from "../../src/queues/model/format";
 import { hexDump, oneLine, preview } from "../../src/queues/model/payload";
 import { ticks } from "../../src/queues/model/scale";
 import { span, Track } from "../../src/queues/model/track";
 import { placeFragment, readPlace } from "../../src/queues/place";
+import { brief, count, duration, perSecond, size } from "../../src/ui/format";
 
 describe("track", () => {
   function tracked(samples: readonly [at: number, n: number][]): Track {

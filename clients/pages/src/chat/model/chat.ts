@@ -1,10 +1,12 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import { failure } from "../../connection/failure";
+import type { Connection } from "../../connection/state";
 import { Channels } from "./channels";
 import { Conversation } from "./conversation";
 import { Follower } from "./follower";
 import { Outbox, type Pending } from "./outbox";
 import { Sender } from "./sender";
-import { aborted, type ChatClient, type Event, failure, type Message, type Receipt, type Surroundings } from "./types";
+import { aborted, type ChatClient, type Event, type Message, type Receipt, type Surroundings } from "./types";
 
 const keptConversations = 8;
 const typingEvery = 3_000;
@@ -59,7 +61,7 @@ export class Chat {
     this.#sender = new Sender(client, this.#outbox, this.#stop.signal, {
       stored: (pending, receipt) => this.#message(stored(pending, receipt, me)),
       changed: () => this.#outboxVersion.value++,
-      refused: (why) => this.#follower.refuseToken(why.text),
+      refused: (why) => this.#follower.connection.end(why),
     });
     this.pending = computed(() => {
       this.#outboxVersion.value;
@@ -67,8 +69,8 @@ export class Chat {
     });
   }
 
-  get connection(): Follower["connection"] {
-    return this.#follower.connection;
+  get connection(): Connection["current"] {
+    return this.#follower.connection.current;
   }
 
   /** Lists the channels, follows them, and sends what an earlier page left unsent. */
@@ -78,7 +80,7 @@ export class Chat {
       void this.#sender.kick(id);
     }
     await this.#list();
-    if (this.#stop.signal.aborted || this.connection.value.token) return;
+    if (this.#stop.signal.aborted || this.connection.value.state === "ended") return;
     this.#listAgain();
     await this.#follower.run(this.channels.followed());
   }
@@ -298,7 +300,7 @@ export class Chat {
     } catch (cause) {
       if (aborted(this.#stop.signal)) return;
       const why = failure(cause);
-      if (why.token) this.#follower.refuseToken(why.text);
+      if (why.cure === "token") this.#follower.connection.end(why);
       else this.notice.value = why.text;
     } finally {
       this.#listing = false;
@@ -345,7 +347,7 @@ export class Chat {
       if (aborted(this.#stop.signal)) return false;
       const why = failure(cause);
       this.notice.value = why.text;
-      if (why.token) this.#follower.refuseToken(why.text);
+      if (why.cure === "token") this.#follower.connection.end(why);
       return false;
     }
   }

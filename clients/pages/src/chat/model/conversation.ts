@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
+import { failure } from "../../connection/failure";
 import { Timeline, type TimelineView } from "./timeline";
-import { aborted, type ChatClient, failure, type Message, type Surroundings } from "./types";
+import { aborted, type ChatClient, type Message, type Surroundings } from "./types";
 
 /** How many messages one page asks for. */
 export const pageSize = 100;

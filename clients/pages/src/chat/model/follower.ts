@@ -1,24 +1,6 @@
-import { signal } from "@preact/signals";
-import {
-  aborted,
-  type ChatClient,
-  type ChatSubscription,
-  type Event,
-  type Failure,
-  failure,
-  type StateChange,
-} from "./types";
-
-/** Connection is how the one stream stands. */
-export interface Connection {
-  readonly state: StateChange["state"];
-  /** Why it waits or has ended; empty otherwise. */
-  readonly reason: string;
-  /** When the wait is over, milliseconds since 1970; 0 unless it waits. */
-  readonly until: number;
-  /** Whether it has ended because the server refused the token. */
-  readonly token: boolean;
-}
+import { type Failure, failure } from "../../connection/failure";
+import { Connection } from "../../connection/state";
+import { aborted, type ChatClient, type ChatSubscription, type Event, type StateChange } from "./types";
 
 /** What a follower tells. */
 export interface FollowerEvents {
@@ -39,7 +21,7 @@ export const mostFollowed = 500;
  * of them from the start it leaves those out and begins again.
  */
 export class Follower {
-  readonly connection = signal<Connection>({ state: "connecting", reason: "", until: 0, token: false });
+  readonly connection = new Connection();
 
   readonly #client: ChatClient;
   readonly #signal: AbortSignal;
@@ -113,8 +95,8 @@ export class Follower {
       const index = indexOf(why);
       const refused = index === undefined ? why.channels : [this.#asked[index] ?? ""];
       const known = refused.filter((id) => this.#wanted.has(id));
-      if (why.token || known.length === 0) {
-        this.#end(why.text, why.token);
+      if (why.cure === "token" || known.length === 0) {
+        this.connection.end(why);
         return false;
       }
       for (const id of known) this.#refuse(id, why.text);
@@ -126,26 +108,18 @@ export class Follower {
     }
   }
 
-  /** Shows that the connection has ended, for a reason that came from elsewhere than the stream. */
-  #end(reason: string, token: boolean): void {
-    this.connection.value = { state: "ended", reason, until: 0, token };
-  }
-
-  /** Ends, as the server refused the token. */
-  refuseToken(reason: string): void {
-    this.#end(reason, true);
-  }
-
   #refuse(channelId: string, why: string): void {
     this.drop(channelId);
     this.#events.refused(channelId, why);
   }
 
-  #state(change: StateChange): void {
-    if (change.state === "ended" || this.connection.value.token) return; // told by the subscription's error
-    const until = change.state === "waiting" ? this.#now() + (change.wait ?? 0) : 0;
-    const reason = change.error ? failure(change.error).text : "";
-    this.connection.value = { state: change.state, reason, until, token: false };
+  #state({ state, wait, error }: StateChange): void {
+    if (state === "ended") return; // the subscription's error says why
+    if (state === "waiting") {
+      this.connection.to({ state, reason: error ? failure(error).text : "", until: this.#now() + (wait ?? 0) });
+    } else {
+      this.connection.to({ state });
+    }
   }
 }
 

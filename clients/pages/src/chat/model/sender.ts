@@ -1,5 +1,6 @@
+import { type Failure, failure } from "../../connection/failure";
 import type { Outbox, Pending } from "./outbox";
-import { aborted, type ChatClient, type Failure, failure, type Receipt } from "./types";
+import { aborted, type ChatClient, type Receipt } from "./types";
 
 /** What a sender tells. */
 export interface SenderEvents {
@@ -54,7 +55,7 @@ export class Sender {
     } catch (cause) {
       if (aborted(this.#signal)) return;
       const why = failure(cause);
-      if (why.token) {
+      if (why.cure === "token") {
         this.#stopped = true;
         this.#events.refused(why);
         return;

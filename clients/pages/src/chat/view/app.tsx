@@ -1,31 +1,23 @@
 import { useEffect } from "preact/hooks";
-import { Icon } from "../../ui/icon";
-import { TokenForm } from "../../ui/tokenform";
+import { asksUser } from "../../ui/connectionbanner";
+import { Frame } from "../../ui/frame";
+import { Welcome } from "../../ui/tokenform";
 import type { Chat } from "../model/chat";
-import { chat, go, signIn, tokenReason } from "../session";
+import { go, session } from "../session";
 import { ConversationPane } from "./conversation";
-import { Sidebar } from "./sidebar";
+import { ChannelList } from "./sidebar";
 
 /** The page: the list of channels and the open one, or the question for a token. */
 export function App() {
-  const current = chat.value;
-  if (!current) {
+  const chat = session.page;
+  if (!chat) {
     return (
-      <main class="welcome">
-        <TokenForm reason={tokenReason.value} enter={signIn}>
-          <div class="welcome-mark">
-            <Icon name="bubbles" />
-          </div>
-          <h1>Welcome to Parley</h1>
-          <p>
-            Paste the token that your server gave you. <code>parleyd dev</code> prints one, and an address that holds
-            it.
-          </p>
-        </TokenForm>
-      </main>
+      <Welcome session={session} icon="bubbles" title="Welcome to Parley">
+        Paste a token. <code>parleyd dev</code> prints one, and an address that contains it.
+      </Welcome>
     );
   }
-  return <Chatting key={current} chat={current} />;
+  return <Chatting key={chat} chat={chat} />;
 }
 
 function Chatting({ chat }: { chat: Chat }) {
@@ -36,10 +28,10 @@ function Chatting({ chat }: { chat: Chat }) {
   }, [chat]);
   const open = chat.open.value;
   return (
-    <div class="page" data-open={open !== null}>
-      <Sidebar chat={chat} />
+    <Frame page="chat" open={open !== null || asksUser(session, chat.connection)}>
+      <ChannelList chat={chat} />
       <ConversationPane chat={chat} conversation={open} />
-    </div>
+    </Frame>
   );
 }
 

@@ -76,7 +76,7 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
             recalling.value = message;
           }}
         >
-          Take back
+          Delete
         </button>
       </div>
     </div>

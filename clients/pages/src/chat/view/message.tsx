@@ -1,8 +1,10 @@
-import { dayAndTime, hue, initials, pieces, timeOfDay } from "../../ui/format";
+import { Avatar, hue } from "../../ui/avatar";
+import { dayAndTime, timeOfDay } from "../../ui/format";
 import { Icon } from "../../ui/icon";
 import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
 import { Editor } from "./editor";
+import { pieces } from "./links";
 import { editing, recalling } from "./ui";
 
 /** One message. Head says that it begins a group, and shows who wrote it. */
@@ -27,7 +29,7 @@ export function MessageRow({ chat, message, head }: { chat: Chat; message: Messa
       tabIndex={own ? -1 : undefined}
     >
       <span class="gutter" aria-hidden="true">
-        {named && <span class={`avatar hue-${hue(fromId)}`}>{initials(fromId)}</span>}
+        {named && <Avatar user={fromId} />}
       </span>
       <div class="body">
         {named && (
@@ -49,7 +51,7 @@ function Content({ message, action }: { message: Message; action: boolean }) {
   if (message.status === "recalled") {
     return (
       <div class="content recalled">
-        <i>{action ? `${message.fromId} took this back` : "This message was taken back"}</i>
+        <i>{action ? `${message.fromId} deleted this` : "This message was deleted"}</i>
         <span data-testid="content" hidden />
       </div>
     );
@@ -108,13 +110,13 @@ function Actions({ message }: { message: Message }) {
         type="button"
         tabIndex={-1}
         data-testid="recall"
-        aria-label="Take back"
-        title="Take back"
+        aria-label="Delete"
+        title="Delete"
         onClick={() => {
           recalling.value = message;
         }}
       >
-        <Icon name="undo" />
+        <Icon name="delete" />
       </button>
     </span>
   );

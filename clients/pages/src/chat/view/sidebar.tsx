@@ -1,16 +1,15 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { channelPattern } from "../../connection/token";
-import { ConnectionState } from "../../ui/connection";
-import { briefly, hue, initials } from "../../ui/format";
+import { briefly } from "../../ui/format";
+import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
-import { ThemeButton } from "../../ui/theme";
 import type { ChannelView } from "../model/channels";
 import type { Chat } from "../model/chat";
+import { channelPattern } from "../place";
 import { go } from "../session";
 
 /** The list of channels, with a field that finds one or opens another. */
-export function Sidebar({ chat }: { chat: Chat }) {
+export function ChannelList({ chat }: { chat: Chat }) {
   const sought = useSignal("");
   const text = sought.value.trim().replace(/^#/, "");
   const all = chat.channels.list.value;
@@ -27,20 +26,7 @@ export function Sidebar({ chat }: { chat: Chat }) {
     if (valid) enter(text);
   };
   return (
-    <nav class="sidebar" aria-label="Channels">
-      <header class="sidebar-head">
-        <span class={`avatar hue-${hue(chat.me)}`} aria-hidden="true">
-          {initials(chat.me)}
-        </span>
-        <span class="me">
-          <b dir="auto">{chat.me}</b>
-          <ConnectionState connection={chat.connection} />
-        </span>
-        <a class="icon-button" href="/queues" data-testid="to-queues" aria-label="Queues" title="Queues">
-          <Icon name="queues" />
-        </a>
-        <ThemeButton />
-      </header>
+    <Sidebar page="chat" label="Channels" user={chat.me} connection={chat.connection}>
       <form class="search" onSubmit={submit}>
         <Icon name="search" />
         <input
@@ -51,7 +37,7 @@ export function Sidebar({ chat }: { chat: Chat }) {
           autocomplete="off"
           autocapitalize="none"
           spellcheck={false}
-          maxLength={65}
+          maxLength={129}
           enterkeyhint="go"
           onInput={(event) => {
             sought.value = event.currentTarget.value;
@@ -68,17 +54,17 @@ export function Sidebar({ chat }: { chat: Chat }) {
               Open <b>#{text}</b>
             </>
           ) : (
-            "A name has letters, digits, - and _, at most 128"
+            "A name has at most 128 letters, digits, - and _"
           )}
         </button>
       )}
-      <ul class="channel-list" data-testid="channel-list">
+      <ul class="items" data-testid="channel-list">
         {shown.map((channel) => (
           <Row key={channel.id} channel={channel} open={channel.id === open} me={chat.me} enter={enter} />
         ))}
-        {all.length === 0 && <li class="list-empty">No channels yet. Type a name above to open the first one.</li>}
+        {all.length === 0 && <li class="items-empty">No channels yet. Enter a name above to open the first one.</li>}
       </ul>
-    </nav>
+    </Sidebar>
   );
 }
 
@@ -90,7 +76,7 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
       <li>
         <button
           type="button"
-          class="channel"
+          class="item"
           data-testid={`channel-${id}`}
           data-unread={unread > 0}
           data-lost={lost !== ""}
@@ -98,15 +84,15 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
           title={lost || id}
           onClick={() => enter(id)}
         >
-          <span class="channel-name">
+          <span class="item-name">
             <span class="hash" aria-hidden="true">
               #
             </span>
             {id}
           </span>
           {last && <time dateTime={last.time.toISOString()}>{briefly(last.time, new Date())}</time>}
-          <span class="preview" dir="auto">
-            {lost ? "no longer yours" : last ? preview(last, me) : "\u00a0"}
+          <span class="item-note" dir="auto">
+            {lost ? "no longer a member" : last ? preview(last, me) : "\u00a0"}
           </span>
           {unread > 0 && (
             <span class="badge">
@@ -122,7 +108,7 @@ function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (i
 
 function preview(last: NonNullable<ChannelView["last"]>, me: string): string {
   const who = last.fromId === me ? "You" : last.fromId;
-  if (last.status === "recalled") return `${who} took a message back`;
+  if (last.status === "recalled") return `${who} deleted a message`;
   const text = last.content.slice(0, 200).replace(/\s+/g, " ");
   return last.type === "action" ? `${who} ${text}` : `${who}: ${text}`;
 }

@@ -1,5 +1,7 @@
 import { batch, signal } from "@preact/signals";
-import { type Failure, failure } from "../../chat/model/types";
+import { Backoff } from "../../connection/backoff";
+import { type Failure, failure } from "../../connection/failure";
+import { Connection } from "../../connection/state";
 import { Track } from "./track";
 import { lag, type QueueClient, type Stats, type Surroundings, sum, type Topic } from "./types";
 
@@ -13,7 +15,6 @@ export const topicsEvery = 3_000;
 /** How many topics are counted in one round. With more, each but the chosen one waits its turn. */
 export const topicsPerRound = 10;
 
-const callLimit = 8_000;
 const waitMost = 15_000;
 
 /** A topic as the page shows it. It is made anew with each change. */
@@ -30,26 +31,13 @@ export interface TopicView {
   acked: number | null;
 }
 
-/** How the page stands with the server. */
-export interface Link {
-  state: "connecting" | "live" | "waiting" | "ended";
-  reason: string;
-  /** When it tries again, in milliseconds since 1970; 0 if it does not wait. */
-  until: number;
-  /** Why it ended: the token holds no more, or does not allow this. */
-  token: boolean;
-  denied: boolean;
-}
-
-const live: Link = { state: "live", reason: "", until: 0, token: false, denied: false };
-
 /** Knows all topics and what they hold, by asking again and again. */
 export class Board {
   /** By name. */
   readonly topics = signal<readonly TopicView[]>([]);
   /** Whether the topics were told at all. */
   readonly loaded = signal(false);
-  readonly connection = signal<Link>({ ...live, state: "connecting" });
+  readonly connection: Connection["current"];
   /** The chosen topic's name; null while none is. */
   readonly chosen = signal<string | null>(null);
 
@@ -58,13 +46,17 @@ export class Board {
   #started = false;
   #running = false;
   #again = false;
-  #failures = 0;
   #listed = Number.NEGATIVE_INFINITY;
+  readonly #connection = new Connection();
+  readonly #backoff: Backoff;
 
   constructor(
     readonly client: QueueClient,
     readonly around: Surroundings,
-  ) {}
+  ) {
+    this.connection = this.#connection.current;
+    this.#backoff = new Backoff(pollEvery, waitMost, () => around.random());
+  }
 
   /** Begins to ask. */
   start(): void {
@@ -95,13 +87,13 @@ export class Board {
 
   /** Asks again after the server refused. */
   retry(): void {
-    if (this.connection.value.state === "ended") this.connection.value = { ...live, state: "connecting" };
+    this.#connection.restart();
     this.wake();
   }
 
-  /** A call that somebody asked for, limited in time and ended with the board. */
+  /** Makes a call that ends with the board. */
   async call<T>(make: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    return make(AbortSignal.any([this.#end.signal, AbortSignal.timeout(callLimit)]));
+    return make(this.#end.signal);
   }
 
   /** The topic of a name, if there is one. */
@@ -126,25 +118,21 @@ export class Board {
       this.#broke(failure(failed));
       return;
     }
-    this.#failures = 0;
-    if (this.connection.value.state !== "live") this.connection.value = live;
+    this.#backoff.reset();
+    this.#connection.to({ state: "live" });
     const every = this.around.hidden() ? pollHidden : pollEvery;
     const wait = this.#again ? 0 : Math.max(0, began + every - this.around.now());
     this.#cancel = this.around.after(wait, () => void this.#round());
   }
 
-  #broke({ text, token, reason }: Failure): void {
+  #broke(why: Failure): void {
     for (const { track } of this.topics.value) track.break();
-    const denied = reason === "CAPABILITY_MISSING";
-    if (token || denied) {
-      this.connection.value = { state: "ended", reason: text, until: 0, token, denied };
+    if (why.cure !== "none") {
+      this.#connection.end(why);
       return;
     }
-    const most = Math.min(waitMost, pollEvery * 2 ** Math.min(this.#failures, 10));
-    this.#failures++;
-    const wait = most * (0.5 + this.around.random() / 2);
-    const until = this.around.now() + wait;
-    this.connection.value = { state: "waiting", reason: text, until, token: false, denied: false };
+    const wait = this.#backoff.next(why.retryAfter);
+    this.#connection.to({ state: "waiting", reason: why.text, until: this.around.now() + wait });
     this.#cancel = this.around.after(wait, () => void this.#round());
   }
 

@@ -1,5 +1,5 @@
 import { batch, computed, signal } from "@preact/signals";
-import { failure } from "../../chat/model/types";
+import { failure } from "../../connection/failure";
 import type { Board } from "./board";
 import type { Letter, Selection } from "./types";
 

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { failure } from "../../chat/model/types";
+import { failure } from "../../connection/failure";
 import type { Board } from "./board";
 
 /** How often a part of a topic is asked for while it is shown, in milliseconds. */

@@ -1,3 +1,5 @@
+import type { Clock } from "../../connection/clock";
+
 /** What a group has to do in a partition or a whole topic, and what it has done: GroupStats as numbers. */
 export interface GroupCounts {
   group: string;
@@ -147,11 +149,7 @@ export interface QueueClient {
 }
 
 /** What the model needs of its surroundings, so that tests own the clock. */
-export interface Surroundings {
-  /** Milliseconds since 1970. */
-  now(): number;
-  /** Calls back after so many milliseconds; the answer cancels it. */
-  after(ms: number, callback: () => void): () => void;
+export interface Surroundings extends Clock {
   /** Whether nobody sees the page. */
   hidden(): boolean;
   /** From 0 to less than 1. */

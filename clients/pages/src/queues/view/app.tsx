@@ -1,95 +1,61 @@
-import { Icon } from "../../ui/icon";
-import { KeepToken } from "../../ui/keeptoken";
-import { Offer } from "../../ui/offer";
-import { TokenForm } from "../../ui/tokenform";
+import { asksUser, ConnectionBanner } from "../../ui/connectionbanner";
+import { Empty } from "../../ui/empty";
+import { Frame, Pane } from "../../ui/frame";
+import { Welcome } from "../../ui/tokenform";
 import type { Board } from "../model/board";
-import { answerOffer, board, go, offered, place, signIn, tokenReason, user } from "../session";
+import { go, place, session } from "../session";
 import { Dialogs } from "./dialogs";
 import { Overview } from "./overview";
-import { Side } from "./side";
+import { TopicList } from "./sidebar";
 import { TopicPane } from "./topic";
 
 /** The page: the topics and the chosen one, or the question for a token. */
 export function App() {
-  const current = board.value;
-  if (!current) {
+  const board = session.page;
+  if (!board) {
     return (
-      <main class="welcome">
-        <TokenForm reason={tokenReason.value} enter={signIn}>
-          <div class="welcome-mark">
-            <Icon name="queues" />
-          </div>
-          <h1>Queues</h1>
-          <p>
-            Paste a token with the capability <code>admin</code>, such as <code>parley token --cap admin</code> prints.
-          </p>
-        </TokenForm>
-      </main>
+      <Welcome session={session} icon="queues" title="Queues">
+        Paste a token with the capability <code>admin</code>. <code>parley token --cap admin</code> prints one.
+      </Welcome>
     );
   }
   const { topic, view } = place.value;
-  const chosen = current.view(topic);
-  const { denied, token } = current.connection.value;
-  // On a phone the pane hides the list: also where it asks for something.
-  const asks = denied || token || tokenReason.value !== "" || offered.value !== null;
+  const chosen = board.view(topic);
   return (
-    <div class="page queues" data-open={topic !== null || asks}>
-      <Side board={current} />
-      <main class="pane">
-        <Banner board={current} />
-        {denied || token ? null : topic === null ? (
-          <Overview board={current} />
+    <Frame page="queues" open={topic !== null || asksUser(session, board.connection)}>
+      <TopicList board={board} />
+      <Pane>
+        <ConnectionBanner
+          session={session}
+          connection={board.connection}
+          offline="The numbers may be out of date."
+          capability="admin"
+          retry={() => board.retry()}
+          float
+        />
+        {board.connection.value.state === "ended" ? null : topic === null ? (
+          <Overview board={board} />
         ) : chosen ? (
-          <TopicPane key={`${topic} ${chosen.topic.createTime}`} board={current} view={chosen} part={view} />
+          <TopicPane key={`${topic} ${chosen.topic.createTime}`} board={board} view={chosen} part={view} />
         ) : (
-          <Missing board={current} topic={topic} />
+          <Missing board={board} topic={topic} />
         )}
-      </main>
-      <Dialogs board={current} />
-    </div>
+      </Pane>
+      <Dialogs board={board} />
+    </Frame>
   );
 }
 
 function Missing({ board, topic }: { board: Board; topic: string }) {
   if (!board.loaded.value) return null;
-  return (
-    <div class="nothing" data-testid="missing">
-      <h1>No topic {topic}</h1>
-      <p>It was deleted, or its name is another one.</p>
-      <button type="button" onClick={() => go({ topic: null, view: "overview" })}>
-        All topics
-      </button>
-    </div>
+  const action = (
+    <button type="button" onClick={() => go({ topic: null, view: "overview" })}>
+      All topics
+    </button>
   );
-}
-
-// What keeps the page from being of use.
-function Banner({ board }: { board: Board }) {
-  const { state, reason, token, denied } = board.connection.value;
-  if (offered.value) return <Offer me={user.value} user={offered.value.user} answer={answerOffer} />;
-  if (token || denied) {
-    const why = denied
-      ? `The token of ${user.value} does not allow this: it lacks the capability admin.`
-      : `${reason} Paste another one to go on.`;
-    return (
-      <div class="strip bad" data-testid={denied ? "denied" : "token-refused"}>
-        <TokenForm reason={why} enter={signIn} />
-        <button type="button" class="link" data-testid="try-again" onClick={() => board.retry()}>
-          Try again
-        </button>
-      </div>
-    );
-  }
-  if (tokenReason.value) return <KeepToken me={user.value} reason={tokenReason} enter={signIn} />;
-  if (state === "waiting") {
-    return (
-      <div class="strip warn afloat" role="alert" data-testid="trouble">
-        <span>What is shown may be old: {reason}</span>
-        <button type="button" class="link" data-testid="retry" onClick={() => board.wake()}>
-          Try now
-        </button>
-      </div>
-    );
-  }
-  return null;
+  return (
+    <Empty testid="missing" title={`There is no topic ${topic}`} action={action}>
+      It was deleted, or it has another name.
+    </Empty>
+  );
 }

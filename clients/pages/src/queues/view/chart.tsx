@@ -1,6 +1,6 @@
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { brief } from "../model/format";
+import { brief } from "../../ui/format";
 import { ticks } from "../model/scale";
 import { type Point, span } from "../model/track";
 

@@ -1,9 +1,7 @@
 import { signal, useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { failure } from "../../chat/model/types";
+import { Dialog } from "../../ui/dialog";
+import { Check, Field, Radios } from "../../ui/form";
 import type { Board } from "../model/board";
-import type { Operation } from "../model/types";
 import { namePattern } from "../place";
 import { go } from "../session";
 
@@ -37,14 +35,14 @@ export function Dialogs({ board }: { board: Board }) {
     case "sure": {
       const { title, text, yes, act } = question;
       return (
-        <Dialog title={title} yes={yes} act={() => later(act)}>
+        <Dialog title={title} yes={yes} act={() => later(act)} closed={closed}>
           <p>{text}</p>
         </Dialog>
       );
     }
     case "problem":
       return (
-        <Dialog title="That did not work" yes="" act={later}>
+        <Dialog title="That failed" closed={closed}>
           <p>{question.text}</p>
         </Dialog>
       );
@@ -53,73 +51,13 @@ export function Dialogs({ board }: { board: Board }) {
   }
 }
 
-// What reports for itself goes on after the dialog is closed.
-async function later(act?: () => Promise<void>): Promise<void> {
-  void act?.();
-}
+const closed = () => {
+  asked.value = null;
+};
 
-// A form that closes once act is through; what act throws is shown in it.
-function Dialog(props: {
-  title: string;
-  yes: string;
-  act: () => Promise<void>;
-  danger?: boolean;
-  ready?: boolean;
-  children: ComponentChildren;
-}) {
-  const { title, yes, act, danger = false, ready = true, children } = props;
-  const dialog = useRef<HTMLDialogElement>(null);
-  const problem = useSignal("");
-  const busy = useSignal(false);
-  useLayoutEffect(() => dialog.current?.showModal(), []);
-  const close = () => dialog.current?.close();
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    if (!ready || busy.value) return;
-    busy.value = true;
-    problem.value = "";
-    try {
-      await act();
-      close();
-    } catch (cause) {
-      problem.value = failure(cause).text;
-    } finally {
-      busy.value = false;
-    }
-  };
-  return (
-    <dialog
-      ref={dialog}
-      class="question"
-      aria-labelledby="dialog-title"
-      onClose={() => {
-        asked.value = null;
-      }}
-    >
-      <form onSubmit={submit}>
-        <h2 id="dialog-title">{title}</h2>
-        {children}
-        <p class="problem" role="alert" data-testid="dialog-problem">
-          {problem}
-        </p>
-        <div class="question-buttons">
-          <button type="button" data-testid="cancel" onClick={close}>
-            {yes ? "Cancel" : "Close"}
-          </button>
-          {yes && (
-            <button
-              type="submit"
-              class={danger ? "danger" : "primary"}
-              data-testid="confirm"
-              disabled={!ready || busy.value}
-            >
-              {yes}
-            </button>
-          )}
-        </div>
-      </form>
-    </dialog>
-  );
+// For what shows its own progress and failures after the dialog has closed.
+async function later(act: () => Promise<void>): Promise<void> {
+  void act();
 }
 
 function Purge({ topic, what, act }: { topic: string; what: string; act: (typed: string) => Promise<void> }) {
@@ -131,14 +69,15 @@ function Purge({ topic, what, act }: { topic: string; what: string; act: (typed:
       danger
       ready={typed.value === topic}
       act={() => later(() => act(typed.value))}
+      closed={closed}
     >
       <p>
-        This removes {what} for good. To go on, type the topic's name, <b>{topic}</b>.
+        This removes {what} forever. To confirm, enter the name of the topic: <b>{topic}</b>.
       </p>
       <input
         class="field"
         data-testid="confirm-name"
-        aria-label="The topic's name"
+        aria-label="Name of the topic"
         autocomplete="off"
         autocapitalize="none"
         spellcheck={false}
@@ -151,37 +90,30 @@ function Purge({ topic, what, act }: { topic: string; what: string; act: (typed:
   );
 }
 
+const pauses = {
+  both: { text: "Producing and consuming", operations: ["produce", "consume"] },
+  produce: { text: "Producing: the topic accepts no messages", operations: ["produce"] },
+  consume: { text: "Consuming: no message is delivered", operations: ["consume"] },
+} as const;
+
 function Pause({ board, topic }: { board: Board; topic: string }) {
-  const what = useSignal("both");
-  const choices: [id: string, name: string, operations: Operation[]][] = [
-    ["both", "Intake and delivery", ["produce", "consume"]],
-    ["produce", "Intake: no message can be produced or scheduled", ["produce"]],
-    ["consume", "Delivery: no message is delivered", ["consume"]],
-  ];
+  const what = useSignal<keyof typeof pauses>("both");
   const act = async () => {
-    const operations = choices.find(([id]) => id === what.value)?.[2] ?? [];
-    await board.call((signal) => board.client.pause(topic, operations, signal));
+    await board.call((signal) => board.client.pause(topic, pauses[what.value].operations, signal));
     board.wake();
   };
   return (
-    <Dialog title={`Pause ${topic}?`} yes="Pause" act={act}>
-      <fieldset class="choices">
-        <legend class="hidden">What to pause</legend>
-        {choices.map(([id, name]) => (
-          <label key={id}>
-            <input
-              type="radio"
-              name="what"
-              data-testid={`pause-${id}`}
-              checked={what.value === id}
-              onChange={() => {
-                what.value = id;
-              }}
-            />
-            {name}
-          </label>
-        ))}
-      </fieldset>
+    <Dialog title={`Pause ${topic}?`} yes="Pause" act={act} closed={closed}>
+      <Radios
+        legend="What to pause"
+        hidden
+        name="pause"
+        value={what.value}
+        options={(["both", "produce", "consume"] as const).map((id) => [id, pauses[id].text])}
+        change={(id) => {
+          what.value = id;
+        }}
+      />
       <p>Deliveries in flight can still be settled.</p>
     </Dialog>
   );
@@ -205,79 +137,48 @@ function NewTopic({ board }: { board: Board }) {
     go({ topic: topic.name, view: "overview" });
   };
   return (
-    <Dialog title="New topic" yes="Create" ready={right} act={act}>
-      <Field label="Name" id="name" value={name} hint="Letters, digits, - and _, at most 64" />
+    <Dialog title="New topic" yes="Create" ready={right} act={act} closed={closed}>
+      <Field label="Name" id="name" value={name} hint="At most 64 letters, digits, - and _" />
       <div class="field-row">
         <Field label="Partitions" id="partitions" value={partitions} number />
         <Field label="Attempts" id="attempts" value={attempts} number />
       </div>
-      <label class="choice check">
-        <input
-          type="checkbox"
-          data-testid="field-strict"
-          checked={strict}
-          onChange={(event) => {
-            strict.value = event.currentTarget.checked;
-          }}
-        />
-        <span>Strict order: one message of a key at a time, also over retries</span>
-      </label>
+      <Check
+        testid="field-strict"
+        checked={strict.value}
+        change={(checked) => {
+          strict.value = checked;
+        }}
+      >
+        <span>Strict order: one message of a key at a time, also during retries</span>
+      </Check>
     </Dialog>
   );
 }
 
 function NewGroup({ board, topic }: { board: Board; topic: string }) {
   const name = useSignal("");
-  const end = useSignal(false);
+  const start = useSignal<"oldest" | "newest">("oldest");
   const act = async () => {
-    await board.call((signal) => board.client.createGroup(topic, name.value, end.value, signal));
+    await board.call((signal) => board.client.createGroup(topic, name.value, start.value === "newest", signal));
     board.wake();
   };
+  const ready = namePattern.test(name.value);
   return (
-    <Dialog title={`New consumer group of ${topic}`} yes="Create" ready={namePattern.test(name.value)} act={act}>
-      <Field label="Name" id="name" value={name} hint="Letters, digits, - and _, at most 64" />
-      <fieldset class="choices">
-        <legend>It begins</legend>
-        {[false, true].map((one) => (
-          <label key={String(one)}>
-            <input
-              type="radio"
-              name="start"
-              checked={end.value === one}
-              onChange={() => {
-                end.value = one;
-              }}
-            />
-            {one ? "after the newest message" : "at the oldest message that is kept"}
-          </label>
-        ))}
-      </fieldset>
-    </Dialog>
-  );
-}
-
-function Field(props: { label: string; id: string; value: { value: string }; hint?: string; number?: boolean }) {
-  const { label, id, value, hint, number } = props;
-  return (
-    <div class="labelled">
-      <label for={`field-${id}`}>{label}</label>
-      <input
-        id={`field-${id}`}
-        class="field"
-        data-testid={`field-${id}`}
-        inputMode={number ? "numeric" : "text"}
-        pattern={number ? "[0-9]{1,4}" : undefined}
-        required
-        maxLength={64}
-        autocomplete="off"
-        autocapitalize="none"
-        spellcheck={false}
-        value={value.value}
-        onInput={(event) => {
-          value.value = event.currentTarget.value;
+    <Dialog title={`New consumer group of ${topic}`} yes="Create" ready={ready} act={act} closed={closed}>
+      <Field label="Name" id="name" value={name} hint="At most 64 letters, digits, - and _" />
+      <Radios
+        legend="It starts"
+        name="start"
+        value={start.value}
+        options={[
+          ["oldest", "at the oldest stored message"],
+          ["newest", "after the newest message"],
+        ]}
+        change={(at) => {
+          start.value = at;
         }}
       />
-      {hint && <small>{hint}</small>}
-    </div>
+    </Dialog>
   );
 }

@@ -1,3 +1,5 @@
+import { type Option, Select } from "../../ui/form";
+
 /** Chooses one of a topic's groups; with all, also all of them. */
 export function GroupChoice(props: {
   groups: readonly string[];
@@ -6,17 +8,7 @@ export function GroupChoice(props: {
   all?: boolean;
 }) {
   const { groups, group, choose, all = false } = props;
-  return (
-    <label class="choice">
-      <span>Group</span>
-      <select data-testid="group" value={group} onChange={(event) => choose(event.currentTarget.value)}>
-        {all && <option value="">all</option>}
-        {groups.map((name) => (
-          <option key={name} value={name}>
-            {name}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
+  const options = groups.map((name): Option<string> => [name, name]);
+  if (all) options.unshift(["", "all"]);
+  return <Select label="Group" testid="group" value={group} options={options} change={choose} />;
 }

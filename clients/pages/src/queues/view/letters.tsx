@@ -1,8 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { dayAndTime } from "../../ui/format";
+import { LinkButton } from "../../ui/banner";
+import { Check } from "../../ui/form";
+import { count, dayAndTime, duration, size } from "../../ui/format";
 import type { Board, TopicView } from "../model/board";
-import { count, duration, size } from "../model/format";
 import { Letters } from "../model/letters";
 import { oneLine, preview } from "../model/payload";
 import type { Letter } from "../model/types";
@@ -50,18 +51,16 @@ function Actions({ letters }: { letters: Letters }) {
   const some = chosen.length > 0;
   const of = letters.group ? `of ${letters.group}` : "of the topic";
   return (
-    <div class="actions">
-      <label class="choice check">
-        <input
-          type="checkbox"
-          data-testid="select-all"
-          checked={letters.all.value}
-          indeterminate={some && !letters.all.value}
-          disabled={none || busy}
-          onChange={(event) => letters.selectAll(event.currentTarget.checked)}
-        />
+    <div class="letters-actions">
+      <Check
+        testid="select-all"
+        checked={letters.all.value}
+        indeterminate={some && !letters.all.value}
+        disabled={none || busy}
+        change={(checked) => letters.selectAll(checked)}
+      >
         <span data-testid="selected">{some ? `${count(chosen.length)} selected` : "Select shown"}</span>
-      </label>
+      </Check>
       <button
         type="button"
         class="small"
@@ -73,7 +72,7 @@ function Actions({ letters }: { letters: Letters }) {
             : ask({
                 kind: "sure",
                 title: `Replay all dead letters ${of}?`,
-                text: "Each is delivered to its group again, with all attempts anew.",
+                text: "Each is delivered to its group again, and its attempts start again at 1.",
                 yes: "Replay all",
                 act: () => letters.replay(null),
               })
@@ -112,17 +111,14 @@ function Notes({ letters }: { letters: Letters }) {
       {letters.stale.value && (
         <p class="quiet" data-testid="stale">
           The dead letters have changed.{" "}
-          <button type="button" class="link" data-testid="reload" onClick={() => void letters.load()}>
+          <LinkButton testid="reload" act={() => void letters.load()}>
             Load them again
-          </button>
+          </LinkButton>
         </p>
       )}
       {letters.error.value && (
         <p class="problem" role="alert" data-testid="letters-error">
-          {letters.error.value}{" "}
-          <button type="button" class="link" onClick={() => void letters.load()}>
-            Try again
-          </button>
+          {letters.error.value} <LinkButton act={() => void letters.load()}>Try again</LinkButton>
         </p>
       )}
     </div>
@@ -135,7 +131,7 @@ function List({ letters }: { letters: Letters }) {
     if (!letters.loaded.value) return letters.loading.value ? <p class="quiet">Loading…</p> : null;
     return (
       <p class="quiet" data-testid="no-letters">
-        No dead letters. What fails too often, or at once for good, ends up here.
+        No dead letters. A message becomes one when its attempts run out, or when a consumer rejects it for good.
       </p>
     );
   }
@@ -148,7 +144,7 @@ function List({ letters }: { letters: Letters }) {
       </ul>
       {letters.more.value && (
         <button type="button" data-testid="older" disabled={letters.loading} onClick={() => void letters.loadMore()}>
-          Older ones
+          Show older
         </button>
       )}
     </>
@@ -219,7 +215,7 @@ function Content({ letter }: { letter: Letter }) {
     ["Dead letter", id],
     ["Key", key || "none"],
     ["Produced", dayAndTime(produceTime)],
-    ["Given up", dayAndTime(deadLetterTime)],
+    ["Dead-lettered", dayAndTime(deadLetterTime)],
     ...Object.entries(headers).sort(([a], [b]) => (a < b ? -1 : 1)),
   ];
   return (
@@ -243,15 +239,13 @@ function Content({ letter }: { letter: Letter }) {
         </pre>
       )}
       {shown.cut && (
-        <button
-          type="button"
-          class="link"
-          onClick={() => {
+        <LinkButton
+          act={() => {
             whole.value = true;
           }}
         >
-          Show all of it
-        </button>
+          Show all
+        </LinkButton>
       )}
     </div>
   );

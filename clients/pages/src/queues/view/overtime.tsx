@@ -1,6 +1,7 @@
-import { TableHead } from "../../ui/tablehead";
+import { LinkButton } from "../../ui/banner";
+import { count, duration, perSecond } from "../../ui/format";
+import { Table } from "../../ui/table";
 import type { TopicView } from "../model/board";
-import { count, duration, perSecond } from "../model/format";
 import { type GroupCounts, lag } from "../model/types";
 import { Chart, type Line } from "./chart";
 import { ask } from "./dialogs";
@@ -48,17 +49,15 @@ export function OverTime({ view }: { view: TopicView }) {
             rate("retried", "retried", "hue-6"),
           ]}
         />
-        <Chart title="Dead letters" now={now} whole write={whole} lines={[line("kept", "dead", "hue-8")]} />
+        <Chart title="Dead letters" now={now} whole write={whole} lines={[line("stored", "dead", "hue-8")]} />
       </div>
       {groups.length > 0 ? (
         <Groups groups={groups} partitions={topic.partitions} />
       ) : (
         stats && (
           <p class="quiet" data-testid="no-groups">
-            No consumer group yet: the topic keeps what is produced.{" "}
-            <button type="button" class="link" onClick={() => ask({ kind: "group", topic: topic.name })}>
-              Create a group
-            </button>
+            No consumer group yet. The topic keeps its messages.{" "}
+            <LinkButton act={() => ask({ kind: "group", topic: topic.name })}>Create a group</LinkButton>
           </p>
         )
       )}
@@ -67,38 +66,45 @@ export function OverTime({ view }: { view: TopicView }) {
 }
 
 function Groups({ groups, partitions }: { groups: readonly GroupCounts[]; partitions: number }) {
-  const columns: [string, string, (g: GroupCounts) => string][] = [
-    ["Lag", "Unread, pending, retrying and parked", (g) => count(lag(g))],
-    ["Unread", "Never delivered", (g) => count(g.unread)],
-    ["Pending", "Delivered and not settled", (g) => count(g.pending)],
-    ["Retrying", "Waiting for their next attempt", (g) => count(g.retrying)],
-    ["Parked", "Waiting for an earlier message of their key, in strict order", (g) => count(g.parked)],
-    ["Oldest", "Age of the oldest that is not settled", (g) => (g.oldestAge > 0 ? duration(g.oldestAge) : "–")],
-    ["Acked", "Since the group was made or moved", (g) => count(g.acked)],
-    ["Retried", "Since the group was made or moved", (g) => count(g.retried)],
-    ["Dead", "Given up since the group was made or moved, replayed ones included", (g) => count(g.dead)],
-    ["Replayed", "Dead letters that were given back", (g) => count(g.replayed)],
-    ["Trimmed", "Removed before they were settled", (g) => count(g.trimmed)],
-    ["Consumers", "Connected", (g) => count(g.consumers)],
-    ["Owned", "Partitions that a consumer has", (g) => `${g.ownedPartitions}/${partitions}`],
+  const columns: { name: string; title: string; text: (g: GroupCounts) => string }[] = [
+    { name: "Lag", title: "Unread, pending, retrying and parked", text: (g) => count(lag(g)) },
+    { name: "Unread", title: "Never delivered", text: (g) => count(g.unread) },
+    { name: "Pending", title: "Delivered and not settled", text: (g) => count(g.pending) },
+    { name: "Retrying", title: "Waiting for the next attempt", text: (g) => count(g.retrying) },
+    {
+      name: "Parked",
+      title: "Waiting for an earlier message with the same key, in strict order",
+      text: (g) => count(g.parked),
+    },
+    {
+      name: "Oldest",
+      title: "Age of the oldest message that is not settled",
+      text: (g) => (g.oldestAge > 0 ? duration(g.oldestAge) : "–"),
+    },
+    { name: "Acked", title: "Since the group was created or moved", text: (g) => count(g.acked) },
+    { name: "Retried", title: "Since the group was created or moved", text: (g) => count(g.retried) },
+    {
+      name: "Dead",
+      title: "Dead-lettered since the group was created or moved, including replayed ones",
+      text: (g) => count(g.dead),
+    },
+    { name: "Replayed", title: "Dead letters that were replayed", text: (g) => count(g.replayed) },
+    { name: "Trimmed", title: "Removed before they were settled", text: (g) => count(g.trimmed) },
+    { name: "Consumers", title: "Connected", text: (g) => count(g.consumers) },
+    { name: "Owned", title: "Partitions that a consumer owns", text: (g) => `${g.ownedPartitions}/${partitions}` },
   ];
   return (
-    <div class="table-box">
-      <table data-testid="groups">
-        <TableHead rows="Group" columns={columns} />
-        <tbody>
-          {groups.map((g) => (
-            <tr key={g.group} data-testid={`group-${g.group}`}>
-              <th scope="row">{g.group}</th>
-              {columns.map(([name, , write]) => (
-                <td key={name} class="number" data-column={name.toLowerCase()}>
-                  {write(g)}
-                </td>
-              ))}
-            </tr>
+    <Table testid="groups" rows="Group" columns={columns.map(({ name, title }) => ({ name, title }))}>
+      {groups.map((g) => (
+        <tr key={g.group} data-testid={`group-${g.group}`}>
+          <th scope="row">{g.group}</th>
+          {columns.map(({ name, text }) => (
+            <td key={name} class="number" data-column={name.toLowerCase()}>
+              {text(g)}
+            </td>
           ))}
-        </tbody>
-      </table>
-    </div>
+        </tr>
+      ))}
+    </Table>
   );
 }

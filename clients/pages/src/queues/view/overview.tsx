@@ -1,7 +1,8 @@
-import { Icon } from "../../ui/icon";
-import { TableHead } from "../../ui/tablehead";
+import { Empty } from "../../ui/empty";
+import { count, perSecond } from "../../ui/format";
+import { PaneHead } from "../../ui/frame";
+import { type Column, Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
-import { count, perSecond } from "../model/format";
 import { type GroupCounts, lag, sum } from "../model/types";
 import { placeFragment } from "../place";
 import { ask } from "./dialogs";
@@ -12,59 +13,50 @@ export function Overview({ board }: { board: Board }) {
   const topics = board.topics.value;
   return (
     <>
-      <header class="pane-head">
-        <h1 data-testid="title">All topics</h1>
-      </header>
+      <PaneHead title="All topics" />
       <div class="pane-body">
-        {topics.length > 0 ? <Table topics={topics} /> : board.loaded.value ? <NoTopics /> : <Waiting />}
+        {topics.length > 0 ? <Topics topics={topics} /> : board.loaded.value ? <NoTopics /> : <Waiting />}
       </div>
     </>
   );
 }
 
 function Waiting() {
-  return <p class="quiet">Asking the server…</p>;
+  return <p class="quiet">Loading…</p>;
 }
 
 function NoTopics() {
+  const action = (
+    <button type="button" class="primary" onClick={() => ask({ kind: "topic" })}>
+      Create a topic
+    </button>
+  );
   return (
-    <div class="nothing" data-testid="no-topics">
-      <div class="welcome-mark">
-        <Icon name="queues" />
-      </div>
-      <h1>No topics yet</h1>
-      <p>A topic takes messages in; consumer groups take them out, each at its own pace.</p>
-      <button type="button" class="primary" onClick={() => ask({ kind: "topic" })}>
-        Create the first one
-      </button>
-    </div>
+    <Empty icon="queues" testid="no-topics" title="No topics yet" action={action}>
+      Producers append messages to a topic. Each consumer group reads them at its own pace.
+    </Empty>
   );
 }
 
-const head: [string, string][] = [
-  ["Depth", "Messages that are in the topic, settled or not"],
-  ["Unread", "Never delivered, of all groups"],
-  ["Pending", "Delivered and not settled"],
-  ["Retrying", "Waiting for their next attempt"],
-  ["Delayed", "Scheduled, and not due yet"],
-  ["Dead", "Dead letters"],
-  ["In", "Produced per second"],
-  ["Out", "Acknowledged per second, by all groups"],
-  ["Consumers", "Connected, of all groups"],
+const columns: readonly Column[] = [
+  { name: "Depth", title: "Messages in the topic, settled or not" },
+  { name: "Unread", title: "Never delivered, in all groups" },
+  { name: "Pending", title: "Delivered and not settled" },
+  { name: "Retrying", title: "Waiting for the next attempt" },
+  { name: "Delayed", title: "Scheduled, and not due yet" },
+  { name: "Dead", title: "Dead letters" },
+  { name: "In", title: "Produced per second" },
+  { name: "Out", title: "Acknowledged per second, by all groups" },
+  { name: "Consumers", title: "Connected, in all groups" },
 ];
 
-function Table({ topics }: { topics: readonly TopicView[] }) {
+function Topics({ topics }: { topics: readonly TopicView[] }) {
   return (
-    <div class="table-box">
-      <table data-testid="topics">
-        <TableHead rows="Topic" columns={head} />
-        <tbody>
-          {topics.map((view) => (
-            <Row key={view.topic.name} view={view} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table testid="topics" rows="Topic" columns={columns}>
+      {topics.map((view) => (
+        <Row key={view.topic.name} view={view} />
+      ))}
+    </Table>
   );
 }
 

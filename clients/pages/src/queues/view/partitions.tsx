@@ -1,5 +1,7 @@
+import { ErrorText } from "../../ui/empty";
+import { count, duration } from "../../ui/format";
+import { type Column, Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
-import { count, duration } from "../model/format";
 import type { GroupCounts, Owner } from "../model/types";
 import { GroupChoice } from "./groupchoice";
 import { usePolled } from "./usepolled";
@@ -21,71 +23,45 @@ export function PartitionsPart(props: {
         {groups.length > 0 ? (
           <GroupChoice groups={groups} group={group} choose={choose} />
         ) : (
-          <p class="quiet">The topic has no consumer group, so nobody has its partitions.</p>
+          <p class="quiet">The topic has no consumer group, so its partitions have no owners.</p>
         )}
-        <Problem text={owners.error.value} />
+        <ErrorText text={owners.error.value} />
       </div>
-      <div class="table-box">
-        <table data-testid="partitions">
-          <thead>
-            <tr>
-              <th scope="col">Partition</th>
-              <th scope="col" class="number">
-                Depth
-              </th>
-              <th scope="col" class="number">
-                Delayed
-              </th>
-              {group && (
-                <>
-                  <th scope="col" class="number">
-                    Unread
-                  </th>
-                  <th scope="col" class="number">
-                    Pending
-                  </th>
-                  <th scope="col" class="number">
-                    Retrying
-                  </th>
-                  {strictOrder && (
-                    <th scope="col" class="number" title="Waiting for an earlier message of their key">
-                      Parked
-                    </th>
-                  )}
-                  <th scope="col" class="number" title="Age of the oldest message that is not settled">
-                    Oldest
-                  </th>
-                  <th scope="col">Owner</th>
-                  <th scope="col" class="number" title="Grows with each change of owner">
-                    Epoch
-                  </th>
-                  <th scope="col" class="number" title="When the lease ends unless it is renewed">
-                    Lease
-                  </th>
-                </>
-              )}
-            </tr>
-          </thead>
-          <tbody>
-            {view.stats?.partitions.map((p) => (
-              <tr key={p.partition} data-testid={`partition-${p.partition}`}>
-                <th scope="row">{p.partition}</th>
-                <td class="number">{count(p.length)}</td>
-                <td class="number">{count(p.delayed)}</td>
-                {group && (
-                  <OfGroup
-                    counts={p.groups.find((g) => g.group === group)}
-                    owner={owner.get(p.partition)}
-                    strict={strictOrder}
-                  />
-                )}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table testid="partitions" rows="Partition" columns={columns(group, strictOrder)}>
+        {view.stats?.partitions.map((p) => (
+          <tr key={p.partition} data-testid={`partition-${p.partition}`}>
+            <th scope="row">{p.partition}</th>
+            <td class="number">{count(p.length)}</td>
+            <td class="number">{count(p.delayed)}</td>
+            {group && (
+              <OfGroup
+                counts={p.groups.find((g) => g.group === group)}
+                owner={owner.get(p.partition)}
+                strict={strictOrder}
+              />
+            )}
+          </tr>
+        ))}
+      </Table>
     </section>
   );
+}
+
+function columns(group: string, strictOrder: boolean): Column[] {
+  const topic: Column[] = [{ name: "Depth" }, { name: "Delayed" }];
+  if (group === "") return topic;
+  const parked: Column[] = [{ name: "Parked", title: "Waiting for an earlier message with the same key" }];
+  return [
+    ...topic,
+    { name: "Unread" },
+    { name: "Pending" },
+    { name: "Retrying" },
+    ...(strictOrder ? parked : []),
+    { name: "Oldest", title: "Age of the oldest message that is not settled" },
+    { name: "Owner", title: "The consumer that holds the lease", text: true },
+    { name: "Epoch", title: "Grows with each change of owner" },
+    { name: "Lease", title: "Time until the lease ends, unless it is renewed" },
+  ];
 }
 
 function OfGroup(props: { counts: GroupCounts | undefined; owner: Owner | undefined; strict: boolean }) {
@@ -99,19 +75,10 @@ function OfGroup(props: { counts: GroupCounts | undefined; owner: Owner | undefi
       {strict && <td class="number">{count(counts?.parked ?? 0)}</td>}
       <td class="number">{counts && counts.oldestAge > 0 ? duration(counts.oldestAge) : "–"}</td>
       <td class="name" title={owned ? `stream ${owner.streamId} on node ${owner.nodeId}` : undefined}>
-        {owned ? owner.consumer : <span class="quiet">nobody</span>}
+        {owned ? owner.consumer : <span class="quiet">none</span>}
       </td>
       <td class="number">{owner ? String(owner.epoch) : "–"}</td>
       <td class="number">{owned ? duration(owner.leaseLeft) : "–"}</td>
     </>
   );
-}
-
-/** Why a part could not be loaded; it is asked for again by itself. */
-export function Problem({ text }: { text: string }) {
-  return text ? (
-    <p class="problem" role="alert">
-      {text}
-    </p>
-  ) : null;
 }

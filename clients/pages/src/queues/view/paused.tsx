@@ -4,7 +4,7 @@ import type { Topic } from "../model/types";
 export function PausedMark({ topic }: { topic: Topic }) {
   const { producePaused, consumePaused } = topic;
   if (!producePaused && !consumePaused) return null;
-  const what = producePaused && consumePaused ? "paused" : producePaused ? "intake paused" : "delivery paused";
+  const what = producePaused && consumePaused ? "paused" : producePaused ? "producing paused" : "consuming paused";
   return (
     <span class="mark" data-testid="paused">
       {what}

@@ -1,13 +1,22 @@
 import { useSignal } from "@preact/signals";
+import { ErrorText } from "../../ui/empty";
+import { Select } from "../../ui/form";
+import { count, duration } from "../../ui/format";
+import { type Column, Table } from "../../ui/table";
 import type { Board, TopicView } from "../model/board";
-import { count, duration } from "../model/format";
 import type { PendingOrder } from "../model/types";
 import { GroupChoice } from "./groupchoice";
-import { Problem } from "./partitions";
 import { usePolled } from "./usepolled";
 
 const few = 50;
 const many = 1_000; // the most that one call gives
+
+const columns: readonly Column[] = [
+  { name: "Partition" },
+  { name: "Consumer", text: true },
+  { name: "Attempt", title: "How often the message was delivered" },
+  { name: "Idle", title: "Time since it was delivered" },
+];
 
 /** What a group has been delivered and has not settled. */
 export function PendingPart(props: { board: Board; view: TopicView; group: string; choose: (group: string) => void }) {
@@ -30,61 +39,41 @@ export function PendingPart(props: { board: Board; view: TopicView; group: strin
     <section class="part" aria-label="Pending deliveries">
       <div class="part-head">
         <GroupChoice groups={groups} group={group} choose={choose} />
-        <label class="choice">
-          <span>First</span>
-          <select
-            data-testid="order"
-            value={by}
-            onChange={(event) => {
-              order.value = event.currentTarget.value as PendingOrder;
-            }}
-          >
-            <option value="idle">longest idle</option>
-            <option value="attempts">most attempts</option>
-          </select>
-        </label>
+        <Select
+          label="First"
+          testid="order"
+          value={by}
+          options={[
+            ["idle", "longest idle"],
+            ["attempts", "most attempts"],
+          ]}
+          change={(first) => {
+            order.value = first;
+          }}
+        />
         <span class="quiet" data-testid="pending-total">
           {polled.value.value ? `${count(total)} in flight` : ""}
         </span>
-        <Problem text={polled.error.value} />
+        <ErrorText text={polled.error.value} />
       </div>
       {polled.value.value && total === 0 ? (
         <p class="quiet" data-testid="no-pending">
           Nothing is in flight.
         </p>
       ) : (
-        <div class="table-box">
-          <table data-testid="pending">
-            <thead>
-              <tr>
-                <th scope="col">Message</th>
-                <th scope="col" class="number">
-                  Partition
-                </th>
-                <th scope="col">Consumer</th>
-                <th scope="col" class="number">
-                  Attempt
-                </th>
-                <th scope="col" class="number">
-                  Idle
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {entries.map((e) => (
-                <tr key={e.messageId}>
-                  <th scope="row">
-                    <code>{e.messageId}</code>
-                  </th>
-                  <td class="number">{e.partition}</td>
-                  <td class="name">{e.consumer}</td>
-                  <td class="number">{count(e.attempt)}</td>
-                  <td class="number">{duration(e.idle)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table testid="pending" rows="Message" columns={columns}>
+          {entries.map((e) => (
+            <tr key={e.messageId}>
+              <th scope="row">
+                <code>{e.messageId}</code>
+              </th>
+              <td class="number">{e.partition}</td>
+              <td class="name">{e.consumer}</td>
+              <td class="number">{count(e.attempt)}</td>
+              <td class="number">{duration(e.idle)}</td>
+            </tr>
+          ))}
+        </Table>
       )}
       {total > entries.length && entries.length < many && (
         <button

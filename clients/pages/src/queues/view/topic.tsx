@@ -1,7 +1,9 @@
 import { useSignal } from "@preact/signals";
+import { failure } from "../../connection/failure";
+import { count, perSecond } from "../../ui/format";
+import { PaneHead } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
 import type { Board, TopicView } from "../model/board";
-import { count, perSecond } from "../model/format";
 import { type GroupCounts, type Operation, sum } from "../model/types";
 import { placeFragment, type View } from "../place";
 import { go } from "../session";
@@ -17,21 +19,13 @@ export function TopicPane({ board, view, part }: { board: Board; view: TopicView
   const { topic } = view;
   return (
     <>
-      <header class="pane-head">
-        <button
-          type="button"
-          class="icon-button back"
-          data-testid="back"
-          aria-label="Back to the topics"
-          onClick={() => go({ topic: null, view: "overview" })}
-        >
-          <Icon name="back" />
-        </button>
-        <h1 data-testid="title">{topic.name}</h1>
+      <PaneHead
+        title={topic.name}
+        back={{ label: "Back to the topics", act: () => go({ topic: null, view: "overview" }) }}
+      >
         <PausedMark topic={topic} />
-        <span class="spring" />
         <Controls board={board} view={view} />
-      </header>
+      </PaneHead>
       <div class="pane-body">
         <Tiles view={view} />
         <Parts view={view} part={part} />
@@ -73,7 +67,7 @@ function Controls({ board, view }: { board: Board; view: TopicView }) {
     try {
       await board.call((signal) => board.client.resume(topic.name, paused, signal));
     } catch (cause) {
-      ask({ kind: "problem", text: cause instanceof Error ? cause.message : String(cause) });
+      ask({ kind: "problem", text: failure(cause).text });
     } finally {
       busy.value = false;
       board.wake();
@@ -144,7 +138,7 @@ function Parts({ view, part }: { view: TopicView; part: View }) {
     ["dead", dead > 0 ? `Dead letters ${count(dead)}` : "Dead letters"],
   ];
   return (
-    <nav class="parts" aria-label="Parts of the topic">
+    <nav class="tabs" aria-label="Parts of the topic">
       {names.map(([id, name]) => (
         <a
           key={id}
@@ -166,8 +160,8 @@ function Settings({ view }: { view: TopicView }) {
     partitioner && `by ${partitioner}`,
     strictOrder && "strict order",
     maxAttempts > 0 && `${maxAttempts} attempts`,
-    maxMessages > 0 && `at most ${count(maxMessages)} a partition${dropOldest ? ", drops the oldest" : ""}`,
-    `${count(view.stats?.total.produced ?? 0)} produced in all`,
+    maxMessages > 0 && `at most ${count(maxMessages)} per partition${dropOldest ? ", drops the oldest" : ""}`,
+    `${count(view.stats?.total.produced ?? 0)} produced in total`,
   ];
   return <p class="quiet settings">{facts.filter(Boolean).join(" · ")}</p>;
 }

@@ -1,31 +1,20 @@
 import { useMemo } from "preact/hooks";
-import { ConnectionState } from "../../ui/connection";
+import { brief } from "../../ui/format";
+import { Sidebar } from "../../ui/frame";
 import { Icon } from "../../ui/icon";
-import { ThemeButton } from "../../ui/theme";
 import type { Board, TopicView } from "../model/board";
-import { brief } from "../model/format";
 import { lag, sum } from "../model/types";
 import { placeFragment } from "../place";
-import { place, user } from "../session";
+import { place, session } from "../session";
 import { ask } from "./dialogs";
 import { PausedMark } from "./paused";
 
-/** The list of topics, with the way back to the chat page. */
-export function Side({ board }: { board: Board }) {
+/** The list of topics. */
+export function TopicList({ board }: { board: Board }) {
   const topics = board.topics.value;
   const { topic, view } = place.value;
   return (
-    <nav class="sidebar" aria-label="Topics">
-      <header class="sidebar-head">
-        <span class="me">
-          <b>Queues</b>
-          <ConnectionState connection={board.connection} />
-        </span>
-        <a class="icon-button" href="/" data-testid="to-chat" aria-label="Chat" title="Chat">
-          <Icon name="bubbles" />
-        </a>
-        <ThemeButton />
-      </header>
+    <Sidebar page="queues" label="Topics" user={session.user} connection={board.connection}>
       <div class="side-tools">
         <a
           class="side-all"
@@ -38,16 +27,13 @@ export function Side({ board }: { board: Board }) {
           <Icon name="plus" /> Topic
         </button>
       </div>
-      <ul class="channel-list" data-testid="topic-list">
+      <ul class="items" data-testid="topic-list">
         {topics.map((one) => (
           <Row key={one.topic.name} view={one} open={one.topic.name === topic} />
         ))}
-        {topics.length === 0 && board.loaded.value && <li class="list-empty">No topics yet.</li>}
+        {topics.length === 0 && board.loaded.value && <li class="items-empty">No topics yet.</li>}
       </ul>
-      <p class="side-foot">
-        as <b dir="auto">{user.value}</b>
-      </p>
-    </nav>
+    </Sidebar>
   );
 }
 
@@ -64,15 +50,15 @@ function Row({ view, open }: { view: TopicView; open: boolean }) {
     return (
       <li>
         <a
-          class="channel"
+          class="item"
           data-testid={`topic-${topic.name}`}
           href={placeFragment({ topic: topic.name, view: "overview" })}
           aria-current={open ? "true" : undefined}
           title={topic.name}
         >
-          <span class="channel-name">{topic.name}</span>
+          <span class="item-name">{topic.name}</span>
           <PausedMark topic={topic} />
-          <span class="preview">{words}</span>
+          <span class="item-note">{words}</span>
           {dead > 0 && (
             <span class="badge dead-badge">
               {brief(dead)}
