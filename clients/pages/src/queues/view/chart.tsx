@@ -4,7 +4,7 @@ import { brief } from "../../ui/format";
 import { ticks } from "../model/scale";
 import { type Point, span } from "../model/track";
 
-/** A line of a chart; hue is one of the page's colours, or another class that sets --hue. */
+/** A line of a chart; hue is one of the hue classes, or another class that sets --hue. */
 export interface Line {
   name: string;
   hue: string;
