@@ -54,8 +54,8 @@ build: ## Build bin/parleyd, bin/parley and bin/parley-bench, without symbol tab
 	$(GO) build -ldflags '-s -w' -o bin/ ./server/cmd/parleyd ./clients/cli/parley ./bench/cmd/parley-bench
 
 .PHONY: page
-page: node-deps ## Build the chat page into clients/chat/dist, which is committed
-	npm run --silent build -w clients/chat
+page: node-deps ## Build the web pages into clients/pages/dist, which is committed
+	npm run --silent build -w clients/pages
 
 .PHONY: test
 test: test-go test-ts test-page ## Run every test, with a real Redis, NATS, MongoDB and Chromium
@@ -69,8 +69,8 @@ test-ts: node-deps ## Run the tests in TypeScript
 	npm run --silent test
 
 .PHONY: test-page
-test-page: test-deps build ## Run the chat page in Chromium (ARGS='-g "two tabs"' for less)
-	npx playwright test -c clients/chat/e2e $(ARGS)
+test-page: test-deps build ## Run the web pages in Chromium (ARGS='-g "two tabs"' for less)
+	npx playwright test -c clients/pages/e2e $(ARGS)
 
 .PHONY: test-deps
 test-deps: node-deps ## Set up what the tests need: a C compiler, redis-server, mongod, Chromium, npm's packages
@@ -192,7 +192,7 @@ check-ts: node-deps # formatting, linters and types of the TypeScript code, and 
 	npx publint --strict sdk/ts
 
 .PHONY: check-page
-check-page: node-deps # clients/chat/dist is what its source builds
+check-page: node-deps # clients/pages/dist is what its source builds
 	@hack/check-page.sh
 
 .PHONY: check-tidy

@@ -1,13 +1,13 @@
 #!/bin/sh
-# check-page.sh: fails unless clients/chat/dist is, file by file, what its source builds. It builds beside the tree and
+# check-page.sh: fails unless clients/pages/dist is, file by file, what its source builds. It builds beside the tree and
 # compares, so it neither needs a commit nor changes a file.
 set -eu
 cd "$(dirname "$0")/.."
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-npm run --silent build -w clients/chat -- --outDir "$tmp/dist" --logLevel warn
-if ! diff -rq clients/chat/dist "$tmp/dist"; then
-	echo "check-page: clients/chat/dist is not what its source builds: run make page and commit what it changes" >&2
+npm run --silent build -w clients/pages -- --outDir "$tmp/dist" --logLevel warn
+if ! diff -rq clients/pages/dist "$tmp/dist"; then
+	echo "check-page: clients/pages/dist is not what its source builds: run make page and commit what it changes" >&2
 	exit 1
 fi

@@ -172,7 +172,7 @@ var layers = []layer{
 	},
 	{
 		name:     "the built page is files",
-		packages: []string{"clients/chat/"},
+		packages: []string{"clients/pages/"},
 		never:    []string{module + "sdk/", module + "gen/", module + "server"},
 	},
 	{

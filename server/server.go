@@ -17,7 +17,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/parleyhq/parley/clients/chat"
+	"github.com/parleyhq/parley/clients/pages"
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
@@ -316,13 +316,13 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 }
 
 // newPage gives the chat page. Where the names below localhost are ours, it may call them too: see
-// clients/chat/src/endpoint.ts.
+// clients/pages/src/connection/address.ts.
 func newPage(ours bool) (http.Handler, error) {
 	var connect []string
 	if ours {
 		connect = []string{"http://*.localhost:*"}
 	}
-	return page.New(page.Config{Files: chat.Files(), Connect: connect})
+	return page.New(page.Config{Files: pages.Files(), Connect: connect})
 }
 
 // startFeed starts what carries entries from the store to the event stream, and from there to the cache.

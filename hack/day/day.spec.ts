@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { replay } from "../../clients/chat/e2e/rig/day.ts";
-import { test } from "../../clients/chat/e2e/rig/test.ts";
+import { replay } from "../../clients/pages/e2e/rig/day.ts";
+import { test } from "../../clients/pages/e2e/rig/test.ts";
 
 // The main job on real input, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory of IRC logs, DAY begins the name of
 // one of them.

@@ -1,0 +1,28 @@
+import { live } from "@parleyhq/sdk";
+import { sdkClient } from "../connection/sdk";
+import type { Server } from "../connection/service";
+import type { ChatClient } from "./model/types";
+
+/** Returns the model's client. It does not connect yet. */
+export function connect(server: Server): ChatClient {
+  const client = sdkClient(server);
+  return {
+    send: (channelId, content, options) => client.send(channelId, content, options),
+    edit: (channelId, msgId, content, options) => client.edit(channelId, msgId, content, options),
+    recall: (channelId, msgId, options) => client.recall(channelId, msgId, options),
+    history: (channelId, options) => client.history(channelId, options),
+    channels: (options) => client.channels(options),
+    markRead: (channelId, seq, options) => client.markRead(channelId, seq, options),
+    typing: (channelId, options) => client.typing(channelId, options),
+    subscribe: (channelIds, onState) => {
+      const subscription = client.subscribe(channelIds.map(live), { onState });
+      return {
+        next: () => subscription.next(),
+        add: (channelId) => subscription.add(live(channelId)),
+        remove: (channelId) => subscription.remove(channelId),
+        close: () => subscription.close(),
+      };
+    },
+    close: () => client.close(),
+  };
+}

@@ -1,0 +1,13 @@
+import { render } from "preact";
+import "../ui/ui.css";
+import "./style/channel.css";
+import "./style/message.css";
+import "./style/composer.css";
+import { followTheme } from "../ui/theme";
+import { start } from "./session";
+import { App } from "./view/app";
+
+followTheme();
+start();
+const root = document.getElementById("app");
+if (root) render(<App />, root);

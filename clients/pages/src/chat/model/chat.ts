@@ -1,0 +1,372 @@
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import { failure } from "../../connection/failure";
+import type { Connection } from "../../connection/state";
+import { Channels } from "./channels";
+import { Conversation } from "./conversation";
+import { Follower } from "./follower";
+import { Outbox, type Pending } from "./outbox";
+import { Sender } from "./sender";
+import { aborted, type ChatClient, type Event, type Message, type Receipt, type Surroundings } from "./types";
+
+const keptConversations = 8;
+const typingEvery = 3_000;
+const typingPassedOver = 1_100; // the server passes over what comes within a second
+const listEvery = 30_000;
+const markEvery = 1_000;
+const leftToWriter = 2_000; // for so long only the tab in which a message was written sends it
+
+/**
+ * Chat is everything that one user sees: his channels, the one that is open, and what he wrote and is not sent yet. It
+ * follows all channels on one stream. An open channel's messages are loaded after the stream told where the channel
+ * stands, so that nothing falls between page and stream.
+ */
+export class Chat {
+  readonly me: string;
+  readonly channels: Channels;
+  /** The open channel; null while none is. */
+  readonly open = signal<Conversation | null>(null);
+  /** Unsent messages of the open channel, oldest first. */
+  readonly pending: ReadonlySignal<readonly Pending[]>;
+  /** The last failure of something that the user asked for; empty if there is none to show. */
+  readonly notice = signal("");
+
+  readonly #client: ChatClient;
+  readonly #surroundings: Surroundings;
+  readonly #outbox: Outbox;
+  readonly #sender: Sender;
+  readonly #follower: Follower;
+  readonly #stop = new AbortController();
+  readonly #conversations = new Map<string, Conversation>(); // the one opened last comes last
+  readonly #standing = new Set<string>(); // channels whose place the stream has told
+  readonly #marking = new Map<string, Message>(); // the last message seen, of channels with a call under way
+  readonly #outboxVersion = signal(0);
+  #typedAt = 0; // when the others were last told that the user is typing
+  #answered = true; // whether he sent what he was typing then
+  #typingLater: (() => void) | null = null;
+  #watching = false;
+  #listing = false;
+
+  constructor(client: ChatClient, me: string, surroundings: Surroundings) {
+    this.me = me;
+    this.#client = client;
+    this.#surroundings = surroundings;
+    this.channels = new Channels(me, surroundings);
+    this.#outbox = new Outbox(me, surroundings);
+    this.#follower = new Follower(client, this.#stop.signal, () => surroundings.now(), {
+      event: (event) => this.#event(event),
+      refused: (id, why) => this.#lost(id, why),
+      restarted: () => this.#standing.clear(),
+      spare: (follows) => this.#spare(follows),
+    });
+    this.#sender = new Sender(client, this.#outbox, this.#stop.signal, {
+      stored: (pending, receipt) => this.#message(stored(pending, receipt, me)),
+      changed: () => this.#outboxVersion.value++,
+      refused: (why) => this.#follower.connection.end(why),
+    });
+    this.pending = computed(() => {
+      this.#outboxVersion.value;
+      return this.open.value ? this.#outbox.of(this.open.value.id) : [];
+    });
+  }
+
+  get connection(): Connection["current"] {
+    return this.#follower.connection.current;
+  }
+
+  /** Lists the channels, follows them, and sends what an earlier page left unsent. */
+  async start(): Promise<void> {
+    for (const id of this.#outbox.channels()) {
+      this.channels.add(id);
+      void this.#sender.kick(id);
+    }
+    await this.#list();
+    if (this.#stop.signal.aborted || this.connection.value.state === "ended") return;
+    this.#listAgain();
+    await this.#follower.run(this.channels.followed());
+  }
+
+  /** Ends everything. What is unsent stays in the storage. */
+  close(): void {
+    this.#stop.abort();
+    for (const conversation of this.#conversations.values()) conversation.close();
+    this.#client.close();
+  }
+
+  /** Opens a channel, known or not; null shows none. */
+  show(id: string | null): void {
+    const before = this.open.value;
+    if (before?.id === id) return;
+    this.#notTyping();
+    before?.divide(null);
+    before?.trim();
+    this.#watching = false;
+    if (id === null) {
+      this.open.value = null;
+      return;
+    }
+    this.channels.add(id);
+    const conversation = this.#conversation(id);
+    if (this.channels.unreadOf(id) > 0) conversation.divide(this.channels.readSeq(id));
+    conversation.fail(this.channels.lost(id));
+    this.open.value = conversation;
+    if (!this.channels.lost(id)) {
+      void this.#follower.add(id);
+      if (this.#standing.has(id) && conversation.untouched) void conversation.loadNewest();
+    }
+  }
+
+  /** Sends a text to the open channel. A text that begins with "/me " is an action. */
+  send(text: string): void {
+    const conversation = this.open.value;
+    if (!conversation || text.trim() === "") return;
+    const action = text.startsWith("/me ") && text.length > 4;
+    this.#outbox.add(conversation.id, action ? text.slice(4) : text, action ? "action" : "text");
+    this.#outboxVersion.value++;
+    this.#notTyping();
+    conversation.divide(null);
+    void this.#sender.kick(conversation.id);
+  }
+
+  /** Sends a refused message once more, after what was written since. */
+  retry(pending: Pending): void {
+    this.#outbox.refuse(pending.clientMsgId, "");
+    this.#outboxVersion.value++;
+    void this.#sender.kick(pending.channelId);
+  }
+
+  /** Forgets a refused message. */
+  discard(pending: Pending): void {
+    this.#outbox.remove(pending.clientMsgId);
+    this.#outboxVersion.value++;
+  }
+
+  /** Takes over what another tab did under a key of the storage. What it wrote and does not send, this one sends. */
+  storedElsewhere(key: string): void {
+    const change = this.#outbox.sync(key);
+    if (!change) return;
+    this.#outboxVersion.value++;
+    if (!change.written) return;
+    this.channels.add(change.channelId);
+    this.#surroundings.after(leftToWriter, () => void this.#sender.kick(change.channelId));
+  }
+
+  /** Replaces an own message's text, and says whether the server did it. If not, notice says why. */
+  async edit(message: Message, text: string): Promise<boolean> {
+    return await this.#try(() =>
+      this.#client.edit(message.channelId, message.msgId, text, { signal: this.#stop.signal }),
+    );
+  }
+
+  /** Takes an own message back. */
+  async recall(message: Message): Promise<void> {
+    await this.#try(() => this.#client.recall(message.channelId, message.msgId, { signal: this.#stop.signal }));
+  }
+
+  /** Whether the user may edit and recall the message. */
+  own(message: Message): boolean {
+    return message.fromId === this.me && message.status !== "recalled";
+  }
+
+  /** Tells the others that the user is typing, at most every 3 s; after a send, a second after it was told before. */
+  typing(): void {
+    const conversation = this.open.value;
+    if (!conversation || this.connection.value.state !== "live") return;
+    const now = this.#surroundings.now();
+    if (this.#answered && now - this.#typedAt < typingPassedOver) {
+      this.#typingLater ??= this.#surroundings.after(typingPassedOver, () => {
+        this.#typingLater = null;
+        this.typing();
+      });
+      return;
+    }
+    if (!this.#answered && now - this.#typedAt < typingEvery) return;
+    this.#typedAt = now;
+    this.#answered = false;
+    // It may be lost: the next one follows in 3 s.
+    this.#client.typing(conversation.id, { signal: this.#stop.signal }).catch(() => {});
+  }
+
+  /** Tells whether the user sees the open channel's newest messages. While he does, they are marked read. */
+  watch(sees: boolean): void {
+    this.#watching = sees;
+    const conversation = sees ? this.open.value : null;
+    const last = conversation?.findLast(() => true);
+    if (last) this.#seen(last);
+    conversation?.trim();
+  }
+
+  /** Tells that the user read a channel elsewhere, up to a message with this seq and count. */
+  readElsewhere(id: string, seq: number, count: number): void {
+    if (this.channels.has(id)) this.channels.read(id, seq, count);
+  }
+
+  /** Lists the channels again: new ones are followed. */
+  async refresh(): Promise<void> {
+    if (!this.#listing && this.connection.value.state === "live") await this.#list();
+  }
+
+  #event(event: Event): void {
+    switch (event.kind) {
+      case "sent":
+      case "edited":
+      case "recalled":
+        this.#message(event.message);
+        return;
+      case "channel_state":
+        this.channels.counted(event.channelId, event.state.count);
+        this.#stands(event.channelId);
+        return;
+      case "gap":
+        this.channels.replaced(event.channelId);
+        void this.#list();
+        void this.#conversations.get(event.channelId)?.loadNewest();
+        return;
+      case "lost":
+        this.#lost(event.channelId, "You are no longer a member of this channel.");
+        return;
+      case "typing":
+        if (event.userId !== this.me) this.#conversations.get(event.channelId)?.isTyping(event.userId);
+        return;
+    }
+  }
+
+  #notTyping(): void {
+    this.#answered = true;
+    this.#typingLater?.();
+    this.#typingLater = null;
+  }
+
+  #message(message: Message): void {
+    const conversation = this.#conversations.get(message.channelId);
+    const unread = this.channels.unreadOf(message.channelId);
+    this.channels.message(message);
+    conversation?.apply(message);
+    if (message.fromId === this.me) {
+      if (this.#outbox.remove(message.clientMsgId)) this.#outboxVersion.value++;
+    } else if (conversation && conversation === this.open.value && this.#watching) {
+      this.#seen(message);
+    } else if (unread === 0 && this.channels.unreadOf(message.channelId) > 0) {
+      conversation?.divide(this.channels.readSeq(message.channelId));
+    }
+  }
+
+  #stands(id: string): void {
+    const anew = !this.#standing.has(id);
+    this.#standing.add(id);
+    const conversation = this.#conversations.get(id);
+    conversation?.fail("");
+    if (anew || conversation?.untouched) void conversation?.reload();
+  }
+
+  // The channel that is least missed: not open, and without news for the longest time.
+  #spare(follows: (id: string) => boolean): string | undefined {
+    const spare = this.channels.followed().findLast((id) => follows(id) && id !== this.open.value?.id);
+    if (spare !== undefined) this.#standing.delete(spare);
+    return spare;
+  }
+
+  #lost(id: string, why: string): void {
+    this.#follower.drop(id);
+    this.#standing.delete(id);
+    this.channels.lose(id, why);
+    this.#conversations.get(id)?.fail(why);
+  }
+
+  #conversation(id: string): Conversation {
+    const conversation =
+      this.#conversations.get(id) ??
+      new Conversation(id, this.#client, this.#surroundings, this.#stop.signal, (newest) =>
+        this.channels.message(newest),
+      );
+    this.#conversations.delete(id);
+    this.#conversations.set(id, conversation);
+    const oldest = this.#conversations.keys().next().value;
+    if (this.#conversations.size > keptConversations && oldest !== undefined) {
+      this.#conversations.get(oldest)?.close();
+      this.#conversations.delete(oldest);
+    }
+    return conversation;
+  }
+
+  async #list(): Promise<void> {
+    this.#listing = true;
+    try {
+      const found: string[] = [];
+      for await (const my of this.#client.channels({ pageSize: 200, signal: this.#stop.signal })) {
+        if (this.channels.listed(my)) found.push(my.channel.channelId);
+      }
+      if (this.connection.value.state !== "live") return;
+      for (const id of found) await this.#follower.add(id);
+    } catch (cause) {
+      if (aborted(this.#stop.signal)) return;
+      const why = failure(cause);
+      if (why.cure === "token") this.#follower.connection.end(why);
+      else this.notice.value = why.text;
+    } finally {
+      this.#listing = false;
+    }
+  }
+
+  #listAgain(): void {
+    const cancel = this.#surroundings.after(listEvery, () => {
+      void this.refresh();
+      this.#listAgain();
+    });
+    this.#stop.signal.addEventListener("abort", cancel, { once: true });
+  }
+
+  #seen(message: Message): void {
+    if (this.channels.read(message.channelId, message.seq, message.count)) void this.#mark(message);
+  }
+
+  async #mark(message: Message): Promise<void> {
+    const id = message.channelId;
+    const underway = this.#marking.has(id);
+    this.#marking.set(id, message);
+    if (underway) return;
+    try {
+      for (let done: Message | undefined; done !== this.#marking.get(id); ) {
+        done = this.#marking.get(id) ?? message;
+        this.#surroundings.read(id, done.seq, done.count);
+        await this.#client.markRead(id, done.seq, { signal: this.#stop.signal });
+        await new Promise<void>((resolve) => this.#surroundings.after(markEvery, resolve));
+      }
+    } catch {
+      // Marked with the next message that is seen.
+    } finally {
+      this.#marking.delete(id);
+    }
+  }
+
+  async #try(call: () => Promise<unknown>): Promise<boolean> {
+    try {
+      await call();
+      this.notice.value = "";
+      return true;
+    } catch (cause) {
+      if (aborted(this.#stop.signal)) return false;
+      const why = failure(cause);
+      this.notice.value = why.text;
+      if (why.cure === "token") this.#follower.connection.end(why);
+      return false;
+    }
+  }
+}
+
+// What the server stored of an own message, as the stream will tell it too.
+function stored(pending: Pending, receipt: Receipt, me: string): Message {
+  return {
+    msgId: receipt.msgId,
+    channelId: pending.channelId,
+    seq: receipt.seq,
+    count: receipt.count,
+    fromId: me,
+    type: pending.type,
+    content: pending.content,
+    metadata: {},
+    clientMsgId: pending.clientMsgId,
+    time: receipt.time,
+    status: "sent",
+    changedSeq: receipt.seq,
+  };
+}

@@ -1,0 +1,63 @@
+import { effect } from "@preact/signals";
+import { browserClock } from "../connection/clock";
+import { Session, streamAddress } from "../connection/session";
+import { storage } from "../connection/storage";
+import { onWake } from "../connection/wake";
+import { connect } from "./client";
+import { Chat } from "./model/chat";
+import type { Surroundings } from "./model/types";
+import { placeFragment, readPlace } from "./place";
+
+const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
+
+/** The session of the page. */
+export const session: Session<Chat> = new Session<Chat>({
+  keys: ["parley.token"],
+  address: streamAddress,
+  open: (server, user, place) => {
+    const chat = new Chat(connect(server), user, surroundings(user));
+    chat.show(readPlace(place));
+    void chat.start();
+    return chat;
+  },
+  moved: (place) => session.page?.show(readPlace(place)),
+});
+
+/** Starts the page. Call it once. */
+export function start(): void {
+  onWake(() => void session.page?.refresh());
+  tabs?.addEventListener("message", ({ data }) => {
+    const { user, channelId, seq, count } = data as { user: string; channelId: string; seq: number; count: number };
+    if (user === session.user) session.page?.readElsewhere(channelId, seq, count);
+  });
+  addEventListener("storage", ({ key, storageArea }) => {
+    if (key !== null && storageArea === storage("localStorage")) session.page?.storedElsewhere(key);
+  });
+  effect(() => {
+    const chat = session.page;
+    const unread = chat?.channels.unread.value ?? 0;
+    const name = chat?.open.value?.id;
+    document.title = `${unread > 0 ? `(${unread}) ` : ""}${name ? `${name} · ` : ""}Parley`;
+  });
+  session.start();
+}
+
+/** Opens a channel, or with null the list, as a step of the browser's history. */
+export function go(channel: string | null): void {
+  session.go(placeFragment(channel));
+}
+
+function surroundings(user: string): Surroundings {
+  return {
+    ...browserClock,
+    frame,
+    read: (channelId, seq, count) => tabs?.postMessage({ user, channelId, seq, count }),
+    storage: storage("localStorage"),
+  };
+}
+
+// A hidden page draws no frames, but its title still counts what is unread.
+function frame(callback: () => void): void {
+  if (document.hidden) setTimeout(callback, 100);
+  else requestAnimationFrame(callback);
+}

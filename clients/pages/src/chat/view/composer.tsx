@@ -1,0 +1,124 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { store, stored } from "../../connection/storage";
+import { Icon } from "../../ui/icon";
+import type { Chat } from "../model/chat";
+import type { Conversation } from "../model/conversation";
+import { bytes, editing, fit, mostBytes, sends } from "./ui";
+
+/** Where one writes. What is not sent yet stays with its channel, also over a reload. */
+export function Composer(props: { chat: Chat; conversation: Conversation; disabled: boolean }) {
+  const { chat, conversation, disabled } = props;
+  const key = `parley.draft/${chat.me}/${conversation.id}`;
+  const field = useRef<HTMLTextAreaElement>(null);
+  const [text, setText] = useState(() => stored("sessionStorage", key) ?? "");
+  const long = text.length > mostBytes / 3 && bytes(text) > mostBytes;
+  const valid = text.trim() !== "" && !long && !disabled;
+  useLayoutEffect(() => {
+    if (field.current) fit(field.current);
+  }, [text]);
+  // A touch screen's keyboard comes when it is asked for.
+  useEffect(() => {
+    if (matchMedia("(pointer: fine)").matches) field.current?.focus();
+  }, []);
+  const change = (next: string) => {
+    setText(next);
+    store("sessionStorage", key, next);
+  };
+  const send = () => {
+    if (valid) {
+      chat.send(text);
+      change("");
+    }
+    field.current?.focus();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (sends(event)) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "ArrowUp" && !event.altKey && text === "") {
+      const last = conversation.findLast((m) => chat.own(m));
+      if (!last) return;
+      event.preventDefault();
+      editing.value = last;
+    } else if (event.key === "Escape") {
+      document.querySelector<HTMLElement>("[data-testid=jump]")?.click();
+    }
+  };
+  return (
+    <footer class="composer">
+      <Typing conversation={conversation} />
+      <Notice chat={chat} />
+      <div class="composer-row">
+        <textarea
+          ref={field}
+          data-testid="composer"
+          aria-label={`Message to ${conversation.id}`}
+          placeholder={disabled ? "You can't write here" : `Message #${conversation.id}`}
+          dir="auto"
+          rows={1}
+          enterkeyhint="send"
+          disabled={disabled}
+          value={text}
+          onInput={(event) => {
+            change(event.currentTarget.value);
+            if (event.currentTarget.value.trim() !== "") chat.typing();
+          }}
+          onKeyDown={onKeyDown}
+        />
+        <button type="button" class="send" data-testid="send" aria-label="Send" disabled={!valid} onClick={send}>
+          <Icon name="send" />
+        </button>
+      </div>
+      {long && (
+        <p class="refused" role="alert">
+          Too long: {bytes(text).toLocaleString()} of {mostBytes.toLocaleString()} bytes.
+        </p>
+      )}
+    </footer>
+  );
+}
+
+function Typing({ conversation }: { conversation: Conversation }) {
+  const who = conversation.view.value.typing;
+  const words =
+    who.length === 0
+      ? ""
+      : who.length === 1
+        ? `${who[0]} is typing`
+        : who.length === 2
+          ? `${who[0]} and ${who[1]} are typing`
+          : `${who.length} people are typing`;
+  return (
+    <div class="typing" data-testid="typing" role="status" data-on={who.length > 0}>
+      {words && (
+        <>
+          <span class="dots" aria-hidden="true">
+            <i />
+            <i />
+            <i />
+          </span>
+          <span dir="auto">{words}</span>
+        </>
+      )}
+    </div>
+  );
+}
+
+function Notice({ chat }: { chat: Chat }) {
+  const text = chat.notice.value;
+  if (!text) return null;
+  return (
+    <p class="notice" role="alert" data-testid="notice">
+      {text}{" "}
+      <button
+        type="button"
+        class="link"
+        onClick={() => {
+          chat.notice.value = "";
+        }}
+      >
+        Dismiss
+      </button>
+    </p>
+  );
+}

@@ -1,0 +1,114 @@
+import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import { briefly } from "../../ui/format";
+import { Sidebar } from "../../ui/frame";
+import { Icon } from "../../ui/icon";
+import type { ChannelView } from "../model/channels";
+import type { Chat } from "../model/chat";
+import { channelPattern } from "../place";
+import { go } from "../session";
+
+/** The list of channels, with a field that finds one or opens another. */
+export function ChannelList({ chat }: { chat: Chat }) {
+  const sought = useSignal("");
+  const text = sought.value.trim().replace(/^#/, "");
+  const all = chat.channels.list.value;
+  const shown = text ? all.filter((c) => c.id.toLowerCase().includes(text.toLowerCase())) : all;
+  const open = chat.open.value?.id;
+  const known = all.some((c) => c.id === text);
+  const valid = channelPattern.test(text);
+  const enter = (id: string) => {
+    sought.value = "";
+    go(id);
+  };
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (valid) enter(text);
+  };
+  return (
+    <Sidebar page="chat" label="Channels" user={chat.me} connection={chat.connection}>
+      <form class="search" onSubmit={submit}>
+        <Icon name="search" />
+        <input
+          data-testid="channel-name"
+          aria-label="Find or open a channel"
+          placeholder="Find or open a channel"
+          value={sought}
+          autocomplete="off"
+          autocapitalize="none"
+          spellcheck={false}
+          maxLength={129}
+          enterkeyhint="go"
+          onInput={(event) => {
+            sought.value = event.currentTarget.value;
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") sought.value = "";
+          }}
+        />
+      </form>
+      {text && !known && (
+        <button type="button" class="open-new" disabled={!valid} onClick={() => enter(text)}>
+          {valid ? (
+            <>
+              Open <b>#{text}</b>
+            </>
+          ) : (
+            "A name has at most 128 letters, digits, - and _"
+          )}
+        </button>
+      )}
+      <ul class="items" data-testid="channel-list">
+        {shown.map((channel) => (
+          <Row key={channel.id} channel={channel} open={channel.id === open} me={chat.me} enter={enter} />
+        ))}
+        {all.length === 0 && <li class="items-empty">No channels yet. Enter a name above to open the first one.</li>}
+      </ul>
+    </Sidebar>
+  );
+}
+
+function Row(props: { channel: ChannelView; open: boolean; me: string; enter: (id: string) => void }) {
+  const { channel, open, me, enter } = props;
+  return useMemo(() => {
+    const { id, unread, last, lost } = channel;
+    return (
+      <li>
+        <button
+          type="button"
+          class="item"
+          data-testid={`channel-${id}`}
+          data-unread={unread > 0}
+          data-lost={lost !== ""}
+          aria-current={open ? "true" : undefined}
+          title={lost || id}
+          onClick={() => enter(id)}
+        >
+          <span class="item-name">
+            <span class="hash" aria-hidden="true">
+              #
+            </span>
+            {id}
+          </span>
+          {last && <time dateTime={last.time.toISOString()}>{briefly(last.time, new Date())}</time>}
+          <span class="item-note" dir="auto">
+            {lost ? "no longer a member" : last ? preview(last, me) : "\u00a0"}
+          </span>
+          {unread > 0 && (
+            <span class="badge">
+              <span data-testid={`unread-${id}`}>{unread > 999 ? "999+" : unread}</span>
+              <span class="hidden"> unread</span>
+            </span>
+          )}
+        </button>
+      </li>
+    );
+  }, [channel, open, me]);
+}
+
+function preview(last: NonNullable<ChannelView["last"]>, me: string): string {
+  const who = last.fromId === me ? "You" : last.fromId;
+  if (last.status === "recalled") return `${who} deleted a message`;
+  const text = last.content.slice(0, 200).replace(/\s+/g, " ");
+  return last.type === "action" ? `${who} ${text}` : `${who}: ${text}`;
+}

@@ -1,0 +1,111 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
+import type { Reason } from "@parleyhq/sdk";
+
+/** Failure is what a page needs to know about an error, whoever raised it. */
+export interface Failure {
+  /** Parley's reason, for example `NOT_MEMBER`. Empty if the error has none. */
+  readonly reason: string;
+  /** The text to show. */
+  readonly text: string;
+  /** What the user has to do about it. See Cure. */
+  readonly cure: Cure;
+  /** The field of the request that is at fault. Empty if no field is. */
+  readonly field: string;
+  /** The channels that the error names. */
+  readonly channels: readonly string[];
+  /** The minimum time to wait before a retry, in milliseconds. 0 if the server does not ask for one. */
+  readonly retryAfter: number;
+}
+
+/** Cure is `token` if the server refused the token, `capability` if the token does not allow the call, and else `none`. */
+export type Cure = "none" | "token" | "capability";
+
+const unreachable = "The server can't be reached.";
+const late = "The server did not answer in time.";
+
+// The texts for reasons whose meaning on a page is clearer than the server's own text.
+const texts: Partial<Record<Reason, string>> = {
+  TOKEN_INVALID: "The token is not valid.",
+  TOKEN_EXPIRED: "The token has expired.",
+  CAPABILITY_MISSING: "The token does not allow this.",
+  NODE_FULL: "The server has no room for another connection.",
+  RATE_LIMITED: "Too many requests in a short time. Wait a moment, then try again.",
+  STORE_UNAVAILABLE: "The server can't use its storage at the moment.",
+  SHUTTING_DOWN: "The server is shutting down.",
+  DEADLINE_EXCEEDED: late,
+  NOT_MEMBER: "This channel is for members only, and you are not a member.",
+  NOT_SENDER: "You can only change your own messages.",
+  MESSAGE_RECALLED: "The message was deleted.",
+  TOO_LARGE: "It is too long.",
+};
+
+/** The properties that errors of the SDK have, and that detailed adds to those of generated clients. */
+interface Parts {
+  reason?: unknown;
+  code?: unknown;
+  message?: unknown;
+  rawMessage?: unknown;
+  requestId?: unknown;
+  field?: unknown;
+  positions?: unknown;
+  retryAfter?: unknown;
+  cause?: unknown;
+}
+
+/** failure reads an error of the SDK, of a generated client, or any other value that was thrown. */
+export function failure(cause: unknown): Failure {
+  const parts: Parts = cause instanceof ConnectError ? detailed(cause) : isObject(cause) ? cause : {};
+  const reason = text(parts.reason);
+  const positions = Array.isArray(parts.positions) ? (parts.positions as { channelId?: unknown }[]) : [];
+  return {
+    reason,
+    text: texts[reason as Reason] ?? shown(cause, parts, reason),
+    cure: cureOf(reason, parts.code),
+    field: text(parts.field),
+    channels: positions.map((p) => text(p.channelId)),
+    retryAfter: typeof parts.retryAfter === "number" ? parts.retryAfter : 0,
+  };
+}
+
+function cureOf(reason: string, code: unknown): Cure {
+  if (reason === "TOKEN_INVALID" || reason === "TOKEN_EXPIRED" || code === Code.Unauthenticated) return "token";
+  return reason === "CAPABILITY_MISSING" ? "capability" : "none";
+}
+
+function detailed(error: ConnectError): Parts {
+  const detail = error.findDetails(ErrorDetailSchema)[0];
+  const { code, rawMessage, cause } = error;
+  if (!detail) return { code, rawMessage, cause };
+  const { field, requestId, positions, retryAfter } = detail;
+  const wait = retryAfter ? Number(retryAfter.seconds) * 1_000 + retryAfter.nanos / 1_000_000 : 0;
+  return { code, rawMessage, cause, field, requestId, positions, reason: ErrorReason[detail.reason], retryAfter: wait };
+}
+
+function shown(cause: unknown, parts: Parts, reason: string): string {
+  if (brokenConnection(parts)) return unreachable;
+  if (reason === "" && parts.code === Code.DeadlineExceeded) return late;
+  if (typeof parts.rawMessage !== "string" || parts.rawMessage === "") return text(parts.message) || String(cause);
+  const request = text(parts.requestId);
+  return sentence(parts.rawMessage + (request ? ` (request ${request})` : ""));
+}
+
+// fetch reports a broken connection as a TypeError, whose text depends on the browser.
+function brokenConnection(parts: Parts): boolean {
+  for (let at: unknown = parts.cause; isObject(at); at = at.cause) if (at instanceof TypeError) return true;
+  return false;
+}
+
+// The server's texts begin in lower case and have no full stop. A name at the beginning, for example a field's, stays.
+function sentence(words: string): string {
+  const begun = /^[a-z]+([ ,]|$)/.test(words) ? words.charAt(0).toUpperCase() + words.slice(1) : words;
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+function isObject(value: unknown): value is Parts {
+  return typeof value === "object" && value !== null;
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}

@@ -1,0 +1,30 @@
+import type { DescService } from "@bufbuild/protobuf";
+import { type Client, createClient, type Interceptor } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-web";
+
+/** Server is the server to call, and the token to call it with. */
+export interface Server {
+  readonly address: string;
+  readonly token: string;
+}
+
+/** How long a call of serviceClient may take, in milliseconds. */
+export const callLimit = 8_000;
+
+/**
+ * serviceClient returns the generated client of a service that the SDK does not cover. Each call is made once and fails
+ * after callLimit. failure reads its errors.
+ */
+export function serviceClient<S extends DescService>(service: S, { address, token }: Server): Client<S> {
+  const authorize: Interceptor = (next) => (request) => {
+    request.header.set("authorization", `Bearer ${token}`);
+    return next(request);
+  };
+  const transport = createConnectTransport({
+    baseUrl: address,
+    useBinaryFormat: true,
+    defaultTimeoutMs: callLimit,
+    interceptors: [authorize],
+  });
+  return createClient(service, transport);
+}

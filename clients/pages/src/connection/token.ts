@@ -1,0 +1,29 @@
+/** A fragment of the address: the token in it, or null, and the rest of it as a fragment. */
+export interface Fragment {
+  readonly token: string | null;
+  readonly place: string;
+}
+
+/** splitFragment takes the token out of a fragment such as `#token=...&channel=general`. */
+export function splitFragment(hash: string): Fragment {
+  const fields = new URLSearchParams(hash.replace(/^#/, ""));
+  const token = fields.get("token")?.trim() || null;
+  fields.delete("token");
+  const place = fields.toString();
+  return { token, place: place === "" ? "" : `#${place}` };
+}
+
+/**
+ * subject returns the user of a token, for display only: it verifies nothing. It returns null if the text is not a token,
+ * or names no user.
+ */
+export function subject(token: string): string | null {
+  try {
+    const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const bytes = Uint8Array.from(atob(payload), (c) => c.charCodeAt(0));
+    const claims = JSON.parse(new TextDecoder().decode(bytes)) as { sub?: unknown };
+    return typeof claims.sub === "string" && claims.sub !== "" ? claims.sub : null;
+  } catch {
+    return null;
+  }
+}

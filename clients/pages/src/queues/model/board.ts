@@ -1,0 +1,203 @@
+import { batch, signal } from "@preact/signals";
+import { Backoff } from "../../connection/backoff";
+import { type Failure, failure } from "../../connection/failure";
+import { Connection } from "../../connection/state";
+import { Track } from "./track";
+import { lag, type QueueClient, type Stats, type Surroundings, sum, type Topic } from "./types";
+
+/** How often the counts are asked for while the page is seen, and while it is not, in milliseconds. */
+export const pollEvery = 1_000;
+export const pollHidden = 10_000;
+
+/** How often the topics themselves are asked for: what is new or paused shows up within that. */
+export const topicsEvery = 3_000;
+
+/** How many topics are counted in one round. With more, each but the chosen one waits its turn. */
+export const topicsPerRound = 10;
+
+const waitMost = 15_000;
+
+/** A topic as the page shows it. It is made anew with each change. */
+export interface TopicView {
+  topic: Topic;
+  /** Null until it was counted for the first time. */
+  stats: Stats | null;
+  /** When it was counted last, in milliseconds since 1970. */
+  at: number;
+  /** Its counts over time; the same object for as long as the topic is the same. */
+  track: Track;
+  /** Per second; null while not known. */
+  produced: number | null;
+  acked: number | null;
+}
+
+/** Knows all topics and what they hold, by asking again and again. */
+export class Board {
+  /** By name. */
+  readonly topics = signal<readonly TopicView[]>([]);
+  /** Whether the topics were told at all. */
+  readonly loaded = signal(false);
+  readonly connection: Connection["current"];
+  /** The chosen topic's name; null while none is. */
+  readonly chosen = signal<string | null>(null);
+
+  readonly #end = new AbortController();
+  #cancel = () => {};
+  #started = false;
+  #running = false;
+  #again = false;
+  #listed = Number.NEGATIVE_INFINITY;
+  readonly #connection = new Connection();
+  readonly #backoff: Backoff;
+
+  constructor(
+    readonly client: QueueClient,
+    readonly around: Surroundings,
+  ) {
+    this.connection = this.#connection.current;
+    this.#backoff = new Backoff(pollEvery, waitMost, () => around.random());
+  }
+
+  /** Begins to ask. */
+  start(): void {
+    this.#started = true;
+    void this.#round();
+  }
+
+  /** Asks no more. */
+  close(): void {
+    this.#end.abort();
+    this.#cancel();
+  }
+
+  /** Chooses a topic: it is counted in every round. */
+  choose(name: string | null): void {
+    if (this.chosen.value === name) return;
+    this.chosen.value = name;
+    this.wake();
+  }
+
+  /** Asks now instead of later: somebody looks, the network is back, or something was changed. */
+  wake(): void {
+    this.#listed = Number.NEGATIVE_INFINITY;
+    if (!this.#started || this.connection.value.state === "ended" || this.#end.signal.aborted) return;
+    if (this.#running) this.#again = true;
+    else void this.#round();
+  }
+
+  /** Asks again after the server refused. */
+  retry(): void {
+    this.#connection.restart();
+    this.wake();
+  }
+
+  /** Makes a call that ends with the board. */
+  async call<T>(make: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return make(this.#end.signal);
+  }
+
+  /** The topic of a name, if there is one. */
+  view(name: string | null): TopicView | undefined {
+    return this.topics.value.find((view) => view.topic.name === name);
+  }
+
+  async #round(): Promise<void> {
+    this.#cancel();
+    this.#running = true;
+    this.#again = false;
+    const began = this.around.now();
+    let failed: unknown;
+    try {
+      await this.#ask(began);
+    } catch (cause) {
+      failed = cause;
+    }
+    this.#running = false;
+    if (this.#end.signal.aborted) return;
+    if (failed !== undefined) {
+      this.#broke(failure(failed));
+      return;
+    }
+    this.#backoff.reset();
+    this.#connection.to({ state: "live" });
+    const every = this.around.hidden() ? pollHidden : pollEvery;
+    const wait = this.#again ? 0 : Math.max(0, began + every - this.around.now());
+    this.#cancel = this.around.after(wait, () => void this.#round());
+  }
+
+  #broke(why: Failure): void {
+    for (const { track } of this.topics.value) track.break();
+    if (why.cure !== "none") {
+      this.#connection.end(why);
+      return;
+    }
+    const wait = this.#backoff.next(why.retryAfter);
+    this.#connection.to({ state: "waiting", reason: why.text, until: this.around.now() + wait });
+    this.#cancel = this.around.after(wait, () => void this.#round());
+  }
+
+  async #ask(now: number): Promise<void> {
+    if (now - this.#listed >= topicsEvery) {
+      const topics = await this.call((signal) => this.client.topics(signal));
+      if (this.#end.signal.aborted) return;
+      this.#listed = now;
+      this.#list(topics);
+    }
+    const due = this.topics.value
+      .filter((view) => view.topic.name !== this.chosen.value)
+      .sort((a, b) => a.at - b.at)
+      .slice(0, topicsPerRound - 1)
+      .map((view) => view.topic.name);
+    const asked = this.view(this.chosen.value) ? [this.chosen.value as string, ...due] : due;
+    const answers = await Promise.allSettled(
+      asked.map((name) => this.call((signal) => this.client.stats(name, signal))),
+    );
+    if (this.#end.signal.aborted) return;
+    let failed: unknown;
+    const counted = new Map<string, Stats>();
+    for (const [i, answer] of answers.entries()) {
+      const name = asked[i] as string;
+      if (answer.status === "fulfilled") counted.set(name, answer.value);
+      else if (failure(answer.reason).reason === "TOPIC_NOT_FOUND") this.#listed = Number.NEGATIVE_INFINITY;
+      else failed ??= answer.reason;
+    }
+    this.#count(counted, this.around.now());
+    if (failed !== undefined) throw failed;
+  }
+
+  // A topic that was made anew under its old name has another past.
+  #list(topics: readonly Topic[]): void {
+    batch(() => {
+      this.topics.value = topics.map((topic) => {
+        const known = this.view(topic.name);
+        if (known?.topic.createTime === topic.createTime) return { ...known, topic };
+        return { topic, stats: null, at: 0, track: new Track(), produced: null, acked: null };
+      });
+      this.loaded.value = true;
+    });
+  }
+
+  #count(counted: ReadonlyMap<string, Stats>, at: number): void {
+    this.topics.value = this.topics.value.map((view) => {
+      const stats = counted.get(view.topic.name);
+      if (!stats) return view;
+      const { track } = view;
+      track.add(at, values(stats));
+      return { ...view, stats, at, produced: track.rate("produced"), acked: track.rate("acked") };
+    });
+  }
+}
+
+/** The names under which a topic's track keeps its numbers; `lag:<group>` besides. */
+export function values({ total }: Stats): Record<string, number> {
+  const named: Record<string, number> = {
+    length: total.length,
+    delayed: total.delayed,
+    produced: total.produced,
+    dead: total.deadLetters,
+    acked: sum(total.groups, (g) => g.acked),
+    retried: sum(total.groups, (g) => g.retried),
+  };
+  for (const group of total.groups) named[`lag:${group.group}`] = lag(group);
+  return named;
+}

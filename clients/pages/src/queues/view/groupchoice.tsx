@@ -1,0 +1,14 @@
+import { type Option, Select } from "../../ui/form";
+
+/** Chooses one of a topic's groups; with all, also all of them. */
+export function GroupChoice(props: {
+  groups: readonly string[];
+  group: string;
+  choose: (group: string) => void;
+  all?: boolean;
+}) {
+  const { groups, group, choose, all = false } = props;
+  const options = groups.map((name): Option<string> => [name, name]);
+  if (all) options.unshift(["", "all"]);
+  return <Select label="Group" testid="group" value={group} options={options} change={choose} />;
+}

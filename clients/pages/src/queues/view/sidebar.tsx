@@ -1,0 +1,72 @@
+import { useMemo } from "preact/hooks";
+import { brief } from "../../ui/format";
+import { Sidebar } from "../../ui/frame";
+import { Icon } from "../../ui/icon";
+import type { Board, TopicView } from "../model/board";
+import { lag, sum } from "../model/types";
+import { placeFragment } from "../place";
+import { place, session } from "../session";
+import { ask } from "./dialogs";
+import { PausedMark } from "./paused";
+
+/** The list of topics. */
+export function TopicList({ board }: { board: Board }) {
+  const topics = board.topics.value;
+  const { topic, view } = place.value;
+  return (
+    <Sidebar page="queues" label="Topics" user={session.user} connection={board.connection}>
+      <div class="side-tools">
+        <a
+          class="side-all"
+          href={placeFragment({ topic: null, view })}
+          aria-current={topic === null ? "page" : undefined}
+        >
+          All topics
+        </a>
+        <button type="button" class="small" data-testid="new-topic" onClick={() => ask({ kind: "topic" })}>
+          <Icon name="plus" /> Topic
+        </button>
+      </div>
+      <ul class="items" data-testid="topic-list">
+        {topics.map((one) => (
+          <Row key={one.topic.name} view={one} open={one.topic.name === topic} />
+        ))}
+        {topics.length === 0 && board.loaded.value && <li class="items-empty">No topics yet.</li>}
+      </ul>
+    </Sidebar>
+  );
+}
+
+function Row({ view, open }: { view: TopicView; open: boolean }) {
+  return useMemo(() => {
+    const { topic, stats } = view;
+    const groups = stats?.total.groups ?? [];
+    const dead = stats?.total.deadLetters ?? 0;
+    const words = !stats
+      ? "\u00a0"
+      : groups.length === 0
+        ? `${brief(stats.total.length)} stored, no group`
+        : `${brief(sum(groups, lag))} behind · ${brief(sum(groups, (g) => g.consumers))} consuming`;
+    return (
+      <li>
+        <a
+          class="item"
+          data-testid={`topic-${topic.name}`}
+          href={placeFragment({ topic: topic.name, view: "overview" })}
+          aria-current={open ? "true" : undefined}
+          title={topic.name}
+        >
+          <span class="item-name">{topic.name}</span>
+          <PausedMark topic={topic} />
+          <span class="item-note">{words}</span>
+          {dead > 0 && (
+            <span class="badge dead-badge">
+              {brief(dead)}
+              <span class="hidden"> dead letters</span>
+            </span>
+          )}
+        </a>
+      </li>
+    );
+  }, [view, open]);
+}

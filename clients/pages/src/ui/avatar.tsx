@@ -1,0 +1,26 @@
+/** How many colors there are for users and lines: the classes hue-0 to hue-9. */
+export const hues = 10;
+
+/** Returns the number of a user's color. It is the same on every page. */
+export function hue(user: string): number {
+  let hash = 0;
+  for (let i = 0; i < user.length; i++) hash = (Math.imul(hash, 31) + user.charCodeAt(i)) >>> 0;
+  return hash % hues;
+}
+
+/** Returns one or two letters that stand for a user. */
+export function initials(user: string): string {
+  const words = user.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  const letters =
+    words.length > 1 ? [words[0], words[1]].map((w) => [...(w ?? "")][0]) : [...(words[0] ?? user)].slice(0, 2);
+  return letters.join("").toUpperCase();
+}
+
+/** A user's initials on their color, hidden from screen readers: the name stands beside it. */
+export function Avatar({ user }: { user: string }) {
+  return (
+    <span class={`avatar hue-${hue(user)}`} aria-hidden="true">
+      {initials(user)}
+    </span>
+  );
+}

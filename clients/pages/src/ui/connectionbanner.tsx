@@ -1,0 +1,109 @@
+import type { ReadonlySignal } from "@preact/signals";
+import type { Session } from "../connection/session";
+import type { ConnectionState } from "../connection/state";
+import { wake } from "../connection/wake";
+import { Banner, LinkButton } from "./banner";
+import { TokenForm } from "./tokenform";
+
+/**
+ * Shows what keeps a signed-in user from working, and the way out: an offered token, a refused token, a missing
+ * capability, a connection that has ended, and one that waits. It shows nothing while all is well.
+ */
+export function ConnectionBanner(props: {
+  session: Session<{ close(): void }>;
+  connection: ReadonlySignal<ConnectionState>;
+  /** What an interruption means on this page, as a sentence. */
+  offline: string;
+  /** The capability that the page requires, for the text that says that the token lacks it. */
+  capability: string;
+  /** Connects again after the connection has ended. */
+  retry: () => void;
+  /** Whether the banner of an interruption floats. See Banner. */
+  float?: boolean;
+}) {
+  const { session, connection, offline, capability, retry, float = false } = props;
+  const now = connection.value;
+  const { user } = session;
+  const enter = (token: string) => session.signIn(token);
+  const offer = session.offer.value;
+  if (offer) {
+    const actions = (
+      <>
+        <LinkButton testid="take-offer" act={() => session.answer(true)}>
+          Continue as {offer.user}
+        </LinkButton>
+        <LinkButton testid="leave-offer" act={() => session.answer(false)}>
+          Stay {user}
+        </LinkButton>
+      </>
+    );
+    return (
+      <Banner kind="warn" testid="offer" alert actions={actions}>
+        The address holds a token of <b dir="auto">{offer.user}</b>.
+      </Banner>
+    );
+  }
+  if (now.state === "ended") {
+    const again = (
+      <LinkButton testid="try-again" act={retry}>
+        {now.end === "failed" ? "Connect again" : "Try again"}
+      </LinkButton>
+    );
+    switch (now.end) {
+      case "failed":
+        return (
+          <Banner kind="bad" testid="disconnected" alert actions={again}>
+            Disconnected: {now.reason}
+          </Banner>
+        );
+      case "token":
+        return (
+          <Banner kind="bad" testid="token-refused" actions={again}>
+            <TokenForm reason={session.refusal.value || `${now.reason} Paste another one to continue.`} enter={enter} />
+          </Banner>
+        );
+      case "capability":
+        return (
+          <Banner kind="bad" testid="denied" actions={again}>
+            <TokenForm
+              reason={
+                session.refusal.value ||
+                `The token of ${user} does not allow this: it lacks the capability ${capability}.`
+              }
+              enter={enter}
+            />
+          </Banner>
+        );
+    }
+  }
+  if (session.refusal.value) {
+    const stay = (
+      <LinkButton testid="keep-token" act={() => session.stay()}>
+        Stay {user}
+      </LinkButton>
+    );
+    return (
+      <Banner kind="warn" testid="token-unusable" actions={stay}>
+        <TokenForm reason={session.refusal.value} enter={enter} />
+      </Banner>
+    );
+  }
+  if (now.state === "waiting") {
+    const retryNow = (
+      <LinkButton testid="retry" act={wake}>
+        Try now
+      </LinkButton>
+    );
+    return (
+      <Banner kind="warn" testid="trouble" alert float={float} actions={retryNow}>
+        Not connected. {now.reason} {offline}
+      </Banner>
+    );
+  }
+  return null;
+}
+
+/** Reports whether ConnectionBanner asks the user for something, and so must be seen on a phone too. */
+export function asksUser(session: Session<{ close(): void }>, connection: ReadonlySignal<ConnectionState>): boolean {
+  return session.offer.value !== null || session.refusal.value !== "" || connection.value.state === "ended";
+}

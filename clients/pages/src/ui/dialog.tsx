@@ -1,0 +1,82 @@
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { failure } from "../connection/failure";
+
+/**
+ * Dialog is a modal form. It closes once act has resolved, and shows the failure if act rejects. It stays open and shows
+ * that it is busy until then. Without act it only informs.
+ */
+export function Dialog(props: {
+  title: string;
+  /** The button that confirms. */
+  yes?: string;
+  /** The button that closes; `Cancel`, or `Close` without act. */
+  no?: string;
+  act?: () => Promise<void>;
+  danger?: boolean;
+  /** Whether the form can be confirmed. */
+  ready?: boolean;
+  /** The test ids of the two buttons. */
+  testids?: { yes: string; no: string };
+  /** Called after the dialog has closed, for whatever reason. The focus may be moved then. */
+  closed: () => void;
+  children: ComponentChildren;
+}) {
+  const {
+    title,
+    act,
+    yes = "OK",
+    no = act ? "Cancel" : "Close",
+    danger = false,
+    ready = true,
+    closed,
+    children,
+  } = props;
+  const testids = props.testids ?? { yes: "confirm", no: "cancel" };
+  const dialog = useRef<HTMLDialogElement>(null);
+  const problem = useSignal("");
+  const busy = useSignal(false);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
+  const close = () => dialog.current?.close();
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!act || !ready || busy.value) return;
+    busy.value = true;
+    problem.value = "";
+    try {
+      await act();
+      close();
+    } catch (cause) {
+      problem.value = failure(cause).text;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <dialog ref={dialog} class="dialog" aria-labelledby="dialog-title" onClose={closed}>
+      <form onSubmit={submit}>
+        <h2 id="dialog-title">{title}</h2>
+        {children}
+        <p class="problem" role="alert" data-testid="dialog-problem">
+          {problem}
+        </p>
+        <div class="dialog-buttons">
+          <button type="button" data-testid={testids.no} onClick={close}>
+            {no}
+          </button>
+          {act && (
+            <button
+              type="submit"
+              class={danger ? "danger" : "primary"}
+              data-testid={testids.yes}
+              disabled={!ready || busy.value}
+            >
+              {yes}
+            </button>
+          )}
+        </div>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,86 @@
+import type { ReadonlySignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import type { ConnectionState } from "../connection/state";
+import { Avatar } from "./avatar";
+import { ConnectionStatus } from "./connectionstatus";
+import { Icon, type IconName } from "./icon";
+import { ThemeButton } from "./theme";
+
+/** The pages, in the order of the navigation. A new page adds a line here. */
+const pages = [
+  { id: "chat", name: "Chat", path: "/", icon: "bubbles" },
+  { id: "queues", name: "Queues", path: "/queues", icon: "queues" },
+] as const satisfies readonly { id: string; name: string; path: string; icon: IconName }[];
+
+export type PageId = (typeof pages)[number]["id"];
+
+/**
+ * Frame is the layout of every page: a sidebar, and beside it the pane with what is open. A phone shows one of the two:
+ * the pane if open is set.
+ */
+export function Frame({ page, open, children }: { page: PageId; open: boolean; children: ComponentChildren }) {
+  return (
+    <div class={`page ${page}`} data-open={open}>
+      {children}
+    </div>
+  );
+}
+
+/** Sidebar shows the user, the connection and the other pages, and below them the page's own list. */
+export function Sidebar(props: {
+  page: PageId;
+  label: string;
+  user: string;
+  connection: ReadonlySignal<ConnectionState>;
+  children: ComponentChildren;
+}) {
+  const { page, label, user, connection, children } = props;
+  return (
+    <div class="sidebar">
+      <header class="sidebar-head">
+        <Avatar user={user} />
+        <span class="me">
+          <b dir="auto">{user}</b>
+          <ConnectionStatus connection={connection} />
+        </span>
+        <ThemeButton />
+      </header>
+      <nav class="tabs page-tabs" aria-label="Pages">
+        {pages.map(({ id, name, path, icon }) => (
+          <a key={id} href={path} data-testid={`to-${id}`} aria-current={id === page ? "page" : undefined}>
+            <Icon name={icon} />
+            {name}
+          </a>
+        ))}
+      </nav>
+      <nav class="sidebar-list" aria-label={label}>
+        {children}
+      </nav>
+    </div>
+  );
+}
+
+/** Pane is the part of the page beside the sidebar. */
+export function Pane({ children }: { children: ComponentChildren }) {
+  return <main class="pane">{children}</main>;
+}
+
+/** PaneHead is the pane's title line. A phone shows the button that leads back to the sidebar. */
+export function PaneHead(props: {
+  title: ComponentChildren;
+  back?: { label: string; act: () => void };
+  children?: ComponentChildren;
+}) {
+  const { title, back, children } = props;
+  return (
+    <header class="pane-head">
+      {back && (
+        <button type="button" class="icon-button back" data-testid="back" aria-label={back.label} onClick={back.act}>
+          <Icon name="back" />
+        </button>
+      )}
+      <h1 data-testid="title">{title}</h1>
+      {children}
+    </header>
+  );
+}

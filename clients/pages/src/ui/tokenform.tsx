@@ -1,0 +1,69 @@
+import type { ComponentChildren } from "preact";
+import { useRef, useState } from "preact/hooks";
+import { notToken, type Session } from "../connection/session";
+import { type IconName, Mark } from "./icon";
+
+/** Asks for a token, and says why. enter signs in with it and returns whether it is a token. */
+export function TokenForm(props: {
+  reason: string;
+  enter: (token: string) => boolean;
+  submit?: string;
+  children?: ComponentChildren;
+}) {
+  const { reason, enter, submit = "Use it", children } = props;
+  const input = useRef<HTMLInputElement>(null);
+  const [wrong, setWrong] = useState(false);
+  const onSubmit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const taken = enter(input.current?.value.trim() ?? "");
+    setWrong(!taken);
+    if (!taken) input.current?.focus();
+  };
+  const shown = wrong ? notToken : reason;
+  return (
+    <form class="token-form" data-testid="token-form" onSubmit={onSubmit}>
+      {children}
+      {shown && (
+        <p class="token-reason" data-testid="token-reason" role="alert">
+          {shown}
+        </p>
+      )}
+      <label for="token">Token</label>
+      <div class="token-row">
+        <input
+          id="token"
+          class="field"
+          ref={input}
+          data-testid="token-input"
+          type="password"
+          autocomplete="off"
+          spellcheck={false}
+          required
+        />
+        <button type="submit" class="primary">
+          {submit}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** Welcome fills the page while nobody is signed in, and asks for a token. While the page opens, it shows nothing. */
+export function Welcome(props: {
+  session: Session<{ close(): void }>;
+  icon: IconName;
+  title: string;
+  children: ComponentChildren;
+}) {
+  const { session, icon, title, children } = props;
+  if (session.state.value.state === "opening") return null;
+  return (
+    <main class="empty welcome">
+      <TokenForm reason={session.refusal.value} enter={(token) => session.signIn(token)} submit="Enter">
+        <Mark icon={icon} />
+        <h1>{title}</h1>
+        <p>{children}</p>
+      </TokenForm>
+    </main>
+  );
+}

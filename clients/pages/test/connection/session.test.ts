@@ -1,0 +1,151 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { type Browser, notToken, Session } from "../../src/connection/session";
+
+const token = (sub: string, n = 0) => `h.${Buffer.from(JSON.stringify({ sub, n })).toString("base64url")}.s`;
+
+/** A tab with an address bar and a storage. */
+class FakeBrowser implements Browser {
+  hash = "";
+  readonly steps: string[] = [];
+  readonly tab = new Map<string, string>();
+  #changed = () => {};
+
+  fragment = () => this.hash;
+  kept = (key: string) => this.tab.get(key) ?? null;
+  keep = (key: string, value: string) => void this.tab.set(key, value);
+  onFragment = (callback: () => void) => {
+    this.#changed = callback;
+  };
+  setFragment = (fragment: string, step: boolean) => {
+    this.hash = fragment;
+    if (step) this.steps.push(fragment);
+  };
+
+  /** The user follows a link within the page. */
+  link(hash: string): void {
+    this.hash = hash;
+    this.#changed();
+  }
+}
+
+describe("session", () => {
+  let browser: FakeBrowser;
+  let session: Session<{ close(): void }>;
+  let happened: string[];
+
+  beforeEach(() => {
+    browser = new FakeBrowser();
+    happened = [];
+    session = new Session({
+      keys: ["own", "shared"],
+      address: async () => "http://server",
+      open: (server, user, place) => {
+        happened.push(`open ${user} ${server.address} ${place}`);
+        return { close: () => happened.push(`close ${user}`) };
+      },
+      moved: (place) => happened.push(`moved ${place}`),
+      browser,
+    });
+  });
+
+  /** Starts the session and waits until it has opened. */
+  async function begin(hash = ""): Promise<void> {
+    browser.hash = hash;
+    session.start();
+    await opened();
+  }
+
+  async function opened(): Promise<void> {
+    await Promise.resolve();
+    await Promise.resolve();
+  }
+
+  test("takes the token out of the address at once, keeps it for the tab, and opens the page at the place", async () => {
+    browser.hash = `#token=${token("ann")}&topic=jobs`;
+    session.start();
+    expect(browser.hash).toBe("#topic=jobs");
+    expect(session.state.value).toEqual({ state: "opening", user: "ann" });
+    expect(session.page).toBeNull();
+    await opened();
+    expect(session.state.value.state).toBe("open");
+    expect(happened).toEqual(["moved #topic=jobs", "open ann http://server #topic=jobs"]);
+    expect(browser.tab).toEqual(new Map([["own", token("ann")], ["shared", token("ann")]])); // biome-ignore format: a table
+  });
+
+  test("uses the first token that the tab has, and copies none", async () => {
+    browser.tab.set("shared", token("ben"));
+    await begin();
+    expect(session.user).toBe("ben");
+    expect(browser.tab.has("own")).toBe(false);
+  });
+
+  test("nobody is signed in without a token, nor with something else", async () => {
+    await begin("#token=garbage&topic=a");
+    expect(browser.hash).toBe("#topic=a");
+    expect(session.refusal.value).toBe(notToken);
+    expect(session.signIn("nonsense")).toBe(false);
+    expect(session.state.value).toEqual({ state: "signed_out" });
+    expect(browser.tab.size).toBe(0);
+    expect(session.signIn(token("ann"))).toBe(true);
+    await opened();
+    expect([session.refusal.value, session.user]).toEqual(["", "ann"]);
+  });
+
+  test("a link to another place moves, and go is a step of the history, once", async () => {
+    await begin(`#token=${token("ann")}`);
+    happened.length = 0;
+    browser.link("#topic=a");
+    session.go("#topic=b");
+    session.go("#topic=b");
+    expect(happened).toEqual(["moved #topic=a", "moved #topic=b", "moved #topic=b"]);
+    expect(browser.steps).toEqual(["#topic=b"]);
+  });
+
+  test("a link with another user's token changes nothing until the user accepts", async () => {
+    await begin(`#token=${token("ann")}&topic=a`);
+    happened.length = 0;
+    browser.link(`#token=${token("ben")}&topic=b`);
+    expect(browser.hash).toBe("#topic=a");
+    expect([session.user, session.offer.value?.user]).toEqual(["ann", "ben"]);
+    session.answer(false);
+    expect([session.offer.value, happened]).toEqual([null, []]);
+    expect(browser.tab.get("own")).toBe(token("ann"));
+
+    browser.link(`#token=${token("ben")}&topic=b`);
+    session.answer(true);
+    await opened();
+    expect(browser.hash).toBe("#topic=b");
+    expect(happened).toEqual(["close ann", "moved #topic=b", "open ben http://server #topic=b"]);
+    expect(browser.tab.get("own")).toBe(token("ben"));
+    expect(browser.tab.get("shared")).toBe(token("ann"));
+  });
+
+  test("a link with a bad token says so, and the page stays", async () => {
+    await begin(`#token=${token("ann")}&topic=a`);
+    browser.link("#token=garbage&topic=b");
+    expect([browser.hash, session.refusal.value]).toEqual(["#topic=a", notToken]);
+    session.stay();
+    expect([session.refusal.value, session.user]).toEqual(["", "ann"]);
+  });
+
+  test("a newer token of the same user opens the page again, where it was", async () => {
+    await begin(`#token=${token("ann")}&topic=a`);
+    happened.length = 0;
+    browser.link(`#token=${token("ann", 2)}`);
+    await opened();
+    expect(browser.hash).toBe("#topic=a");
+    expect(happened).toEqual(["close ann", "moved #topic=a", "open ann http://server #topic=a"]);
+    expect(browser.tab.get("own")).toBe(token("ann", 2));
+  });
+
+  test("of two tokens in quick succession only the last one opens a page", async () => {
+    browser.hash = `#token=${token("ann")}`;
+    session.start();
+    session.signIn(token("ben"));
+    await opened();
+    expect(happened.filter((h) => h.startsWith("open"))).toEqual(["open ben http://server "]);
+    session.again();
+    await opened();
+    expect(happened.slice(-3)).toEqual(["close ben", "moved ", "open ben http://server "]);
+  });
+});

@@ -1,0 +1,28 @@
+import { describe, expect, test } from "vitest";
+import { splitFragment, subject } from "../../src/connection/token";
+
+describe("token", () => {
+  const token = (claims: object) => `h.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.s`;
+
+  test("its user is read", () => {
+    expect(subject(token({ sub: "auth0|42" }))).toBe("auth0|42");
+    expect(subject(token({ sub: "größe" }))).toBe("größe");
+  });
+
+  test.each(["", "x", "a.b.c", "..", token({}), token({ sub: "" }), token({ sub: 7 })])(
+    "none is read from %s",
+    (text) => {
+      expect(subject(text)).toBeNull();
+    },
+  );
+
+  test("it is taken out of the fragment, and the rest stays", () => {
+    expect(splitFragment("#token=a.b.c&channel=general")).toEqual({ token: "a.b.c", place: "#channel=general" });
+    expect(splitFragment("#topic=jobs&view=dead&token=+x.y.z+")).toEqual({
+      token: "x.y.z",
+      place: "#topic=jobs&view=dead",
+    });
+    expect(splitFragment("#token=")).toEqual({ token: null, place: "" });
+    expect(splitFragment("")).toEqual({ token: null, place: "" });
+  });
+});

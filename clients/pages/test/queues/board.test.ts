@@ -1,0 +1,348 @@
+import { describe, expect, test } from "vitest";
+import { Board, pollEvery, pollHidden, topicsEvery, topicsPerRound } from "../../src/queues/model/board";
+import { Letters, lettersPerPage } from "../../src/queues/model/letters";
+import { Polled, partEvery } from "../../src/queues/model/polled";
+import { parleyError } from "../chat/fake";
+import { FakeClock, FakeQueues } from "./fake";
+
+function begin(queues = new FakeQueues()) {
+  const clock = new FakeClock();
+  const board = new Board(queues.client, clock);
+  return { queues, clock, board };
+}
+
+/** A board that has counted everything once. */
+async function running(queues = new FakeQueues()) {
+  const world = begin(queues);
+  world.board.start();
+  await world.clock.pass(0);
+  return world;
+}
+
+describe("board", () => {
+  test("topics appear with their counts, and rates come from how the counters grow", async () => {
+    const { queues, clock, board } = begin();
+    const jobs = queues.topic(
+      "jobs",
+      { produced: 100, length: 40, deadLetters: 2 },
+      { workers: { acked: 60, unread: 30 } },
+    );
+    board.start();
+    await clock.pass(0);
+    expect(board.connection.value.state).toBe("live");
+    expect(board.view("jobs")?.stats?.total.length).toBe(40);
+    expect(board.view("jobs")?.produced).toBeNull();
+    for (let i = 0; i < 8; i++) {
+      jobs.produced += 50;
+      jobs.groups[0].acked += 20;
+      await clock.pass(pollEvery);
+    }
+    expect(board.view("jobs")?.produced).toBeCloseTo(50);
+    expect(board.view("jobs")?.acked).toBeCloseTo(20);
+    expect(board.view("jobs")?.track.line("lag:workers").at(-1)?.value).toBe(30);
+    expect(board.view("jobs")?.track.line("dead").at(-1)?.value).toBe(2);
+    await clock.pass(8 * pollEvery);
+    expect(board.view("jobs")?.produced).toBe(0);
+  });
+
+  test("a topic that is new, gone or made anew shows up as such", async () => {
+    const { queues, clock, board } = await running();
+    expect(board.loaded.value).toBe(true);
+    expect(board.topics.value).toEqual([]);
+    queues.topic("b");
+    queues.topic("a", { produced: 500 });
+    await clock.pass(topicsEvery + pollEvery);
+    expect(board.topics.value.map((v) => v.topic.name)).toEqual(["a", "b"]);
+    const before = board.view("a")?.track;
+    const states = new Set<string>();
+    board.connection.subscribe(({ state }) => states.add(state));
+    queues.drop("a");
+    queues.drop("b");
+    queues.topic("a", { produced: 3 });
+    await clock.pass(topicsEvery + 2 * pollEvery);
+    expect(board.topics.value.map((v) => v.topic.name)).toEqual(["a"]);
+    expect(board.view("a")?.track).not.toBe(before);
+    expect(
+      board
+        .view("a")
+        ?.track.line("produced")
+        .every((p) => p.value === 3),
+    ).toBe(true);
+    expect([...states]).toEqual(["live"]);
+  });
+
+  test("with many topics the chosen one is counted each second, and the others take turns", async () => {
+    const queues = new FakeQueues();
+    const names = Array.from({ length: 35 }, (_, i) => `t${String(i).padStart(2, "0")}`);
+    for (const name of names) queues.topic(name);
+    const { clock, board } = begin(queues);
+    board.start();
+    await clock.pass(0);
+    board.choose("t34");
+    await clock.pass(0);
+    queues.asked.length = 0;
+    await clock.pass(8 * pollEvery);
+    const times = (name: string) => queues.asked.filter((asked) => asked === name).length;
+    expect(queues.asked.length).toBeLessThanOrEqual(9 * topicsPerRound);
+    expect(times("t34")).toBeGreaterThanOrEqual(8);
+    for (const name of names) expect(times(name)).toBeGreaterThanOrEqual(1);
+    expect(Math.max(...names.slice(0, -1).map(times))).toBeLessThanOrEqual(3);
+  });
+
+  test("nobody looks: it asks less often, and at once when somebody looks again", async () => {
+    const { queues, clock, board } = await running();
+    queues.topic("a");
+    clock.seen = false;
+    await clock.pass(pollEvery);
+    queues.asked.length = 0;
+    await clock.pass(3 * pollHidden);
+    expect(queues.asked.length).toBe(3);
+    clock.seen = true;
+    board.wake();
+    await clock.pass(0);
+    expect(queues.asked.length).toBe(4);
+    await clock.pass(5 * pollEvery);
+    expect(queues.asked.length).toBe(9);
+  });
+
+  test("a server that does not answer is asked again, later and later, and the lines have a gap", async () => {
+    const { queues, clock, board } = await running();
+    queues.topic("a");
+    await clock.pass(topicsEvery + pollEvery);
+    queues.fail = () => new Error("The server can't be reached.");
+    await clock.pass(pollEvery);
+    const waiting = board.connection.value;
+    expect(waiting).toMatchObject({ state: "waiting", reason: "The server can't be reached." });
+    expect(waiting.state === "waiting" && waiting.until).toBeGreaterThan(clock.now());
+    queues.calls = 0;
+    await clock.pass(60_000);
+    expect(queues.calls).toBeGreaterThan(4);
+    expect(queues.calls).toBeLessThan(20);
+    queues.fail = () => null;
+    board.wake();
+    await clock.pass(0);
+    expect(board.connection.value.state).toBe("live");
+    await clock.pass(pollEvery);
+    expect(
+      board
+        .view("a")
+        ?.track.line("length")
+        .filter((p) => p.value === null),
+    ).toHaveLength(1);
+  });
+
+  test("a token that does not allow it, or no longer holds, ends the asking until one tries again", async () => {
+    for (const [reason, end] of [
+      ["CAPABILITY_MISSING", "capability"],
+      ["TOKEN_EXPIRED", "token"],
+    ] as const) {
+      const queues = new FakeQueues();
+      queues.fail = () => parleyError(reason);
+      const { clock, board } = await running(queues);
+      expect(board.connection.value).toMatchObject({ state: "ended", end });
+      board.wake();
+      await clock.pass(60_000);
+      expect(queues.calls).toBe(1);
+      queues.fail = () => null;
+      board.retry();
+      await clock.pass(0);
+      expect(board.connection.value.state).toBe("live");
+    }
+  });
+
+  test("what is chosen before it starts makes no second round", async () => {
+    const { queues, clock, board } = begin();
+    queues.topic("a");
+    board.choose("a");
+    board.start();
+    await clock.pass(5 * pollEvery);
+    expect(queues.asked).toHaveLength(6);
+  });
+
+  test("closed, it asks no more", async () => {
+    const { queues, clock, board } = await running();
+    queues.fail = () => new Error("too late");
+    board.wake();
+    board.close();
+    queues.calls = 0;
+    board.wake();
+    await clock.pass(60_000);
+    expect(queues.calls).toBe(0);
+    expect(board.connection.value.state).toBe("live");
+  });
+});
+
+describe("a part that is shown", () => {
+  test("is asked for again and again, and an answer to an earlier question is dropped", async () => {
+    const { clock, board } = await running();
+    const polled = new Polled<string>(board);
+    let release = () => {};
+    polled.ask(
+      () =>
+        new Promise((resolve) => {
+          release = () => resolve("old");
+        }),
+    );
+    let asked = 0;
+    polled.ask(async () => `new ${++asked}`);
+    await clock.pass(0);
+    release();
+    await clock.pass(0);
+    expect(polled.value.value).toBe("new 1");
+    await clock.pass(2 * partEvery);
+    expect(polled.value.value).toBe("new 3");
+    polled.ask(() => Promise.reject(new Error("no")));
+    await clock.pass(0);
+    expect([polled.value.value, polled.error.value]).toEqual(["new 3", "no"]);
+    polled.close();
+    await clock.pass(60_000);
+    expect(asked).toBe(3);
+  });
+});
+
+describe("dead letters", () => {
+  async function withLetters(n: number) {
+    const queues = new FakeQueues();
+    queues.topic("jobs", {}, { a: {}, b: {} });
+    queues.bury("jobs", n, (i) => (i % 2 ? "a" : "b"));
+    const world = await running(queues);
+    const letters = new Letters(world.board, "jobs", "");
+    await letters.load();
+    return { ...world, letters };
+  }
+
+  test("come by the page, the newest first, each once", async () => {
+    const { letters } = await withLetters(60);
+    expect(letters.list.value).toHaveLength(lettersPerPage);
+    expect(letters.list.value[0]?.id).toBe("0-60-0");
+    await letters.loadMore();
+    await letters.loadMore();
+    expect(letters.more.value).toBe(false);
+    await letters.loadMore();
+    expect(new Set(letters.list.value.map((l) => l.id)).size).toBe(60);
+    expect(letters.list.value).toHaveLength(60);
+  });
+
+  test("a page that repeats some of the one before adds only the others", async () => {
+    const { queues, letters } = await withLetters(60);
+    const { letters: page } = queues.client;
+    queues.client.letters = (topic, group, from, limit, signal) =>
+      page(topic, group, from === "" ? "" : "0-50-0", limit, signal);
+    await letters.loadMore();
+    expect(letters.list.value.map((l) => l.id)).toEqual(Array.from({ length: 36 }, (_, i) => `0-${60 - i}-0`));
+  });
+
+  test("one, some or all are replayed, and are gone then", async () => {
+    const { queues, letters } = await withLetters(2_500);
+    letters.counted(2_500);
+    await letters.replay(["0-2500-0"]);
+    letters.unfold("0-2499-0", true);
+    letters.counted(2_499);
+    expect(letters.stale.value).toBe(false);
+    letters.unfold("0-2499-0", false);
+    expect(letters.note.value).toBe("Replayed 1 dead letter.");
+    expect(letters.list.value[0]?.id).toBe("0-2499-0");
+    letters.select("0-2499-0", true);
+    letters.select("0-2497-0", true);
+    await letters.replay([...letters.selected.value]);
+    expect(letters.selected.value.size).toBe(0);
+    expect(queues.letters("jobs")).toHaveLength(2_497);
+    letters.counted(2_500); // from before the replay
+    letters.counted(2_497);
+    letters.select("0-2496-0", true);
+    letters.counted(2_497);
+    expect(letters.stale.value).toBe(false);
+    await letters.replay(null);
+    expect(letters.note.value).toBe("Replayed 2497 dead letters.");
+    expect(queues.letters("jobs")).toEqual([]);
+    expect(letters.list.value).toEqual([]);
+    expect(letters.work.value).toBeNull();
+  });
+
+  test("no ids are none, and not all", async () => {
+    const { queues, letters } = await withLetters(3);
+    await letters.replay([]);
+    await letters.purge([], "jobs");
+    expect(letters.note.value).toBe("Purged 0 dead letters.");
+    expect(queues.letters("jobs")).toHaveLength(3);
+  });
+
+  test("many ids go in several calls", async () => {
+    const { queues, letters } = await withLetters(2_500);
+    const ids = queues.letters("jobs").map((l) => l.id);
+    let purges = 0;
+    queues.fail = (call) => {
+      purges += call === "purge" ? 1 : 0;
+      return null;
+    };
+    await letters.purge(ids.slice(1), "jobs");
+    expect(queues.letters("jobs").map((l) => l.id)).toEqual(ids.slice(0, 1));
+    expect(purges).toBe(3);
+  });
+
+  test("of one group, only its own are replayed", async () => {
+    const { queues, board } = await withLetters(10);
+    const letters = new Letters(board, "jobs", "a");
+    await letters.load();
+    expect(letters.list.value.map((l) => l.group)).toEqual(["a", "a", "a", "a", "a"]);
+    await letters.replay(null);
+    expect(queues.letters("jobs").map((l) => l.group)).toEqual(["b", "b", "b", "b", "b"]);
+    await letters.purge(null, "jobs");
+    expect(queues.letters("jobs")).toHaveLength(5);
+  });
+
+  test("purged with what was typed, and the refusal is shown", async () => {
+    const { queues, letters } = await withLetters(3);
+    await letters.purge(null, "job");
+    expect(letters.error.value).toContain("confirm");
+    expect(letters.note.value).toBe("");
+    expect(queues.letters("jobs")).toHaveLength(3);
+    await letters.purge(null, "jobs");
+    expect(letters.note.value).toBe("Purged 3 dead letters.");
+    expect(letters.error.value).toBe("");
+    expect(queues.letters("jobs")).toEqual([]);
+  });
+
+  test("a replay that breaks in the middle says how far it came", async () => {
+    const { queues, letters } = await withLetters(2_500);
+    let calls = 0;
+    queues.fail = (call) => (call === "replay" && ++calls > 1 ? new Error("gone away") : null);
+    await letters.replay(null);
+    expect(letters.note.value).toBe("Replayed 1000 dead letters.");
+    expect(letters.error.value).toBe("Not all replayed: gone away");
+  });
+
+  test("as many come as were replayed, before the topic was counted again", async () => {
+    const { queues, clock, board, letters } = await withLetters(2);
+    letters.counted(2);
+    await letters.replay(null);
+    expect(letters.list.value).toHaveLength(0);
+    letters.counted(2); // from before the replay
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(0);
+    queues.bury("jobs", 2, () => "a");
+    letters.counted(2);
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(2);
+    board.close();
+  });
+
+  test("new ones load by themselves, but not under a reader's hands", async () => {
+    const { queues, clock, board, letters } = await withLetters(2);
+    letters.counted(2);
+    queues.bury("jobs", 1, () => "a");
+    letters.counted(3);
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(3);
+    letters.unfold("0-3-0", true);
+    queues.bury("jobs", 1, () => "a");
+    letters.counted(4);
+    await clock.pass(0);
+    expect(letters.list.value).toHaveLength(3);
+    expect(letters.stale.value).toBe(true);
+    await letters.load();
+    expect(letters.list.value).toHaveLength(4);
+    expect([letters.stale.value, letters.open.value.has("0-3-0")]).toEqual([false, true]);
+    board.close();
+  });
+});
