@@ -29,8 +29,8 @@ const commandLimit = 2 * time.Minute
 var expected = map[string]expectation{
 	"bin/parley send general":                            {output: `(?m)1\b`},
 	"bin/parley tail general":                            {output: `hello`, endless: true},
-	"curl http://127.0.0.1:8080/parle":                   {output: `"message_id"`},
-	"curl -G http://127.0.0.1:8080/":                     {output: `"messages":\[`},
+	"curl http://127.0.0.1:8080/parle":                   {output: `"msgId"`},
+	"curl -G http://127.0.0.1:8080/":                     {output: `"oldestSeq"`},
 	"grpcurl -plaintext":                                 {output: `"content": "hello"`},
 	"bin/parley channel create":                          {output: `board`},
 	"bin/parley channel list":                            {output: `board`},
@@ -44,13 +44,16 @@ var expected = map[string]expectation{
 	"bin/parley queue stats jobs --watch":                {output: `jobs`, endless: true},
 	"bin/parley queue stats jobs":                        {output: `jobs`},
 	"bin/parleyd config default":                         {output: `^$`},
-	"bin/parleyd config check":                           {output: `.`},
+	"bin/parleyd config check":                           {output: `^parleyd: auth: one of`, fails: true},
 }
 
-// expectation is what a command prints, and whether it runs until it is interrupted.
+// expectation is what a command prints and how it ends.
 type expectation struct {
-	output  string
+	output string
+	// endless is set for a command that runs until it is interrupted.
 	endless bool
+	// fails is set for a command that shows an error.
+	fails bool
 }
 
 // TestCommands runs every command of the documents, each document on a server of its own, in the order of the text.
@@ -180,7 +183,8 @@ func run(t *testing.T, dir, bin, command string, want expectation) {
 	}
 	err := cmd.Wait()
 	var exit *exec.ExitError
-	if interrupted := want.endless && errors.As(err, &exit) && ctx.Err() == nil; err != nil && !interrupted || !matches(out.String()) {
+	exited := errors.As(err, &exit) && ctx.Err() == nil
+	if err != nil && !(exited && (want.endless || want.fails)) || want.fails && err == nil || !matches(out.String()) {
 		t.Errorf("%s\n%v, and printed what does not match %q:\n%s", command, err, want.output, out.String())
 	}
 }
@@ -308,8 +312,7 @@ func commands(blocks []string) (all []string) {
 		all = append(all, strings.Split(strings.TrimSpace(strings.ReplaceAll(b, "\\\n", "")), "\n")...)
 	}
 	for i, c := range all {
-		c, _, _ = strings.Cut(c, "   #")
-		c, _, _ = strings.Cut(c, "    #")
+		c, _, _ = strings.Cut(c, "  #")
 		all[i] = strings.TrimSpace(c)
 	}
 	return slices.DeleteFunc(all, func(c string) bool { return c == "" })
