@@ -34,29 +34,8 @@ func unknown(err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown, "it is not known whether it was done: try again")
 }
 
-// caller gives who calls.
-func caller(ctx context.Context) (*ident.Principal, error) {
-	p := ident.FromContext(ctx)
-	if p == nil {
-		return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the call carries no valid token")
-	}
-	return p, nil
-}
-
-// allow gives the caller if its token allows action on the channel. The answer depends on the token's patterns alone,
-// never on whether the channel exists.
-func allow(ctx context.Context, action ident.Action, channelID string) (*ident.Principal, error) {
-	p, err := caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !p.Can(action, channelID) {
-		return nil, incapable(action)
-	}
-	return p, nil
-}
-
-func incapable(action ident.Action) error {
+// notManager refuses a change that its caller may not make without the action manage.
+func notManager() error {
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
-		"the token has no capability %q for this channel", action)
+		"the token has no capability %q for this channel", ident.Manage)
 }

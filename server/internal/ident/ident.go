@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/fault"
 )
 
 // Action is something that a capability allows: on a channel, on a topic, or in AdminService.
@@ -109,6 +111,14 @@ type contextKey struct{}
 // NewContext returns a context that carries the principal.
 func NewContext(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
+}
+
+// Caller returns the principal that the transport put there. Without one it fails with TOKEN_INVALID.
+func Caller(ctx context.Context) (*Principal, error) {
+	if p := FromContext(ctx); p != nil {
+		return p, nil
+	}
+	return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the call carries no valid token")
 }
 
 // FromContext gives the principal that the transport put there, or nil.

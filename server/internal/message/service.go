@@ -83,7 +83,8 @@ type Page struct {
 }
 
 // Service is the message use-cases: who may do what, and what it means for the log. Safe for concurrent use. The
-// caller's ident.Principal travels in the context; without one every call is refused.
+// caller's ident.Principal travels in the context; without one every call is refused. The transport has checked that the
+// token has the call's capability for the channel; what depends on more than that is judged here.
 type Service struct {
 	writer Appender
 	reader *Reader
@@ -96,32 +97,18 @@ func NewService(w Appender, r *Reader, id Identity, access Access) *Service {
 	return &Service{writer: w, reader: r, access: access, tokens: pagetoken.New(id.Secret)}
 }
 
-// allowUse gives the caller if it may do action on the channel, by its token and by the channel's members.
-func (s *Service) allowUse(ctx context.Context, action ident.Action, channelID string) (*ident.Principal, error) {
-	p, err := allow(ctx, action, channelID)
+// callerIn returns the caller if the channel's members admit it.
+func (s *Service) callerIn(ctx context.Context, channelID string) (*ident.Principal, error) {
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return p, s.access.ForRead(ctx, p, channelID)
 }
 
-// allow gives the caller if it may do action on the channel. The answer depends on the caller's patterns alone, never
-// on whether the channel exists.
-func allow(ctx context.Context, action ident.Action, channelID string) (*ident.Principal, error) {
-	p := ident.FromContext(ctx)
-	if p == nil {
-		return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the call carries no valid token")
-	}
-	if !p.Can(action, channelID) {
-		return nil, fault.New(fault.PermissionDenied, fault.CapabilityMissing,
-			"the token has no capability %q for this channel", action)
-	}
-	return p, nil
-}
-
 // sendDraft makes what is to be appended of what the caller's token allows it to ask; access is not asked yet.
 func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) {
-	p, err := allow(ctx, ident.Send, r.ChannelID)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return Draft{}, err
 	}
@@ -257,7 +244,7 @@ func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error
 
 // Edit replaces the content of one of the caller's own messages. It returns the message in a state that includes the edit.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
-	p, err := s.allowUse(ctx, ident.Send, r.ChannelID)
+	p, err := s.callerIn(ctx, r.ChannelID)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
@@ -288,24 +275,19 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 
 // Recall takes one of the caller's own messages back for good; with the action moderate anyone's. It returns the tombstone.
 func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message, error) {
-	action := ident.Send
-	p := ident.FromContext(ctx)
-	if p != nil && p.Can(ident.Moderate, r.ChannelID) {
-		action = ident.Moderate
-	}
-	p, err := s.allowUse(ctx, action, r.ChannelID)
+	p, err := s.callerIn(ctx, r.ChannelID)
 	if err != nil {
 		return Receipt{}, Message{}, err
 	}
 	return s.change(ctx, Draft{
 		Kind: KindRecall, ChannelID: r.ChannelID, MsgID: r.MsgID, FromID: p.Subject,
-		ClientMsgID: orNewID(r.ClientMsgID), AnySender: action == ident.Moderate, Traceparent: r.Traceparent,
+		ClientMsgID: orNewID(r.ClientMsgID), AnySender: p.Can(ident.Moderate, r.ChannelID), Traceparent: r.Traceparent,
 	})
 }
 
 // List returns a page of messages: ascending from After, else descending from Before or from the log's end.
 func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
-	p, err := s.allowUse(ctx, ident.History, q.ChannelID)
+	p, err := s.callerIn(ctx, q.ChannelID)
 	if err != nil {
 		return Page{}, err
 	}
@@ -363,7 +345,7 @@ func (s *Service) openToken(p *ident.Principal, q *ListQuery) (int64, error) {
 
 // Get returns one message as it is now.
 func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, error) {
-	if _, err := s.allowUse(ctx, ident.History, channelID); err != nil {
+	if _, err := s.callerIn(ctx, channelID); err != nil {
 		return Message{}, err
 	}
 	return s.reader.message(ctx, channelID, msgID, 0)

@@ -276,7 +276,7 @@ func TestPagesOfDeadLettersAreBoundedInBytes(t *testing.T) {
 	r.create(queue.Topic{Name: "t", Partitions: 1}, "g")
 	drafts := make([]queue.Draft, 12)
 	for i := range drafts {
-		drafts[i].Payload = []byte(strings.Repeat("x", queue.MaxPayload))
+		drafts[i].Payload = []byte(strings.Repeat("x", 256<<10))
 	}
 	_, err := r.service.Produce(t.Context(), "t", drafts)
 	r.must(err)

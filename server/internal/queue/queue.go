@@ -26,18 +26,14 @@ import (
 	"time"
 )
 
-// Limits of what a topic may hold; the proto says the same.
+// Limits of topics and consumers. Those that the schema has too are the same (TestLimitsAreTheSchemas).
 const (
 	MaxPartitions      = 256
 	DefaultPartitions  = 8
-	MaxBatch           = 1000
-	MaxPayload         = 256 << 10
 	MaxDelay           = 366 * 24 * time.Hour
 	MaxCredits         = 10_000
 	MaxCreditBytes     = 64 << 20
 	DefaultCreditBytes = 8 << 20
-	MinAckTimeout      = time.Second
-	MaxAckTimeout      = 12 * time.Hour
 	DefaultAckTimeout  = 30 * time.Second
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// The limits of settings; the proto says the same.
+// The limits of settings. They are the schema's, which the domain does not import (TestLimitsAreTheSchemas).
 const (
 	maxAttempts      = 1000
 	maxBackoff       = 24 * time.Hour

@@ -9,6 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/pagetoken"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
@@ -69,7 +70,7 @@ type page struct {
 
 // page binds the tokens of a list to the caller and the query.
 func (s *adminService) page(ctx context.Context, call string, query any) (*page, error) {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -304,7 +304,7 @@ func TestAdminGET(t *testing.T) {
 		if token == "" {
 			header = http.Header{}
 		}
-		return b.raw(b.h1, http.MethodGet, procedureOf(m)+"?connect=v1&encoding=json&message="+url.QueryEscape(message), header, http.NoBody)
+		return b.raw(b.h1, http.MethodGet, procedureFor(m)+"?connect=v1&encoding=json&message="+url.QueryEscape(message), header, http.NoBody)
 	}
 	for _, m := range methods {
 		opts, ok := m.Options().(*descriptorpb.MethodOptions)

@@ -158,6 +158,9 @@ func channelCalls() []channelCall {
 	}
 }
 
+// allActions are the capabilities of a token that may do everything with all channels.
+var allActions = []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}}
+
 // callChannel makes the call that the request is of.
 func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, req proto.Message) (proto.Message, error) {
 	switch r := req.(type) {
@@ -185,6 +188,7 @@ func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, re
 func TestChannelCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.token = b.mintAs(&ident.Principal{Subject: "ada", Channels: allActions})
 	var got channelArgs
 	b.channels.answer(func(ctx context.Context, args channelArgs) {
 		got = args
@@ -216,9 +220,10 @@ func TestChannelCalls(t *testing.T) {
 func TestManyUsers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.token = b.mintAs(&ident.Principal{Subject: "ada", Channels: allActions})
 	n := 0
 	b.channels.answer(func(_ context.Context, args channelArgs) { n = len(args.UserIDs) + len(args.Create.UserIDs) }, nil)
-	users := make([]string, maxUserIDs)
+	users := make([]string, mostUsers)
 	for i := range users {
 		users[i] = strings.Repeat(`"`, 128)
 	}
@@ -229,7 +234,7 @@ func TestManyUsers(t *testing.T) {
 			&parleyv1.RemoveMembersRequest{ChannelId: "a", UserIds: users},
 		} {
 			n = 0
-			if _, err := callChannel(t.Context(), c, req); err != nil || n != maxUserIDs {
+			if _, err := callChannel(t.Context(), c, req); err != nil || n != mostUsers {
 				t.Errorf("%T: %v, %d users", req, err, n)
 			}
 		}
@@ -240,6 +245,7 @@ func TestManyUsers(t *testing.T) {
 func TestChannelFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	b.token = b.mintAs(&ident.Principal{Subject: "ada", Channels: allActions})
 	outOfRange := fault.New(fault.OutOfRange, fault.PositionOutOfRange, "beyond the head")
 	outOfRange.Field, outOfRange.Limit = "seq", 9
 	for _, f := range []*fault.Error{
@@ -371,8 +377,8 @@ func hostileRows() []hostileRow {
 		users(name, "[1]", ".user_id", 0, "good", id)
 	}
 	// Counted before any is judged.
-	users("501 users", "", "", maxUserIDs, make([]string, maxUserIDs+1)...)
-	users("15,000 users", "", "", maxUserIDs, make([]string, 15_000)...)
+	users("501 users", "", "", mostUsers, make([]string, mostUsers+1)...)
+	users("15,000 users", "", "", mostUsers, make([]string, 15_000)...)
 	badRole := wireMembers("a", "b")
 	badRole[1].Role = 9
 	for _, key := range []string{strings.Repeat("k", 129), "a b", "a\nb", "ключ", "a\x00"} {

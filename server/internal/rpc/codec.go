@@ -90,7 +90,7 @@ func (protoCodec) Unmarshal(data []byte, m any) error {
 }
 
 func decodeProto(data []byte, m proto.Message) *fault.Error {
-	if f := checkProtoElements(data, m.ProtoReflect().Descriptor(), elementsFor(m)); f != nil {
+	if f := checkProtoElements(data, m.ProtoReflect().Descriptor(), api.of(m.ProtoReflect().Descriptor().FullName()).maxElements); f != nil {
 		return f
 	}
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
@@ -180,7 +180,7 @@ func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return malformedJSON(err)
 	}
-	strict := changing[md.FullName()]
+	strict := api.of(md.FullName()).strict()
 	if f := checkNames(data, md, strict); f != nil {
 		return f
 	}

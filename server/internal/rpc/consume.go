@@ -12,6 +12,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -62,7 +63,7 @@ func (s *queueService) Consume(
 
 // open gives the caller's new session. The caller must close it.
 func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerSession, error) { //nolint:ireturn // as Consumers
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -183,25 +184,18 @@ func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, err
 	return first.GetStart(), nil
 }
 
-// checkRequest does for one request of a stream what the interceptors do for a whole call.
+// checkRequest does for one request of a stream what the gate does for the request of a unary call.
 func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
-	var err error
-	switch {
-	case r.GetAck() != nil:
-		err = tooMany("ack.tokens", len(r.GetAck().GetTokens()), maxQueueItems)
-	case r.GetNack() != nil:
-		err = tooMany("nack.items", len(r.GetNack().GetItems()), maxQueueItems)
-	case r.GetExtend() != nil:
-		err = tooMany("extend.deliveries.tokens", len(r.GetExtend().GetDeliveries().GetTokens()), maxQueueItems)
-		if err == nil {
-			err = s.checkExtend(r.GetExtend())
+	if start := r.GetStart(); start != nil {
+		if err := checkItem(s.validator, r); err != nil {
+			return err
 		}
-	case r.GetStart() != nil:
-		if err = s.checkItem(r); err == nil {
-			err = notReserved("start.topic", r.GetStart().GetTopic())
-		}
+		return notReserved("start.topic", start.GetTopic())
 	}
-	if err != nil {
+	if err := checkLists(r, api.of(r.ProtoReflect().Descriptor().FullName()).lists); err != nil {
+		return err
+	}
+	if err := s.checkExtend(r.GetExtend()); err != nil {
 		return err
 	}
 	return s.validator.Validate(r)
@@ -272,7 +266,7 @@ func (c *consumerStream) write(ctx context.Context) error {
 
 // serve does what the client asks, in order, until it ends.
 func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"os"
 	"time"
-
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 // restTimeout is how long the rest of a body that nobody wants is waited for, to keep the connection.
@@ -47,8 +45,9 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	control := http.NewResponseController(w)
 	now := time.Now()
+	m := api.at(r.URL.Path)
 	limit := cfg.BodyTimeout + cfg.UnaryTimeout + responseGrace
-	if isStream(r.URL.Path) {
+	if m.streams() {
 		limit = cfg.FrameTimeout
 	}
 	err := control.SetWriteDeadline(now.Add(limit))
@@ -56,8 +55,8 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 		err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
 	}
 	body := &timedBody{ReadCloser: r.Body}
-	if r.URL.Path != parleyv1connect.QueueServiceStreamingConsumeProcedure { // each message of which connect bounds
-		body.ReadCloser = http.MaxBytesReader(w, r.Body, int64(readLimit(cfg, r.URL.Path))+sizeSlack)
+	if !m.clientStreams { // each message of which connect bounds
+		body.ReadCloser = http.MaxBytesReader(w, r.Body, int64(m.readBytes(cfg))+sizeSlack)
 	}
 	r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
 	r.Body = body
@@ -70,16 +69,6 @@ func leaveBody(r *http.Request) {
 	body, ok := r.Body.(*timedBody)
 	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {
 		_ = controllerOf(r.Context()).SetReadDeadline(time.Now().Add(restTimeout))
-	}
-}
-
-func isStream(path string) bool {
-	switch path {
-	case parleyv1connect.MessageServiceSubscribeProcedure, parleyv1connect.QueueServiceConsumeProcedure,
-		parleyv1connect.QueueServiceStreamingConsumeProcedure, healthWatchProcedure:
-		return true
-	default:
-		return false
 	}
 }
 

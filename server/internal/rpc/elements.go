@@ -4,28 +4,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxElements bounds the fields and values of one request, in all depths. The limits on bytes let a million empty items
+// defaultElements bounds the fields and values of one request, in all depths. The limits on bytes let a million empty items
 // pass, whose decoding takes a hundred times as long as that of the same bytes of text. Every request that keeps the
-// limits of the schema is below; batches of queue messages, which may have headers, have a bound of their own.
-const maxElements = 50_000
-
-// maxQueueElements is maxElements of Produce and Schedule: a header is a field with two values, and a scheduled message has 8
-// beside its headers.
-const maxQueueElements = maxQueueItems * (3*maxHeaders + 10)
-
-// elementsFor gives the most fields and values of a request in binary.
-func elementsFor(request any) int {
-	switch request.(type) {
-	case *parleyv1.ProduceRequest, *parleyv1.ScheduleRequest:
-		return maxQueueElements
-	default:
-		return maxElements
-	}
-}
+// limits of the schema is below, unless its method has a bound of its own.
+const defaultElements = 50_000
 
 // tooManyElements returns the fault of a request with more fields and values than allowed.
 func tooManyElements(most int) *fault.Error {
@@ -72,9 +57,9 @@ func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bo
 }
 
 // checkJSONElements counts the objects, lists and members of a JSON text by what stands before each. That is less than half of
-// what there is in binary, and takes as long: maxElements is enough for all requests.
+// what there is in binary, and takes as long: defaultElements is enough for all requests.
 func checkJSONElements(data []byte) *fault.Error {
-	if len(data) <= maxElements {
+	if len(data) <= defaultElements {
 		return nil
 	}
 	n, inText := 0, false
@@ -88,8 +73,8 @@ func checkJSONElements(data []byte) *fault.Error {
 			if inText {
 				continue
 			}
-			if n++; n > maxElements {
-				return tooManyElements(maxElements)
+			if n++; n > defaultElements {
+				return tooManyElements(defaultElements)
 			}
 		}
 	}

@@ -18,22 +18,22 @@ func TestElements(t *testing.T) {
 	item := &parleyv1.SendMessageRequest{
 		ChannelId: "a", Content: strings.Repeat(`{,[\"`, 600), ClientMsgId: "c", MsgType: "t", FromId: "f", Metadata: map[string]string{},
 	}
-	for i := range maxMetadataPairs {
+	for i := range 16 {
 		item.Metadata["k"+strconv.Itoa(i)] = `,\",`
 	}
 	batch, many, users := &parleyv1.SendMessagesRequest{}, &parleyv1.SubscribeRequest{}, &parleyv1.AddMembersRequest{}
-	for range maxUserIDs {
+	for range mostUsers {
 		users.Members = append(users.Members, &parleyv1.ChannelMember{
 			UserId: strings.Repeat(`[`, 128), Role: parleyv1.MemberRole_MEMBER_ROLE_MEMBER,
 		})
 	}
-	for range maxBatchItems {
+	for range 500 {
 		batch.Messages = append(batch.Messages, item)
 		many.Channels = append(many.Channels, &parleyv1.ChannelPosition{ChannelId: "a", AfterSeq: proto.Int64(1), Epoch: "e"})
 	}
 	for _, m := range append([]proto.Message{batch, many, users}, largestOfQueues()...) {
 		data, text := marshal(t, m)
-		if err := checkProtoElements(data, m.ProtoReflect().Descriptor(), elementsFor(m)); err != nil {
+		if err := checkProtoElements(data, m.ProtoReflect().Descriptor(), elementsOf(m)); err != nil {
 			t.Errorf("%T: %v", m, err)
 		}
 		if err := checkJSONElements(text); err != nil {
@@ -42,15 +42,15 @@ func TestElements(t *testing.T) {
 	}
 	// Within items and among what is not known they count too.
 	for name, data := range map[string]string{
-		"empty items": strings.Repeat("\x0a\x00", maxElements+1), "unknown fields": strings.Repeat("\x78\x00", maxElements+1),
+		"empty items": strings.Repeat("\x0a\x00", defaultElements+1), "unknown fields": strings.Repeat("\x78\x00", defaultElements+1),
 		"entries of one item": "\x0a\xc0\xa9\x07" + strings.Repeat("\x2a\x00", 60_000),
 	} {
-		if err := checkProtoElements([]byte(data), batch.ProtoReflect().Descriptor(), elementsFor(batch)); err == nil {
+		if err := checkProtoElements([]byte(data), batch.ProtoReflect().Descriptor(), elementsOf(batch)); err == nil {
 			t.Errorf("%s: pass", name)
 		}
 	}
 	for name, text := range map[string]string{
-		"objects": `{"a":[` + strings.Repeat("{},", maxElements), "numbers": `[` + strings.Repeat("0,", maxElements), "depth": strings.Repeat("[", maxElements+1),
+		"objects": `{"a":[` + strings.Repeat("{},", defaultElements), "numbers": `[` + strings.Repeat("0,", defaultElements), "depth": strings.Repeat("[", defaultElements+1),
 	} {
 		if err := checkJSONElements([]byte(text)); err == nil {
 			t.Errorf("%s: pass", name)
@@ -58,20 +58,27 @@ func TestElements(t *testing.T) {
 	}
 }
 
+func elementsOf(m proto.Message) int {
+	return api.of(m.ProtoReflect().Descriptor().FullName()).maxElements
+}
+
+// The schema's bounds on the users of a request, and on the items of one about queues.
+const mostUsers, mostItems = 500, 1000
+
 // largestOfQueues are the requests about queues that have as many items as the schema allows, each with all its fields.
 func largestOfQueues() []proto.Message {
 	headers := make(map[string]string)
-	for i := range maxHeaders {
+	for i := range 32 {
 		headers["h"+strconv.Itoa(i)] = "{"
 	}
 	m := &parleyv1.QueueMessage{Key: "k", Payload: []byte("p"), Headers: headers, IdempotencyKey: "i"}
 	produce, schedule := &parleyv1.ProduceRequest{Topic: "t"}, &parleyv1.ScheduleRequest{Topic: "t"}
 	nack := &parleyv1.NackRequest{Topic: "t", Group: "g", StreamId: "s"}
-	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", StreamId: "s", Tokens: make([]string, maxQueueItems)}
+	ack := &parleyv1.AckRequest{Topic: "t", Group: "g", StreamId: "s", Tokens: make([]string, mostItems)}
 	replay := &parleyv1.ReplayDeadLettersRequest{Topic: "t", Selection: &parleyv1.DeadLetterSelection{
-		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: make([]string, maxQueueItems)}},
+		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: make([]string, mostItems)}},
 	}}
-	for range maxQueueItems {
+	for range mostItems {
 		produce.Messages = append(produce.Messages, m)
 		schedule.Messages = append(schedule.Messages, &parleyv1.ScheduledMessage{
 			Message: m, Due: &parleyv1.ScheduledMessage_Delay{Delay: &durationpb.Duration{Seconds: 1, Nanos: 1}},

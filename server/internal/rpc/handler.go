@@ -1,20 +1,24 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"buf.build/go/protovalidate"
+	"connectrpc.com/connect"
 	connectcors "connectrpc.com/cors"
 	"connectrpc.com/grpcreflect"
 	"github.com/rs/cors"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/pagetoken"
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
@@ -28,7 +32,7 @@ type Handler struct {
 
 // NewHandler joins everything that the API's port serves.
 func NewHandler(cfg Config, deps Deps) (*Handler, error) {
-	if err := deps.check(); err != nil {
+	if err := errors.Join(errTables, deps.check()); err != nil {
 		return nil, err
 	}
 	validator, err := protovalidate.New(protovalidate.WithMessages(
@@ -46,15 +50,16 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	}
 	health := newHealth(cfg.FrameTimeout)
 	mux := http.NewServeMux()
-	for _, service := range servicesOf(&cfg, &deps, validator, opts) {
-		methods := service.descriptor.Methods()
-		for i := range methods.Len() {
-			method, handler := methods.Get(i), service.handler
-			if !hasSideEffects(method) {
-				handler = checkedGet(calls, handler)
-			}
-			mux.Handle(procedureOf(method), guard(&deps, calls, handler))
+	handlers := handlersOf(&cfg, &deps, validator, opts)
+	for _, m := range api.all {
+		handler := handlers[m.descriptor.Parent().FullName()]
+		if handler == nil {
+			return nil, fmt.Errorf("nothing handles %s", m.procedure)
 		}
+		if !m.sideEffects {
+			handler = checkedGet(calls, handler)
+		}
+		mux.Handle(m.procedure, guard(&deps, calls, handler))
 	}
 	open := func(path string, handler http.Handler) {
 		mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +70,7 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	open(health.checkHandler(opts...))
 	open(health.watchHandler(opts...))
 	if cfg.Reflection {
-		reflector := grpcreflect.NewStaticReflector(append(slices.Clone(serviceNames), healthService)...)
+		reflector := grpcreflect.NewStaticReflector(append(serviceNames(), healthService)...)
 		open(grpcreflect.NewHandlerV1(reflector, opts...))
 		open(grpcreflect.NewHandlerV1Alpha(reflector, opts...))
 	}
@@ -74,6 +79,31 @@ func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 		Handler: calls.Wrap(limitAbandoned(deps.Telemetry.Logger, timeLimits(&cfg, allowOrigins(cfg.CORSOrigins, mux)))),
 		Health:  health,
 	}, nil
+}
+
+// handlersOf returns the handler of each service of the API.
+func handlersOf(
+	cfg *Config, deps *Deps, validator protovalidate.Validator, opts []connect.HandlerOption,
+) map[protoreflect.FullName]http.Handler {
+	_, messages := parleyv1connect.NewMessageServiceHandler(
+		&messageService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
+	_, queues := parleyv1connect.NewQueueServiceHandler(
+		&queueService{cfg: *cfg, deps: *deps, validator: validator}, opts...)
+	_, admin := parleyv1connect.NewAdminServiceHandler(
+		&adminService{deps: *deps, pages: pagetoken.New(deps.PageSecret)}, opts...)
+	_, about := parleyv1connect.NewServerServiceHandler(&serverService{cfg: *cfg, deps: *deps}, opts...)
+	return map[protoreflect.FullName]http.Handler{
+		messageMethods.name: messages, queueMethods.name: queues, adminMethods.name: admin, serverMethods.name: about,
+	}
+}
+
+// serviceNames are what reflection and health know, besides health itself.
+func serviceNames() []string {
+	names := make([]string, len(services))
+	for i := range services {
+		names[i] = string(services[i].name)
+	}
+	return names
 }
 
 // forbidStore keeps the answer to a call by GET out of every cache, whatever the answer: it is one caller's, and of one moment.

@@ -69,7 +69,7 @@ func (h *Health) check(_ context.Context, req *healthv1.HealthCheckRequest) (*he
 }
 
 func knownService(name string) bool {
-	return name == "" || name == healthService || slices.Contains(serviceNames, name)
+	return name == "" || name == healthService || slices.Contains(serviceNames(), name)
 }
 
 // watch streams the status and its changes. Of a service that is not known it tells so and waits, as gRPC's protocol

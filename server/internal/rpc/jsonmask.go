@@ -12,16 +12,17 @@ import (
 // looks like it inside of another string has its quotes escaped.
 var masks = func() map[protoreflect.FullName]*regexp.Regexp {
 	out := make(map[protoreflect.FullName]*regexp.Regexp)
-	for method := range apiMethods() {
+	for _, m := range api.all {
 		var names []string
-		fields := method.Input().Fields()
+		request := m.descriptor.Input()
+		fields := request.Fields()
 		for i := range fields.Len() {
 			if fd := fields.Get(i); fd.Message() != nil && fd.Message().FullName() == "google.protobuf.FieldMask" {
 				names = append(names, regexp.QuoteMeta(string(fd.Name())), regexp.QuoteMeta(fd.JSONName()))
 			}
 		}
 		if len(names) > 0 {
-			out[method.Input().FullName()] = regexp.MustCompile(`"(?:` + strings.Join(names, "|") + `)"\s*:\s*("[A-Za-z0-9_.,]*")`)
+			out[request.FullName()] = regexp.MustCompile(`"(?:` + strings.Join(names, "|") + `)"\s*:\s*("[A-Za-z0-9_.,]*")`)
 		}
 	}
 	return out

@@ -97,7 +97,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 	case connect.CodeDeadlineExceeded:
 		return fault.New(fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed before the request was read")
 	case connect.CodeResourceExhausted:
-		limit := readLimit(c, procedure)
+		limit := api.at(procedure).readBytes(c)
 		f := fault.New(fault.ResourceExhausted, fault.TooLarge, "the request is larger than %d bytes", limit)
 		f.Limit = int64(limit)
 		return f

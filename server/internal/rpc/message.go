@@ -11,8 +11,8 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
-	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
 // messageService is parley.v1.MessageService. Interceptors have checked the requests against the schema.
@@ -39,18 +39,17 @@ func (s *messageService) SendMessage(
 func (s *messageService) SendMessages(
 	ctx context.Context, req *parleyv1.SendMessagesRequest,
 ) (*parleyv1.SendMessagesResponse, error) {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	items := req.GetMessages()
-	s.deps.Limiter.Charge(p.Subject, len(items)-1)
 	results := make([]*parleyv1.SendResult, len(items))
 	sends := make([]message.SendRequest, 0, len(items))
 	at := make([]int, 0, len(items))
 	parent := traceparent(ctx)
 	for i, item := range items {
-		if err := s.checkItem(item); err != nil {
+		if err := s.checkSend(p, item); err != nil {
 			results[i] = &parleyv1.SendResult{Result: &parleyv1.SendResult_Error{Error: itemError(ctx, itemPath("messages", i), err)}}
 			continue
 		}
@@ -68,15 +67,12 @@ func (s *messageService) SendMessages(
 	return &parleyv1.SendMessagesResponse{Results: results}, nil
 }
 
-// checkItem does for one item what the interceptors do for a whole request.
-func (s *messageService) checkItem(item *parleyv1.SendMessageRequest) error {
-	if err := countItems(item, s.cfg.ChannelsPerStream); err != nil {
+// checkSend judges an item of a batch as the gate judges a SendMessage.
+func (s *messageService) checkSend(p *ident.Principal, item *parleyv1.SendMessageRequest) error {
+	if err := checkItem(s.validator, item); err != nil {
 		return err
 	}
-	if err := intercept.CheckInput(item); err != nil {
-		return err
-	}
-	return s.validator.Validate(item)
+	return api.of(item.ProtoReflect().Descriptor().FullName()).authorize(p, item)
 }
 
 // ListMessages implements parleyv1connect.MessageServiceHandler.

@@ -7,13 +7,11 @@ import (
 	"buf.build/go/protovalidate"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/queue"
-	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
 // Queues takes messages into queues. That the caller may do it has been looked at.
@@ -39,9 +37,7 @@ func (s *queueService) Produce(
 	ctx context.Context, req *parleyv1.ProduceRequest,
 ) (*parleyv1.ProduceResponse, error) {
 	items := req.GetMessages()
-	if err := s.begin(ctx, req.GetTopic(), len(items)); err != nil {
-		return nil, err
-	}
+	traceBatch(ctx, req.GetTopic(), len(items))
 	results := make([]*parleyv1.ProduceResult, len(items))
 	fail := func(i int, err error) {
 		results[i] = &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{
@@ -50,7 +46,7 @@ func (s *queueService) Produce(
 	}
 	drafts, at := make([]queue.Draft, 0, len(items)), make([]int, 0, len(items))
 	for i, item := range items {
-		if err := s.checkMessage(item); err != nil {
+		if err := checkItem(s.validator, item); err != nil {
 			fail(i, err)
 			continue
 		}
@@ -81,9 +77,7 @@ func (s *queueService) Schedule(
 	ctx context.Context, req *parleyv1.ScheduleRequest,
 ) (*parleyv1.ScheduleResponse, error) {
 	items := req.GetMessages()
-	if err := s.begin(ctx, req.GetTopic(), len(items)); err != nil {
-		return nil, err
-	}
+	traceBatch(ctx, req.GetTopic(), len(items))
 	results := make([]*parleyv1.ScheduleResult, len(items))
 	fail := func(path func(string) string, i int, err error) {
 		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{
@@ -92,7 +86,7 @@ func (s *queueService) Schedule(
 	}
 	drafts, at := make([]queue.Draft, 0, len(items)), make([]int, 0, len(items))
 	for i, item := range items {
-		if err := s.checkScheduled(item); err != nil {
+		if err := checkItem(s.validator, item); err != nil {
 			fail(itemPath("messages", i), i, err)
 			continue
 		}
@@ -146,39 +140,11 @@ func (s *queueService) RescheduleScheduled(
 	return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
 }
 
-// begin charges a batch, in which a message costs as much as a call, and tells the call's span where it goes.
-func (s *queueService) begin(ctx context.Context, topic string, items int) error {
-	p, err := principal(ctx)
-	if err != nil {
-		return err
-	}
-	s.deps.Limiter.Charge(p.Subject, items-1)
+// traceBatch writes into the call's span where a batch goes.
+func traceBatch(ctx context.Context, topic string, items int) {
 	trace.SpanFromContext(ctx).SetAttributes(
 		attribute.String("messaging.system", "parley"), attribute.String("messaging.destination.name", topic),
 		attribute.Int("messaging.batch.message_count", items))
-	return nil
-}
-
-// checkMessage does for one message what the interceptors do for a whole request.
-func (s *queueService) checkMessage(m *parleyv1.QueueMessage) error {
-	if err := countQueueItems(m); err != nil {
-		return err
-	}
-	return s.checkItem(m)
-}
-
-func (s *queueService) checkScheduled(m *parleyv1.ScheduledMessage) error {
-	if err := tooMany("message.headers", len(m.GetMessage().GetHeaders()), maxHeaders); err != nil {
-		return err
-	}
-	return s.checkItem(m)
-}
-
-func (s *queueService) checkItem(m proto.Message) error {
-	if err := intercept.CheckInput(m); err != nil {
-		return err
-	}
-	return s.validator.Validate(m)
 }
 
 // draftOf gives a message as the domain takes it.

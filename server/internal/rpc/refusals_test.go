@@ -134,7 +134,7 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		"protobuf over gRPC":     {contentType: "application/grpc", body: frame("\x0a\xff"), status: 200, code: "3", reason: malformed, says: "malformed protobuf"},
 		"protobuf over gRPC-Web": {contentType: "application/grpc-web+proto", body: frame("\x0a\xff"), status: 200, code: "3", reason: malformed, says: "malformed protobuf"},
 		"protobuf of a stream":   {path: subscribe, contentType: "application/grpc", body: frame("\x0a\xff"), status: 200, code: "3", reason: malformed, says: "malformed protobuf"},
-		"too many fields":        {path: parleyv1connect.MessageServiceSendMessagesProcedure, contentType: "application/proto", body: strings.Repeat("\x0a\x00", maxElements+1), status: 429, code: "resource_exhausted", reason: "TOO_LARGE", says: "the request has more than 50000 fields and values"},
+		"too many fields":        {path: parleyv1connect.MessageServiceSendMessagesProcedure, contentType: "application/proto", body: strings.Repeat("\x0a\x00", defaultElements+1), status: 429, code: "resource_exhausted", reason: "TOO_LARGE", says: "the request has more than 50000 fields and values"},
 
 		"too large":              {contentType: "application/json", body: large, status: 429, code: "resource_exhausted", reason: "TOO_LARGE", says: "the request is larger than 4096 bytes"},
 		"too large over gRPC":    {contentType: "application/grpc", body: frame(large), status: 200, code: "8", reason: "TOO_LARGE", says: "the request is larger than 4096 bytes"},

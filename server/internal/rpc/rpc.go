@@ -2,8 +2,12 @@
 //
 // A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
 // the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
-// metrics (not of streams), mapping of errors and what could not be decoded, recovery, deadline, who may (policy.go), input
-// checks, protovalidate; then the service.
+// metrics (not of streams), mapping of errors and what could not be decoded, recovery, deadline, and the method's gate
+// (request.go): the caller's capability, the limits and rules of the request, its charge; then the service.
+//
+// The facts about a method stand in one place: a row of its service's table (messagemethods.go and so on) says what the schema
+// does not, and all else is read from the descriptors (method.go). A new method is one row and one handler; without its row
+// NewHandler fails.
 //
 // errors.go is the only place that knows how a fault looks on the wire. Every error of a call has an ErrorDetail, whoever
 // refuses it: malformed.go and undecoded.go speak for connect and the decoders. The exceptions are the answers that are only
@@ -21,12 +25,9 @@ import (
 	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
 	"connectrpc.com/otelconnect"
-	"connectrpc.com/validate"
 
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
-	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
@@ -53,9 +54,8 @@ var (
 
 // Config is about limits. Every field must be set, but for CORSOrigins.
 type Config struct {
-	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request after decompression: SendMessage and EditMessage;
-	// SendMessages, Subscribe, UpdateSubscription, CreateChannel, AddMembers, RemoveMembers, Produce, Schedule, Ack, Nack,
-	// Extend, each request of StreamingConsume, ReplayDeadLetters and PurgeDeadLetters; all others.
+	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request, or each request of a stream, after decompression. The
+	// tables of the services say which of them applies to a method: contentRequest, batchRequest or smallRequest.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
 	// UnaryTimeout bounds a call whatever deadline it asks for, BodyTimeout the reading of a request's body,
 	// FrameTimeout the writing of one frame of a stream. FrameTimeout is at least twice HeartbeatInterval.
@@ -131,11 +131,6 @@ func options(
 	if err != nil {
 		return nil, fmt.Errorf("telemetry of calls: %w", err)
 	}
-	may, err := policies()
-	if err != nil {
-		return nil, err
-	}
-	valid := validate.NewInterceptor(validate.WithValidator(validator))
 	return []connect.HandlerOption{
 		connect.WithCodec(protoCodec{}),
 		connect.WithHandlerOptions(jsonCodecs()...),
@@ -146,31 +141,10 @@ func options(
 			intercept.Deadline(cfg.UnaryTimeout),
 		),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-			if p := may[spec.Procedure]; p != nil {
-				return []connect.HandlerOption{connect.WithInterceptors(intercept.Allow(p))}
-			}
-			return nil
-		}),
-		connect.WithInterceptors(intercept.Input(func(request any) error {
-			limitPage(request)
-			return preview(request, cfg.ChannelsPerStream)
-		}, itemized...)),
-		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
-			opts := sizeOptions(cfg, spec.Procedure)
-			if spec.Procedure != parleyv1connect.QueueServiceStreamingConsumeProcedure { // which answers instead of ending
-				opts = append(opts, connect.WithInterceptors(valid))
-			}
-			return opts
+			g := &gate{method: api.at(spec.Procedure), cfg: cfg, deps: deps, validator: validator}
+			return append(sizeOptions(cfg, g.method), connect.WithInterceptors(intercept.Check(g.check)))
 		}),
 	}, nil
-}
-
-// itemized are the procedures that check the items of their requests one by one.
-var itemized = []string{
-	parleyv1connect.MessageServiceSendMessagesProcedure,
-	parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
-	parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure,
-	parleyv1connect.QueueServiceExtendProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure,
 }
 
 // unaryOnly is an interceptor that leaves streams alone.
@@ -179,14 +153,6 @@ type unaryOnly struct{ connect.Interceptor }
 // WrapStreamingHandler implements connect.Interceptor.
 func (unaryOnly) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
-}
-
-// principal gives the caller, whom the middleware has proved.
-func principal(ctx context.Context) (*ident.Principal, error) {
-	if p := ident.FromContext(ctx); p != nil {
-		return p, nil
-	}
-	return nil, errors.New("the call has passed no authentication")
 }
 
 func attrError(err error) slog.Attr { return slog.Any("error", err) }

@@ -3,11 +3,12 @@ package rpc
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
-	"github.com/parleyhq/parley/server/internal/queue"
 )
 
 // ServerInfo is what GetServerInfo tells that the transport does not know by itself.
@@ -26,6 +27,13 @@ type serverService struct {
 
 var _ parleyv1connect.ServerServiceHandler = (*serverService)(nil)
 
+// schemaLimit returns the largest value that the schema allows for a field: bytes of a text, or items of a list.
+func schemaLimit(m proto.Message, field protoreflect.Name) int32 {
+	rules := rulesOf(m.ProtoReflect().Descriptor(), field)
+	most := max(rules.GetString().GetMaxBytes(), rules.GetBytes().GetMaxLen(), rules.GetRepeated().GetMaxItems())
+	return int32(most) //nolint:gosec // the schema's are small
+}
+
 // GetServerInfo implements parleyv1connect.ServerServiceHandler.
 func (s *serverService) GetServerInfo(
 	context.Context, *parleyv1.GetServerInfoRequest,
@@ -34,10 +42,12 @@ func (s *serverService) GetServerInfo(
 		Version:  s.deps.Info.Version,
 		Features: []parleyv1.ServerFeature{parleyv1.ServerFeature_SERVER_FEATURE_QUEUES},
 		Limits: &parleyv1.ServerLimits{
-			MaxContentBytes: maxContentBytes, MaxBatchMessages: maxBatchItems,
-			MaxChannelsPerStream: int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
-			MaxStreamsPerSubject: int32(s.deps.Info.StreamsPerSubject), //nolint:gosec // validated by config
-			MaxPayloadBytes:      queue.MaxPayload, MaxProduceMessages: maxQueueItems,
+			MaxContentBytes:        schemaLimit(&parleyv1.SendMessageRequest{}, "content"),
+			MaxBatchMessages:       schemaLimit(&parleyv1.SendMessagesRequest{}, "messages"),
+			MaxChannelsPerStream:   int32(s.cfg.ChannelsPerStream),       //nolint:gosec // validated by config
+			MaxStreamsPerSubject:   int32(s.deps.Info.StreamsPerSubject), //nolint:gosec // validated by config
+			MaxPayloadBytes:        schemaLimit(&parleyv1.QueueMessage{}, "payload"),
+			MaxProduceMessages:     schemaLimit(&parleyv1.ProduceRequest{}, "messages"),
 			MaxConsumersPerSubject: int32(s.deps.Info.ConsumersPerSubject), //nolint:gosec // validated by config
 			HeartbeatInterval:      durationpb.New(s.cfg.HeartbeatInterval),
 		},

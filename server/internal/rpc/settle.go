@@ -9,6 +9,7 @@ import (
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -99,7 +100,7 @@ func (s *queueService) Leave(ctx context.Context, req *parleyv1.LeaveRequest) (*
 }
 
 func streamRef(ctx context.Context, r ofSession) (ref queue.StreamRef, err error) {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return ref, err
 	}
@@ -219,7 +220,7 @@ func validToken(token string) bool {
 }
 
 func (s *queueService) checkNack(m *parleyv1.NackItem) error {
-	if err := s.checkItem(m); err != nil {
+	if err := checkItem(s.validator, m); err != nil {
 		return err
 	}
 	if m.GetRelease() != nil && (m.GetReason() != "" || m.GetCode() != "") {
@@ -240,17 +241,21 @@ func nackOf(m *parleyv1.NackItem) queue.Nack {
 	return it
 }
 
+// ackTimeouts is the schema's rule for an Extend's time.
+var ackTimeouts = rulesOf((&parleyv1.ExtendRequest{}).ProtoReflect().Descriptor(), "ack_timeout").GetDuration()
+
 // ackTimeoutOf reads a time that the interceptors have not judged; 0 if it is unset.
 func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil
 	}
-	if out := millis(d); d.IsValid() && out >= queue.MinAckTimeout && out <= queue.MaxAckTimeout {
+	least, most := ackTimeouts.GetGte().AsDuration(), ackTimeouts.GetLte().AsDuration()
+	if out := millis(d); d.IsValid() && out >= least && out <= most {
 		return out, nil
 	}
-	limit := queue.MinAckTimeout
+	limit := least
 	if millis(d) > limit {
-		limit = queue.MaxAckTimeout
+		limit = most
 	}
-	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: is not %v to %v", queue.MinAckTimeout, queue.MaxAckTimeout)
+	return 0, fault.Invalid("ack_timeout", int64(limit/time.Second), "ack_timeout: is not %v to %v", least, most)
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -157,4 +158,18 @@ func TestSettle(t *testing.T) {
 			t.Errorf("1,001 tokens: %v", err)
 		}
 	})
+}
+
+// A token's form is that of the schema, wherever it stands.
+func TestTokenForm(t *testing.T) {
+	t.Parallel()
+	pattern := rulesOf((&parleyv1.NackItem{}).ProtoReflect().Descriptor(), "token").GetString().GetPattern()
+	form := regexp.MustCompile(pattern)
+	for _, token := range []string{
+		"", "a", "Az09_-", "a.b", "a b", "ä", "\n", "a\n", strings.Repeat("a", maxTokenBytes), strings.Repeat("a", maxTokenBytes+1),
+	} {
+		if validToken(token) != form.MatchString(token) {
+			t.Errorf("%q of %d bytes: %t, unlike %s", token, len(token), validToken(token), pattern)
+		}
+	}
 }

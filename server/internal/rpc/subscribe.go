@@ -59,13 +59,13 @@ func writeHubFrame(ctx context.Context, out *frameWriter[*frame], f fanout.Frame
 
 // open gives the caller's new session with its first channels. The caller must close it.
 func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Session, error) {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	const field = "channels"
-	add, err := s.admit(ctx, p, field, channels)
-	if err != nil {
+	add := positionsFromWire(p, channels)
+	if err := s.mayRead(ctx, p, field, add); err != nil {
 		return nil, err
 	}
 	session, err := s.deps.Hub.Open(p.Subject, p.Expires)
@@ -86,13 +86,13 @@ func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelP
 func (s *messageService) UpdateSubscription(
 	ctx context.Context, req *parleyv1.UpdateSubscriptionRequest,
 ) (*parleyv1.UpdateSubscriptionResponse, error) {
-	p, err := principal(ctx)
+	p, err := ident.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	const field = "add"
-	add, err := s.admit(ctx, p, field, req.GetAdd())
-	if err != nil {
+	add := positionsFromWire(p, req.GetAdd())
+	if err := s.mayRead(ctx, p, field, add); err != nil {
 		return nil, err
 	}
 	if err := s.deps.Sessions.Update(ctx, req.GetStreamId(), p.Subject, add, req.GetRemove()); err != nil {
@@ -107,26 +107,9 @@ func (s *messageService) UpdateSubscription(
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// admit gives the positions of a field of the request if the caller may have all of the channels.
+// mayRead refuses with NOT_MEMBER, naming all channels of a field that the caller is not let read.
 //
-// Its caller asks mayRead again once they are on the stream: a membership that ends before a channel is there need not
-// expel it.
-func (s *messageService) admit(
-	ctx context.Context, p *ident.Principal, field string, channels []*parleyv1.ChannelPosition,
-) ([]fanout.Position, error) {
-	for i, c := range channels {
-		if !p.Can(ident.Subscribe, c.GetChannelId()) {
-			f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
-				"the token has no capability %q for channel %s", ident.Subscribe, c.GetChannelId())
-			f.Field = positionPath(field, i)
-			return nil, f
-		}
-	}
-	add := positionsFromWire(p, channels)
-	return add, s.mayRead(ctx, p, field, add)
-}
-
-// mayRead refuses with NOT_MEMBER, naming all channels that the caller is not let read.
+// It is asked again once the channels are on the stream: a membership that ends before a channel is there need not expel it.
 func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
 	var asked []string
 	for _, at := range add {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-
-	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
 const (
@@ -22,34 +20,12 @@ const (
 	compressMinBytes = 1 << 10
 )
 
-// readLimit gives the most bytes that a procedure's request may have after decompression.
-func readLimit(cfg *Config, procedure string) int {
-	switch procedure {
-	case parleyv1connect.MessageServiceSendMessageProcedure, parleyv1connect.MessageServiceEditMessageProcedure:
-		return cfg.SendReadBytes
-	case parleyv1connect.MessageServiceSendMessagesProcedure, parleyv1connect.MessageServiceSubscribeProcedure,
-		parleyv1connect.MessageServiceUpdateSubscriptionProcedure, parleyv1connect.MessageServiceCreateChannelProcedure,
-		parleyv1connect.MessageServiceAddMembersProcedure, parleyv1connect.MessageServiceRemoveMembersProcedure,
-		parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
-		parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure,
-		parleyv1connect.QueueServiceExtendProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure,
-		parleyv1connect.AdminServiceReplayDeadLettersProcedure, parleyv1connect.AdminServicePurgeDeadLettersProcedure:
-		return cfg.BatchReadBytes
-	default:
-		return cfg.OtherReadBytes
-	}
-}
-
-func sizeOptions(cfg *Config, procedure string) []connect.HandlerOption {
-	limit := readLimit(cfg, procedure)
+func sizeOptions(cfg *Config, m *method) []connect.HandlerOption {
+	limit := m.readBytes(cfg)
 	compressMin := compressMinBytes
-	switch procedure {
-	case parleyv1connect.MessageServiceSubscribeProcedure,
-		parleyv1connect.QueueServiceConsumeProcedure, parleyv1connect.QueueServiceStreamingConsumeProcedure:
-		compressMin = math.MaxInt // frames must be quick, and one of Subscribe goes to many: gzip would cost for each of them
-	case parleyv1connect.QueueServiceProduceProcedure, parleyv1connect.QueueServiceScheduleProcedure,
-		parleyv1connect.QueueServiceAckProcedure, parleyv1connect.QueueServiceNackProcedure:
-		compressMin = math.MaxInt // some bytes for each message, of which much more came: not worth a twentieth of the call's time
+	if m.streams() || m.uncompressed {
+		// Frames must be quick, and one of Subscribe goes to many: gzip would cost for each of them.
+		compressMin = math.MaxInt
 	}
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(limit),

@@ -11,12 +11,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Errors returns the interceptor that maps and logs every error of a call. It stands outside Recover, Deadline, Allow and Input,
+// Errors returns the interceptor that maps and logs every error of a call. It stands outside Recover, Deadline and Check,
 // whose errors it maps too. A request that could not be decoded goes no further than here. On streams, where connect's own
 // errors of receiving pass through the interceptors, it explains those.
 func (c *Calls) Errors() connect.Interceptor {
 	return &wrapper{
-		unary: func(ctx context.Context, _ connect.Spec, request any, next func(context.Context) error) error {
+		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
 			callOf(ctx).settled = true
 			err := c.Undecoded(request)
 			if err == nil {
@@ -65,7 +65,7 @@ func (c *explainedConn) Receive(message any) error {
 // Recover turns a panic into a *PanicError. http.ErrAbortHandler is net/http's own and passes.
 func Recover() connect.Interceptor {
 	return &wrapper{
-		unary: func(ctx context.Context, _ connect.Spec, _ any, next func(context.Context) error) (err error) {
+		unary: func(ctx context.Context, _ any, next func(context.Context) error) (err error) {
 			defer recovered(&err)
 			return next(ctx)
 		},
@@ -91,7 +91,7 @@ func recovered(err *error) {
 
 // Deadline bounds a unary call, whatever deadline it came with. Streams live as long as they are wanted.
 func Deadline(limit time.Duration) connect.Interceptor {
-	return &wrapper{unary: func(ctx context.Context, _ connect.Spec, _ any, next func(context.Context) error) error {
+	return &wrapper{unary: func(ctx context.Context, _ any, next func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return next(ctx)

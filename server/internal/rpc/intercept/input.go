@@ -1,12 +1,10 @@
 package intercept
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,40 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Input refuses what decodes well and can still do no good: first, by count, what holds too much to be looked at item by
-// item; then NUL in a string, which databases and shells cut at, and times outside of what they can mean. For the latter it
-// passes over the procedures in except, which check item by item themselves.
-func Input(count func(request any) error, except ...string) connect.Interceptor {
-	skip := make(map[string]bool, len(except))
-	for _, procedure := range except {
-		skip[procedure] = true
-	}
-	check := func(spec connect.Spec, message any) error {
-		if err := count(message); err != nil {
-			return err
-		}
-		m, ok := message.(proto.Message)
-		if !ok || skip[spec.Procedure] {
-			return nil
-		}
-		return CheckInput(m)
-	}
-	return &wrapper{
-		unary: func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error {
-			if err := check(spec, request); err != nil {
-				return err
-			}
-			return next(ctx)
-		},
-		stream: func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-			return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-				return next(ctx, &receiver{conn, check})
-			}
-		},
-	}
-}
-
-// CheckInput is Input for one message. Its error is an INVALID_FIELD fault that names the field.
+// CheckInput refuses a message that decodes well and can still do no good: with a NUL in a string, at which databases and shells
+// cut it, or with a time outside of what it can mean. Its error is an INVALID_FIELD fault that names the field.
 func CheckInput(m proto.Message) error {
 	if err := checkMessage(m.ProtoReflect(), ""); err != nil {
 		return err // typed nils end here

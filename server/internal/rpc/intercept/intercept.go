@@ -16,7 +16,7 @@ import (
 // and so in the memory of every idle subscriber: it is a function of its own, with as little around it as can be.
 type wrapper struct {
 	// unary gets the decoded request, and the rest of the chain as next.
-	unary func(ctx context.Context, spec connect.Spec, request any, next func(context.Context) error) error
+	unary func(ctx context.Context, request any, next func(context.Context) error) error
 	// stream is WrapStreamingHandler; nil leaves streams as they are.
 	stream func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc
 }
@@ -27,7 +27,7 @@ var _ connect.Interceptor = (*wrapper)(nil)
 func (w *wrapper) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		var resp connect.AnyResponse
-		err := w.unary(ctx, req.Spec(), req.Any(), func(ctx context.Context) error {
+		err := w.unary(ctx, req.Any(), func(ctx context.Context) error {
 			var err error
 			resp, err = next(ctx, req)
 			return err
@@ -50,19 +50,4 @@ func (w *wrapper) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 		return next
 	}
 	return w.stream(next)
-}
-
-// receiver checks what a stream's handler receives.
-type receiver struct {
-	connect.StreamingHandlerConn
-
-	received func(spec connect.Spec, message any) error
-}
-
-// Receive implements connect.StreamingHandlerConn.
-func (r *receiver) Receive(message any) error {
-	if err := r.StreamingHandlerConn.Receive(message); err != nil {
-		return err
-	}
-	return r.received(r.Spec(), message)
 }

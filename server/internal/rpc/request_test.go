@@ -17,17 +17,18 @@ import (
 func TestPageSizes(t *testing.T) {
 	t.Parallel()
 	lists := 0
-	for method := range apiMethods() {
-		fd := method.Input().Fields().ByName("page_size")
+	for _, method := range api.all {
+		fd := method.descriptor.Input().Fields().ByName("page_size")
 		if fd == nil {
 			continue
 		}
 		lists++
-		largest := int32(maxPage)
-		if method.Name() == "ListChannels" {
-			largest = maxChannelPage
+		largest := int32(1000)
+		if method.descriptor.Name() == "ListChannels" {
+			largest = 200
 		}
-		typ, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
+		g := gate{method: method, cfg: &Config{}}
+		typ, err := protoregistry.GlobalTypes.FindMessageByName(method.descriptor.Input().FullName())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,9 +37,11 @@ func TestPageSizes(t *testing.T) {
 		} {
 			m := typ.New()
 			m.Set(fd, protoreflect.ValueOfInt32(size))
-			limitPage(m.Interface())
+			if err := g.checkLimits(m.Interface()); err != nil {
+				t.Error(err)
+			}
 			if got := int32(m.Get(fd).Int()); got != want {
-				t.Errorf("%s: a page of %d became one of %d, want %d", method.Name(), size, got, want)
+				t.Errorf("%s: a page of %d became one of %d, want %d", method.procedure, size, got, want)
 			}
 		}
 	}

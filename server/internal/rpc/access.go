@@ -1,0 +1,184 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// access is the capability that a call requires. It is judged by the token and the request alone, before anything is looked
+// up, so a refusal tells nothing about what exists. What depends on more, such as the membership of a channel, or on several
+// fields, such as the sender of a message, is judged by the use case.
+type access struct {
+	scope scope
+	// field is the path of the field that names the channel or the topic. If the path begins with a list, the call requires
+	// the capability for every item. If a message on the path is not set, the request names nothing and requires nothing.
+	field string
+	// actions suffice each. A refusal names the first one.
+	actions []ident.Action
+}
+
+// scope is what a capability is about.
+type scope uint8
+
+const (
+	noScope      scope = iota // of a row that forgets its access; no server starts with one
+	tokenScope                // nothing: any valid token suffices here
+	channelScope              // a channel
+	topicScope                // a topic
+	adminScope                // AdminService
+	itemScope                 // each item of the request is judged as the request of a call of its own
+)
+
+// anyToken admits every caller with a valid token.
+func anyToken() access { return access{scope: tokenScope} }
+
+// byUseCase admits every caller with a valid token to the use case, which decides by more than the token and the request's
+// channel. A capability is required in one place: by the row, or by the use case.
+func byUseCase() access { return access{scope: tokenScope} }
+
+// onChannel requires one of the actions on the channel that the request names.
+func onChannel(actions ...ident.Action) access {
+	return access{scope: channelScope, field: "channel_id", actions: actions}
+}
+
+// onTopic requires an action on the topic that the request names.
+func onTopic(action ident.Action) access {
+	return access{scope: topicScope, field: "topic", actions: []ident.Action{action}}
+}
+
+// asOperator requires the capability admin: the action read for a method without side effects, and write for all others.
+func asOperator() access { return access{scope: adminScope} }
+
+// perItem leaves the decision to the handler, which judges each item by the method whose request it is.
+func perItem() access { return access{scope: itemScope} }
+
+// in returns the access with another field than the default.
+func (a access) in(field string) access {
+	a.field = field
+	return a
+}
+
+// bindAccess resolves the method's access against its request.
+func (m *method) bindAccess() error {
+	switch m.access.scope {
+	case tokenScope:
+		return nil
+	case adminScope:
+		action := ident.Read
+		if m.sideEffects {
+			action = ident.Write
+		}
+		m.access.actions = []ident.Action{action}
+		return nil
+	case itemScope:
+		if m.items == nil || m.items.Message() == nil {
+			return errors.New("the request has no list of requests")
+		}
+		return nil
+	case channelScope, topicScope:
+	default:
+		return errors.New("nothing says who may call it")
+	}
+	if len(m.access.actions) == 0 {
+		return errors.New("it requires no action")
+	}
+	md := m.descriptor.Input()
+	for i, name := range strings.Split(m.access.field, ".") {
+		if md == nil {
+			return fmt.Errorf("the request has no field %s", m.access.field)
+		}
+		fd := md.Fields().ByName(protoreflect.Name(name))
+		if fd == nil || fd.IsMap() || fd.IsList() && (i > 0 || m.access.scope != channelScope) {
+			return fmt.Errorf("the request has no field %s", m.access.field)
+		}
+		m.target, md = append(m.target, fd), fd.Message()
+	}
+	if last := m.target[len(m.target)-1]; last.Kind() != protoreflect.StringKind || last.IsList() {
+		return fmt.Errorf("the request's field %s is no name", m.access.field)
+	}
+	return nil
+}
+
+// authorize refuses a request that the caller's token does not allow.
+func (m *method) authorize(p *ident.Principal, request any) error {
+	switch m.access.scope {
+	case tokenScope, itemScope:
+		return nil
+	case adminScope:
+		if action := m.access.actions[0]; !p.CanAdmin(action) {
+			return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+				"the token has no capability \"admin\" with the action %q", action)
+		}
+		return nil
+	case channelScope, topicScope:
+	default:
+		return fmt.Errorf("nothing says who may call %s", m.procedure)
+	}
+	r, ok := request.(proto.Message)
+	if !ok {
+		return errNoMessage(request)
+	}
+	first := m.target[0]
+	if !first.IsList() {
+		if name, ok := nameAt(r.ProtoReflect(), m.target); ok && !m.access.allows(p, name) {
+			return m.access.refusal()
+		}
+		return nil
+	}
+	for i, list := 0, r.ProtoReflect().Get(first).List(); i < list.Len(); i++ {
+		if name, ok := nameAt(list.Get(i).Message(), m.target[1:]); ok && !m.access.allows(p, name) {
+			return m.access.refusalOf(i, name)
+		}
+	}
+	return nil
+}
+
+// nameAt returns the string at the end of a path. It reports whether all messages on the path are set.
+func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string, bool) {
+	for ; len(path) > 1; path = path[1:] {
+		if !m.Has(path[0]) {
+			return "", false
+		}
+		m = m.Get(path[0]).Message()
+	}
+	return m.Get(path[0]).String(), true
+}
+
+// allows reports whether the token allows one of the actions on the channel or topic.
+func (a access) allows(p *ident.Principal, name string) bool {
+	can := p.Can
+	if a.scope == topicScope {
+		can = p.CanQueue
+	}
+	for _, action := range a.actions {
+		if can(action, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal is the fault of a caller without the capability. It does not repeat the name, which may be of any form.
+func (a access) refusal() error {
+	what := "for this channel"
+	if a.scope == topicScope {
+		what = "for the topic"
+	}
+	return fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability %q %s", a.actions[0], what)
+}
+
+// refusalOf is refusal for an item of a list of channels. It names the channel and its field.
+func (a access) refusalOf(i int, name string) error {
+	list, rest, _ := strings.Cut(a.field, ".")
+	f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,
+		"the token has no capability %q for channel %s", a.actions[0], name)
+	f.Field = fmt.Sprintf("%s[%d].%s", list, i, rest)
+	return f
+}

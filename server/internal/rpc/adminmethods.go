@@ -1,0 +1,31 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// adminMethods is the table of AdminService.
+var adminMethods = service{
+	name: parleyv1connect.AdminServiceName,
+	methods: map[protoreflect.Name]facts{
+		"CreateTopic":       {access: asOperator()},
+		"UpdateTopic":       {access: asOperator()},
+		"DeleteTopic":       {access: asOperator()},
+		"GetTopic":          {access: asOperator()},
+		"ListTopics":        {access: asOperator(), maxPage: 1000},
+		"PauseTopic":        {access: asOperator()},
+		"ResumeTopic":       {access: asOperator()},
+		"GetTopicStats":     {access: asOperator()},
+		"CreateGroup":       {access: asOperator()},
+		"DeleteGroup":       {access: asOperator()},
+		"SeekGroup":         {access: asOperator()},
+		"ListPartitions":    {access: asOperator()},
+		"ListPending":       {access: asOperator(), maxPage: 1000},
+		"TrimTopic":         {access: asOperator()},
+		"ListDeadLetters":   {access: asOperator(), maxPage: 1000},
+		"ReplayDeadLetters": {access: asOperator(), size: batchRequest},
+		"PurgeDeadLetters":  {access: asOperator(), size: batchRequest},
+	},
+}

@@ -1,0 +1,122 @@
+package rpc
+
+import (
+	"slices"
+
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/parleyhq/parley/server/internal/fault"
+)
+
+// maxMaskPaths bounds the paths of a field mask, for which the schema has no rule.
+const maxMaskPaths = 16
+
+// boundedList is a list or map in a message that has a largest size.
+type boundedList struct {
+	// path are the fields that lead to it, all but the last of them messages.
+	path []protoreflect.FieldDescriptor
+	// name is what errors call it.
+	name string
+	max  int
+}
+
+// rulesOf returns the schema's rules for a field of a message. They are empty for a field without rules, and for no field.
+func rulesOf(md protoreflect.MessageDescriptor, field protoreflect.Name) *validate.FieldRules {
+	fd := md.Fields().ByName(field)
+	if fd == nil {
+		return nil
+	}
+	return fieldRules(fd)
+}
+
+func fieldRules(fd protoreflect.FieldDescriptor) *validate.FieldRules {
+	rules, err := protovalidate.ResolveFieldRules(fd)
+	if err != nil {
+		return nil // the validator of NewHandler fails for the same reason
+	}
+	return rules
+}
+
+// maxItems returns the schema's bound on the items of a list or the pairs of a map; 0 for none.
+func maxItems(fd protoreflect.FieldDescriptor) int {
+	rules := fieldRules(fd)
+	return int(max(rules.GetRepeated().GetMaxItems(), rules.GetMap().GetMaxPairs())) //nolint:gosec // the schema's are small
+}
+
+// boundedLists returns the lists and maps that a message has, alone or in messages that it has one of, as far as the schema
+// bounds them. Lists of numbers and enum values are left to the schema's rules: they are cheap.
+//
+// They are bounded before the rules are applied, because a request of two megabytes holds a million empty items, and judging
+// those one by one takes seconds. The items themselves are the matter of whoever judges them.
+func boundedLists(md protoreflect.MessageDescriptor) []boundedList {
+	return appendLists(nil, md, nil, "")
+}
+
+func appendLists(
+	out []boundedList, md protoreflect.MessageDescriptor, path []protoreflect.FieldDescriptor, prefix string,
+) []boundedList {
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		here, name := append(slices.Clone(path), fd), prefix+string(fd.Name())
+		switch inner := fd.Message(); {
+		case fd.IsMap(), fd.IsList() && (inner != nil || fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind):
+			if most := maxItems(fd); most > 0 {
+				out = append(out, boundedList{here, name, most})
+			}
+		case fd.IsList(), inner == nil, slices.ContainsFunc(path, func(at protoreflect.FieldDescriptor) bool { return at.Message() == inner }):
+		case inner.FullName() == "google.protobuf.FieldMask":
+			out = append(out, boundedList{append(here, inner.Fields().ByName("paths")), name, maxMaskPaths})
+		default:
+			out = appendLists(out, inner, here, name+".")
+		}
+	}
+	return out
+}
+
+// checkLists refuses a message that has more items in a list than the schema allows, without looking at any item.
+func checkLists(m proto.Message, lists []boundedList) error {
+	for i := range lists {
+		l := &lists[i]
+		if n := l.len(m.ProtoReflect()); n > l.max {
+			return fault.Invalid(l.name, int64(l.max), "%s: %d items, at most %d are allowed", l.name, n, l.max)
+		}
+	}
+	return nil
+}
+
+// len returns how many items the list has in m.
+func (l *boundedList) len(m protoreflect.Message) int {
+	for _, fd := range l.path[:len(l.path)-1] {
+		if !m.Has(fd) {
+			return 0
+		}
+		m = m.Get(fd).Message()
+	}
+	fd := l.path[len(l.path)-1]
+	switch {
+	case !m.Has(fd):
+		return 0
+	case fd.IsMap():
+		return m.Get(fd).Map().Len()
+	default:
+		return m.Get(fd).List().Len()
+	}
+}
+
+// itemsOf returns the request's own list whose items have results of their own, and are validated one by one by the handler;
+// nil if there is none. found is also true for a list in a message that the request has one of.
+func itemsOf(request protoreflect.MessageDescriptor) (own protoreflect.FieldDescriptor, found bool) { //nolint:ireturn // it is one
+	for _, l := range boundedLists(request) {
+		fd := l.path[len(l.path)-1]
+		if fieldRules(fd).GetRepeated().GetItems().GetIgnore() != validate.Ignore_IGNORE_ALWAYS {
+			continue
+		}
+		if found = true; len(l.path) == 1 {
+			own = fd
+		}
+	}
+	return own, found
+}

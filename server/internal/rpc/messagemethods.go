@@ -1,0 +1,37 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// messageMethods is the table of MessageService.
+var messageMethods = service{
+	name:       parleyv1connect.MessageServiceName,
+	rulesFirst: true,
+	methods: map[protoreflect.Name]facts{
+		"SendMessage":   {access: onChannel(ident.Send), size: contentRequest},
+		"SendMessages":  {access: perItem(), size: batchRequest, chargeItems: true},
+		"ListMessages":  {access: onChannel(ident.History), maxPage: 1000},
+		"GetMessage":    {access: onChannel(ident.History)},
+		"EditMessage":   {access: onChannel(ident.Send), size: contentRequest},
+		"RecallMessage": {access: onChannel(ident.Send, ident.Moderate)},
+		"Subscribe": {
+			access: onChannel(ident.Subscribe).in("channels.channel_id"), size: batchRequest, reads: true,
+			perStream: []protoreflect.Name{"channels"},
+		},
+		"UpdateSubscription": {
+			access: onChannel(ident.Subscribe).in("add.channel_id"), size: batchRequest,
+			perStream: []protoreflect.Name{"add", "remove"},
+		},
+		"CreateChannel": {access: onChannel(ident.Manage), size: batchRequest},
+		"AddMembers":    {access: byUseCase(), size: batchRequest}, // users can add themselves to some channels
+		"RemoveMembers": {access: byUseCase(), size: batchRequest}, // users can remove themselves
+		"ListMembers":   {access: onChannel(ident.History), maxPage: 1000},
+		"ListChannels":  {access: byUseCase(), maxPage: 200}, // it returns the channels that the token covers
+		"MarkRead":      {access: onChannel(ident.History)},
+		"SendTyping":    {access: onChannel(ident.Send)},
+	},
+}

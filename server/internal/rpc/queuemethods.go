@@ -1,0 +1,43 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+	"github.com/parleyhq/parley/server/internal/ident"
+)
+
+// queueElements bounds the fields and values of a batch of messages with as many headers as the schema allows: a header is a
+// field with two values, and a scheduled message has 8 fields and values besides its headers.
+var queueElements = func() int {
+	batch := rulesOf((&parleyv1.ScheduleRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
+	headers := rulesOf((&parleyv1.QueueMessage{}).ProtoReflect().Descriptor(), "headers").GetMap().GetMaxPairs()
+	return int(batch * (3*headers + 10))
+}()
+
+// queueMethods is the table of QueueService.
+var queueMethods = service{
+	name: parleyv1connect.QueueServiceName,
+	methods: map[protoreflect.Name]facts{
+		"Produce": {
+			access: onTopic(ident.Produce), size: batchRequest, maxElements: queueElements, chargeItems: true,
+			uncompressed: true,
+		},
+		"Schedule": {
+			access: onTopic(ident.Produce), size: batchRequest, maxElements: queueElements, chargeItems: true,
+			uncompressed: true,
+		},
+		"CancelScheduled":     {access: onTopic(ident.Produce)},
+		"RescheduleScheduled": {access: onTopic(ident.Produce)},
+		"Consume":             {access: onTopic(ident.Consume)},
+		"StreamingConsume":    {access: onTopic(ident.Consume).in("start.topic"), size: batchRequest},
+		// Of these three only the items that fail are charged, by the handler: what is settled was delivered before, which
+		// bounds it.
+		"Ack":          {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
+		"Nack":         {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
+		"Extend":       {access: onTopic(ident.Consume), size: batchRequest},
+		"GrantCredits": {access: onTopic(ident.Consume)},
+		"Leave":        {access: onTopic(ident.Consume)},
+	},
+}

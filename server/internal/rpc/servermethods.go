@@ -1,0 +1,15 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
+)
+
+// serverMethods is the table of ServerService.
+var serverMethods = service{
+	name: parleyv1connect.ServerServiceName,
+	methods: map[protoreflect.Name]facts{
+		"GetServerInfo": {access: anyToken()},
+	},
+}
