@@ -1,4 +1,4 @@
-package server
+package lifecycle
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// closers is what has been opened so far, to be closed in reverse. It makes New all or nothing. Not for concurrent
-// use, but for close, which does its work once.
-type closers struct {
-	stack []closer
-	once  sync.Once
-	err   error
+// Stack holds what was opened and started so far, to be closed in reverse. The zero value is empty. Only Close may be called
+// concurrently.
+type Stack struct {
+	closers []closer
+	once    sync.Once
+	err     error
 }
 
 type closer struct {
@@ -21,20 +21,31 @@ type closer struct {
 	close func(ctx context.Context) error
 }
 
-func (c *closers) push(name string, f func(ctx context.Context) error) {
-	c.stack = append(c.stack, closer{name, f})
+// Push has fn called by Close. name is for Close's error.
+func (s *Stack) Push(name string, fn func(ctx context.Context) error) {
+	s.closers = append(s.closers, closer{name, fn})
 }
 
-// close closes everything, whatever fails on the way.
-func (c *closers) close(ctx context.Context) error {
-	c.once.Do(func() {
+// Start starts a service and pushes its Stop. It returns the service's error, and pushes nothing then.
+func (s *Stack) Start(ctx context.Context, name string, service Service) error {
+	if err := service.Start(ctx); err != nil {
+		return err
+	}
+	s.Push(name, service.Stop)
+	return nil
+}
+
+// Close calls what was pushed, the last first, whatever fails on the way, and returns the joined errors. A further call waits for
+// the first one and returns its error.
+func (s *Stack) Close(ctx context.Context) error {
+	s.once.Do(func() {
 		var errs []error
-		for _, v := range slices.Backward(c.stack) {
-			if err := v.close(ctx); err != nil {
-				errs = append(errs, fmt.Errorf("close %s: %w", v.name, err))
+		for _, c := range slices.Backward(s.closers) {
+			if err := c.close(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
 			}
 		}
-		c.err = errors.Join(errs...)
+		s.err = errors.Join(errs...)
 	})
-	return c.err
+	return s.err
 }
