@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -9,6 +10,7 @@ import (
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // maxChangeUsers is the most users that one word names; of more, all are to be looked at.
@@ -19,11 +21,15 @@ const maxChangeUsers = 500
 type Changes struct {
 	transport Transport
 	log       *slog.Logger
+	// onChange is told of every change.
+	onChange func(channel.Change)
+	life     lifecycle.Base
 }
 
-// NewChanges makes Changes. logger is slog.Default if nil.
-func NewChanges(transport Transport, logger *slog.Logger) *Changes {
-	return &Changes{transport: transport, log: cmp.Or(logger, slog.Default())}
+// NewChanges makes Changes. Between Start and Stop onChange is called with every change that a node tells of, one at a
+// time; it must not block. logger is slog.Default if nil.
+func NewChanges(transport Transport, onChange func(channel.Change), logger *slog.Logger) *Changes {
+	return &Changes{transport: transport, onChange: onChange, log: cmp.Or(logger, slog.Default())}
 }
 
 // Publish tells all nodes, this one too, and waits for nobody.
@@ -41,18 +47,26 @@ func (c *Changes) Publish(change channel.Change) {
 	}
 }
 
-// Listen has fn called with every change that a node tells of, one at a time, until cancel. fn must not block.
-func (c *Changes) Listen(fn func(channel.Change)) (cancel func(), err error) {
-	cancel, err = c.transport.Listen(topicMembers, func(payload []byte) {
-		var w clusterv1.MembershipChange
-		if err := proto.Unmarshal(payload, &w); err != nil || w.GetChannelId() == "" {
-			c.log.Warn("a change of members can't be read", "error", err)
-			return
+// Start begins to listen to the nodes. Publish needs no Start. See lifecycle.Service.
+func (c *Changes) Start(ctx context.Context) error {
+	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		cancel, err := c.transport.Listen(topicMembers, c.hear)
+		if err != nil {
+			return fmt.Errorf("listen to changes of members: %w", err)
 		}
-		fn(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})
+		run.OnEnd(func(context.Context) error { cancel(); return nil })
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listen to changes of members: %w", err)
+}
+
+// Stop ends the listening.
+func (c *Changes) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
+
+func (c *Changes) hear(payload []byte) {
+	var w clusterv1.MembershipChange
+	if err := proto.Unmarshal(payload, &w); err != nil || w.GetChannelId() == "" {
+		c.log.Warn("a change of members can't be read", "error", err)
+		return
 	}
-	return cancel, nil
+	c.onChange(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})
 }

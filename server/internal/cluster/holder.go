@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // holderWait is how long a node is waited for that holds a stream.
@@ -33,34 +33,23 @@ type holder struct {
 	// answer does what another node asks about a stream of this one.
 	answer func(ctx context.Context, payload []byte) []byte
 
-	mu     sync.Mutex // guards cancel
-	cancel func()
+	life lifecycle.Base
 }
 
-// start lets other nodes ask, until stop. A second start does nothing.
-func (h *holder) start() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cancel != nil {
+// start lets other nodes ask, until stop.
+func (h *holder) start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		cancel, err := h.transport.Serve(h.peers.ID(), h.topic, h.answer)
+		if err != nil {
+			return fmt.Errorf("serve calls about streams: %w", err)
+		}
+		run.OnEnd(func(context.Context) error { cancel(); return nil })
 		return nil
-	}
-	cancel, err := h.transport.Serve(h.peers.ID(), h.topic, h.answer)
-	if err != nil {
-		return fmt.Errorf("serve calls about streams: %w", err)
-	}
-	h.cancel = cancel
-	return nil
+	})
 }
 
-// stop ends what start began and waits for what is under way. It may be called twice, and before start.
-func (h *holder) stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cancel != nil {
-		h.cancel()
-		h.cancel = nil
-	}
-}
+// stop ends what start began and waits for what is under way.
+func (h *holder) stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 // node gives the node that a stream's id names; here is true if it is this one. An id that can be none names nobody.
 func (h *holder) node(streamID string) (node string, here bool) {

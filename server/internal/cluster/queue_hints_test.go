@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -75,8 +76,8 @@ func TestHintsReachAllNodes(t *testing.T) {
 		net := newFakeNet()
 		link := net.node()
 		a, b := NewQueueHints(link, nil), NewQueueHints(net.node(), nil)
-		defer a.Close()
-		defer b.Close()
+		lifecycletest.Start(t, a)
+		lifecycletest.Start(t, b)
 		long := strings.Repeat("t", 64)
 		for _, topic := range []string{"jobs", long} {
 			atA, atB, sent := listenTo(t, a, topic), listenTo(t, b, topic), words(t, net, topic)
@@ -124,7 +125,7 @@ func TestHintsAreJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := newFakeNet()
 		a, b := NewQueueHints(net.node(), nil), NewQueueHints(net.node(), nil)
-		defer a.Close()
+		lifecycletest.Start(t, a)
 		atB, sent := listenTo(t, b, "jobs"), words(t, net, "jobs")
 		const ms = 20
 		for i := range ms * 100 {
@@ -154,6 +155,7 @@ func TestHintsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := newFakeNet()
 		a := NewQueueHints(net.node(), nil)
+		lifecycletest.Start(t, a)
 		sent := words(t, net, "jobs")
 		at := &heard{}
 		cancel, err := a.Listen("jobs", at.add)
@@ -163,8 +165,7 @@ func TestHintsEnd(t *testing.T) {
 		a.Ready("jobs", 1)
 		a.Ready("jobs", 2)
 		cancel()
-		a.Close()
-		a.Close()
+		lifecycletest.Stop(t, a)
 		a.Ready("jobs", 3)
 		pass(time.Second)
 		synctest.Wait()

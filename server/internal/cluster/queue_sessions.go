@@ -36,11 +36,11 @@ func NewQueueSessions(
 	return s
 }
 
-// Start lets other nodes call about this one's streams, until Stop. A second Start does nothing.
-func (s *QueueSessions) Start() error { return s.holder.start() }
+// Start lets other nodes call about this one's streams, until Stop. See lifecycle.Service.
+func (s *QueueSessions) Start(ctx context.Context) error { return s.holder.start(ctx) }
 
-// Stop ends what Start began and waits for what is under way. It may be called twice, and before Start.
-func (s *QueueSessions) Stop() { s.holder.stop() }
+// Stop ends what Start began and waits for what is under way.
+func (s *QueueSessions) Stop(ctx context.Context) error { return s.holder.stop(ctx) }
 
 // Do makes a call, as queue.Hub.Do does: one error for each item, nil where it is done, or one for the whole. A stream
 // whose node is gone is LEASE_LOST. A node that lives and can't be reached is Unavailable: with OUTCOME_UNKNOWN if it may

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -37,10 +38,7 @@ func queueSessionsOf(t *testing.T, net *fakeNet, node string) (s *QueueSessions,
 		}
 		return errs, nil
 	}, nil)
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	return s, got
 }
 

@@ -54,11 +54,11 @@ func (s *Sessions) Guard(readable func(ctx context.Context, subject string, chan
 	s.readable = readable
 }
 
-// Start lets other nodes change this one's streams, until Stop. A second Start does nothing.
-func (s *Sessions) Start() error { return s.holder.start() }
+// Start lets other nodes change this one's streams, until Stop. See lifecycle.Service.
+func (s *Sessions) Start(ctx context.Context) error { return s.holder.start(ctx) }
 
-// Stop ends what Start began and waits for what is under way. It may be called twice, and before Start.
-func (s *Sessions) Stop() { s.holder.stop() }
+// Stop ends what Start began and waits for what is under way.
+func (s *Sessions) Stop(ctx context.Context) error { return s.holder.stop(ctx) }
 
 // Update changes the channels of the subject's live stream, as fanout.Session.Update does; that the subject may have
 // them is the caller's to know. A stream that is nowhere, or another's, is STREAM_NOT_FOUND. A node that can't be

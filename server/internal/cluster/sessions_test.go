@@ -13,6 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 const (
@@ -41,10 +42,7 @@ func sessionsOf(t *testing.T, net *fakeNet, node string) (s *Sessions, got *[]fa
 		*got = append(*got, add...)
 		return nil
 	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	return s, got
 }
 
@@ -147,15 +145,11 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestSessionsStartAndStop(t *testing.T) {
+func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
 	net := newFakeNet()
 	s, _ := sessionsOf(t, net, nodeA)
-	if err := s.Start(); err != nil {
-		t.Error(err)
-	}
-	s.Stop()
-	s.Stop()
+	lifecycletest.Stop(t, s)
 	if _, err := net.node().Request(context.Background(), nodeA, topicSession, nil); !errors.Is(err, ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
@@ -166,13 +160,9 @@ func TestChangesReachAllNodes(t *testing.T) {
 	net := newFakeNet()
 	var got []channel.Change
 	link := net.node()
-	changes := NewChanges(link, nil)
+	changes := NewChanges(link, nil, nil)
 	for range 2 {
-		cancel, err := NewChanges(net.node(), nil).Listen(func(c channel.Change) { got = append(got, c) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cancel()
+		lifecycletest.Start(t, NewChanges(net.node(), func(c channel.Change) { got = append(got, c) }, nil))
 	}
 	one := channel.Change{ChannelID: "room", UserIDs: []string{"ann", "auth0|42"}}
 	all := channel.Change{ChannelID: "room"}

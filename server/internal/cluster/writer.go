@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -67,8 +68,7 @@ type Writer struct {
 	buckets   int
 	cfg       WriterConfig
 
-	life   sync.Mutex // guards cancel
-	cancel func()
+	life lifecycle.Base
 
 	mu sync.Mutex // guards silent
 	// silent is when nodes last did not answer, or refused.
@@ -92,31 +92,21 @@ func NewWriter(owners Owners, transport Transport, local message.Appender, bucke
 	}
 }
 
-// Start lets other nodes append by this one, until Stop. A second Start does nothing.
-func (w *Writer) Start() error {
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.cancel != nil {
+// Start lets other nodes append by this one, until Stop. See lifecycle.Service.
+func (w *Writer) Start(ctx context.Context) error {
+	return w.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		cancel, err := w.transport.Serve(w.owners.ID(), topicAppend, w.serve)
+		if err != nil {
+			return fmt.Errorf("serve appends: %w", err)
+		}
+		run.OnEnd(func(context.Context) error { cancel(); return nil })
 		return nil
-	}
-	cancel, err := w.transport.Serve(w.owners.ID(), topicAppend, w.serve)
-	if err != nil {
-		return fmt.Errorf("serve appends: %w", err)
-	}
-	w.cancel = cancel
-	return nil
+	})
 }
 
-// Stop ends what Start began and waits for what is under way; the local writer must not be closed before. Append goes on
-// working. It may be called twice, and before Start.
-func (w *Writer) Stop() {
-	w.life.Lock()
-	defer w.life.Unlock()
-	if w.cancel != nil {
-		w.cancel()
-		w.cancel = nil
-	}
-}
+// Stop ends what Start began and waits for what is under way; the local writer must not be stopped before. Append goes on
+// working.
+func (w *Writer) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
 // Append appends drafts and answers an outcome for each, in order, with all that message.Writer.Append promises. Drafts
 // must have their ids. What this node writes itself after its home may have got it, and could not be written for now, is

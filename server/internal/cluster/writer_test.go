@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -84,10 +85,7 @@ func newRig(t *testing.T, cfg WriterConfig, fates ...fate) *rig {
 		r.results = append(r.results, result)
 	}
 	home := NewWriter(owners{id: "HOME", owner: owner}, r.net.node(), &r.home, buckets, WriterConfig{})
-	if err := home.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(home.Stop)
+	lifecycletest.Start(t, home)
 	r.writer = NewWriter(owners{id: "ME", owner: owner, works: func() bool { return r.works != nil && r.works() }}, r.net.node(), &r.here, buckets, cfg)
 	return r
 }
@@ -484,18 +482,12 @@ func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
 	expect(t, "outcomes", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
 }
 
-func TestWriterStartsAndStops(t *testing.T) {
+func TestWriterEnds(t *testing.T) {
 	t.Parallel()
 	net := newFakeNet()
 	w := NewWriter(owners{id: "ME", owner: func(int) string { return "ME" }}, net.node(), &appended{}, 1, WriterConfig{})
-	w.Stop()
-	for range 2 {
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.Stop()
-	w.Stop()
+	lifecycletest.Start(t, w)
+	lifecycletest.Stop(t, w)
 	if _, err := net.node().Request(t.Context(), "ME", topicAppend, nil); !errors.Is(err, ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
@@ -519,10 +511,7 @@ func TestAChannelsDraftsOfOneBatchStayTogether(t *testing.T) {
 	var here, home appended
 	w := NewWriter(&moving{}, net.node(), &here, 4, WriterConfig{})
 	hw := NewWriter(owners{id: "HOME", owner: func(int) string { return "HOME" }}, net.node(), &home, 4, WriterConfig{})
-	if err := hw.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer hw.Stop()
+	lifecycletest.Start(t, hw)
 	w.Append(t.Context(), drafts("a", "a", "a"))
 	if len(here.all()) > 0 && len(home.all()) > 0 {
 		t.Errorf("one channel's drafts of one batch went to two nodes at once, unordered: here %v, home %v", here.all(), home.all())

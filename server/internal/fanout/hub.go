@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -28,55 +29,68 @@ type Hub struct {
 	enc   Encoder
 	stats stats
 	lag   metric.Float64Histogram
-	// unobserve ends the observation of stats.
-	unobserve func()
 	// troubled is when trouble was last logged, in Unix nanoseconds.
 	troubled atomic.Int64
 
-	// ctx ends with Close, and with it every read of the log.
-	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
-	cancel context.CancelFunc
+	life lifecycle.Base
+	// ctx ends with Stop, and with it every read of the log. Start sets it.
+	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
 	// flight joins reads of the same piece of a log that are under way.
 	flight   singleflight.Group
 	replays  pool
 	reads    pool
 	schedule schedule
 	recents  recents
-	running  sync.WaitGroup
 
 	// mu guards what follows.
 	mu       sync.Mutex
 	sessions map[string]*Session
 	subjects map[string]int
 	topics   map[string]*topic
-	// refusing is set by Drain and Close. empty is made then, and closed once there is no session.
+	// refusing is set by Drain and Stop, and until Start. empty is made then, and closed once there is no session.
 	refusing bool
 	empty    chan struct{}
-	closed   bool
 }
 
-// New starts a hub, which Close ends. The bus, the log and the encoder stay the caller's.
+// New makes a hub, which refuses sessions until Start. The bus, the log and the encoder stay the caller's.
 func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	cfg.setDefaults()
 	h := &Hub{
 		cfg: cfg, bus: bus, log: log, enc: enc,
 		sessions: map[string]*Session{}, subjects: map[string]int{}, topics: map[string]*topic{},
-		schedule: schedule{wake: make(chan struct{}, 1)},
+		schedule: schedule{wake: make(chan struct{}, 1)}, refusing: true,
 	}
 	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
-	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
-	unobserve, err := h.instruments(h.cfg.Meter)
-	if err != nil {
-		h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
-		h.lag, unobserve = noop.Float64Histogram{}, func() {}
-	}
-	h.unobserve = unobserve
-	h.running.Go(func() {
-		h.schedule.run(h.ctx, func(t *topic) { h.reads.submit(t.due) })
-	})
-	h.running.Go(func() { h.recents.sweep(h.ctx) })
 	bus.OnReconnect(h.reconnected)
 	return h
+}
+
+// Start begins to take sessions. See lifecycle.Service.
+func (h *Hub) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		unobserve, err := h.instruments(h.cfg.Meter)
+		if err != nil {
+			h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
+			h.lag, unobserve = noop.Float64Histogram{}, func() {}
+		}
+		h.ctx = run.Context()
+		run.Go(func(ctx context.Context) {
+			h.schedule.run(ctx, func(t *topic) { h.reads.submit(t.due) })
+		})
+		run.Go(h.recents.sweep)
+		run.OnStop(func(context.Context) error { h.endAll(); return nil })
+		run.OnEnd(func(context.Context) error {
+			h.replays.close()
+			h.reads.close()
+			h.closeTopics()
+			unobserve()
+			return nil
+		})
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refusing = h.empty != nil
+		return nil
+	})
 }
 
 // Open makes a session for subject, which ends at expires; the zero time is never. It refuses with NODE_FULL over a limit of
@@ -134,7 +148,7 @@ func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.refusing {
+	if h.empty == nil {
 		h.refusing = true
 		h.empty = make(chan struct{})
 		if len(h.sessions) == 0 {
@@ -144,27 +158,23 @@ func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
 	return h.empty, slices.Collect(maps.Values(h.sessions))
 }
 
-// Close ends every session with SHUTTING_DOWN at once, stops all background work and waits for it. Safe twice.
-func (h *Hub) Close() {
+// Stop ends every session with SHUTTING_DOWN at once, stops all background work and waits for it.
+func (h *Hub) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
+
+func (h *Hub) endAll() {
 	_, sessions := h.refuse()
 	for _, s := range sessions {
 		s.end(shuttingDown())
 	}
-	h.cancel()
-	h.running.Wait()
-	h.replays.close()
-	h.reads.close()
+}
+
+func (h *Hub) closeTopics() {
 	h.mu.Lock()
 	topics := h.topics
 	h.topics = map[string]*topic{}
-	first := !h.closed
-	h.closed = true
 	h.mu.Unlock()
 	for _, t := range topics {
 		t.close()
-	}
-	if first {
-		h.unobserve()
 	}
 }
 
@@ -180,7 +190,7 @@ func (h *Hub) forget(s *Session) {
 		delete(h.subjects, s.subject)
 	}
 	h.stats.sessions.Add(-1)
-	if h.refusing && len(h.sessions) == 0 {
+	if h.empty != nil && len(h.sessions) == 0 {
 		close(h.empty)
 	}
 }

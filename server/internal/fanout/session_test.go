@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 // failure asserts a fault's kind and reason.
@@ -117,6 +118,28 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+func TestHubStartsAndStops(t *testing.T) {
+	t.Parallel()
+	bus, log := newBus(), newLog()
+	lifecycletest.Stress[*Hub](t, func(*testing.T) *Hub { return New(Config{}, bus, log, &fakeEncoder{}) })
+}
+
+func TestHubRefusesSessionsUnlessItRuns(t *testing.T) {
+	t.Parallel()
+	h := New(Config{}, newBus(), newLog(), &fakeEncoder{})
+	_, err := h.Open("ann", time.Time{})
+	failure(t, err, fault.Unavailable, fault.ShuttingDown)
+	lifecycletest.Start(t, h)
+	s, err := h.Open("ann", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	lifecycletest.Stop(t, h)
+	_, err = h.Open("ann", time.Time{})
+	failure(t, err, fault.Unavailable, fault.ShuttingDown)
+}
+
 func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,11 +150,11 @@ func TestDrainGivesUp(t *testing.T) {
 		if err := r.hub.Drain(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("drain: %v", err)
 		}
-		r.hub.Close()
+		lifecycletest.Stop(t, r.hub)
 		_, err := s.Next(t.Context())
 		failure(t, err, fault.Unavailable, fault.ShuttingDown)
 		s.Close()
-		r.hub.Close()
+		lifecycletest.Stop(t, r.hub)
 		equal(t, r.bus.listeners("c"), 0)
 	})
 }

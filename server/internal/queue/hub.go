@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // Hints carries readiness between nodes: that something may be fetched in a partition. A hint is told at most once and may
@@ -86,34 +87,51 @@ type Hub struct {
 	metrics *Metrics
 	// troubled is when trouble was last logged, in Unix nanoseconds.
 	troubled atomic.Int64
-	// ctx ends with Close, once all sessions are gone.
-	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
-	cancel context.CancelFunc
-	// running counts goroutines, but for those of the sessions' workers.
-	running sync.WaitGroup
+	life     lifecycle.Base
+	// run has all goroutines, but for those of the sessions' workers. Start sets it. ctx is its context, which ends with Stop, once
+	// all sessions are gone.
+	run *lifecycle.Run
+	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
 
 	// mu guards what follows. It may be held when a group's is taken, and never with a session's.
 	mu       sync.Mutex
 	sessions map[string]*Session
 	subjects map[string]int
 	groups   map[groupName]*group
-	// refusing is set by Drain and Close. empty is made then, and closed once there is no session and no group.
+	// refusing is set by Drain and Stop, and until Start. empty is made then, and closed once there is no session and no group.
 	refusing, emptied bool
 	empty             chan struct{}
 }
 
-// NewHub starts a hub, which Close ends. What the config names stays the caller's.
+// NewHub makes a hub, which refuses sessions until Start. What the config names stays the caller's.
 func NewHub(c HubConfig) *Hub {
 	c.setDefaults()
-	h := &Hub{cfg: c, sessions: map[string]*Session{}, subjects: map[string]int{}, groups: map[groupName]*group{}}
-	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
+	h := &Hub{
+		cfg: c, sessions: map[string]*Session{}, subjects: map[string]int{}, groups: map[groupName]*group{}, refusing: true,
+	}
 	var err error
 	if h.metrics, err = NewMetrics(c.Meter); err != nil {
 		c.Logger.Warn("queue consumers run without metrics", slog.Any("error", err))
 	}
-	h.running.Go(h.renewAll)
 	return h
 }
+
+// Start begins to take sessions. See lifecycle.Service.
+func (h *Hub) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		h.run, h.ctx = run, run.Context()
+		run.OnStop(func(context.Context) error { h.endAll(); return nil })
+		run.Go(func(context.Context) { h.renewAll() })
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refusing = h.empty != nil
+		return nil
+	})
+}
+
+// Stop ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
+// seconds if the store is away.
+func (h *Hub) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 // Open makes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, NODE_FULL, and SHUTTING_DOWN once the hub drains.
 // The caller must Close the session.
@@ -153,7 +171,7 @@ func (h *Hub) Open(ctx context.Context, r OpenRequest) (*Session, error) {
 	if g == nil {
 		g = newGroup(h, name, t)
 		h.groups[name] = g
-		h.running.Go(g.run)
+		h.run.Go(func(context.Context) { g.run() })
 	}
 	s.group = g
 	g.joins(s)
@@ -183,23 +201,20 @@ func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// Close ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
-// seconds if the store is away. Safe twice.
-func (h *Hub) Close() {
+// endAll ends every session and waits until all are gone.
+func (h *Hub) endAll() {
 	empty, sessions := h.refuse()
 	for _, s := range sessions {
 		s.end(shuttingDown())
 	}
 	<-empty
-	h.cancel()
-	h.running.Wait()
 }
 
 // refuse lets no new session in.
 func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.refusing {
+	if h.empty == nil {
 		h.refusing = true
 		h.empty = make(chan struct{})
 	}
@@ -208,7 +223,7 @@ func (h *Hub) refuse() (empty <-chan struct{}, sessions []*Session) {
 }
 
 func (h *Hub) checkEmpty() {
-	if h.refusing && !h.emptied && len(h.sessions) == 0 && len(h.groups) == 0 {
+	if h.empty != nil && !h.emptied && len(h.sessions) == 0 && len(h.groups) == 0 {
 		h.emptied = true
 		close(h.empty)
 	}

@@ -86,7 +86,7 @@ func (s *Session) fail(failure *fault.Error) {
 		w.poke()
 	}
 	s.poke()
-	s.hub.running.Go(s.tearDown)
+	s.hub.run.Go(func(context.Context) { s.tearDown() })
 }
 
 // tearDown gives back what the session has.
