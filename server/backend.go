@@ -16,6 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
@@ -40,7 +41,7 @@ type backends struct {
 
 // openDev opens the engines that need nothing installed: the embedded store, NATS in this process, and a redis-server
 // from PATH or else one in memory. The store comes first, for its lock guards the whole data directory.
-func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	dir := cfg.DataDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
@@ -50,7 +51,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
-	done.push("store", store.Close)
+	done.Push("store", store.Close)
 	b.store, b.channels, b.failed = store, store.Channels(), store.Failed()
 	b.notes = append(b.notes, "messages: embedded store in "+filepath.Join(dir, "store")+", every acknowledged message is on disk")
 
@@ -58,32 +59,33 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 		return nil, err
 	}
 
-	nats, err := natsbus.EmbeddedServer(filepath.Join(dir, "nats"), log)
-	if err != nil {
+	nats := natsbus.NewEmbedded(filepath.Join(dir, "nats"), log)
+	if err := done.Start(ctx, "NATS server", nats); err != nil {
 		return nil, err
 	}
-	done.push("NATS server", func(context.Context) error { nats.Shutdown(); return nil })
 	return b, b.connectNATS(ctx, natsbus.Config{
 		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }
 
-func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *closers) error {
+func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *lifecycle.Stack) error {
 	bus, err := natsbus.Connect(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	done.push("NATS connection", func(context.Context) error { return bus.Close() })
+	done.Push("NATS connection", func(context.Context) error { return bus.Close() })
 	b.bus = bus
 	return nil
 }
 
-func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *closers) error {
+func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *lifecycle.Stack) error {
 	var addr string
-	proc, err := redisproc.Start(ctx, redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
+	proc, err := redisproc.New(redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
 	switch {
 	case err == nil:
-		done.push("redis-server", proc.Stop)
+		if err := done.Start(ctx, "redis-server", proc); err != nil {
+			return err
+		}
 		addr = proc.Socket()
 		b.notes = append(b.notes, "cache: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
 	case errors.Is(err, exec.ErrNotFound):
@@ -91,9 +93,10 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		if err := mini.Start(); err != nil {
 			return fmt.Errorf("start the in-process Redis: %w", err)
 		}
-		done.push("in-process Redis", func(context.Context) error { mini.Close(); return nil })
-		stopClock := tick(mini)
-		done.push("in-process Redis clock", func(context.Context) error { stopClock(); return nil })
+		done.Push("in-process Redis", func(context.Context) error { mini.Close(); return nil })
+		if err := done.Start(ctx, "in-process Redis clock", &redisClock{redis: mini}); err != nil {
+			return err
+		}
 		addr = mini.Addr()
 		b.notes = append(b.notes, "cache: in-process Redis, for no redis-server is on PATH; a restart empties the cache and "+
 			"loses no message", "queues: none, for they need redis-server: install it, and start parleyd again")
@@ -107,37 +110,51 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 	}, done)
 }
 
-func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *closers) error {
+func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Stack) error {
 	client, err := redisstore.NewClient(cfg)
 	if err != nil {
 		return err
 	}
-	done.push("Redis client", func(context.Context) error { return client.Close() })
+	done.Push("Redis client", func(context.Context) error { return client.Close() })
 	b.redis = client
 	return nil
 }
 
-// tick lets time pass for an in-process Redis, which does not expire keys by itself.
-func tick(mini *miniredis.Miniredis) (stop func()) {
-	const step = 100 * time.Millisecond
-	ticker := time.NewTicker(step)
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				mini.FastForward(step)
-			case <-quit:
-				return
-			}
+// redisClock lets time pass for an in-process Redis, which does not expire keys by itself.
+type redisClock struct {
+	redis *miniredis.Miniredis
+	life  lifecycle.Base
+}
+
+// redisTick is by how much time passes at once.
+const redisTick = 100 * time.Millisecond
+
+// Start begins to let time pass. See lifecycle.Service.
+func (c *redisClock) Start(ctx context.Context) error {
+	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		run.Go(c.tick)
+		return nil
+	})
+}
+
+// Stop ends the time.
+func (c *redisClock) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
+
+func (c *redisClock) tick(ctx context.Context) {
+	ticker := time.NewTicker(redisTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.redis.FastForward(redisTick)
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return func() { ticker.Stop(); close(quit); <-ended }
+	}
 }
 
 // openServe connects to MongoDB, Redis and NATS by URL, and refuses what is unsafe.
-func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	b := &backends{}
 	store, err := mongostore.Open(ctx, mongostore.Config{
 		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets, Logger: log,
@@ -145,7 +162,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	if err != nil {
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
-	done.push("store", store.Close)
+	done.Push("store", store.Close)
 	b.store, b.channels = store, store.Channels()
 
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }

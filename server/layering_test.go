@@ -54,9 +54,16 @@ var layers = []layer{
 		never:    outside,
 	},
 	{
+		name:     "starting and stopping knows nobody",
+		packages: []string{"server/internal/lifecycle"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/message/"},
-		imports:  []string{"server/internal/fault", "server/internal/ident", "server/internal/pagetoken"},
+		imports: []string{
+			"server/internal/fault", "server/internal/ident", "server/internal/pagetoken", "server/internal/lifecycle",
+		},
 		never:    outside,
 	},
 	{
@@ -64,6 +71,7 @@ var layers = []layer{
 		packages: []string{"server/internal/channel/"},
 		imports: []string{
 			"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/pagetoken",
+			"server/internal/lifecycle",
 		},
 		never: outside,
 	},
@@ -76,7 +84,7 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		imports:  []string{"server/internal/fault"},
+		imports:  []string{"server/internal/fault", "server/internal/lifecycle"},
 		never:    outside,
 	},
 	{
@@ -89,7 +97,9 @@ var layers = []layer{
 	{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
-		imports:  []string{"server/internal/message", "server/internal/channel", "server/internal/fault"},
+		imports: []string{
+			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle",
+		},
 		never:    outside,
 	},
 	{
@@ -97,7 +107,7 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/"},
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fanout", "server/internal/queue",
-			"server/internal/fault", "internal/gen/parley/cluster/",
+			"server/internal/fault", "server/internal/lifecycle", "internal/gen/parley/cluster/",
 		},
 		never: []string{
 			module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
@@ -111,7 +121,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/cluster",
-			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
+			"server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -121,7 +131,7 @@ var layers = []layer{
 		imports: []string{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/pagetoken",
-			"server/internal/telemetry",
+			"server/internal/telemetry", "server/internal/lifecycle",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -179,7 +189,8 @@ var layers = []layer{
 
 // forTests are the beginnings of what no binary may hold. They don't bind one another.
 var forTests = []string{
-	module + "server/internal/testkit", module + "server/internal/store/storetest", module + "server/servertest",
+	module + "server/internal/testkit", module + "server/internal/store/storetest", module + "server/internal/lifecycle/lifecycletest",
+	module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }

@@ -120,8 +120,7 @@ func TestDrain(t *testing.T) {
 
 func TestHubStartsAndStops(t *testing.T) {
 	t.Parallel()
-	bus, log := newBus(), newLog()
-	lifecycletest.Stress[*Hub](t, func(*testing.T) *Hub { return New(Config{}, bus, log, &fakeEncoder{}) })
+	lifecycletest.Stress[*Hub](t, func(*testing.T) *Hub { return New(Config{}, newBus(), newLog(), &fakeEncoder{}) })
 }
 
 func TestHubRefusesSessionsUnlessItRuns(t *testing.T) {

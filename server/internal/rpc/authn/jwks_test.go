@@ -32,7 +32,6 @@ func newServedKeySet(t *testing.T) *servedKeySet {
 	s.body.Store("")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.fetches.Add(1)
-		w.Header().Set("Connection", "close") // an idle connection has goroutines
 		body, _ := s.body.Load().(string)
 		if body == "" {
 			w.WriteHeader(http.StatusServiceUnavailable)

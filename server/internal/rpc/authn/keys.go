@@ -41,7 +41,10 @@ type keySet struct {
 
 func newKeySet(url string, log *slog.Logger) *keySet {
 	return &keySet{url: url, options: jwkset.HTTPClientStorageOptions{
-		Client:                    &http.Client{Transport: limitedTransport{http.DefaultTransport}},
+		Client: &http.Client{Transport: limitedTransport{&http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			DisableKeepAlives: true, // minutes pass between fetches, and nothing must be left after Stop
+		}}},
 		HTTPTimeout:               keySetTimeout,
 		NoErrorReturnFirstHTTPReq: true,
 		RefreshErrorHandler: func(ctx context.Context, err error) {
