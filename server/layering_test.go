@@ -64,7 +64,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/fault", "server/internal/ident", "server/internal/pagetoken", "server/internal/lifecycle",
 		},
-		never:    outside,
+		never: outside,
 	},
 	{
 		name:     "channels stand on the log",
@@ -100,7 +100,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle",
 		},
-		never:    outside,
+		never: outside,
 	},
 	{
 		name:     "nodes talk in records of their own, over whatever carries them",

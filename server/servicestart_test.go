@@ -45,7 +45,7 @@ func listener(t *testing.T) net.Listener {
 func TestHTTPServerStartsAndStops(t *testing.T) {
 	t.Parallel()
 	lifecycletest.Stress[*httpServer](t, func(t *testing.T) *httpServer {
-		return newHTTPServer(&http.Server{Handler: http.NotFoundHandler()}, listener(t), nil, listener(t)) //nolint:gosec // nobody calls
+		return newHTTPServer(&http.Server{Handler: http.NotFoundHandler()}, listener(t), nil, listener(t))
 	})
 }
 
@@ -57,7 +57,7 @@ func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
 			t.Parallel()
 			entered, release := make(chan struct{}), make(chan struct{})
 			l := listener(t)
-			h := newHTTPServer(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { //nolint:gosec // as above
+			h := newHTTPServer(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				close(entered)
 				<-release
 				_, _ = io.WriteString(w, "done")
@@ -114,7 +114,7 @@ func get(t *testing.T, url string) string {
 func TestHTTPServerTellsOfAListenerThatFails(t *testing.T) {
 	t.Parallel()
 	l := listener(t)
-	h := newHTTPServer(&http.Server{Handler: http.NotFoundHandler()}, l) //nolint:gosec // nobody calls
+	h := newHTTPServer(&http.Server{Handler: http.NotFoundHandler()}, l)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
-
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 

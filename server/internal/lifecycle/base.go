@@ -117,14 +117,15 @@ func (b *Base) Stop(ctx context.Context) error {
 		}
 		b.end(ctx)
 		return b.stopErr
+	default:
+		ended := b.ended
+		b.mu.Unlock()
+		if ended == nil {
+			return nil // it was never started
+		}
+		<-ended
+		return b.stopErr
 	}
-	ended := b.ended
-	b.mu.Unlock()
-	if ended == nil {
-		return nil // it was never started
-	}
-	<-ended
-	return b.stopErr
 }
 
 // end ends the run and closes ended. Only the one who made the state stopping calls it.

@@ -88,6 +88,8 @@ func (s *keySet) refresh(ctx context.Context) {
 
 // fetch fetches the set once, into the storage that the options name. The library's own refreshing has a goroutine that
 // nobody can wait for.
+//
+//nolint:ireturn // the library's type
 func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
 	options := s.options
 	options.Ctx = ctx
