@@ -62,7 +62,9 @@ func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
 				<-release
 				_, _ = io.WriteString(w, "done")
 			})}, l)
-			lifecycletest.Start(t, h)
+			if err := h.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			answer := make(chan string, 1)
 			go func() { answer <- get(t, "http://"+l.Addr().String()) }()
 			<-entered
