@@ -14,6 +14,7 @@ import (
 
 	"github.com/parleyhq/parley/server/config"
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/redisproc"
@@ -36,7 +37,7 @@ type backends struct {
 
 // openDev opens the engines that need nothing installed: the embedded store, NATS in this process, and a redis-server
 // from PATH or else one in memory. The store comes first, for its lock guards the whole data directory.
-func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	dir := cfg.DataDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
@@ -46,7 +47,7 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", dir, err)
 	}
-	done.push("store", store.Close)
+	done.Push("store", store.Close)
 	b.store, b.channels, b.failed = store, store.Channels(), store.Failed()
 	b.notes = append(b.notes, "messages: embedded store in "+filepath.Join(dir, "store")+", every acknowledged message is on disk")
 
@@ -54,41 +55,41 @@ func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *cl
 		return nil, err
 	}
 
-	nats, err := natsbus.EmbeddedServer(filepath.Join(dir, "nats"), log)
-	if err != nil {
+	nats := natsbus.NewEmbedded(filepath.Join(dir, "nats"), log)
+	if err := done.Start(ctx, "NATS server", nats); err != nil {
 		return nil, err
 	}
-	done.push("NATS server", func(context.Context) error { nats.Shutdown(); return nil })
 	return b, b.connectNATS(ctx, natsbus.Config{
 		Server: nats, Buckets: store.Identity().Buckets, Store: store.Identity().Name(), Replicas: 1, MaxAge: cfg.NATS.MaxAge, Logger: log,
 	}, done)
 }
 
-func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *closers) error {
+func (b *backends) connectNATS(ctx context.Context, cfg natsbus.Config, done *lifecycle.Stack) error {
 	bus, err := natsbus.Connect(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	done.push("NATS connection", func(context.Context) error { return bus.Close() })
+	done.Push("NATS connection", func(context.Context) error { return bus.Close() })
 	b.bus = bus
 	return nil
 }
 
-func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *closers) error {
+func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logger, done *lifecycle.Stack) error {
 	var addr string
 	timeout := time.Second
-	proc, err := redisproc.Start(ctx, redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
+	proc, err := redisproc.New(redisproc.Config{Dir: filepath.Join(dir, "redis"), Logger: log})
 	switch {
 	case err == nil:
-		done.push("redis-server", proc.Stop)
+		if err := done.Start(ctx, "redis-server", proc); err != nil {
+			return err
+		}
 		addr = proc.Socket()
 		b.notes = append(b.notes, "cache and queues: redis-server with an append-only file; look into it with `redis-cli -s "+proc.Socket()+"`")
 	case errors.Is(err, exec.ErrNotFound):
-		memory, err := redisproc.StartInProcess(ctx)
-		if err != nil {
+		memory := redisproc.NewInProcess()
+		if err := done.Start(ctx, "in-process Redis", memory); err != nil {
 			return err
 		}
-		done.push("in-process Redis", func(context.Context) error { memory.Stop(); return nil })
 		// It has no network and no disk that could hang, and its scripts are slow: the largest batch takes a second on a busy machine.
 		addr, timeout = memory.Addr(), 10*time.Second
 		b.notes = append(b.notes, "cache and queues: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
@@ -101,18 +102,18 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 	}, done)
 }
 
-func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *closers) error {
+func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Stack) error {
 	client, err := redisstore.NewClient(cfg)
 	if err != nil {
 		return err
 	}
-	done.push("Redis client", func(context.Context) error { return client.Close() })
+	done.Push("Redis client", func(context.Context) error { return client.Close() })
 	b.redis = client
 	return nil
 }
 
 // openServe connects to MongoDB, Redis and NATS by URL, and refuses what is unsafe.
-func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *closers) (*backends, error) {
+func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	b := &backends{}
 	store, err := mongostore.Open(ctx, mongostore.Config{
 		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets, Logger: log,
@@ -120,7 +121,7 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	if err != nil {
 		return nil, fmt.Errorf("open the message store: %w", err)
 	}
-	done.push("store", store.Close)
+	done.Push("store", store.Close)
 	b.store, b.channels = store, store.Channels()
 
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }

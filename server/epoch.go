@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // errEpochReplaced ends a node whose log was put back to an earlier state: all that it remembers is of the old one.
@@ -20,31 +22,49 @@ type epochStore interface {
 	StoredEpoch(ctx context.Context) (string, error)
 }
 
-// watchEpoch closes replaced when the store's epoch is another than the one that this node began with. Stop ends it.
-func watchEpoch(ctx context.Context, store epochStore, epoch string, log *slog.Logger) (replaced <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	found, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(epochEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return
-			}
-			call, end := context.WithTimeout(ctx, epochTimeout)
-			now, err := store.StoredEpoch(call)
-			end()
-			switch {
-			case err != nil:
-				log.DebugContext(ctx, "the store's epoch can't be told", "error", err)
-			case now != epoch:
-				close(found)
-				return
-			}
+// epochWatcher watches the store's epoch.
+type epochWatcher struct {
+	store epochStore
+	epoch string
+	log   *slog.Logger
+	life  lifecycle.Base
+	// replaced is closed when the store's epoch is another than the one that this node began with.
+	replaced chan struct{}
+}
+
+func newEpochWatcher(store epochStore, epoch string, log *slog.Logger) *epochWatcher {
+	return &epochWatcher{store: store, epoch: epoch, log: log, replaced: make(chan struct{})}
+}
+
+// Start begins to look at the epoch. See lifecycle.Service.
+func (w *epochWatcher) Start(ctx context.Context) error {
+	return w.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		run.Go(w.watch)
+		return nil
+	})
+}
+
+// Stop ends the looking.
+func (w *epochWatcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
+
+func (w *epochWatcher) watch(ctx context.Context) {
+	ticker := time.NewTicker(epochEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
 		}
-	}()
-	return found, func() { cancel(); <-done }
+		call, end := context.WithTimeout(ctx, epochTimeout)
+		now, err := w.store.StoredEpoch(call)
+		end()
+		switch {
+		case err != nil:
+			w.log.DebugContext(ctx, "the store's epoch can't be told", "error", err)
+		case now != w.epoch:
+			close(w.replaced)
+			return
+		}
+	}
 }

@@ -60,16 +60,24 @@ var layers = []layer{
 		never:    outside,
 	},
 	{
+		name:     "starting and stopping knows nobody",
+		packages: []string{"server/internal/lifecycle"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/message/"},
-		imports:  []string{"server/internal/fault", "server/internal/ident", "server/internal/pagetoken"},
-		never:    outside,
+		imports: []string{
+			"server/internal/fault", "server/internal/ident", "server/internal/pagetoken", "server/internal/lifecycle",
+		},
+		never: outside,
 	},
 	{
 		name:     "channels stand on the log",
 		packages: []string{"server/internal/channel/"},
 		imports: []string{
 			"server/internal/message", "server/internal/fault", "server/internal/ident", "server/internal/pagetoken",
+			"server/internal/lifecycle",
 		},
 		never: outside,
 	},
@@ -88,7 +96,7 @@ var layers = []layer{
 	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/queue/"},
-		imports:  []string{"server/internal/fault", "server/internal/stream"},
+		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "server/internal/stream"},
 		never:    outside,
 	},
 	{
@@ -102,14 +110,14 @@ var layers = []layer{
 		name:     "pipelines know the message and no engine",
 		packages: []string{"server/internal/feed/", "server/internal/fanout/"},
 		imports: []string{
-			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/stream",
+			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/lifecycle", "server/internal/stream",
 		},
 		never: outside,
 	},
 	{
 		name:     "calls between nodes know no feature",
 		packages: []string{"server/internal/cluster"},
-		imports:  []string{"server/internal/fault", "internal/gen/parley/cluster/"},
+		imports:  []string{"server/internal/fault", "server/internal/lifecycle", "internal/gen/parley/cluster/"},
 		never:    betweenNodes,
 	},
 	{
@@ -117,7 +125,7 @@ var layers = []layer{
 		packages: []string{"server/internal/cluster/remote"},
 		imports: []string{
 			"server/internal/cluster", "server/internal/message", "server/internal/channel", "server/internal/fanout",
-			"server/internal/queue", "server/internal/fault", "internal/gen/parley/cluster/",
+			"server/internal/queue", "server/internal/fault", "server/internal/lifecycle", "internal/gen/parley/cluster/",
 		},
 		never: betweenNodes,
 	},
@@ -128,7 +136,7 @@ var layers = []layer{
 		imports: []string{
 			"server/internal/message", "server/internal/channel", "server/internal/fault", "server/internal/ident",
 			"server/internal/feed", "server/internal/fanout", "server/internal/queue", "server/internal/cluster",
-			"server/internal/store/redisscript", "internal/gen/parley/cluster/",
+			"server/internal/lifecycle", "server/internal/store/redisscript", "internal/gen/parley/cluster/",
 		},
 		never: []string{"connectrpc.com/", module + "server/config", module + "server/internal/rpc"},
 	},
@@ -138,7 +146,7 @@ var layers = []layer{
 		imports: []string{
 			"gen/", "server/internal/rpc/", "server/internal/message", "server/internal/channel", "server/internal/fault",
 			"server/internal/ident", "server/internal/fanout", "server/internal/queue", "server/internal/pagetoken",
-			"server/internal/telemetry",
+			"server/internal/telemetry", "server/internal/lifecycle",
 		},
 		never: []string{
 			"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", module + "server/config",
@@ -219,7 +227,8 @@ var layers = []layer{
 
 // forTests are the beginnings of what no binary may hold. They don't bind one another.
 var forTests = []string{
-	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest", module + "server/servertest",
+	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
+	module + "server/internal/lifecycle/lifecycletest", module + "server/servertest",
 	module + "sdk/go/parleytest", module + "server/internal/store/redisscript/scripttest", module + "chaos/internal/chaostest",
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }

@@ -16,7 +16,7 @@ func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
-	s.done.push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
+	s.done.Push("listener", func(context.Context) error { return ignoreClosed(s.apiLn.Close()) })
 	addr, ok := s.apiLn.Addr().(*net.TCPAddr)
 	if !s.dev || s.cfg.TLS.Cert != "" || !ok {
 		return false, nil
@@ -30,6 +30,6 @@ func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 		return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT), nil
 	}
 	s.besideLn = beside
-	s.done.push("listener on [::1]", func(context.Context) error { return ignoreClosed(beside.Close()) })
+	s.done.Push("listener on [::1]", func(context.Context) error { return ignoreClosed(beside.Close()) })
 	return true, nil
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,49 +14,41 @@ const reconnectWithin = time.Second
 // Run serves until ctx ends, then drains within the configured time, and closes everything whatever happens. It returns
 // nil after a drain that lost nobody's call.
 func (s *Server) Run(ctx context.Context) error {
-	if s.devToken != "" {
-		if err := writeDevFiles(s.cfg.DataDir, s.URL(), s.devToken); err != nil {
-			return errors.Join(err, s.Close(ctx))
-		}
+	if err := s.serve(ctx); err != nil {
+		return errors.Join(err, s.Close(ctx))
 	}
-	serving, running := errgroup.WithContext(ctx)
-	serving.Go(func() error { return served(s.serveAPI()) })
-	if s.besideLn != nil {
-		serving.Go(func() error { return served(s.api.Serve(s.besideLn)) })
-	}
-	serving.Go(func() error { return served(s.ops.Serve(s.opsLn)) })
 	var broken error
 	select {
-	case <-running.Done():
+	case <-ctx.Done():
+	case <-s.api.failed:
+	case <-s.ops.failed:
 	case <-s.failed:
 		broken = errStoreFailed
-	case <-s.outlived:
+	case <-s.epoch.replaced:
 		broken = errEpochReplaced
 	}
 
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Limits.DrainTimeout)
 	defer cancel()
 	err := s.drain(closing)
-	// Serve has returned: it does so as soon as a shutdown begins.
-	return errors.Join(broken, serving.Wait(), err)
+	return errors.Join(broken, s.api.failure(), s.ops.failure(), err)
+}
+
+// serve opens the API and the ops address for calls.
+func (s *Server) serve(ctx context.Context) error {
+	if s.devToken != "" {
+		if err := writeDevFiles(s.cfg.DataDir, s.URL(), s.devToken); err != nil {
+			return err
+		}
+	}
+	if err := s.api.Start(ctx); err != nil {
+		return err
+	}
+	return s.ops.Start(ctx)
 }
 
 // errStoreFailed ends a server whose disk failed it: what was acknowledged is there at the next start.
 var errStoreFailed = errors.New("the message store failed for good; see the log")
-
-func (s *Server) serveAPI() error {
-	if s.cfg.TLS.Cert != "" {
-		return s.api.ServeTLS(s.apiLn, "", "")
-	}
-	return s.api.Serve(s.apiLn)
-}
-
-func served(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
 
 // drain ends the server in order; see ARCHITECTURE.md. What does not end in time is cut.
 func (s *Server) drain(ctx context.Context) error {
@@ -67,12 +58,7 @@ func (s *Server) drain(ctx context.Context) error {
 	// Most of the time may go to clients; the engines need the rest to save what they have.
 	clients, cancel := context.WithTimeout(ctx, s.cfg.Limits.DrainTimeout*3/4)
 	defer cancel()
-	err := s.drainStreams(clients)
-	if shutdown := s.api.Shutdown(clients); shutdown != nil {
-		err = errors.Join(err, shutdown, s.api.Close())
-	}
-	err = errors.Join(err, s.ops.Shutdown(clients))
-	return errors.Join(err, s.done.close(ctx))
+	return errors.Join(s.drainStreams(clients), s.api.Stop(clients), s.ops.Stop(clients), s.done.Close(ctx))
 }
 
 // drainStreams ends the streams of both kinds at once. Consumers of queues may finish what they hold for half of the time.
@@ -84,4 +70,4 @@ func (s *Server) drainStreams(ctx context.Context) error {
 }
 
 // Close frees a server that was built and is not run. After Run it does nothing.
-func (s *Server) Close(ctx context.Context) error { return s.done.close(ctx) }
+func (s *Server) Close(ctx context.Context) error { return s.done.Close(ctx) }

@@ -25,10 +25,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/feed"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/page"
-	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/rpc"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -62,25 +62,23 @@ func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spa
 
 // Server is one node. Run it once.
 type Server struct {
+	services
+
 	cfg   config.Config
 	dev   bool
 	log   *slog.Logger
-	done  closers
+	done  lifecycle.Stack
 	notes []string
-	// failed is closed when the store has failed for good, outlived when its epoch was replaced.
-	failed, outlived <-chan struct{}
-
-	roster *cluster.Roster
+	// failed is closed when the store has failed for good.
+	failed <-chan struct{}
 	// endpoint makes and answers calls between nodes.
 	endpoint *cluster.Endpoint
-	hub      *fanout.Hub
-	// consumers holds the consumer streams of queues.
-	consumers *queue.Hub
-	handler   *rpc.Handler
-	api       *http.Server
-	ops       *http.Server
-	apiLn     net.Listener
-	opsLn     net.Listener
+
+	handler *rpc.Handler
+	// api and ops serve between the start of Run and its drain.
+	api, ops *httpServer
+	apiLn    net.Listener
+	opsLn    net.Listener
 	// besideLn is the API on [::1], beside an apiLn on 127.0.0.1 in dev; nil if there is none.
 	besideLn net.Listener
 	// draining makes the server unready.
@@ -88,8 +86,8 @@ type Server struct {
 	devToken string
 }
 
-// New builds a node, all or nothing: it has opened its engines and its listeners when it returns, and serves once Run is
-// called. The configuration is taken as validated.
+// New builds a node and starts it, all or nothing: it has opened its engines and its listeners when it returns, and serves
+// once Run is called. The configuration is taken as validated.
 func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error) {
 	var o options
 	for _, opt := range opts {
@@ -100,7 +98,7 @@ func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error
 		// What was opened is closed in good order even if ctx has ended meanwhile.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		return nil, errors.Join(err, s.done.close(closing))
+		return nil, errors.Join(err, s.done.Close(closing))
 	}
 	return s, nil
 }
@@ -119,7 +117,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("set up telemetry: %w", err)
 	}
-	s.done.push("telemetry", tel.Shutdown)
+	s.done.Push("telemetry", tel.Shutdown)
 	s.log = tel.Logger
 
 	if o.dev {
@@ -141,7 +139,7 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	if err := s.buildPipeline(life, b, tel, o.version); err != nil {
 		return err
 	}
-	return s.listen(ctx, tel.OpsHandler(telemetry.Checks{
+	if err := s.listenOps(ctx, tel.OpsHandler(telemetry.Checks{
 		"draining": func(context.Context) error {
 			if s.draining.Load() {
 				return errors.New("the server is shutting down")
@@ -150,7 +148,10 @@ func (s *Server) build(ctx context.Context, o *options) error {
 		},
 		"store": b.store.Ping,
 		"nats":  b.bus.Ping,
-	}))
+	})); err != nil {
+		return err
+	}
+	return s.start(life)
 }
 
 // devAuth makes the data directory's secret the key for tokens, unless one is configured.
@@ -185,9 +186,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		return err
 	}
 	reader := message.NewReader(log, cache, id.Epoch, message.ReaderConfig{OnList: metrics.onList(ctx), Logger: s.log})
-	outlived, stopWatching := watchEpoch(ctx, b.store, id.Epoch, s.log)
-	s.outlived = outlived
-	s.done.push("epoch watcher", func(context.Context) error { stopWatching(); return nil })
+	s.epoch = newEpochWatcher(b.store, id.Epoch, s.log)
 
 	nodes := b.bus.Nodes()
 	s.roster = cluster.NewRoster(cluster.RosterConfig{
@@ -195,7 +194,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		Probe: func(ctx context.Context) error { return cmp.Or(b.store.Ping(ctx), b.bus.Ping(ctx)) },
 	})
 	s.endpoint = cluster.NewEndpoint(s.roster, nodes, s.log)
-	if err := s.startFeed(ctx, b, cache, tel); err != nil {
+	if err := s.buildFeed(b, cache, tel); err != nil {
 		return err
 	}
 	s.hub = fanout.New(fanout.Config{
@@ -206,36 +205,30 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 		MaxSessionsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxSessions: s.cfg.Limits.Streams,
 		Logger: s.log, Meter: tel.Meters.Meter(scope), OnDeliver: onDeliver(ctx, tel.Tracers, tel.Propagator),
 	}, b.bus, reader, rpc.Encoder{})
-	s.done.push("hub", func(context.Context) error { s.hub.Close(); return nil })
 
-	local := message.NewWriter(ctx, b.store, id.Buckets, message.WriterConfig{
+	s.writer = message.NewWriter(b.store, id.Buckets, message.WriterConfig{
 		OnInsert: metrics.onInsert(ctx), Logger: s.log,
 	})
-	s.done.push("writer", local.Close)
-	writer := remote.NewWriter(s.endpoint, s.roster, local, id.Buckets, remote.WriterConfig{
+	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(ctx), Logger: s.log,
 	})
-	sessions := remote.NewSessions(s.endpoint, s.hub)
-	changes := remote.NewChanges(s.endpoint, s.log)
+	s.streams = remote.NewSessions(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
-	sessions.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
+	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Readable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
-	if err := s.startFleet(ctx, writer, sessions, changes, channel.NewWatcher(channel.WatcherConfig{
-		Store: b.channels, Access: access, Hub: s.hub, Logger: s.log,
-	})); err != nil {
-		return err
-	}
-	q, err := s.buildQueues(ctx, b, tel)
+	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Hub: s.hub, Logger: s.log})
+	s.changes = remote.NewChanges(s.endpoint, s.members.Hint, s.log)
+	q, err := s.buildQueues(b, tel)
 	if err != nil {
 		return err
 	}
 	deps := rpc.Deps{
-		Messages: message.NewService(writer, reader, id, access),
+		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: changes.Publish, Secret: id.Secret, Logger: s.log,
+			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
-		Access: access, Sessions: sessions, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
+		Access: access, Sessions: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),
 		Info: rpc.ServerInfo{
 			Version: version, StreamsPerSubject: s.cfg.Limits.StreamsPerSubject,
@@ -246,49 +239,20 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	return s.buildTransport(ctx, deps)
 }
 
-// startFleet joins the other nodes. What it starts ends before what it works on does, in reverse.
-func (s *Server) startFleet(
-	ctx context.Context, writer *remote.Writer, sessions *remote.Sessions, changes *remote.Changes, watcher *channel.Watcher,
-) error {
-	if err := watcher.Start(ctx); err != nil {
-		return err
-	}
-	s.done.push("watcher of members", func(context.Context) error { watcher.Stop(); return nil })
-	unhear, err := changes.Listen(watcher.Hint)
-	if err != nil {
-		return err
-	}
-	s.done.push("changes of members", func(context.Context) error { unhear(); return nil })
-	if err := sessions.Start(); err != nil {
-		return err
-	}
-	s.done.push("stream calls", func(context.Context) error { sessions.Stop(); return nil })
-	if err := writer.Start(); err != nil {
-		return err
-	}
-	s.done.push("forwarded writes", func(context.Context) error { writer.Stop(); return nil })
-	if err := s.roster.Start(ctx); err != nil {
-		return err
-	}
-	s.done.push("roster", func(context.Context) error { s.roster.Stop(); return nil })
-	return nil
-}
-
 // buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the caller sets the rest.
 func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
 	if err != nil {
 		return fmt.Errorf("auth.public_keys: %w", err)
 	}
-	verifying, stop := context.WithCancel(ctx)
-	s.done.push("token keys", func(context.Context) error { stop(); return nil })
-	deps.Verifier, err = authn.New(verifying, authn.Config{
+	s.verifier, err = authn.New(authn.Config{
 		Secret: []byte(s.cfg.Auth.HS256Secret.Reveal()), PublicKeys: keys, JWKSURL: s.cfg.Auth.JWKSURL,
 		Issuer: s.cfg.Auth.Issuer, Audience: s.cfg.Auth.Audience, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("auth: %w", err)
 	}
+	deps.Verifier = s.verifier
 	l := &s.cfg.Limits
 	cfg := rpc.Config{
 		SendReadBytes: l.SendReadBytes, BatchReadBytes: l.BatchReadBytes, OtherReadBytes: l.OtherReadBytes,
@@ -311,7 +275,15 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	if err != nil {
 		return err
 	}
-	s.api = rpc.NewHTTPServer(&cfg, s.handler, s.log)
+	api := rpc.NewHTTPServer(&cfg, s.handler, s.log)
+	if s.cfg.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	s.api = newHTTPServer(api, s.apiLn, s.besideLn)
 	return nil
 }
 
@@ -325,37 +297,31 @@ func newPage(ours bool) (http.Handler, error) {
 	return page.New(page.Config{Files: pages.Files(), Connect: connect})
 }
 
-// startFeed starts what carries entries from the store to the event stream, and from there to the cache.
-func (s *Server) startFeed(ctx context.Context, b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
+// buildFeed builds what carries entries from the store to the event stream, and from there to the cache and the rows.
+func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
 	metrics, err := feed.NewMetrics(tel.Meters.Meter(scope))
 	if err != nil {
 		return fmt.Errorf("make metrics: %w", err)
 	}
 	tracer := tel.Tracers.Tracer(scope)
-	feeder, err := feed.NewFeeder(feed.FeederConfig{
+	s.feeder, err = feed.NewFeeder(feed.FeederConfig{
 		Log: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the feeder: %w", err)
 	}
-	builder, err := feed.NewBuilder(feed.BuilderConfig{
+	s.builder, err = feed.NewBuilder(feed.BuilderConfig{
 		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Reader: b.store, Keep: cache.Keep(), Owner: s.roster,
 		Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the cache builder: %w", err)
 	}
-	advancer := feed.NewAdvancer(feed.AdvancerConfig{
+	s.advancer = feed.NewAdvancer(feed.AdvancerConfig{
 		Source: b.bus.Group(channelGroup, channelBatch), Rows: b.channels, Identity: b.store.Identity(), Owner: s.roster,
 		Logger: s.log,
 	})
-	b.bus.OnReconnect(feeder.Republish)
-	feeder.Start(ctx)
-	s.done.push("feeder", func(context.Context) error { feeder.Stop(); return nil })
-	builder.Start(ctx)
-	s.done.push("cache builder", func(context.Context) error { builder.Stop(); return nil })
-	advancer.Start(ctx)
-	s.done.push("channel rows", func(context.Context) error { advancer.Stop(); return nil })
+	b.bus.OnReconnect(s.feeder.Republish)
 	return nil
 }
 
@@ -366,21 +332,14 @@ const (
 	channelGroup, channelBatch = natsbus.ChannelGroup, 2048
 )
 
-func (s *Server) listen(ctx context.Context, ops http.Handler) error {
+func (s *Server) listenOps(ctx context.Context, ops http.Handler) error {
 	var lc net.ListenConfig
 	var err error
 	if s.opsLn, err = lc.Listen(ctx, "tcp", s.cfg.OpsListen); err != nil {
 		return fmt.Errorf("ops_listen: %w", err)
 	}
-	s.done.push("ops listener", func(context.Context) error { return ignoreClosed(s.opsLn.Close()) })
-	if s.cfg.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
-		if err != nil {
-			return fmt.Errorf("tls: %w", err)
-		}
-		s.api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	}
-	s.ops = telemetry.NewOpsServer(ops)
+	s.done.Push("ops listener", func(context.Context) error { return ignoreClosed(s.opsLn.Close()) })
+	s.ops = newHTTPServer(telemetry.NewOpsServer(ops), s.opsLn)
 	return nil
 }
 

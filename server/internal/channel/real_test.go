@@ -11,6 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/embedded"
 )
@@ -26,17 +27,15 @@ func TestServicesOnARealStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := message.NewWriter(t.Context(), store, 2, message.WriterConfig{})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
 		defer cancel()
-		if err := w.Close(ctx); err != nil {
-			t.Error(err)
-		}
 		if err := store.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
+	w := message.NewWriter(store, 2, message.WriterConfig{})
+	lifecycletest.Start(t, w)
 	id := store.Identity()
 	reader := message.NewReader(store, nil, id.Epoch, message.ReaderConfig{})
 	access := channel.NewAccess(channel.AccessConfig{Store: store.Channels()})

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // Hub holds this node's live streams. Its methods may be called concurrently and return promptly.
@@ -55,12 +57,14 @@ type Watcher struct {
 	doubts  map[membership]*doubt
 	recent  map[string]*recentChange
 
+	life lifecycle.Base
+	// run starts the calls of the store.
+	run *lifecycle.Run
+
 	// mu guards what follows.
 	mu      sync.Mutex
 	hints   []hint
-	cancel  context.CancelFunc
 	stopped bool
-	running sync.WaitGroup
 }
 
 // hint is a change that a node told of.
@@ -126,35 +130,29 @@ func NewWatcher(cfg WatcherConfig) *Watcher {
 }
 
 // Start finds the place from which changes count, and begins to watch. It must return before the first stream is
-// opened. It fails if the store does not answer. The watcher works until Stop, or until ctx ends.
+// opened. It fails if the store does not answer. See lifecycle.Service.
 func (w *Watcher) Start(ctx context.Context) error {
-	first, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	_, place, err := w.cfg.Store.Changes(first, Stamp{})
-	if err != nil {
-		return fmt.Errorf("watch members: %w", err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopped || w.cancel != nil {
+	return w.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		first, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		_, place, err := w.cfg.Store.Changes(first, Stamp{})
+		if err != nil {
+			return fmt.Errorf("watch members: %w", err)
+		}
+		w.place, w.run = place, run
+		run.OnStop(func(context.Context) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.stopped = true
+			return nil
+		})
+		run.Go(w.watch)
 		return nil
-	}
-	w.place = place
-	ctx, w.cancel = context.WithCancel(ctx)
-	w.running.Go(func() { w.run(ctx) })
-	return nil
+	})
 }
 
-// Stop ends the work and waits for it. It may be called twice, and before Start.
-func (w *Watcher) Stop() {
-	w.mu.Lock()
-	w.stopped = true
-	if w.cancel != nil {
-		w.cancel()
-	}
-	w.mu.Unlock()
-	w.running.Wait()
-}
+// Stop ends the work and waits for it.
+func (w *Watcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
 // Hint tells of a change that a node has made. It returns at once, and may be called at any time, even before Start.
 func (w *Watcher) Hint(c Change) {
@@ -170,7 +168,7 @@ func (w *Watcher) Hint(c Change) {
 	}
 }
 
-func (w *Watcher) run(ctx context.Context) {
+func (w *Watcher) watch(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -193,7 +191,7 @@ func (w *Watcher) run(ctx context.Context) {
 func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 	if !w.polling && !now.Before(w.nextAt) {
 		w.lookAtRecent(now)
-		w.poll(ctx, now)
+		w.poll(now)
 	}
 	next := w.nextAt
 	if w.polling {
@@ -217,15 +215,15 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 		w.cfg.Logger.WarnContext(ctx, "the store does not tell whether subscribers are members still: they lose channels",
 			"subscriptions", unseen)
 	}
-	w.look(ctx, now)
+	w.look(now)
 	return next
 }
 
-func (w *Watcher) poll(ctx context.Context, now time.Time) {
+func (w *Watcher) poll(now time.Time) {
 	w.polling = true
 	w.nextAt = now.Add(w.cfg.Interval - rand.N(w.cfg.Interval/5+1))
 	place := w.place
-	w.running.Go(func() {
+	w.run.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		defer cancel()
 		changes, next, err := w.cfg.Store.Changes(ctx, place)
@@ -313,7 +311,7 @@ func (w *Watcher) lookAtRecent(now time.Time) {
 }
 
 // look asks the store about doubts, user by user.
-func (w *Watcher) look(ctx context.Context, now time.Time) {
+func (w *Watcher) look(now time.Time) {
 	asks := make(map[string][]string)
 	for k, d := range w.doubts {
 		ask := asks[k.userID]
@@ -325,7 +323,7 @@ func (w *Watcher) look(ctx context.Context, now time.Time) {
 	}
 	for userID, channelIDs := range asks {
 		w.looking++
-		w.running.Go(func() {
+		w.run.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 			defer cancel()
 			a := answer{userID: userID, asked: channelIDs, began: time.Now()}

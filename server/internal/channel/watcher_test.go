@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 // fakeHub holds streams by channel and subject, and tells when each lost its channel.
@@ -69,10 +71,7 @@ func watch(t *testing.T, test func(b *watchBundle)) {
 			b.hub.open(id, "bob")
 		}
 		b.watcher = NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: b.hub})
-		if err := b.watcher.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer b.watcher.Stop()
+		lifecycletest.Start(t, b.watcher)
 		pass(b.watcher.cfg.Linger + 3*b.watcher.cfg.Interval)
 		b.hub.begin()
 		test(b)
@@ -149,7 +148,7 @@ func TestWatcherPolls(t *testing.T) {
 			b.remove(t, "open", "bob")
 			pass(8 * time.Second)
 			b.wantLost(t, time.Second, "closed bob")
-			b.watcher.Stop()
+			lifecycletest.Stop(t, b.watcher)
 			if d, r := len(b.watcher.doubts), len(b.watcher.recent); d+r != 0 {
 				t.Errorf("%d doubts and %d changes are left", d, r)
 			}
@@ -371,36 +370,36 @@ func TestWatcherPollsOneAtATime(t *testing.T) {
 		if err := w.Start(t.Context()); err == nil {
 			t.Error("it starts without a place")
 		}
-		w.Stop()
+		lifecycletest.Stop(t, w)
 	})
 }
 
-// Start and Stop may meet in any order and number, with hints between.
-func TestWatcherStartStop(t *testing.T) {
+func TestWatcherStartsAndStops(t *testing.T) {
+	t.Parallel()
+	b := setupAccess(t)
+	hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
+	lifecycletest.Stress[*Watcher](t, func(*testing.T) *Watcher {
+		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: hub, Interval: time.Millisecond})
+		w.Hint(Change{ChannelID: "closed"})
+		return w
+	})
+}
+
+// Hints may come at any time.
+func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 	t.Parallel()
 	for i := range 50 {
 		b := setupAccess(t)
 		hub := &fakeHub{streams: map[string][]string{"closed": {"ada", "bob"}}, lost: map[string]time.Duration{}}
 		w := NewWatcher(WatcherConfig{Store: b.store, Access: b.access, Hub: hub, Interval: time.Millisecond})
-		if i%5 == 0 {
-			w.Stop()
-		}
 		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				if err := w.Start(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-			wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
-		}
+		wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
+		lifecycletest.Start(t, w)
 		if i%2 == 0 {
 			wg.Wait()
 		}
-		for range 2 {
-			wg.Go(w.Stop)
-		}
+		wg.Go(func() { w.Hint(Change{ChannelID: "closed"}) })
+		lifecycletest.Stop(t, w)
 		wg.Wait()
-		w.Stop()
 	}
 }

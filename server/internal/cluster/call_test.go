@@ -19,6 +19,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 const (
@@ -60,10 +61,7 @@ func attend(t *testing.T, net *clustertest.Net, node string) *party {
 		}
 		return req, nil
 	})
-	if err := p.handlers.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.handlers.Stop)
+	lifecycletest.Start(t, p.handlers)
 	return p
 }
 
@@ -258,10 +256,7 @@ func TestCallAllReachesNodesThatLeave(t *testing.T) {
 				served.Add(1)
 				return req, nil
 			})
-			if err := h.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer h.Stop()
+			lifecycletest.Start(t, h)
 			handlers = append(handlers, h)
 		}
 		all := func(want int, missing ...string) {
@@ -278,14 +273,14 @@ func TestCallAllReachesNodesThatLeave(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		all(2)
-		handlers[2].Stop()
+		lifecycletest.Stop(t, handlers[2])
 		all(1)
-		members[2].Stop()
+		lifecycletest.Stop(t, members[2])
 		pass(cluster.ForgetAfter + 2*cluster.AnnounceEvery)
 		if n := len(members[0].Others()); n != 1 {
 			t.Errorf("it remembers %d others", n)
 		}
-		handlers[1].Stop() // and lives
+		lifecycletest.Stop(t, handlers[1]) // and lives
 		all(0, members[1].ID())
 	})
 }
@@ -298,18 +293,13 @@ func TestHandlersStartAndStop(t *testing.T) {
 		_, err := cluster.Call(t.Context(), a.Endpoint, nodeB, echo, &clusterv1.Position{})
 		return err
 	}
-	if err := errors.Join(b.handlers.Start(), call()); err != nil {
+	if err := call(); err != nil {
 		t.Error(err)
 	}
-	b.handlers.Stop()
-	b.handlers.Stop()
+	lifecycletest.Stop(t, b.handlers)
 	if err := call(); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
-	if err := errors.Join(b.handlers.Start(), call()); err != nil {
-		t.Error(err)
-	}
-	b.Handlers().Stop()
 
 	// All methods are served, or none.
 	refusing := cluster.NewEndpoint(clustertest.Peers{Node: nodeC}, &refuser{Link: net.Link()}, nil)
@@ -317,7 +307,7 @@ func TestHandlersStartAndStop(t *testing.T) {
 	handler := func(_ context.Context, req *clusterv1.Position) (*clusterv1.Position, error) { return req, nil }
 	cluster.Handle(h, echo, handler)
 	cluster.Handle(h, cluster.Method[*clusterv1.Position, *clusterv1.Position]{Name: "second"}, handler)
-	if err := h.Start(); err == nil {
+	if err := h.Start(t.Context()); err == nil {
 		t.Error("it started")
 	}
 	if _, err := net.Link().Request(t.Context(), nodeC, echo.Name, nil); !errors.Is(err, cluster.ErrNobody) {

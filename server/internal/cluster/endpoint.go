@@ -11,6 +11,7 @@ import (
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // maxMessageBytes bounds an encoded request or answer. NATS carries 1 MiB, headers included.
@@ -45,14 +46,11 @@ func (e *Endpoint) ID() string { return e.peers.ID() }
 // Handlers returns a set of methods, empty at first, that this node answers together.
 func (e *Endpoint) Handlers() *Handlers { return &Handlers{endpoint: e} }
 
-// Handlers is a set of methods that this node answers between Start and Stop. Start and Stop may be called concurrently.
+// Handlers is a set of methods that this node answers between Start and Stop. It is a lifecycle.Service.
 type Handlers struct {
 	endpoint *Endpoint
 	methods  []handler
-
-	mu      sync.Mutex // guards what follows
-	started bool
-	cancels []func()
+	life     lifecycle.Base
 }
 
 // handler answers the calls of one method; a nil answer sends none.
@@ -76,42 +74,31 @@ func Handle[Req, Res proto.Message](h *Handlers, m Method[Req, Res], fn func(ctx
 	}})
 }
 
-// Start lets other nodes call the methods until Stop. If one can't be served, none is. A second Start does nothing.
-func (h *Handlers) Start() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.started {
-		return nil
-	}
-	for _, m := range h.methods {
-		cancel, err := h.endpoint.transport.Serve(h.endpoint.ID(), m.method, m.answer)
-		if err != nil {
-			h.cancelAll()
-			return fmt.Errorf("serve calls of %s: %w", m.method, err)
+// Start lets other nodes call the methods until Stop. If one can't be served, none is. See lifecycle.Service.
+func (h *Handlers) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		var cancels []func()
+		run.OnEnd(func(context.Context) error {
+			var ending sync.WaitGroup
+			for _, cancel := range cancels {
+				ending.Go(cancel)
+			}
+			ending.Wait()
+			return nil
+		})
+		for _, m := range h.methods {
+			cancel, err := h.endpoint.transport.Serve(h.endpoint.ID(), m.method, m.answer)
+			if err != nil {
+				return fmt.Errorf("serve calls of %s: %w", m.method, err)
+			}
+			cancels = append(cancels, cancel)
 		}
-		h.cancels = append(h.cancels, cancel)
-	}
-	h.started = true
-	return nil
+		return nil
+	})
 }
 
-// Stop takes no more calls and blocks until those under way are answered. It may be called twice, and before Start.
-func (h *Handlers) Stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.cancelAll()
-	h.started = false
-}
-
-// cancelAll ends the serving of all methods at once. h.mu is held.
-func (h *Handlers) cancelAll() {
-	var ending sync.WaitGroup
-	for _, cancel := range h.cancels {
-		ending.Go(cancel)
-	}
-	ending.Wait()
-	h.cancels = nil
-}
+// Stop takes no more calls and blocks until those under way are answered.
+func (h *Handlers) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 // answer encodes the outcome of do.
 func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.Message, error)) []byte {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -66,11 +67,7 @@ type Roster struct {
 	// view is what Owner and Owns answer from, without a lock.
 	view atomic.Pointer[view]
 
-	// life is held while Start and Stop work.
-	life   sync.Mutex
-	cancel context.CancelFunc
-	unhear func()
-	done   sync.WaitGroup
+	life lifecycle.Base
 
 	mu sync.Mutex // guards what follows
 	// peers are the other nodes that live, by id.
@@ -113,32 +110,34 @@ func NewRoster(config RosterConfig) *Roster {
 // ID is this node's.
 func (r *Roster) ID() string { return r.id }
 
-// Start begins to listen, to probe and to announce this node, until Stop or until ctx ends. It takes no work for the
-// first half second, in which it hears who else is there. A second Start does nothing.
+// Start begins to listen, to probe and to announce this node, until Stop. It takes no work for the first half second, in
+// which it hears who else is there. See lifecycle.Service.
 func (r *Roster) Start(ctx context.Context) error {
-	r.life.Lock()
-	defer r.life.Unlock()
-	if r.cancel != nil {
+	return r.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		now := time.Now()
+		r.mu.Lock()
+		r.listening = now
+		r.update(now, true)
+		r.mu.Unlock()
+		unhear, err := r.transport.Listen(topicNodes, r.hear)
+		if err != nil {
+			return fmt.Errorf("listen to the other nodes: %w", err)
+		}
+		run.OnStop(func(context.Context) error { r.Leave(); return nil })
+		run.Go(r.announcing)
+		run.Go(r.probing)
+		run.OnEnd(func(context.Context) error {
+			r.announce() // for the last word must be that it leaves
+			unhear()
+			r.forget()
+			return nil
+		})
 		return nil
-	}
-	now := time.Now()
-	r.mu.Lock()
-	r.listening, r.leaving = now, false
-	r.update(now, true)
-	r.mu.Unlock()
-	unhear, err := r.transport.Listen(topicNodes, r.hear)
-	if err != nil {
-		return fmt.Errorf("listen to the other nodes: %w", err)
-	}
-	r.unhear = unhear
-	ctx, r.cancel = context.WithCancel(ctx)
-	r.done.Go(func() { r.announcing(ctx) })
-	r.done.Go(func() { r.probing(ctx) })
-	return nil
+	})
 }
 
 // Leave says that this node is about to end: the others share its work out at once, and it takes none any more. It goes
-// on knowing the others. Only a new Start takes it back.
+// on knowing the others. Nothing takes it back.
 func (r *Roster) Leave() {
 	r.mu.Lock()
 	r.leaving = true
@@ -147,20 +146,11 @@ func (r *Roster) Leave() {
 	r.announce()
 }
 
-// Stop leaves and ends what Start began. From then on Owner names this node for every bucket, and Owns none. It may be
-// called twice, and before Start.
-func (r *Roster) Stop() {
-	r.life.Lock()
-	defer r.life.Unlock()
-	if r.cancel == nil {
-		return
-	}
-	r.Leave()
-	r.cancel()
-	r.done.Wait()
-	r.announce() // for the last word must be that it leaves
-	r.unhear()
-	r.cancel = nil
+// Stop leaves and ends what Start began. From then on Owner names this node for every bucket, and Owns none.
+func (r *Roster) Stop(ctx context.Context) error { return r.life.Stop(ctx) }
+
+// forget forgets the others.
+func (r *Roster) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.peers)

@@ -14,6 +14,7 @@ import (
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 const testBuckets = 64
@@ -44,10 +45,7 @@ func join(t *testing.T, net *clustertest.Net) *member {
 			return nil
 		},
 	})
-	if err := m.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Stop)
+	lifecycletest.Start(t, m.Roster)
 	return m
 }
 
@@ -173,22 +171,13 @@ func TestLeavingNodeGivesItsBucketsAwayAtOnce(t *testing.T) {
 		if shares(t, members...) != after {
 			t.Error("it came back")
 		}
-		leaving.Stop()
-		leaving.Stop()
+		lifecycletest.Stop(t, leaving.Roster)
 		for b := range testBuckets {
 			if leaving.Owns(b) || leaving.Owner(b) != leaving.ID() {
 				t.Fatalf("after its end bucket %d is %s's, owned %t", b, leaving.Owner(b), leaving.Owns(b))
 			}
 		}
 		shares(t, rest...)
-		// A new life.
-		if err := leaving.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		if count(shares(t, members...), leaving.ID()) == 0 {
-			t.Error("it got no work after a new start")
-		}
 	})
 }
 
@@ -207,11 +196,9 @@ func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := cluster.NewRoster(cluster.RosterConfig{Transport: slowNode{net.Link()}})
-		if err := m.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		lifecycletest.Start(t, m)
 		pass(cluster.AnnounceEvery + 5*time.Millisecond) // a word that it stays is on its way
-		m.Stop()
+		lifecycletest.Stop(t, m)
 		if word := last.Load(); word.GetNodeId() != m.ID() || !word.GetLeaving() {
 			t.Errorf("the last word was %v", word)
 		}
@@ -376,7 +363,7 @@ func TestWordsThatCannotBeReadHarmNobody(t *testing.T) {
 func TestRosterThatNeverStarted(t *testing.T) {
 	t.Parallel()
 	r := cluster.NewRoster(cluster.RosterConfig{ID: "ME", Transport: clustertest.NewNet().Link()})
-	r.Stop()
+	lifecycletest.Stop(t, r)
 	if r.Owns(1) || r.Owner(1) != "ME" || r.ID() != "ME" || !r.Lives("ME") || len(r.Nodes()) != 1 {
 		t.Error("a node that never started has work")
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -76,12 +77,9 @@ func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = bus.Close() }()
+	t.Cleanup(func() { _ = bus.Close() })
 	here := cluster.NewRoster(cluster.RosterConfig{Transport: bus.Nodes(), Probe: bus.Ping})
-	if err := here.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer here.Stop()
+	lifecycletest.Start(t, here)
 
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+url)

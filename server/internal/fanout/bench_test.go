@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -53,7 +54,7 @@ func BenchmarkFanout(b *testing.B) {
 			const n = 1000
 			log, bus := newLog(), newBus()
 			h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
-			defer h.Close()
+			lifecycletest.Start(b, h)
 			sessions := fleet(b, h, n)
 			ctx, cancel := context.WithCancel(context.Background())
 			var readers sync.WaitGroup
@@ -105,7 +106,7 @@ func BenchmarkPush(b *testing.B) {
 	const n, batch = 1000, 100
 	log, bus := newLog(), newBus()
 	h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
-	defer h.Close()
+	lifecycletest.Start(b, h)
 	sessions := fleet(b, h, n)
 	event := message.Event{Epoch: "e1", Time: time.Now(), Message: message.Message{ChannelID: "c"}}
 	b.ReportAllocs()
@@ -164,6 +165,7 @@ func BenchmarkIdleSession(b *testing.B) {
 		const n = 10_000
 		log, bus := newLog(), newBus()
 		h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+		lifecycletest.Start(b, h)
 		before := memory()
 		sessions := fleet(b, h, n)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -187,7 +189,7 @@ func BenchmarkIdleSession(b *testing.B) {
 		for _, s := range sessions {
 			s.Close()
 		}
-		h.Close()
+		lifecycletest.Stop(b, h)
 	}
 }
 
@@ -222,6 +224,7 @@ func BenchmarkComeback(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		h := New(Config{}, bus, log, plainEncoder{make([]byte, 200)})
+		lifecycletest.Start(b, h)
 		var readers sync.WaitGroup
 		for i := range n {
 			s, err := h.Open(fmt.Sprintf("user %d", i), time.Time{})
@@ -244,7 +247,7 @@ func BenchmarkComeback(b *testing.B) {
 			})
 		}
 		readers.Wait()
-		h.Close()
+		lifecycletest.Stop(b, h)
 	}
 	b.ReportMetric(float64(log.replays)/float64(b.N)/n, "reads/session")
 }

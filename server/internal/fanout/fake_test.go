@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -307,7 +308,7 @@ func setup(tb testing.TB, cfg Config) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, bus: newBus(), log: newLog(), enc: &fakeEncoder{}}
 	r.hub = New(cfg, r.bus, r.log, r.enc)
-	tb.Cleanup(r.hub.Close)
+	lifecycletest.Start(tb, r.hub)
 	return r
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
@@ -27,31 +28,27 @@ type Hub struct {
 	enc   Encoder
 	stats stats
 	lag   metric.Float64Histogram
-	// unobserve ends the observation of stats.
-	unobserve func()
 	// troubled is when trouble was last logged, in Unix nanoseconds.
 	troubled atomic.Int64
 
-	// ctx ends with Close, and with it every read of the log.
-	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
-	cancel context.CancelFunc
+	life lifecycle.Base
+	// ctx ends with Stop, and with it every read of the log. Start sets it.
+	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
 	// flight joins reads of the same piece of a log that are under way.
 	flight   singleflight.Group
 	replays  pool
 	reads    pool
 	schedule schedule
 	recents  recents
-	running  sync.WaitGroup
 
 	streams *stream.Registry[*Session]
 
 	// mu guards what follows.
 	mu     sync.Mutex
 	topics map[string]*topic
-	closed bool
 }
 
-// New starts a hub, which Close ends. The bus, the log and the encoder stay the caller's.
+// New makes a hub, which refuses sessions until Start. The bus, the log and the encoder stay the caller's.
 func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	cfg.setDefaults()
 	h := &Hub{
@@ -62,19 +59,34 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 		}),
 	}
 	h.replays.max, h.reads.max = h.cfg.ReplayReads, h.cfg.TopicReads
-	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
-	unobserve, err := h.instruments(h.cfg.Meter)
-	if err != nil {
-		h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
-		h.lag, unobserve = noop.Float64Histogram{}, func() {}
-	}
-	h.unobserve = unobserve
-	h.running.Go(func() {
-		h.schedule.run(h.ctx, func(t *topic) { h.reads.submit(t.due) })
-	})
-	h.running.Go(func() { h.recents.sweep(h.ctx) })
 	bus.OnReconnect(h.reconnected)
 	return h
+}
+
+// Start begins to take sessions. See lifecycle.Service.
+func (h *Hub) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		unobserve, err := h.instruments(h.cfg.Meter)
+		if err != nil {
+			h.cfg.Logger.Warn("fan-out runs without metrics", slog.Any("error", err))
+			h.lag, unobserve = noop.Float64Histogram{}, func() {}
+		}
+		h.ctx = run.Context()
+		run.Go(func(ctx context.Context) {
+			h.schedule.run(ctx, func(t *topic) { h.reads.submit(t.due) })
+		})
+		run.Go(h.recents.sweep)
+		run.OnStop(func(context.Context) error { h.endAll(); return nil })
+		run.OnEnd(func(context.Context) error {
+			h.replays.close()
+			h.reads.close()
+			h.closeTopics()
+			unobserve()
+			return nil
+		})
+		h.streams.Open()
+		return nil
+	})
 }
 
 // Open makes a session for subject, which ends at expires; the zero time is never. It refuses with NODE_FULL over a limit of
@@ -104,26 +116,22 @@ func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 	return h.streams.Drain(ctx, func(s *Session) { s.drain(max(within, time.Millisecond)) })
 }
 
-// Close ends every session with SHUTTING_DOWN at once, stops all background work and waits for it. Safe twice.
-func (h *Hub) Close() {
+// Stop ends every session with SHUTTING_DOWN at once, stops all background work and waits for it.
+func (h *Hub) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
+
+func (h *Hub) endAll() {
 	for _, s := range h.streams.Refuse() {
 		s.end(stream.ShuttingDown())
 	}
-	h.cancel()
-	h.running.Wait()
-	h.replays.close()
-	h.reads.close()
+}
+
+func (h *Hub) closeTopics() {
 	h.mu.Lock()
 	topics := h.topics
 	h.topics = map[string]*topic{}
-	first := !h.closed
-	h.closed = true
 	h.mu.Unlock()
 	for _, t := range topics {
 		t.close()
-	}
-	if first {
-		h.unobserve()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -118,6 +119,27 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+func TestHubStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*Hub](t, func(*testing.T) *Hub { return New(Config{}, newBus(), newLog(), &fakeEncoder{}) })
+}
+
+func TestHubRefusesSessionsUnlessItRuns(t *testing.T) {
+	t.Parallel()
+	h := New(Config{}, newBus(), newLog(), &fakeEncoder{})
+	_, err := h.Open("ann", time.Time{})
+	failure(t, err, fault.Unavailable, fault.ShuttingDown)
+	lifecycletest.Start(t, h)
+	s, err := h.Open("ann", time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	lifecycletest.Stop(t, h)
+	_, err = h.Open("ann", time.Time{})
+	failure(t, err, fault.Unavailable, fault.ShuttingDown)
+}
+
 func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,11 +150,11 @@ func TestDrainGivesUp(t *testing.T) {
 		if err := r.hub.Drain(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("drain: %v", err)
 		}
-		r.hub.Close()
+		lifecycletest.Stop(t, r.hub)
 		_, err := s.Next(t.Context())
 		failure(t, err, fault.Unavailable, fault.ShuttingDown)
 		s.Close()
-		r.hub.Close()
+		lifecycletest.Stop(t, r.hub)
 		equal(t, r.bus.listeners("c"), 0)
 	})
 }

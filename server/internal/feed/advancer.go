@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -42,7 +43,7 @@ type AdvancerConfig struct {
 // by a consumer of its own, so a cache that can't be written does not hold up the rows, nor the other way round; and it
 // confirms an event only once the rows have it, so none is left behind by a crash.
 type Advancer struct {
-	service
+	life   lifecycle.Base
 	source Source
 	rows   Rows
 	id     message.Identity
@@ -60,12 +61,13 @@ func NewAdvancer(config AdvancerConfig) *Advancer {
 	}
 }
 
-// Start begins to consume and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
-func (a *Advancer) Start(ctx context.Context) { a.start(ctx, a.id.Buckets, a.run) }
+// Start begins to consume and returns at once. See lifecycle.Service.
+func (a *Advancer) Start(ctx context.Context) error {
+	return eachBucket(ctx, &a.life, a.id.Buckets, a.run)
+}
 
-// Stop ends the work and waits for it. What was under way comes again at the next start. It may be called twice, and
-// before Start.
-func (a *Advancer) Stop() { a.stop() }
+// Stop ends the work and waits for it. What was under way comes again to the next one that consumes.
+func (a *Advancer) Stop(ctx context.Context) error { return a.life.Stop(ctx) }
 
 func (a *Advancer) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, a.owner, bucket, func(ctx context.Context) {

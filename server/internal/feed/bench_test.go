@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -57,10 +58,10 @@ func BenchmarkFeeder(b *testing.B) {
 				r := newRig(b)
 				r.fill(channels, 40_000/channels)
 				b.StartTimer()
-				r.feeder.Start(b.Context())
+				lifecycletest.Start(b, r.feeder)
 				r.waitStreamed(40_000)
 				b.StopTimer()
-				r.feeder.Stop()
+				lifecycletest.Stop(b, r.feeder)
 				b.StartTimer()
 			}
 			b.ReportMetric(40_000*float64(b.N)/b.Elapsed().Seconds(), "events/s")
@@ -76,17 +77,17 @@ func BenchmarkBuilder(b *testing.B) {
 				b.StopTimer()
 				r := newRig(b)
 				r.fill(channels, 40_000/channels)
-				r.feeder.Start(b.Context())
+				lifecycletest.Start(b, r.feeder)
 				r.waitStreamed(40_000)
-				r.feeder.Stop()
+				lifecycletest.Stop(b, r.feeder)
 				b.StartTimer()
-				r.builder.Start(b.Context())
+				lifecycletest.Start(b, r.builder)
 				for c := range channels {
 					r.waitMirror(fmt.Sprintf("channel-%d", c))
 				}
 				r.waitConsumed()
 				b.StopTimer()
-				r.builder.Stop()
+				lifecycletest.Stop(b, r.builder)
 				b.StartTimer()
 			}
 			b.ReportMetric(40_000*float64(b.N)/b.Elapsed().Seconds(), "events/s")

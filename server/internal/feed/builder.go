@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -47,7 +48,7 @@ type BuilderConfig struct {
 
 // Builder keeps the cache of each channel's newest entries, from the change stream of every bucket.
 type Builder struct {
-	service
+	life     lifecycle.Base
 	source   Source
 	cache    CacheWriter
 	reader   Reader
@@ -72,12 +73,13 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 	}, nil
 }
 
-// Start begins to consume and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
-func (b *Builder) Start(ctx context.Context) { b.start(ctx, b.reader.Identity().Buckets, b.run) }
+// Start begins to consume and returns at once. See lifecycle.Service.
+func (b *Builder) Start(ctx context.Context) error {
+	return eachBucket(ctx, &b.life, b.reader.Identity().Buckets, b.run)
+}
 
-// Stop ends the work and waits for it. What was under way comes again at the next start. It may be called twice, and
-// before Start.
-func (b *Builder) Stop() { b.stop() }
+// Stop ends the work and waits for it. What was under way comes again to the next one that consumes.
+func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
 // run consumes one bucket's events until ctx ends.
 func (b *Builder) run(ctx context.Context, bucket int) {

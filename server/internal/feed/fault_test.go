@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -150,14 +151,14 @@ func (r *rig) streamed() []json.RawMessage {
 func TestDeletedStreamComesBackWithEverythingUnpublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.builder.Start(t.Context())
+	lifecycletest.Start(t, r.builder)
 	l := r.listen("room")
 	for i := range 10 {
 		r.send("room", fmt.Sprint(i))
 	}
 	js := r.jetStream()
 	testkit.Eventually(t, patience, func() error { return js.DeleteStream(t.Context(), "message_change_events") })
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	l.wait(t, 10)
 	r.waitMirror("room")
 	if n := len(r.streamed()); n != 10 {
@@ -199,8 +200,8 @@ func TestSetsAreDenseAndTrueWhateverHappens(t *testing.T) {
 		"delete consumer": func() {
 			_ = js.DeleteConsumer(t.Context(), "message_change_events", fmt.Sprintf("redis_cache_group_%d", rng.IntN(buckets)))
 		},
-		"restart feeder":  func() { r.feeder.Stop(); r.feeder.Start(t.Context()) },
-		"restart builder": func() { r.builder.Stop(); r.builder.Start(t.Context()) },
+		"restart feeder":  r.restartFeeder,
+		"restart builder": r.restartBuilder,
 	}
 	var names []string
 	for range 2 {

@@ -19,13 +19,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -77,36 +77,14 @@ type Reader interface {
 	Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error)
 }
 
-// service is background work that can be started and stopped.
-type service struct {
-	mu     sync.Mutex // guards cancel, and is held while stop waits
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-// start runs n copies of run until stop, or until ctx ends. It does nothing if they run.
-func (s *service) start(ctx context.Context, n int, run func(ctx context.Context, i int)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil {
-		return
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
-	for i := range n {
-		s.done.Go(func() { run(ctx, i) })
-	}
-}
-
-// stop ends what start started and waits for it. It may be called twice, and before start.
-func (s *service) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel == nil {
-		return
-	}
-	s.cancel()
-	s.done.Wait()
-	s.cancel = nil
+// eachBucket starts run for each of n buckets.
+func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx context.Context, bucket int)) error {
+	return life.Start(ctx, func(_ context.Context, r *lifecycle.Run) error {
+		for bucket := range n {
+			r.Go(func(ctx context.Context) { run(ctx, bucket) })
+		}
+		return nil
+	})
 }
 
 // retry calls fn until it succeeds or ctx ends, which is the only error that it returns. It waits 20 ms after the first

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -34,7 +35,7 @@ type FeederConfig struct {
 // Feeder publishes the entries of every bucket. It keeps at it for ever: whatever fails is tried again, in order, and
 // nothing is skipped.
 type Feeder struct {
-	service
+	life      lifecycle.Base
 	log       Log
 	publisher Publisher
 	history   History
@@ -76,11 +77,13 @@ func orNoTracer(t trace.Tracer) trace.Tracer {
 	return noop.Tracer{}
 }
 
-// Start begins to publish and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
-func (f *Feeder) Start(ctx context.Context) { f.start(ctx, f.log.Identity().Buckets, f.run) }
+// Start begins to publish and returns at once. See lifecycle.Service.
+func (f *Feeder) Start(ctx context.Context) error {
+	return eachBucket(ctx, &f.life, f.log.Identity().Buckets, f.run)
+}
 
-// Stop ends the work and waits until positions are saved, 5 s at most. It may be called twice, and before Start.
-func (f *Feeder) Stop() { f.stop() }
+// Stop ends the work and waits until positions are saved, 5 s at most.
+func (f *Feeder) Stop(ctx context.Context) error { return f.life.Stop(ctx) }
 
 // run publishes one bucket's entries until ctx ends.
 func (f *Feeder) run(ctx context.Context, bucket int) {

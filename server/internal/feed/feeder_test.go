@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -80,9 +81,9 @@ func (r *rig) backlog(channelID string, want int) error {
 func (r *rig) waitConfirmed(channelID string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
-		r.feeder.Start(r.t.Context())
+		r.restartFeeder()
 		<-time.After(20 * time.Millisecond)
-		r.feeder.Stop()
+		lifecycletest.Stop(r.t, r.feeder)
 		r.send(otherBucket(channelID), "x")
 		return r.backlog(channelID, 0)
 	})
@@ -98,17 +99,17 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	}}
 	r.newFeeder(r.store, publisher)
 	r.send("room", "1")
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	<-tried
 	<-tried
-	r.feeder.Stop()
+	lifecycletest.Stop(t, r.feeder)
 	r.send(otherBucket("room"), "x") // with which the store would show a confirmation
 	if err := r.backlog("room", 1); err != nil {
 		t.Fatal(err)
 	}
 
 	publisher.before = nil
-	r.feeder.Start(t.Context())
+	r.restartFeeder()
 	publisher.wait(t, 1)
 	r.waitConfirmed("room")
 }
@@ -176,7 +177,7 @@ func TestTextThatWasRecalledBeforeItCouldBePublished(t *testing.T) {
 		return nil
 	}}
 	r.newFeeder(r.store, publisher)
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	sent, edited := r.send("room", "s3cr3t"), r.send("room", "s3cr3t draft")
 	<-failures // it was read from the store with its text
 	<-failures
@@ -210,7 +211,7 @@ func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
 			r.recall(sent)
 			log.only = 1
 			r.newFeeder(log, publisher)
-			r.feeder.Start(t.Context())
+			lifecycletest.Start(t, r.feeder)
 			if got := publisher.wait(t, 1)[0].Message; got.Content != "" || got.Status != message.StatusRecalled {
 				t.Errorf("published %+v", got)
 			}
@@ -256,7 +257,7 @@ func TestFeederAppliesWhatADeadWriterLeft(t *testing.T) {
 	sent := r.send("room", "s3cr3t")
 	edit := r.insert(changeOf(sent, message.KindEdit, "s3cr3t 2"))
 	r.insert(changeOf(sent, message.KindRecall, ""))
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	events := publisher.wait(t, 3)
 	for _, e := range events {
 		if e.Kind != message.KindSend && strings.Contains(e.Message.Content, "s3cr3t") {
@@ -300,7 +301,7 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 	publisher := &fakePublisher{}
 	sent := r.send("room", "s3cr3t")
 	r.newFeeder(&staleLog{Log: r.store, as: map[int64]message.Entry{1: sent}, hidden: 2}, publisher)
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	publisher.wait(t, 1)
 	r.recall(sent)
 	if got := publisher.wait(t, 2)[1].Message; got.Content != "" || got.Status != message.StatusRecalled || got.ChangedSeq != 2 {
@@ -357,7 +358,7 @@ func TestFailingStoreSkipsNothing(t *testing.T) {
 	sent := r.send("room", "1")
 	r.insert(changeOf(sent, message.KindEdit, "2"))
 	r.send("room", "3")
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	for i, e := range publisher.wait(t, 3) {
 		if e.Seq != int64(i+1) {
 			t.Errorf("entry %d came at place %d", e.Seq, i+1)

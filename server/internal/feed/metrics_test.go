@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 func TestMetricsCountWhatWasDone(t *testing.T) {
@@ -33,8 +34,8 @@ func TestMetricsCountWhatWasDone(t *testing.T) {
 		r.waitMirror("room")
 	}
 	r.waitConsumed()
-	r.feeder.Stop()
-	r.builder.Stop()
+	lifecycletest.Stop(t, r.feeder)
+	lifecycletest.Stop(t, r.builder)
 
 	var collected metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &collected); err != nil {

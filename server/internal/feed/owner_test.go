@@ -12,6 +12,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -98,8 +99,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Start(t.Context())
-		t.Cleanup(f.Stop)
+		lifecycletest.Start(t, f)
 	}
 	reaches := func(name string, seq int64) {
 		t.Helper()
@@ -174,8 +174,7 @@ func TestEpochIsReplacedWhenTheLogWentBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Start(t.Context())
-			t.Cleanup(f.Stop)
+			lifecycletest.Start(t, f)
 			testkit.Eventually(t, patience, func() error {
 				now, err := r.store.StoredEpoch(t.Context())
 				switch {
@@ -235,8 +234,7 @@ func TestRowsFollowTheLog(t *testing.T) {
 	a := feed.NewAdvancer(feed.AdvancerConfig{
 		Source: r.bus.Group("channel_group", 1024), Rows: rows, Identity: r.store.Identity(), Logger: quiet,
 	})
-	a.Start(t.Context())
-	t.Cleanup(a.Stop)
+	lifecycletest.Start(t, a)
 	r.start()
 	last := sendMany(r, "room", 40)
 	sendMany(r, "hall", 2)
@@ -289,7 +287,7 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 	r := newRig(t)
 	stream := &forgetful{}
 	r.newFeeder(r.store, stream)
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	sendMany(r, "room", 5)
 	testkit.Eventually(t, patience, func() error { return stream.holds(5) })
 	stream.mu.Lock()

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -65,7 +68,7 @@ func TestEventIsTheWholeMessageAsItNowIs(t *testing.T) {
 	traced.Message = message.Message{ChannelID: "room", FromID: "ann", MsgType: "text", Content: "one", Metadata: map[string]string{"a": "b"}}
 	traced.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	sent := r.insert(traced)
-	r.feeder.Start(t.Context())
+	lifecycletest.Start(t, r.feeder)
 	l.wait(t, 1)
 	edit := r.edit(sent, "two")
 	l.wait(t, 2)
@@ -170,31 +173,40 @@ func otherBucket(channelID string) string {
 	}
 }
 
-func TestStartAndStopInAnyOrder(t *testing.T) {
+func TestServicesStartAndStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.feeder.Stop()
-	r.builder.Stop()
-	var work sync.WaitGroup
-	for i := range 8 {
-		work.Go(func() {
-			for n := range 6 {
-				if (i+n)%2 == 0 {
-					r.feeder.Start(t.Context())
-					r.builder.Start(t.Context())
-				} else {
-					r.feeder.Stop()
-					r.builder.Stop()
-				}
-				r.send("room", "x")
-			}
+	lifecycletest.Stress[*feed.Feeder](t, func(t *testing.T) *feed.Feeder {
+		feeder, err := feed.NewFeeder(r.feeds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return feeder
+	})
+	lifecycletest.Stress[*feed.Builder](t, func(t *testing.T) *feed.Builder {
+		builder, err := feed.NewBuilder(r.builds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return builder
+	})
+	lifecycletest.Stress[*feed.Advancer](t, func(*testing.T) *feed.Advancer {
+		return feed.NewAdvancer(feed.AdvancerConfig{
+			Source: r.bus.Group("channel_group", 1024), Rows: &rowRecorder{rows: map[string]channel.Advance{}},
+			Identity: r.store.Identity(), Logger: quiet,
 		})
+	})
+}
+
+// TestFeedGoesOnAfterRestarts sends while services are replaced by others of their kind.
+func TestFeedGoesOnAfterRestarts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).start()
+	for range 3 {
+		r.send("room", "x")
+		r.restartFeeder()
+		r.send("room", "x")
+		r.restartBuilder()
 	}
-	work.Wait()
-	r.start()
 	r.waitMirror("room")
-	r.feeder.Stop()
-	r.feeder.Stop()
-	r.builder.Stop()
-	r.builder.Stop()
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/store/embedded"
@@ -44,6 +45,9 @@ type rig struct {
 	cache   *redisstore.Cache
 	feeder  *feed.Feeder
 	builder *feed.Builder
+	// feeds and builds are what the feeder and the builder were made of.
+	feeds  feed.FeederConfig
+	builds feed.BuilderConfig
 
 	mu   sync.Mutex // guards logs
 	logs map[string]*logEnd
@@ -95,31 +99,58 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func (r *rig) newFeeder(log feed.Log, publisher feed.Publisher) {
 	r.t.Helper()
-	feeder, err := feed.NewFeeder(feed.FeederConfig{Log: log, Publisher: publisher, Logger: quiet})
+	r.feeds = feed.FeederConfig{Log: log, Publisher: publisher, Logger: quiet}
+	r.remakeFeeder()
+}
+
+func (r *rig) remakeFeeder() {
+	r.t.Helper()
+	feeder, err := feed.NewFeeder(r.feeds)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.feeder = feeder
-	r.t.Cleanup(feeder.Stop)
 }
 
 func (r *rig) newBuilder(source feed.Source, cache feed.CacheWriter, reader feed.Reader) {
 	r.t.Helper()
-	builder, err := feed.NewBuilder(feed.BuilderConfig{
+	r.builds = feed.BuilderConfig{
 		Source: source, Cache: cache, Reader: reader, Keep: keep, Patience: time.Second, Logger: quiet,
-	})
+	}
+	r.remakeBuilder()
+}
+
+func (r *rig) remakeBuilder() {
+	r.t.Helper()
+	builder, err := feed.NewBuilder(r.builds)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.builder = builder
-	r.t.Cleanup(builder.Stop)
 }
 
 // start starts both services.
 func (r *rig) start() *rig {
-	r.feeder.Start(r.t.Context())
-	r.builder.Start(r.t.Context())
+	r.t.Helper()
+	lifecycletest.Start(r.t, r.feeder)
+	lifecycletest.Start(r.t, r.builder)
 	return r
+}
+
+// restartFeeder puts another feeder in the place of the one that runs.
+func (r *rig) restartFeeder() {
+	r.t.Helper()
+	lifecycletest.Stop(r.t, r.feeder)
+	r.remakeFeeder()
+	lifecycletest.Start(r.t, r.feeder)
+}
+
+// restartBuilder puts another builder in the place of the one that runs.
+func (r *rig) restartBuilder() {
+	r.t.Helper()
+	lifecycletest.Stop(r.t, r.builder)
+	r.remakeBuilder()
+	lifecycletest.Start(r.t, r.builder)
 }
 
 func (r *rig) end(channelID string) *logEnd {
@@ -374,7 +405,7 @@ func (r *rig) builderOnly(cache feed.CacheWriter, reader feed.Reader) *fakeSourc
 	r.t.Helper()
 	source := newFakeSource()
 	r.newBuilder(source, cache, reader)
-	r.builder.Start(r.t.Context())
+	lifecycletest.Start(r.t, r.builder)
 	return source
 }
 

@@ -49,9 +49,10 @@ type channel struct {
 	blocked, queued bool
 }
 
-func newLane(ctx context.Context, store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
+// newLane makes a lane that is closed.
+func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
 	l := &lane{
-		ctx: ctx, store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel),
+		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel), closed: true,
 	}
 	l.wake = sync.NewCond(&l.mu)
 	return l
@@ -137,6 +138,13 @@ func (l *lane) settle(r *request, it *item, out Outcome) {
 	if l.queued--; l.queued == 0 {
 		l.wake.Broadcast()
 	}
+}
+
+// open begins to take requests, whose calls of the store end with ctx.
+func (l *lane) open(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ctx, l.closed = ctx, false
 }
 
 func (l *lane) close() {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // Draft is an entry that somebody asks to have appended: all but its place in the log.
@@ -88,55 +88,70 @@ func (c *WriterConfig) setDefaults() {
 type Writer struct {
 	cfg   WriterConfig
 	lanes []*lane
-
-	stop context.CancelCauseFunc
-	done sync.WaitGroup
+	life  lifecycle.Base
 }
 
-// errStopping ends the writer's store calls at Close.
+// errStopping ends the writer's store calls at Stop.
 var errStopping = errors.New("writer is stopping")
 
-// NewWriter starts a writer of the store's buckets. Close it before the store.
-func NewWriter(ctx context.Context, store LogWriter, buckets int, cfg WriterConfig) *Writer {
+// NewWriter makes a writer of the store's buckets, which refuses appends until Start. Stop it before the store is closed.
+func NewWriter(store LogWriter, buckets int, cfg WriterConfig) *Writer {
 	cfg.setDefaults()
-	ctx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	w := &Writer{cfg: cfg, stop: stop}
+	w := &Writer{cfg: cfg}
 	resolvers := make(chan struct{}, 64)
 	for b := range buckets {
-		l := newLane(ctx, store, b, &w.cfg, resolvers)
-		w.lanes = append(w.lanes, l)
-		w.done.Go(l.run)
+		w.lanes = append(w.lanes, newLane(store, b, &w.cfg, resolvers))
 	}
 	return w
 }
 
-// Close refuses new appends, lets what is queued finish until ctx ends, then answers the rest unavailable.
-func (w *Writer) Close(ctx context.Context) error {
+// Start begins to take appends. See lifecycle.Service.
+func (w *Writer) Start(ctx context.Context) error {
+	return w.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		ctx, stop := context.WithCancelCause(run.Context())
+		run.OnStop(func(ctx context.Context) error {
+			err := w.drain(ctx, run)
+			stop(errStopping)
+			for _, l := range w.lanes {
+				l.abort()
+			}
+			return err
+		})
+		run.OnEnd(func(context.Context) error {
+			for _, l := range w.lanes {
+				l.side.Wait()
+			}
+			return nil
+		})
+		for _, l := range w.lanes {
+			l.open(ctx)
+			run.Go(func(context.Context) { l.run() })
+		}
+		return nil
+	})
+}
+
+// Stop refuses new appends, lets what is queued finish until ctx ends, then answers the rest unavailable.
+func (w *Writer) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
+
+// drain refuses new appends and waits until nothing is queued. It returns ctx's error if that ends before.
+func (w *Writer) drain(ctx context.Context, run *lifecycle.Run) error {
 	for _, l := range w.lanes {
 		l.close()
 	}
 	idle := make(chan struct{})
-	go func() {
+	run.Go(func(context.Context) {
 		for _, l := range w.lanes {
 			l.waitIdle()
 		}
 		close(idle)
-	}()
-	var err error
+	})
 	select {
 	case <-idle:
+		return nil
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	w.stop(errStopping)
-	for _, l := range w.lanes {
-		l.abort()
-	}
-	w.done.Wait()
-	for _, l := range w.lanes {
-		l.side.Wait()
-	}
-	return err
 }
 
 // Append appends drafts and answers an outcome for each, in order, once those stored are durable and the targets of

@@ -10,17 +10,26 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 func startWriter(t *testing.T, store LogWriter, cfg WriterConfig) *Writer {
 	t.Helper()
-	w := NewWriter(t.Context(), store, 4, cfg)
+	w := NewWriter(store, 4, cfg)
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
 		defer cancel()
-		_ = w.Close(ctx)
+		_ = w.Stop(ctx)
 	})
 	return w
+}
+
+func TestWriterStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*Writer](t, func(*testing.T) *Writer { return NewWriter(newFakeStore(), 4, WriterConfig{}) })
 }
 
 func send(channel, from, clientID, content string) Draft {
@@ -421,26 +430,32 @@ func TestTimeNeverGoesBackWithinAChannel(t *testing.T) {
 	}
 }
 
-func TestCloseAnswersEverybody(t *testing.T) {
+func TestStopAnswersEverybody(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	store.beforeInsert = func([]Entry) error { entered <- struct{}{}; <-release; return nil }
-	w := NewWriter(t.Context(), store, 4, WriterConfig{})
+	w := NewWriter(store, 4, WriterConfig{})
+	if out := appendOne(t, w, send("c", "a", "0", "x")); !fault.Is(out.Err, fault.ShuttingDown) {
+		t.Fatalf("an append before Start answered %v", out.Err)
+	}
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan Outcome)
 	go func() { done <- appendOne(t, w, send("c", "a", "1", "x")) }()
 	<-entered
 	closed := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { closed <- w.Close(ctx) }()
+	go func() { closed <- w.Stop(ctx) }()
 	cancel()
 	if out := <-done; !fault.Is(out.Err, fault.OutcomeUnknown) {
-		t.Fatalf("an append under way at a forced close answered %v, want %s", out.Err, fault.OutcomeUnknown)
+		t.Fatalf("an append under way at a forced end answered %v, want %s", out.Err, fault.OutcomeUnknown)
 	}
 	close(release)
 	<-closed
 	if out := appendOne(t, w, send("c", "a", "2", "x")); !fault.Is(out.Err, fault.ShuttingDown) {
-		t.Fatalf("an append after Close answered %v", out.Err)
+		t.Fatalf("an append after Stop answered %v", out.Err)
 	}
 }

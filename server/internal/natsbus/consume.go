@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -77,17 +78,17 @@ func (g *Group) consume(
 	}
 	for {
 		pullCtx, cancel := context.WithTimeout(ctx, pullWait)
-		stop := make(chan struct{})
-		go func() {
+		var watching sync.WaitGroup
+		watching.Go(func() {
 			select {
 			case <-joined: // the server that held the request is gone, or has forgotten it
 				cancel()
-			case <-stop:
+			case <-pullCtx.Done():
 			}
-		}()
+		})
 		err := g.pull(pullCtx, ctx, consumer, fn, worked)
-		close(stop)
 		cancel()
+		watching.Wait()
 		switch {
 		case err != nil:
 			return err
@@ -203,7 +204,8 @@ func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(conte
 // keepInProgress asks JetStream for more time for a batch until stop is called.
 func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
-	go func() {
+	var asking sync.WaitGroup
+	asking.Go(func() {
 		tick := time.NewTicker(g.bus.config.AckWait / 3)
 		defer tick.Stop()
 		for {
@@ -219,8 +221,8 @@ func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop
 				}
 			}
 		}
-	}()
-	return func() { close(done) }
+	})
+	return func() { close(done); asking.Wait() }
 }
 
 // newBackoff waits 50 ms at first, then twice as long each time, up to 5 s, each with jitter.

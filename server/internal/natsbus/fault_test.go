@@ -2,11 +2,13 @@ package natsbus
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -115,10 +117,8 @@ func TestEmbeddedServerKeepsItsStream(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for seq := int64(1); seq <= 2; seq++ {
-		server, err := EmbeddedServer(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := NewEmbedded(dir, nil)
+		lifecycletest.Start(t, server)
 		bus := connect(t, Config{Server: server})
 		publish(t, bus, sent("room", seq, seq))
 		if seq == 2 {
@@ -130,9 +130,13 @@ func TestEmbeddedServerKeepsItsStream(t *testing.T) {
 		if err := bus.Close(); err != nil {
 			t.Error(err)
 		}
-		server.Shutdown()
-		server.Shutdown()
+		lifecycletest.Stop(t, server)
 	}
+}
+
+func TestEmbeddedServerStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*Embedded](t, func(t *testing.T) *Embedded { return NewEmbedded(t.TempDir(), slog.New(slog.DiscardHandler)) })
 }
 
 // Two fleets on one NATS would acknowledge each other's events away.

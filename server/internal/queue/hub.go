@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
@@ -85,11 +86,11 @@ type Hub struct {
 	metrics *Metrics
 	// troubled is when trouble was last logged, in Unix nanoseconds.
 	troubled atomic.Int64
-	// ctx ends with Close, once all sessions are gone.
-	ctx    context.Context //nolint:containedctx // the hub's own life, not a call's
-	cancel context.CancelFunc
-	// running counts goroutines, but for those of the sessions' workers.
-	running sync.WaitGroup
+	life     lifecycle.Base
+	// run has all goroutines, but for those of the sessions' workers. Start sets it. ctx is its context, which ends with Stop, once
+	// all sessions are gone.
+	run *lifecycle.Run
+	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
 	// streams are the sessions. mu may be taken with its lock held.
 	streams *stream.Registry[*Session]
 
@@ -98,7 +99,7 @@ type Hub struct {
 	groups map[groupName]*group
 }
 
-// NewHub starts a hub, which Close ends. What the config names stays the caller's.
+// NewHub makes a hub, which refuses sessions until Start. What the config names stays the caller's.
 func NewHub(c HubConfig) *Hub {
 	c.setDefaults()
 	h := &Hub{
@@ -107,14 +108,31 @@ func NewHub(c HubConfig) *Hub {
 			Node: c.Node, MaxStreams: c.MaxSessions, MaxPerSubject: c.MaxSessionsPerSubject, Plural: "consumers",
 		}),
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // the hub's own life, which Close ends
 	var err error
 	if h.metrics, err = NewMetrics(c.Meter); err != nil {
 		c.Logger.Warn("queue consumers run without metrics", slog.Any("error", err))
 	}
-	h.running.Go(h.renewAll)
 	return h
 }
+
+// Start begins to take sessions. See lifecycle.Service.
+func (h *Hub) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		h.run, h.ctx = run, run.Context()
+		run.OnStop(func(context.Context) error {
+			h.endAll()
+			<-h.streams.Drained()
+			return h.awaitGroups(h.ctx)
+		})
+		run.Go(func(context.Context) { h.renewAll() })
+		h.streams.Open()
+		return nil
+	})
+}
+
+// Stop ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
+// seconds if the store is away.
+func (h *Hub) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 // Open makes a session. It fails with TOPIC_NOT_FOUND, GROUP_NOT_FOUND, NODE_FULL, and SHUTTING_DOWN once the hub drains.
 // The caller must Close the session.
@@ -151,7 +169,7 @@ func (h *Hub) join(s *Session, t *Topic) {
 	if g == nil {
 		g = newGroup(h, name, t)
 		h.groups[name] = g
-		h.running.Go(g.run)
+		h.run.Go(func(context.Context) { g.run() })
 	}
 	s.group = g
 	g.joins(s)
@@ -166,16 +184,6 @@ func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 		return err
 	}
 	return h.awaitGroups(ctx)
-}
-
-// Close ends every session with SHUTTING_DOWN at once, hands leases back, stops all background work and waits for it: for a few
-// seconds if the store is away. Safe twice.
-func (h *Hub) Close() {
-	h.endAll()
-	<-h.streams.Drained()
-	_ = h.awaitGroups(h.ctx) // it fails only if another Close has got further
-	h.cancel()
-	h.running.Wait()
 }
 
 // endAll refuses new sessions and ends those there are.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -448,6 +449,6 @@ func TestHandingOverDoesNotWaitForLeases(t *testing.T) {
 	b.owns(4)
 	c := r.open(h1)
 	c.owns(2)
-	h2.Close()
+	lifecycletest.Stop(t, h2)
 	c.owns(4)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/store/redisqueue"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -81,10 +82,7 @@ func (r *hubRig) update(change func(*queue.Topic)) {
 // hub starts a node of its own. Its store goes through the faults, which may be nil.
 func (r *hubRig) hub(f *faults, change ...func(*queue.HubConfig)) *queue.Hub {
 	r.t.Helper()
-	r.hubs++
-	c := queue.HubConfig{
-		Store: r.store, Catalog: r.catalog, Node: fmt.Sprintf("NODE%09d", r.hubs), Secret: []byte("secret"), LeaseTTL: leaseTTL,
-	}
+	c := r.hubConfig()
 	if f != nil {
 		f.GroupStore = r.store
 		c.Store = f
@@ -93,8 +91,16 @@ func (r *hubRig) hub(f *faults, change ...func(*queue.HubConfig)) *queue.Hub {
 		fn(&c)
 	}
 	h := queue.NewHub(c)
-	r.t.Cleanup(h.Close)
+	lifecycletest.Start(r.t, h)
 	return h
+}
+
+// hubConfig gives the configuration of another node.
+func (r *hubRig) hubConfig() queue.HubConfig {
+	r.hubs++
+	return queue.HubConfig{
+		Store: r.store, Catalog: r.catalog, Node: fmt.Sprintf("NODE%09d", r.hubs), Secret: []byte("secret"), LeaseTTL: leaseTTL,
+	}
 }
 
 // produce appends messages of a key to a partition; their payloads are numbered.

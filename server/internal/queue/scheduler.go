@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"go.opentelemetry.io/otel/metric"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -84,11 +85,7 @@ type Scheduler struct {
 	owned  atomic.Pointer[[]Ref]
 	gauges gauges
 
-	life sync.Mutex // held while Start and Stop work
-	// cancel is nil unless it runs.
-	cancel       context.CancelFunc
-	running      sync.WaitGroup
-	registration metric.Registration
+	life lifecycle.Base
 
 	mu sync.Mutex // guards what follows
 	// woken are the partitions of which something was heard; all means every one.
@@ -116,37 +113,28 @@ func NewScheduler(c SchedulerConfig) *Scheduler {
 	return s
 }
 
-// Start begins to work and returns at once. It works until Stop, or until ctx ends. A second Start does nothing.
-func (s *Scheduler) Start(ctx context.Context) {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.cancel != nil {
-		return
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
-	var err error
-	if s.registration, err = s.gauges.register(s.cfg.Metrics); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "queue gauges are not reported", "error", err)
-	}
-	s.running.Go(func() { s.listen(ctx) })
-	s.running.Go(func() { newAgenda(s).run(ctx) })
+// Start begins to work and returns at once. See lifecycle.Service.
+func (s *Scheduler) Start(ctx context.Context) error {
+	return s.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		registration, err := s.gauges.register(s.cfg.Metrics)
+		if err != nil {
+			s.cfg.Logger.WarnContext(ctx, "queue gauges are not reported", "error", err)
+		}
+		run.Go(s.listen)
+		run.Go(newAgenda(s).run)
+		run.OnEnd(func(context.Context) error {
+			if registration != nil {
+				_ = registration.Unregister() // it was registered
+			}
+			s.owned.Store(nil)
+			return nil
+		})
+		return nil
+	})
 }
 
-// Stop ends the work and waits for it. It may be called twice, and before Start.
-func (s *Scheduler) Stop() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.cancel == nil {
-		return
-	}
-	s.cancel()
-	s.running.Wait()
-	if s.registration != nil {
-		_ = s.registration.Unregister() // it was registered
-	}
-	s.cancel, s.registration = nil, nil
-	s.owned.Store(nil)
-}
+// Stop ends the work and waits for it.
+func (s *Scheduler) Stop(ctx context.Context) error { return s.life.Stop(ctx) }
 
 // listen hears wake-ups until ctx ends.
 func (s *Scheduler) listen(ctx context.Context) {

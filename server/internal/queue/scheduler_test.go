@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 // delayStub keeps lines in memory, by the bubble's clock.
@@ -206,8 +208,7 @@ func (r *schedulerRig) start(t *testing.T, owner Ownership) *Scheduler {
 		Store: r.store, Catalog: NewCatalog(r.registry), Owner: owner, Hints: r.hints,
 		Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 	})
-	s.Start(t.Context())
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	synctest.Wait()
 	return s
 }
@@ -461,8 +462,7 @@ func TestSchedulerMovesAFloodInBoundedStepsWithoutStarvingOthers(t *testing.T) {
 		r.store.trims = 10*maxTrim + 1
 		at := time.Now()
 		s := NewScheduler(SchedulerConfig{Store: r.store, Catalog: NewCatalog(r.registry)})
-		s.Start(t.Context())
-		defer s.Stop()
+		lifecycletest.Start(t, s)
 		time.Sleep(10 * time.Millisecond)
 		r.store.add(small, 0, false)
 		r.store.add(other, 0, false)
@@ -486,6 +486,14 @@ func TestSchedulerMovesAFloodInBoundedStepsWithoutStarvingOthers(t *testing.T) {
 	})
 }
 
+func TestSchedulerStartsAndStops(t *testing.T) {
+	t.Parallel()
+	r := newSchedulerRig(topicOf("t", 4))
+	lifecycletest.Stress[*Scheduler](t, func(*testing.T) *Scheduler {
+		return NewScheduler(SchedulerConfig{Store: r.store, Catalog: NewCatalog(r.registry)})
+	})
+}
+
 func TestSchedulersSideBySideAndStopping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -497,19 +505,16 @@ func TestSchedulersSideBySideAndStopping(t *testing.T) {
 		r.store.add(l, 300*time.Millisecond, false)
 		time.Sleep(time.Second)
 		r.wantMoved(t, l, 1, at.Add(300*time.Millisecond), 0)
-		first.Stop()
-		first.Stop()
+		lifecycletest.Stop(t, first)
 		at = time.Now()
 		r.store.add(l, 0, false)
 		synctest.Wait()
 		r.wantMoved(t, l, 2, at, 0)
-		second.Stop()
+		lifecycletest.Stop(t, second)
 		r.store.add(l, 0, false)
 		time.Sleep(time.Minute)
 		r.wantMoved(t, l, 2, at, 0)
-		first.Start(t.Context())
-		synctest.Wait()
+		r.start(t, nil)
 		r.wantMoved(t, l, 3, time.Now(), 0)
-		NewScheduler(SchedulerConfig{}).Stop()
 	})
 }

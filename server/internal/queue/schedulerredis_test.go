@@ -12,6 +12,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -31,8 +32,7 @@ func TestSchedulersOverRedis(t *testing.T) {
 	}
 	for range 2 {
 		s := queue.NewScheduler(queue.SchedulerConfig{Store: store, Catalog: queue.NewCatalog(store)})
-		s.Start(ctx)
-		t.Cleanup(s.Stop)
+		lifecycletest.Start(t, s)
 	}
 	if err := admin.CreateGroup(ctx, "t", queue.Group{Name: "g"}); err != nil {
 		t.Fatal(err)
@@ -122,8 +122,7 @@ func TestSchedulerTrims(t *testing.T) {
 	r := newAdminRig(t)
 	r.create(queue.Topic{Name: "t", Partitions: 2}, "g")
 	s := queue.NewScheduler(queue.SchedulerConfig{Store: r.store, Catalog: r.catalog})
-	s.Start(t.Context())
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	r.produce("t", 100)
 	left := int64(100 - r.settle("t", "g", 0, queue.Ack))
 	waitLength(t, r.Admin, left)
@@ -161,8 +160,7 @@ func TestMetricsTellWhatThePartitionsHold(t *testing.T) {
 	(*queue.Metrics)(nil).Owned("t", "g", 1)
 
 	s := queue.NewScheduler(queue.SchedulerConfig{Store: r.store, Catalog: r.catalog, Metrics: metrics})
-	s.Start(t.Context())
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	want := map[string]int64{
 		"parley.queue.produced/stored": 11, "parley.queue.produced/duplicate": 11, "parley.queue.consumed/": 4, "parley.queue.acked/": 2,
 		"parley.queue.retried/": 2, "parley.queue.dead_lettered/": 2, "parley.queue.released/": 2, "parley.queue.in_flight/": 3,

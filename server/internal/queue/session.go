@@ -74,7 +74,7 @@ func (s *Session) fail(cause *fault.Error) {
 	for _, w := range s.workers {
 		w.poke()
 	}
-	s.hub.running.Go(s.tearDown)
+	s.hub.run.Go(func(context.Context) { s.tearDown() })
 }
 
 // tearDown gives back what the session has.

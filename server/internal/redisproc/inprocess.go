@@ -14,6 +14,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // clockStep bounds how late an in-process server expires a key.
@@ -24,29 +26,35 @@ const innerPeer = "parley-inner"
 
 // InProcess is a Redis server within this process (miniredis), for machines without redis-server. It keeps everything in
 // memory, so a restart loses all keys. It runs scripts in an interpreter written in Go, several times slower than redis-server.
-// Its methods may be called concurrently.
+// Its methods may be called concurrently. It is a lifecycle.Service.
 type InProcess struct {
 	mini *miniredis.Miniredis
-	stop context.CancelFunc
-	done sync.WaitGroup
+	life lifecycle.Base
 
 	mu    sync.Mutex
 	added map[string]int // stream -> entries ever added to it
 }
 
-// StartInProcess starts an empty server on a port of loopback that the operating system chooses. It runs until Stop, also after
-// ctx has ended.
-func StartInProcess(ctx context.Context) (*InProcess, error) {
-	p := &InProcess{mini: miniredis.NewMiniRedis(), added: map[string]int{}}
-	if err := p.mini.Start(); err != nil {
-		return nil, fmt.Errorf("start the in-process Redis: %w", err)
-	}
-	p.mini.Server().SetPreHook(p.adapt)
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p.stop = stop
-	p.done.Go(func() { p.expire(ctx) })
-	return p, nil
+// NewInProcess creates an empty server.
+func NewInProcess() *InProcess {
+	return &InProcess{mini: miniredis.NewMiniRedis(), added: map[string]int{}}
 }
+
+// Start starts the server on a port of loopback that the operating system chooses. See lifecycle.Service.
+func (p *InProcess) Start(ctx context.Context) error {
+	return p.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		if err := p.mini.Start(); err != nil {
+			return fmt.Errorf("start the in-process Redis: %w", err)
+		}
+		run.OnEnd(func(context.Context) error { p.mini.Close(); return nil })
+		p.mini.Server().SetPreHook(p.adapt)
+		run.Go(p.expire)
+		return nil
+	})
+}
+
+// Stop ends the server and its connections.
+func (p *InProcess) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
 
 // expire moves the clock by which keys expire: miniredis has it stand still.
 func (p *InProcess) expire(ctx context.Context) {
@@ -137,12 +145,5 @@ func (p *InProcess) streamInfo(peer *server.Peer, key string) bool {
 	return true
 }
 
-// Addr returns the address that the server listens on, as host:port.
+// Addr returns the address that the server listens on, as host:port. Call it after Start.
 func (p *InProcess) Addr() string { return p.mini.Addr() }
-
-// Stop ends the server and its connections, and waits for that. It may be called twice.
-func (p *InProcess) Stop() {
-	p.stop()
-	p.done.Wait()
-	p.mini.Close()
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/redisproc"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
@@ -59,17 +60,15 @@ func TestInProcess(t *testing.T) {
 
 func TestInProcessStops(t *testing.T) {
 	t.Parallel()
-	p, err := redisproc.StartInProcess(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lifecycletest.Stress[*redisproc.InProcess](t, func(*testing.T) *redisproc.InProcess { return redisproc.NewInProcess() })
+	p := redisproc.NewInProcess()
+	lifecycletest.Start(t, p)
 	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = c.Close() })
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}
-	p.Stop()
-	p.Stop()
+	lifecycletest.Stop(t, p)
 	if err := c.Ping(t.Context()).Err(); err == nil {
 		t.Error("a stopped server answers")
 	}

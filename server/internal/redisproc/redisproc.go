@@ -21,6 +21,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // maxSocketPath is what a unix socket's address holds on Linux and the BSDs, with room to spare.
@@ -40,8 +42,7 @@ type Config struct {
 type Process struct {
 	cfg    Config
 	socket string
-	cancel context.CancelFunc
-	done   chan struct{}
+	life   lifecycle.Base
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -50,8 +51,8 @@ type Process struct {
 // Find gives the path of the redis-server on PATH, or an error that wraps exec.ErrNotFound.
 func Find() (string, error) { return exec.LookPath("redis-server") }
 
-// Start ends an orphan on the same directory, starts a server, and returns once it answers.
-func Start(ctx context.Context, cfg Config) (*Process, error) {
+// New prepares a redis-server: it makes the directory, and fails with exec.ErrNotFound if there is no such program on PATH.
+func New(cfg Config) (*Process, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -74,18 +75,34 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cfg: cfg, socket: socket, done: make(chan struct{})}
-	if err := p.endOrphan(ctx); err != nil {
-		return nil, fmt.Errorf("end the redis-server of an earlier run: %w", err)
-	}
-	exited, err := p.launch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p.cancel = cancel
-	go p.supervise(life, exited)
-	return p, nil
+	return &Process{cfg: cfg, socket: socket}, nil
+}
+
+// Start ends the redis-server of an earlier run in the same directory, starts a new one, and returns once that answers. Until
+// Stop the server is started again whenever it ends. See lifecycle.Service.
+func (p *Process) Start(ctx context.Context) error {
+	return p.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		if err := p.endOrphan(ctx); err != nil {
+			return fmt.Errorf("end the redis-server of an earlier run: %w", err)
+		}
+		exited, err := p.launch(ctx, run)
+		if err != nil {
+			return err
+		}
+		var hurry func() bool
+		run.OnStop(func(ctx context.Context) error {
+			hurry = context.AfterFunc(ctx, func() { p.signal(syscall.SIGKILL) })
+			return nil
+		})
+		run.Go(func(ctx context.Context) { p.supervise(ctx, run, exited) })
+		run.OnEnd(func(ctx context.Context) error {
+			if !hurry() {
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+		return nil
+	})
 }
 
 // socketPath is in the directory itself, or under the system's temporary directory where that path is too long.
@@ -104,17 +121,9 @@ func socketPath(dir string) (string, error) {
 // Socket is the unix socket that the server listens on.
 func (p *Process) Socket() string { return p.socket }
 
-// Stop ends the server, which writes its append-only file first, and waits for that until ctx ends.
-func (p *Process) Stop(ctx context.Context) error {
-	p.cancel()
-	select {
-	case <-p.done:
-		return nil
-	case <-ctx.Done():
-		p.signal(syscall.SIGKILL)
-		return context.Cause(ctx)
-	}
-}
+// Stop ends the server, which saves what it has, and waits for it. If ctx ends before, the server is killed, and Stop returns
+// ctx's error.
+func (p *Process) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
 
 func (p *Process) signal(s os.Signal) {
 	p.mu.Lock()
@@ -125,7 +134,7 @@ func (p *Process) signal(s os.Signal) {
 }
 
 // launch starts the child and waits until it answers.
-func (p *Process) launch(ctx context.Context) (<-chan error, error) {
+func (p *Process) launch(ctx context.Context, run *lifecycle.Run) (<-chan error, error) {
 	//nolint:gosec,noctx // the binary is the operator's choice; the child outlives ctx and is ended by SIGTERM
 	cmd := exec.Command(p.cfg.Binary,
 		"--port", "0", "--unixsocket", p.socket, "--unixsocketperm", "700", "--dir", p.cfg.Dir,
@@ -140,7 +149,7 @@ func (p *Process) launch(ctx context.Context) (<-chan error, error) {
 	p.cmd = cmd
 	p.mu.Unlock()
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	run.Go(func(context.Context) { exited <- cmd.Wait() })
 	if err := p.await(ctx, exited); err != nil {
 		p.signal(syscall.SIGTERM)
 		<-exited
@@ -178,8 +187,7 @@ func (p *Process) pid() int {
 }
 
 // supervise starts the server again whenever it dies, until the process is stopped.
-func (p *Process) supervise(ctx context.Context, exited <-chan error) {
-	defer close(p.done)
+func (p *Process) supervise(ctx context.Context, run *lifecycle.Run, exited <-chan error) {
 	wait := backoff.NewExponentialBackOff()
 	for {
 		select {
@@ -191,7 +199,7 @@ func (p *Process) supervise(ctx context.Context, exited <-chan error) {
 			p.cfg.Logger.WarnContext(ctx, "redis-server ended; starting it again", "err", err)
 		}
 		for {
-			next, err := p.launch(ctx)
+			next, err := p.launch(ctx, run)
 			if err == nil {
 				exited = next
 				wait.Reset()

@@ -15,14 +15,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/redisproc"
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
 func start(t *testing.T, dir string) *redisproc.Process {
 	t.Helper()
-	p, err := redisproc.Start(t.Context(), redisproc.Config{Dir: dir})
+	p, err := redisproc.New(redisproc.Config{Dir: dir})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -55,6 +59,17 @@ func pid(t *testing.T, c *redis.Client) int {
 	return 0
 }
 
+func TestProcessStartsAndStops(t *testing.T) {
+	t.Parallel()
+	lifecycletest.Stress[*redisproc.Process](t, func(t *testing.T) *redisproc.Process {
+		p, err := redisproc.New(redisproc.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	})
+}
+
 func TestStopKeepsTheData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,7 +94,10 @@ func TestMain(m *testing.M) {
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	p, err := redisproc.Start(context.Background(), redisproc.Config{Dir: dir})
+	p, err := redisproc.New(redisproc.Config{Dir: dir})
+	if err == nil {
+		err = p.Start(context.Background())
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

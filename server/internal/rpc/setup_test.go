@@ -23,6 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
@@ -317,8 +318,11 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	}
 	s.hub.HeartbeatInterval = s.cfg.HeartbeatInterval
 	b.hub = fanout.New(s.hub, b.log, b.log, Encoder{})
+	if err := b.hub.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	b.sessions = &fakeSessions{hub: b.hub}
-	verifier, err := authn.New(t.Context(), authn.Config{Secret: secret, Logger: tel.Logger})
+	verifier, err := authn.New(authn.Config{Secret: secret, Logger: tel.Logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +350,7 @@ func setup(t *testing.T, change func(*settings)) *bundle {
 	b.h2, b.h1 = newClient(true), newClient(false)
 	b.token = b.mint("ada", everything)
 	t.Cleanup(func() {
-		b.hub.Close()
+		lifecycletest.Stop(t, b.hub)
 		b.h2.CloseIdleConnections()
 		b.h1.CloseIdleConnections()
 		if err := b.server.Close(); err != nil {

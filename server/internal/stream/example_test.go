@@ -25,9 +25,11 @@ type bulletin struct {
 }
 
 func newBulletins() *bulletins {
-	return &bulletins{streams: stream.NewRegistry[*bulletin](stream.Config{
+	h := &bulletins{streams: stream.NewRegistry[*bulletin](stream.Config{
 		Node: "node1", MaxStreams: 1000, MaxPerSubject: 10, Plural: "bulletins",
 	})}
+	h.streams.Open() // in a server, by the hub's Start
+	return h
 }
 
 // open is what the handler of the stream calls first. It closes the session in the end.

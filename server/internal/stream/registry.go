@@ -34,15 +34,27 @@ type Registry[S any] struct {
 	streams map[string]entry[S]
 	// subjects are the stream ids of each subject, oldest first. A subject without streams has no entry.
 	subjects map[string][]string
-	refusing bool
+	admits   admission
 }
+
+// admission says whether a registry admits streams.
+//
+//	notOpen ---Open---> open ---Refuse, Drain---> refusing
+//	notOpen ------------------- Refuse, Drain---> refusing
+type admission uint8
+
+const (
+	notOpen admission = iota
+	open
+	refusing
+)
 
 type entry[S any] struct {
 	subject string
 	stream  S
 }
 
-// NewRegistry creates an empty registry.
+// NewRegistry creates an empty registry, which refuses streams until Open.
 func NewRegistry[S any](cfg Config) *Registry[S] {
 	if cfg.Plural == "" {
 		cfg.Plural = "streams"
@@ -52,17 +64,26 @@ func NewRegistry[S any](cfg Config) *Registry[S] {
 	}
 }
 
+// Open makes Admit admit streams, unless Refuse or Drain was called before. Safe to call twice.
+func (r *Registry[S]) Open() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.admits == notOpen {
+		r.admits = open
+	}
+}
+
 // Admit creates a stream for subject and adds it. The stream is visible to the other methods only after create has
 // returned, so they never see one that is half made. create must not block and must not call the registry.
 //
-// Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with SHUTTING_DOWN after Refuse or
-// Drain. The caller must Remove the stream in the end.
+// Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with SHUTTING_DOWN before Open and
+// after Refuse or Drain. The caller must Remove the stream in the end.
 func (r *Registry[S]) Admit(subject string, expires time.Time, create func(Identity) S) (S, error) {
 	identity := Identity{ID: rand.Text() + r.cfg.Node, Subject: subject, Expires: expires}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var none S
-	if r.refusing {
+	if r.admits != open {
 		return none, ShuttingDown()
 	}
 	if limit := r.cfg.MaxStreams; limit > 0 && len(r.streams) >= limit {
@@ -92,7 +113,7 @@ func (r *Registry[S]) Remove(id string) bool {
 	} else {
 		delete(r.subjects, e.subject)
 	}
-	if r.refusing && len(r.streams) == 0 {
+	if r.admits == refusing && len(r.streams) == 0 {
 		close(r.drained) // only once: no stream is added any more
 	}
 	return true
@@ -140,8 +161,8 @@ func (r *Registry[S]) all() []S {
 func (r *Registry[S]) Refuse() []S {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.refusing {
-		r.refusing = true
+	if r.admits != refusing {
+		r.admits = refusing
 		if len(r.streams) == 0 {
 			close(r.drained)
 		}

@@ -48,6 +48,7 @@ func refused(t *testing.T, r *registry, subject string, reason fault.Reason, lim
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{Node: "node-1_x"})
+	r.Open()
 	form := regexp.MustCompile(`^[A-Z2-7]{26}node-1_x$`)
 	expires := time.Now().Add(time.Hour)
 	seen := map[string]bool{}
@@ -66,6 +67,7 @@ func TestIdentity(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{MaxStreams: 3, MaxPerSubject: 2, Plural: "consumers"})
+	r.Open()
 	a := admit(t, r, "ada")
 	admit(t, r, "ada")
 	refused(t, r, "ada", fault.NodeFull, 2, "this node serves at most 2 consumers of a subject")
@@ -85,10 +87,12 @@ func TestLimits(t *testing.T) {
 func TestNoLimits(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{})
+	r.Open()
 	for range 1000 {
 		admit(t, r, "ada")
 	}
 	one := stream.NewRegistry[*item](stream.Config{MaxStreams: 1})
+	one.Open()
 	admit(t, one, "ada")
 	refused(t, one, "bob", fault.NodeFull, 1, "this node serves at most 1 streams")
 }
@@ -96,6 +100,7 @@ func TestNoLimits(t *testing.T) {
 func TestLookUp(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{})
+	r.Open()
 	a1, b, a2 := admit(t, r, "ada"), admit(t, r, "bob"), admit(t, r, "ada")
 	found := func(id, subject string, want *item) {
 		t.Helper()
@@ -142,6 +147,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := stream.NewRegistry[*item](stream.Config{})
+		r.Open()
 		a, b := admit(t, r, "ada"), admit(t, r, "bob")
 		var told []*item
 		done := make(chan error, 1)
@@ -174,6 +180,7 @@ func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := stream.NewRegistry[*item](stream.Config{})
+		r.Open()
 		admit(t, r, "ada")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -191,6 +198,7 @@ func TestDrainGivesUp(t *testing.T) {
 func TestRefuseEmpty(t *testing.T) {
 	t.Parallel()
 	r := stream.NewRegistry[*item](stream.Config{})
+	r.Open()
 	select {
 	case <-r.Drained():
 		t.Fatal("drained before it refuses")
@@ -211,6 +219,7 @@ func TestRace(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		hub := &bulletins{streams: stream.NewRegistry[*bulletin](stream.Config{MaxStreams: 20, MaxPerSubject: 3})}
+		hub.streams.Open()
 		var clients sync.WaitGroup
 		for i := range 16 {
 			subject := fmt.Sprint("subject ", i%8)

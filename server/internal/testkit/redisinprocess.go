@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -12,14 +13,16 @@ import (
 // returns a client of it that repeats nothing on its own. Both end with the test.
 func InProcessRedisClient(tb testing.TB) *redis.Client {
 	tb.Helper()
-	server, err := redisproc.StartInProcess(tb.Context())
-	if err != nil {
+	server := redisproc.NewInProcess()
+	if err := server.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1})
 	tb.Cleanup(func() {
 		_ = c.Close()
-		server.Stop()
+		if err := server.Stop(context.WithoutCancel(tb.Context())); err != nil {
+			tb.Error(err)
+		}
 	})
 	return c
 }

@@ -2,11 +2,13 @@ package remote
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 	"github.com/parleyhq/parley/server/internal/channel"
 	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 // maxChangeUsers bounds the users that one event names; more are sent as all.
@@ -19,11 +21,14 @@ var membersChanged = cluster.Event[*clusterv1.MembershipChange]{Name: "members"}
 type Changes struct {
 	endpoint *cluster.Endpoint
 	log      *slog.Logger
+	onChange func(channel.Change)
+	life     lifecycle.Base
 }
 
-// NewChanges creates a Changes. A nil logger means slog.Default.
-func NewChanges(endpoint *cluster.Endpoint, logger *slog.Logger) *Changes {
-	return &Changes{endpoint: endpoint, log: cmp.Or(logger, slog.Default())}
+// NewChanges creates a Changes. Between Start and Stop it calls onChange with every change that a node announces, one at a
+// time; onChange must not block. A nil logger means slog.Default.
+func NewChanges(endpoint *cluster.Endpoint, onChange func(channel.Change), logger *slog.Logger) *Changes {
+	return &Changes{endpoint: endpoint, onChange: onChange, log: cmp.Or(logger, slog.Default())}
 }
 
 // Publish announces a change to all nodes, this one too, and waits for nobody.
@@ -37,13 +42,25 @@ func (c *Changes) Publish(change channel.Change) {
 	}
 }
 
-// Listen calls fn with every change that a node announces, one at a time, until cancel. fn must not block.
-func (c *Changes) Listen(fn func(channel.Change)) (cancel func(), err error) {
-	return cluster.Subscribe(c.endpoint, membersChanged, func(w *clusterv1.MembershipChange) {
-		if w.GetChannelId() == "" {
-			c.log.Warn("a change of members names no channel")
-			return
+// Start subscribes to the announcements of all nodes. Publish works without it. See lifecycle.Service.
+func (c *Changes) Start(ctx context.Context) error {
+	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		cancel, err := cluster.Subscribe(c.endpoint, membersChanged, c.changed)
+		if err != nil {
+			return err
 		}
-		fn(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})
+		run.OnEnd(func(context.Context) error { cancel(); return nil })
+		return nil
 	})
+}
+
+// Stop ends the subscription.
+func (c *Changes) Stop(ctx context.Context) error { return c.life.Stop(ctx) }
+
+func (c *Changes) changed(w *clusterv1.MembershipChange) {
+	if w.GetChannelId() == "" {
+		c.log.Warn("a change of members names no channel")
+		return
+	}
+	c.onChange(channel.Change{ChannelID: w.GetChannelId(), UserIDs: w.GetUserIds()})
 }

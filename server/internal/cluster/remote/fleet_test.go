@@ -14,6 +14,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/natsbus"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
@@ -103,27 +104,17 @@ func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 				t.Error(err)
 			}
 		})
-		n.local = message.NewWriter(t.Context(), n.store, 8, message.WriterConfig{})
-		t.Cleanup(func() {
-			if err := n.local.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		n.local = message.NewWriter(n.store, 8, message.WriterConfig{})
+		lifecycletest.Start(t, n.local)
 		n.gate = &gate{Appender: n.local, done: make(chan []message.Outcome, 16)}
 		n.Roster = cluster.NewRoster(cluster.RosterConfig{
 			ID: nodeIDs[i], Transport: n.bus.Nodes(), Probe: n.bus.Ping,
 		})
-		if err := n.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(n.Stop)
+		lifecycletest.Start(t, n.Roster)
 		n.writer = remote.NewWriter(cluster.NewEndpoint(n, n.bus.Nodes(), nil), n, n.gate, 8, remote.WriterConfig{
 			Wait: wait, OnForward: n.forwarded,
 		})
-		if err := n.writer.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(n.writer.Stop)
+		lifecycletest.Start(t, n.writer)
 		f.nodes = append(f.nodes, n)
 	}
 	f.settle(t, f.nodes...)
@@ -362,11 +353,9 @@ func TestAHomeThatEndsCostsNothing(t *testing.T) {
 		return nil
 	})
 	ending.Leave()
-	ending.writer.Stop()
-	if err := ending.local.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	ending.Stop()
+	lifecycletest.Stop(t, ending.writer)
+	lifecycletest.Stop(t, ending.local)
+	lifecycletest.Stop(t, ending.Roster)
 	f.settle(t, rest...)
 	close(stop)
 	writing.Wait()

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -42,7 +44,10 @@ type QueueHints struct {
 	// failed says that the last word could not be sent, at probed.
 	failed bool
 	probed time.Time
-	closed bool
+	// sending is true between Start and Stop.
+	sending bool
+
+	life lifecycle.Base
 }
 
 var _ queue.Hints = (*QueueHints)(nil)
@@ -67,7 +72,7 @@ func (h *QueueHints) Ready(topic string, partition int) {
 	}
 	h.tell(topic, partition)
 	h.mu.Lock()
-	if h.closed {
+	if !h.sending {
 		h.mu.Unlock()
 		return
 	}
@@ -93,7 +98,7 @@ func (h *QueueHints) flush(topic string) {
 	h.mu.Lock()
 	b := h.waiting[topic]
 	delete(h.waiting, topic)
-	if b == nil || h.closed || len(b.partitions) == 0 {
+	if b == nil || !h.sending || len(b.partitions) == 0 {
 		h.mu.Unlock()
 		return
 	}
@@ -177,11 +182,25 @@ func (h *QueueHints) note(err error) {
 	h.failed, h.probed = err != nil, time.Now()
 }
 
-// Close ends the sending of words. Listeners stay until they are cancelled. It may be called twice.
-func (h *QueueHints) Close() {
+// Start begins the sending of words. Before it, and after Stop, Ready tells the listeners of this node alone. See
+// lifecycle.Service.
+func (h *QueueHints) Start(ctx context.Context) error {
+	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.sending = true
+		run.OnStop(func(context.Context) error { h.silence(); return nil })
+		return nil
+	})
+}
+
+// Stop ends the sending of words. Listeners stay until they are cancelled.
+func (h *QueueHints) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
+
+func (h *QueueHints) silence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
+	h.sending = false
 	for _, b := range h.waiting {
 		b.timer.Stop()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -76,8 +77,8 @@ func TestHintsReachAllNodes(t *testing.T) {
 		net := clustertest.NewNet()
 		link := net.Link()
 		a, b := NewQueueHints(link, nil), NewQueueHints(net.Link(), nil)
-		defer a.Close()
-		defer b.Close()
+		lifecycletest.Start(t, a)
+		lifecycletest.Start(t, b)
 		long := strings.Repeat("t", 64)
 		for _, topic := range []string{"jobs", long} {
 			atA, atB, sent := listenTo(t, a, topic), listenTo(t, b, topic), words(t, net, topic)
@@ -125,7 +126,7 @@ func TestHintsAreJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
 		a, b := NewQueueHints(net.Link(), nil), NewQueueHints(net.Link(), nil)
-		defer a.Close()
+		lifecycletest.Start(t, a)
 		atB, sent := listenTo(t, b, "jobs"), words(t, net, "jobs")
 		const ms = 20
 		for i := range ms * 100 {
@@ -155,6 +156,7 @@ func TestHintsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := clustertest.NewNet()
 		a := NewQueueHints(net.Link(), nil)
+		lifecycletest.Start(t, a)
 		sent := words(t, net, "jobs")
 		at := &heard{}
 		cancel, err := a.Listen("jobs", at.add)
@@ -164,8 +166,7 @@ func TestHintsEnd(t *testing.T) {
 		a.Ready("jobs", 1)
 		a.Ready("jobs", 2)
 		cancel()
-		a.Close()
-		a.Close()
+		lifecycletest.Stop(t, a)
 		a.Ready("jobs", 3)
 		pass(time.Second)
 		synctest.Wait()

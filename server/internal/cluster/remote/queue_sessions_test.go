@@ -13,6 +13,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
@@ -83,10 +84,7 @@ func queueSessionsOf(t *testing.T, net *clustertest.Net, node string) (*QueueSes
 	t.Helper()
 	local := &consumers{node: node}
 	s := NewQueueSessions(endpointOf(net, node), local)
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	return s, local
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fanout"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 const (
@@ -42,10 +43,7 @@ func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Sessions, g
 		*got = append(*got, add...)
 		return nil
 	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	lifecycletest.Start(t, s)
 	return s, got
 }
 
@@ -148,15 +146,11 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestSessionsStartAndStop(t *testing.T) {
+func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	s, _ := sessionsOf(t, net, nodeA)
-	if err := s.Start(); err != nil {
-		t.Error(err)
-	}
-	s.Stop()
-	s.Stop()
+	lifecycletest.Stop(t, s)
 	if _, err := net.Link().Request(context.Background(), nodeA, updateSession.Name, nil); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
@@ -167,13 +161,9 @@ func TestChangesReachAllNodes(t *testing.T) {
 	net := clustertest.NewNet()
 	var got []channel.Change
 	link := net.Link()
-	changes := NewChanges(cluster.NewEndpoint(clustertest.Peers{Node: nodeA}, link, nil), nil)
+	changes := NewChanges(cluster.NewEndpoint(clustertest.Peers{Node: nodeA}, link, nil), nil, nil)
 	for range 2 {
-		cancel, err := NewChanges(endpointOf(net, nodeB), nil).Listen(func(c channel.Change) { got = append(got, c) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cancel()
+		lifecycletest.Start(t, NewChanges(endpointOf(net, nodeB), func(c channel.Change) { got = append(got, c) }, nil))
 	}
 	one := channel.Change{ChannelID: "room", UserIDs: []string{"ann", "auth0|42"}}
 	all := channel.Change{ChannelID: "room"}

@@ -17,6 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 	"github.com/parleyhq/parley/server/internal/cluster/clustertest"
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
@@ -104,10 +105,7 @@ func newRig(t *testing.T, cfg WriterConfig, fates ...clustertest.Fate) *rig {
 		r.results = append(r.results, result)
 	}
 	home := NewWriter(endpointAt(r.net, "HOME"), owners{owner: owner}, &r.home, buckets, WriterConfig{})
-	if err := home.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(home.Stop)
+	lifecycletest.Start(t, home)
 	me := owners{owner: owner, works: func() bool { return r.works != nil && r.works() }}
 	r.writer = NewWriter(endpointAt(r.net, "ME"), me, &r.here, buckets, cfg)
 	return r
@@ -505,18 +503,12 @@ func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
 	expect(t, "outcomes", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
 }
 
-func TestWriterStartsAndStops(t *testing.T) {
+func TestWriterEnds(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	w := NewWriter(endpointAt(net, "ME"), owners{owner: func(int) string { return "ME" }}, &appended{}, 1, WriterConfig{})
-	w.Stop()
-	for range 2 {
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.Stop()
-	w.Stop()
+	lifecycletest.Start(t, w)
+	lifecycletest.Stop(t, w)
 	if _, err := net.Link().Request(t.Context(), "ME", appendDrafts.Name, nil); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("it serves after its end: %v", err)
 	}
@@ -539,10 +531,7 @@ func TestAChannelsDraftsOfOneBatchStayTogether(t *testing.T) {
 	var here, home appended
 	w := NewWriter(endpointAt(net, "ME"), &moving{}, &here, 4, WriterConfig{})
 	hw := NewWriter(endpointAt(net, "HOME"), owners{owner: func(int) string { return "HOME" }}, &home, 4, WriterConfig{})
-	if err := hw.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer hw.Stop()
+	lifecycletest.Start(t, hw)
 	w.Append(t.Context(), drafts("a", "a", "a"))
 	if len(here.all()) > 0 && len(home.all()) > 0 {
 		t.Errorf("one channel's drafts of one batch went to two nodes at once, unordered: here %v, home %v", here.all(), home.all())

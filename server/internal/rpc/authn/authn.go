@@ -24,11 +24,11 @@ import (
 	"time"
 
 	connectauthn "connectrpc.com/authn"
-	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
 const (
@@ -72,15 +72,15 @@ type Verifier struct {
 	parser  *jwt.Parser
 	secret  []byte
 	public  map[string][]jwt.VerificationKey // by algorithm
-	jwks    keyfunc.Keyfunc                  // nil without a URL
+	served  *keySet                          // nil without a URL
 	methods []string
 	now     func() time.Time
 	proven  proven
+	life    lifecycle.Base
 }
 
-// New makes a Verifier. The context ends its refreshing of the key set, so it is the server's, not a request's. A key
-// set that can't be fetched yet is no error.
-func New(ctx context.Context, cfg Config) (*Verifier, error) {
+// New makes a Verifier. With a JWKSURL it must be started.
+func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{secret: cfg.Secret, public: make(map[string][]jwt.VerificationKey), now: cfg.Now}
 	if v.now == nil {
 		v.now = time.Now
@@ -101,10 +101,7 @@ func New(ctx context.Context, cfg Config) (*Verifier, error) {
 		methods[alg] = true
 	}
 	if cfg.JWKSURL != "" {
-		var err error
-		if v.jwks, err = newKeySet(ctx, cfg.JWKSURL, cfg.Logger); err != nil {
-			return nil, fmt.Errorf("key set: %w", err)
-		}
+		v.served = newKeySet(cfg.JWKSURL, cfg.Logger)
 		methods["RS256"], methods["ES256"], methods["EdDSA"] = true, true, true
 	}
 	if len(methods) == 0 {
@@ -126,6 +123,24 @@ func New(ctx context.Context, cfg Config) (*Verifier, error) {
 	v.parser = jwt.NewParser(opts...)
 	return v, nil
 }
+
+// Start fetches the key set, and again every few minutes until Stop. It must return before the first Verify. A key set that
+// can't be fetched yet is no error. Without a JWKSURL there is nothing to do. See lifecycle.Service.
+func (v *Verifier) Start(ctx context.Context) error {
+	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
+		if v.served == nil {
+			return nil
+		}
+		if err := v.served.open(ctx); err != nil {
+			return fmt.Errorf("key set: %w", err)
+		}
+		run.Go(v.served.refresh)
+		return nil
+	})
+}
+
+// Stop ends the fetching. Verify goes on with the keys that are known.
+func (v *Verifier) Stop(ctx context.Context) error { return v.life.Stop(ctx) }
 
 func algorithmOf(key crypto.PublicKey) (string, error) {
 	switch k := key.(type) {
@@ -241,10 +256,10 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 		return v.secret, nil
 	}
 	keys := jwt.VerificationKeySet{Keys: slices.Clone(v.public[alg])}
-	if v.jwks == nil {
+	if v.served == nil {
 		return keys, nil
 	}
-	served, err := servedKeys(ctx, v.jwks, t)
+	served, err := v.served.keysOf(ctx, t)
 	if err != nil && len(keys.Keys) == 0 {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/parleyhq/parley/server/internal/fault"
 	"github.com/parleyhq/parley/server/internal/ident"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
@@ -58,10 +59,11 @@ func (k *keys) public() []crypto.PublicKey {
 func verifier(t *testing.T, cfg Config) *Verifier {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	v, err := New(t.Context(), cfg)
+	v, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	lifecycletest.Start(t, v)
 	return v
 }
 
@@ -392,7 +394,7 @@ func TestReadPublicKeys(t *testing.T) {
 func TestNewWantsAKey(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"none": {}, "short": {Secret: secret[:16]}, "odd": {PublicKeys: []crypto.PublicKey{5}}} {
-		if _, err := New(t.Context(), cfg); err == nil {
+		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

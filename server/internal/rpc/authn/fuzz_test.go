@@ -26,7 +26,7 @@ func FuzzAuthorization(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	v, err := New(f.Context(), Config{Secret: secret})
+	v, err := New(Config{Secret: secret})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,18 +16,19 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/parleyhq/parley/server/internal/fault"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
-// keySet serves a key set that tests change.
-type keySet struct {
+// servedKeySet serves a key set that tests change.
+type servedKeySet struct {
 	body    atomic.Value // string
 	fetches atomic.Int64
 	url     string
 }
 
-func newServedKeySet(t *testing.T) *keySet {
+func newServedKeySet(t *testing.T) *servedKeySet {
 	t.Helper()
-	s := &keySet{}
+	s := &servedKeySet{}
 	s.body.Store("")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.fetches.Add(1)
@@ -42,7 +44,7 @@ func newServedKeySet(t *testing.T) *keySet {
 	return s
 }
 
-func (s *keySet) serve(t *testing.T, byID map[string]*keys, extra ...map[string]string) {
+func (s *servedKeySet) serve(t *testing.T, byID map[string]*keys, extra ...map[string]string) {
 	t.Helper()
 	list := []map[string]string{}
 	for kid, k := range byID {
@@ -54,6 +56,20 @@ func (s *keySet) serve(t *testing.T, byID map[string]*keys, extra ...map[string]
 		t.Fatal(err)
 	}
 	s.body.Store(string(body))
+}
+
+func TestVerifierStartsAndStops(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t)
+	set := newServedKeySet(t)
+	set.serve(t, map[string]*keys{"a": &k})
+	lifecycletest.Stress[*Verifier](t, func(t *testing.T) *Verifier {
+		v, err := New(Config{JWKSURL: set.url, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	})
 }
 
 func TestKeySetRotates(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/MicahParks/jwkset"
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/time/rate"
@@ -30,27 +31,79 @@ const (
 // errNoKeys says that a key set was never fetched, so nothing can be said about a token.
 var errNoKeys = errors.New("no key has been fetched yet")
 
-// newKeySet fetches a key set, keeps it fresh until ctx ends, and keeps the old keys while it can't be fetched.
-func newKeySet(ctx context.Context, url string, log *slog.Logger) (keyfunc.Keyfunc, error) {
-	return keyfunc.NewDefaultOverrideCtx(ctx, []string{url}, keyfunc.Override{
-		Client:            &http.Client{Transport: limitedTransport{http.DefaultTransport}},
-		HTTPTimeout:       keySetTimeout,
-		RefreshInterval:   keySetRefresh,
-		RefreshUnknownKID: rate.NewLimiter(rate.Every(keySetRetry), 1),
-		RateLimitWaitMax:  keySetTimeout,
-		RefreshErrorHandlerFunc: func(string) func(context.Context, error) {
-			return func(ctx context.Context, err error) {
-				log.WarnContext(ctx, "keys for tokens could not be fetched", "error", err)
-			}
-		},
-	})
+// keySet has the keys that a URL serves.
+type keySet struct {
+	url     string
+	options jwkset.HTTPClientStorageOptions
+	// keys is nil until open.
+	keys keyfunc.Keyfunc
 }
 
-// servedKeys gives the keys of a set that may have signed a token: the one that it names, or all if it names none.
-func servedKeys(ctx context.Context, set keyfunc.Keyfunc, t *jwt.Token) ([]jwt.VerificationKey, error) {
-	found, err := set.KeyfuncCtx(ctx)(t)
+func newKeySet(url string, log *slog.Logger) *keySet {
+	return &keySet{url: url, options: jwkset.HTTPClientStorageOptions{
+		Client: &http.Client{Transport: limitedTransport{&http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			DisableKeepAlives: true, // minutes pass between fetches, and nothing must be left after Stop
+		}}},
+		HTTPTimeout:               keySetTimeout,
+		NoErrorReturnFirstHTTPReq: true,
+		RefreshErrorHandler: func(ctx context.Context, err error) {
+			log.WarnContext(ctx, "keys for tokens could not be fetched", "error", err)
+		},
+		Storage: jwkset.NewMemoryStorage(),
+	}}
+}
+
+// open fetches the set for the first time. A failure of that is logged and no error.
+func (s *keySet) open(ctx context.Context) error {
+	storage, err := s.fetch(ctx)
 	if err != nil {
-		if all, readErr := set.Storage().KeyReadAll(ctx); readErr != nil || len(all) == 0 {
+		return err
+	}
+	client, err := jwkset.NewHTTPClient(jwkset.HTTPClientOptions{
+		HTTPURLs:          map[string]jwkset.Storage{s.url: storage},
+		RefreshUnknownKID: rate.NewLimiter(rate.Every(keySetRetry), 1),
+		RateLimitWaitMax:  keySetTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	s.keys, err = keyfunc.New(keyfunc.Options{Storage: client})
+	return err
+}
+
+// refresh fetches the set again and again until ctx ends.
+func (s *keySet) refresh(ctx context.Context) {
+	ticker := time.NewTicker(keySetRefresh)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			_, _ = s.fetch(ctx) // the URL was parsed by open, and any other failure is logged
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fetch fetches the set once, into the storage that the options name. The library's own refreshing has a goroutine that
+// nobody can wait for.
+//
+//nolint:ireturn // the library's type
+func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
+	options := s.options
+	options.Ctx = ctx
+	return jwkset.NewStorageFromHTTP(s.url, options)
+}
+
+// keysOf gives the keys of a set that may have signed a token: the one that it names, or all if it names none.
+func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKey, error) {
+	if s.keys == nil {
+		return nil, errNoKeys
+	}
+	found, err := s.keys.KeyfuncCtx(ctx)(t)
+	if err != nil {
+		if all, readErr := s.keys.Storage().KeyReadAll(ctx); readErr != nil || len(all) == 0 {
 			return nil, errors.Join(errNoKeys, err)
 		}
 		return nil, err

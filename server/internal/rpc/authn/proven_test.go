@@ -95,7 +95,7 @@ func BenchmarkVerify(b *testing.B) {
 	for name, step := range map[string]time.Duration{"known": 0, "new": believed} {
 		b.Run(name, func(b *testing.B) {
 			now := time.Now()
-			v, err := New(b.Context(), Config{Secret: secret, Now: func() time.Time { return now }})
+			v, err := New(Config{Secret: secret, Now: func() time.Time { return now }})
 			if err != nil {
 				b.Fatal(err)
 			}

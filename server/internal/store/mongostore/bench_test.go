@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 	"github.com/parleyhq/parley/server/internal/message"
 	"github.com/parleyhq/parley/server/internal/store/mongostore"
 	"github.com/parleyhq/parley/server/internal/testkit"
@@ -94,8 +95,8 @@ func BenchmarkThreeNodes(b *testing.B) {
 			var writers [nodes]*message.Writer
 			var names [nodes][]string
 			for n := range nodes {
-				writers[n] = message.NewWriter(b.Context(), open(b, cfg), buckets, message.WriterConfig{})
-				b.Cleanup(func() { _ = writers[n].Close(context.Background()) })
+				writers[n] = message.NewWriter(open(b, cfg), buckets, message.WriterConfig{})
+				lifecycletest.Start(b, writers[n])
 				for c := range channels {
 					name := fmt.Sprintf("c%d", c)
 					if !own || message.Bucket(name, buckets)%nodes == n {

@@ -1,0 +1,51 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Stack holds what was opened and started so far, to be closed in reverse. The zero value is empty. Only Close may be called
+// concurrently.
+type Stack struct {
+	closers []closer
+	once    sync.Once
+	err     error
+}
+
+type closer struct {
+	name  string
+	close func(ctx context.Context) error
+}
+
+// Push has fn called by Close. name is for Close's error.
+func (s *Stack) Push(name string, fn func(ctx context.Context) error) {
+	s.closers = append(s.closers, closer{name, fn})
+}
+
+// Start starts a service and pushes its Stop. It returns the service's error, and pushes nothing then.
+func (s *Stack) Start(ctx context.Context, name string, service Service) error {
+	if err := service.Start(ctx); err != nil {
+		return err
+	}
+	s.Push(name, service.Stop)
+	return nil
+}
+
+// Close calls what was pushed, the last first, whatever fails on the way, and returns the joined errors. A further call waits for
+// the first one and returns its error.
+func (s *Stack) Close(ctx context.Context) error {
+	s.once.Do(func() {
+		var errs []error
+		for _, c := range slices.Backward(s.closers) {
+			if err := c.close(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+			}
+		}
+		s.err = errors.Join(errs...)
+	})
+	return s.err
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+
+	"github.com/parleyhq/parley/server/internal/channel"
+	"github.com/parleyhq/parley/server/internal/cluster"
+	"github.com/parleyhq/parley/server/internal/cluster/remote"
+	"github.com/parleyhq/parley/server/internal/fanout"
+	"github.com/parleyhq/parley/server/internal/feed"
+	"github.com/parleyhq/parley/server/internal/lifecycle"
+	"github.com/parleyhq/parley/server/internal/message"
+	"github.com/parleyhq/parley/server/internal/queue"
+	"github.com/parleyhq/parley/server/internal/rpc/authn"
+)
+
+// services are what a node runs on top of its engines, besides its HTTP servers.
+type services struct {
+	epoch    *epochWatcher
+	feeder   *feed.Feeder
+	builder  *feed.Builder
+	advancer *feed.Advancer
+	hub      *fanout.Hub
+	writer   *message.Writer
+	members  *channel.Watcher
+	changes  *remote.Changes
+	streams  *remote.Sessions
+	// forwards appends on the bucket's home node, by writer on this one.
+	forwards *remote.Writer
+	roster   *cluster.Roster
+	hints    *remote.QueueHints
+	// consumers holds the consumer streams of queues.
+	consumers *queue.Hub
+	calls     *remote.QueueSessions
+	scheduler *queue.Scheduler
+	verifier  *authn.Verifier
+}
+
+// start starts the services in this order. They stop in reverse, each before what it works on.
+func (s *Server) start(ctx context.Context) error {
+	for _, next := range []struct {
+		name    string
+		service lifecycle.Service
+	}{
+		{"epoch watcher", s.epoch},
+		{"feeder", s.feeder},
+		{"cache builder", s.builder},
+		{"channel rows", s.advancer},
+		{"hub", s.hub},
+		{"writer", s.writer},
+		{"watcher of members", s.members},
+		{"changes of members", s.changes},
+		{"stream calls", s.streams},
+		{"forwarded writes", s.forwards},
+		{"roster", s.roster},
+		{"hints of queues", s.hints},
+		{"consumers of queues", s.consumers},
+		{"calls about consumers", s.calls},
+		{"scheduler of queues", s.scheduler},
+		{"token keys", s.verifier},
+	} {
+		if err := s.done.Start(ctx, next.name, next.service); err != nil {
+			return err
+		}
+	}
+	return nil
+}

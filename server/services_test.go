@@ -1,0 +1,201 @@
+package server_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// goStatements are the goroutines that no service owns, by function: each ends with the call or the store that it belongs to.
+// Others are started by lifecycle.Run.Go, or by a sync.WaitGroup that somebody waits for.
+var goStatements = map[string]string{
+	"cmd/parleyd.run":                         "they end with the process",
+	"internal/cluster/remote.Writer.giveUpOn": "ends with the forward",
+	"internal/queue.Catalog.load":             "ends within loadTimeout; it serves all who wait, so it outlives its caller",
+	"internal/rpc.queueService.both":          "ends with the stream",
+	"internal/store/embedded.committer.start": "ends with the store; a disk that fails may stop it for good, so Close can't always wait",
+	"internal/store/mongostore.fence.wait":    "ends when nobody waits for a fence any more",
+	"internal/store/mongostore.newSaver":      "ends with the feed",
+}
+
+// folder is the parsed files of one folder.
+type folder struct {
+	code, tests []*ast.File
+}
+
+// folders returns the server's folders by path below this one. Folders for tests alone are left out.
+func folders(t *testing.T) map[string]*folder {
+	t.Helper()
+	all := map[string]*folder{}
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (strings.HasSuffix(entry.Name(), "test") || strings.HasPrefix(entry.Name(), "test")) {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if all[dir] == nil {
+			all[dir] = &folder{}
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			all[dir].tests = append(all[dir].tests, file)
+		} else {
+			all[dir].code = append(all[dir].code, file)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestServices finds background parts that are no services, and services without a stress test.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	found, unowned := 0, map[string]bool{}
+	for dir, src := range folders(t) {
+		stressed := stressTests(src.tests)
+		for _, f := range functions(src.code) {
+			name := f.typeName
+			switch {
+			case dir == "internal/lifecycle":
+			case name != "" && f.Name.Name == "Start":
+				found++
+				if !takesContext(f.FuncDecl) || !slices.ContainsFunc(functions(src.code), func(o function) bool {
+					return o.typeName == name && o.Name.Name == "Stop" && takesContext(o.FuncDecl)
+				}) {
+					t.Errorf("%s.%s has a Start and is no lifecycle.Service", dir, name)
+				}
+				if !stressed[name] {
+					t.Errorf("%s.%s is a service without a test that calls lifecycletest.Stress[*%[2]s]", dir, name)
+				}
+			case name == "" && isConstructor(f.Name.Name) && starts(f.Body):
+				t.Errorf("%s.%s starts goroutines: that is for Start", dir, f.Name.Name)
+			}
+			if full := dir + "." + strings.TrimPrefix(name+"."+f.Name.Name, "."); hasGoStatement(f.Body) {
+				unowned[full] = true
+				if goStatements[full] == "" {
+					t.Errorf("%s has a go statement: use lifecycle.Run.Go, or say in goStatements when it ends", full)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("found %d services: the test does not see them", found)
+	}
+	for name := range goStatements {
+		if !unowned[name] {
+			t.Errorf("goStatements names %s, which has none", name)
+		}
+	}
+}
+
+// function is a function, or a method of the type called typeName.
+type function struct {
+	*ast.FuncDecl
+
+	typeName string
+}
+
+func functions(files []*ast.File) []function {
+	var all []function
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			name := ""
+			if f.Recv != nil {
+				name = typeName(f.Recv.List[0].Type)
+			}
+			all = append(all, function{f, name})
+		}
+	}
+	return all
+}
+
+// typeName returns the last word of a type such as *feed.Feeder or Call[Req, Res].
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.IndexListExpr:
+		return typeName(e.X)
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// stressTests returns the types that tests call lifecycletest.Stress for.
+func stressTests(files []*ast.File) map[string]bool {
+	types := map[string]bool{}
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if e, ok := n.(*ast.IndexExpr); ok {
+				if f, ok := e.X.(*ast.SelectorExpr); ok && typeName(f.X) == "lifecycletest" && f.Sel.Name == "Stress" {
+					types[typeName(e.Index)] = true
+				}
+			}
+			return true
+		})
+	}
+	return types
+}
+
+// takesContext reports whether a method is a func(context.Context) error.
+func takesContext(f *ast.FuncDecl) bool {
+	in, out := f.Type.Params, f.Type.Results
+	return in.NumFields() == 1 && typeName(in.List[0].Type) == "Context" && out.NumFields() == 1 && typeName(out.List[0].Type) == "error"
+}
+
+func isConstructor(name string) bool {
+	return slices.ContainsFunc([]string{"New", "Open", "Connect", "Setup", "new", "open", "connect"}, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	})
+}
+
+// starts reports whether a function calls a method Go, such as sync.WaitGroup's.
+func starts(body *ast.BlockStmt) bool {
+	found := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Go" {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+func hasGoStatement(body *ast.BlockStmt) bool {
+	found := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		if _, ok := n.(*ast.GoStmt); ok {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
