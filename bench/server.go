@@ -60,7 +60,7 @@ func (e *Env) StartServer(ctx context.Context, env ...string) (*Server, error) {
 var readyLine = regexp.MustCompile(`is ready on (http://\S+) .*metrics on (http://[^\s)]+)`)
 
 // cacheLine is one of the next, and tells the socket of its redis-server if it has one.
-var cacheLine = regexp.MustCompile("^ *cache: (?:.*`redis-cli -s ([^`]+)`)?")
+var cacheLine = regexp.MustCompile("^ *cache and queues: (?:.*`redis-cli -s ([^`]+)`)?")
 
 // run starts the process and waits until it serves.
 func (s *Server) run(ctx context.Context, listen, ops string) error {

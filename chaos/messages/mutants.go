@@ -89,7 +89,7 @@ var nodes = []chaos.Mutant{
 	{
 		Name: "forward-new-ids", Heading: "nodes", Breaks: "what a home did not answer for is written here under another id",
 		Edits: []chaos.Edit{{
-			File: "server/internal/cluster/forward.go",
+			File: "server/internal/cluster/remote/forward.go",
 			Old:  "at, drafts = append(at, i), append(drafts, f.drafts[i])",
 			New:  "f.drafts[i].ClientMsgID += \"~\"\n\t\t\tat, drafts = append(at, i), append(drafts, f.drafts[i])",
 		}},

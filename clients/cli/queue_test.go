@@ -340,20 +340,6 @@ func TestQueueOnDeadServer(t *testing.T) {
 	}
 }
 
-// TestQueueBench is `bench queue` by another name.
-func TestQueueBench(t *testing.T) {
-	t.Parallel()
-	one := runWith(t, nil, "", "--data-dir", t.TempDir(), "queue", "bench", "--rounds", "0")
-	other := runWith(t, nil, "", "--data-dir", t.TempDir(), "bench", "queue", "--rounds", "0")
-	if one != other || one.code != 2 {
-		t.Errorf("queue bench: %+v, bench queue: %+v", one, other)
-	}
-	help := runWith(t, nil, "", "queue", "bench", "--help").wantOK(t).stdout
-	if !strings.Contains(help, "--rounds") || strings.Contains(help, "<areas>") {
-		t.Errorf("its help:\n%s", help)
-	}
-}
-
 // payloads are what a consume printed, sorted: partitions are not in order among themselves.
 func payloads(stdout string) []string {
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
