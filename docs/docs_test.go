@@ -131,7 +131,6 @@ func server(t *testing.T, bin string) (dir, addr string) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	//nolint:noctx // it is ended by SIGTERM
 	cmd := exec.Command("bin/parleyd", "dev", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--data-dir", "data")
 	cmd.Dir, cmd.Stderr = dir, &log
 	if err := cmd.Start(); err != nil {
@@ -164,9 +163,9 @@ func run(t *testing.T, dir, bin, command string, want expectation) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-ec", command) //nolint:gosec // the documents' own
+	cmd := exec.CommandContext(ctx, "sh", "-ec", command)
 	if want.endless {
-		cmd = exec.CommandContext(ctx, "sh", "-ec", "exec "+command) //nolint:gosec // the documents' own
+		cmd = exec.CommandContext(ctx, "sh", "-ec", "exec "+command)
 	}
 	var out output
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
@@ -184,7 +183,8 @@ func run(t *testing.T, dir, bin, command string, want expectation) {
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	exited := errors.As(err, &exit) && ctx.Err() == nil
-	if err != nil && !(exited && (want.endless || want.fails)) || want.fails && err == nil || !matches(out.String()) {
+	ended := err == nil && !want.fails || exited && (want.endless || want.fails)
+	if !ended || !matches(out.String()) {
 		t.Errorf("%s\n%v, and printed what does not match %q:\n%s", command, err, want.output, out.String())
 	}
 }
@@ -210,7 +210,7 @@ func (o *output) String() string {
 // checkTarget checks that the Makefile has a target.
 func checkTarget(t *testing.T, target string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-n"}, strings.Fields(target)...)...) //nolint:gosec // the documents' own
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-n"}, strings.Fields(target)...)...)
 	cmd.Dir = root(t)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("make %s: %v\n%s", target, err, text)
@@ -244,7 +244,7 @@ func resize(context.Context, []byte) error { return nil }
 	if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), path) //nolint:gosec // the test's own
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), path)
 	cmd.Dir = root(t)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s\n%s", err, text, program)
