@@ -51,8 +51,20 @@ func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, 
 	}
 }
 
-// readPublished reads the whole change stream.
+// readPublished reads the whole change stream. While the stream's servers elect a leader, nobody responds; it then begins
+// again, for a minute.
 func readPublished(ctx context.Context, url string) ([]Published, error) {
+	deadline := time.Now().Add(time.Minute)
+	for {
+		all, err := readStream(ctx, url)
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(deadline) || !chaos.Sleep(ctx, 100*time.Millisecond) {
+			return all, err
+		}
+	}
+}
+
+// readStream is readPublished without the retries.
+func readStream(ctx context.Context, url string) ([]Published, error) {
 	nc, err := nats.Connect(url)
 	if err != nil {
 		return nil, err
