@@ -47,10 +47,15 @@ func run(proxy string, args []string) error {
 	if len(args) != 2 {
 		return errors.New("needs two arguments: the copy and the version")
 	}
-	r := release{copy: args[0], version: args[1], proxy: proxy}
+	r := release{version: args[1], proxy: proxy}
 	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version {
 		return fmt.Errorf("%q is no version such as v1.2.3", r.version)
 	}
+	var err error
+	if r.copy, err = os.OpenRoot(args[0]); err != nil {
+		return err
+	}
+	defer func() { _ = r.copy.Close() }()
 	if r.proxy == "" {
 		tmp, err := os.MkdirTemp("", "parley-release")
 		if err != nil {
@@ -71,7 +76,8 @@ func run(proxy string, args []string) error {
 }
 
 type release struct {
-	copy, version, proxy string
+	copy           *os.Root
+	version, proxy string
 
 	// released are the modules that are done, and sums their lines for go.sum.
 	released []module.Version
@@ -80,8 +86,8 @@ type release struct {
 
 // workspace moves the replacements of our modules in go.work to the version.
 func (r *release) workspace() error {
-	name := filepath.Join(r.copy, "go.work")
-	data, err := os.ReadFile(name)
+	const name = "go.work"
+	data, err := r.copy.ReadFile(name)
 	if err != nil {
 		return err
 	}
@@ -94,12 +100,11 @@ func (r *release) workspace() error {
 			old.Syntax.Token[1] = r.version
 		}
 	}
-	return os.WriteFile(name, modfile.Format(work.Syntax), 0o644)
+	return r.copy.WriteFile(name, modfile.Format(work.Syntax), 0o600)
 }
 
 // module edits the go.mod and go.sum of one module and writes the module to the proxy.
 func (r *release) module(dir string) error {
-	dir = filepath.Join(r.copy, dir)
 	mod, err := r.require(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return err
@@ -108,7 +113,11 @@ func (r *release) module(dir string) error {
 		return err
 	}
 	// Go adds the repository's license to a module that has none.
-	if err := copyFile(filepath.Join(dir, "LICENSE"), filepath.Join(r.copy, "LICENSE")); err != nil {
+	license, err := r.copy.ReadFile("LICENSE")
+	if err != nil {
+		return err
+	}
+	if err := r.copy.WriteFile(filepath.Join(dir, "LICENSE"), license, 0o600); err != nil {
 		return err
 	}
 	return r.publish(dir, mod)
@@ -116,7 +125,7 @@ func (r *release) module(dir string) error {
 
 // require makes the version that of our modules which the go.mod requires, and returns its module.
 func (r *release) require(name string) (module.Version, error) {
-	data, err := os.ReadFile(name)
+	data, err := r.copy.ReadFile(name)
 	if err != nil {
 		return module.Version{}, err
 	}
@@ -139,13 +148,13 @@ func (r *release) require(name string) (module.Version, error) {
 	if data, err = file.Format(); err != nil {
 		return module.Version{}, err
 	}
-	return module.Version{Path: file.Module.Mod.Path, Version: r.version}, os.WriteFile(name, data, 0o644)
+	return module.Version{Path: file.Module.Mod.Path, Version: r.version}, r.copy.WriteFile(name, data, 0o600)
 }
 
 // sum replaces the lines of our modules in a go.sum by those of the modules that are done. Every
 // module requires all that come before it.
 func (r *release) sum(name string) error {
-	data, err := os.ReadFile(name)
+	data, err := r.copy.ReadFile(name)
 	if err != nil {
 		return err
 	}
@@ -171,7 +180,7 @@ func (r *release) sum(name string) error {
 	for _, m := range sorted {
 		out.WriteString(lines[m])
 	}
-	return os.WriteFile(name, []byte(out.String()), 0o644)
+	return r.copy.WriteFile(name, []byte(out.String()), 0o600)
 }
 
 // publish writes the files of the module proxy protocol and remembers the module's sums.
@@ -181,28 +190,25 @@ func (r *release) publish(dir string, m module.Version) error {
 		return err
 	}
 	to := filepath.Join(r.proxy, filepath.FromSlash(escaped), "@v")
-	if err := os.MkdirAll(to, 0o755); err != nil {
+	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	info, err := json.Marshal(struct {
-		Version string
-		Time    time.Time
-	}{m.Version, time.Now().UTC()})
+	info, err := json.Marshal(map[string]string{"Version": m.Version, "Time": time.Now().UTC().Format(time.RFC3339)})
 	if err != nil {
 		return err
 	}
-	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	gomod, err := r.copy.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return err
 	}
 	var archive bytes.Buffer
-	if err := zip.CreateFromDir(&archive, m, dir); err != nil {
+	if err := zip.CreateFromDir(&archive, m, filepath.Join(r.copy.Name(), dir)); err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
 		"list": []byte(m.Version + "\n"), m.Version + ".info": info, m.Version + ".mod": gomod, m.Version + ".zip": archive.Bytes(),
 	} {
-		if err := os.WriteFile(filepath.Join(to, name), data, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
 			return err
 		}
 	}
@@ -220,12 +226,4 @@ func (r *release) publish(dir string, m module.Version) error {
 	r.sums = append(r.sums,
 		fmt.Sprintf("%s %s %s\n", m.Path, m.Version, all), fmt.Sprintf("%s %s/go.mod %s\n", m.Path, m.Version, alone))
 	return nil
-}
-
-func copyFile(to, from string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o644)
 }
