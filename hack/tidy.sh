@@ -1,7 +1,8 @@
 #!/bin/sh
 # tidy.sh [-diff]: runs `go mod tidy` in every module; with -diff it changes nothing and fails if a module is not tidy. Our own
 # modules come from this tree, as in go.work, and not by the version that the go.mod files name: that has been released, or never
-# was, and may lack what this tree imports. The lines of go.sum about them belong to that version, and stay as they are.
+# was, and may lack what this tree imports. The lines of go.sum about them belong to that version, and stay as they are. Without -diff
+# it also makes go.work.sum again, with all that commands of go add to it.
 set -eu
 cd "$(dirname "$0")/.."
 tree=$PWD
@@ -32,3 +33,7 @@ if [ -n "$failed" ]; then
 	echo "tidy: not tidy:$failed: run make tidy and commit what it changes" >&2
 	exit 1
 fi
+[ "${1:-}" = -diff ] || {
+	rm -f go.work.sum
+	GOWORK=$tree/go.work go mod download
+}
