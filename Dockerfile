@@ -1,7 +1,9 @@
 # The server and the command line client. No Docker engine has built this file yet: its steps were run by hand.
 FROM golang:1.26.8-bookworm AS build
 WORKDIR /src
-COPY go.mod go.sum ./
+COPY go.work go.work.sum go.mod go.sum ./
+COPY gen/go/go.mod gen/go/go.sum gen/go/
+COPY sdk/go/go.mod sdk/go/go.sum sdk/go/
 RUN go mod download
 COPY . .
 ARG VERSION=docker

@@ -11,8 +11,8 @@ GO ?= go
 ARGS ?=
 # Flags for the fleet, as in: make fleet FLEET_ARGS='--nodes 5 --dir /tmp/fleet'
 FLEET_ARGS ?=
-# What `make test-go` and `make quick` run, and what they add to `go test`.
-PKG ?= ./...
+# What `make test-go` and `make quick` run, by default the packages of all modules of go.work, and what they add to `go test`.
+PKG ?= ./... ./gen/go/... ./sdk/go/...
 TESTFLAGS ?=
 # Each test package may hold a mongod or three, so few run at once; the slowest takes minutes on two cores.
 TEST_PARALLEL ?= 2
@@ -33,8 +33,10 @@ export BUF_CACHE_DIR := $(CURDIR)/.cache/buf
 # npm warns of settings of the machine's.
 export npm_config_loglevel := error
 
-BUF := $(GO) tool -modfile=tools/go.mod buf
-GOLANGCI := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+# The tools have modules of their own, which are not in go.work. golangci-lint itself runs in the workspace, so its module is
+# left before it starts: -n builds it and prints its path.
+BUF := env GOWORK=off $(GO) tool -modfile=tools/go.mod buf
+GOLANGCI := $$(GOWORK=off $(GO) tool -modfile=tools/lint/go.mod -n golangci-lint)
 
 .PHONY: help
 help: ## List the targets
@@ -102,7 +104,7 @@ figures: build test-deps ## Measure a fleet on this machine (ARGS='hot spread --
 
 .PHONY: rivals
 rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/rivals` measures beside
-	cd hack/rivals/asynq && $(GO) build -o '$(CURDIR)/bin/rival-asynq' .
+	cd hack/rivals/asynq && GOWORK=off $(GO) build -o '$(CURDIR)/bin/rival-asynq' .
 	# Not `npm ci`, which wants the packages of every platform in the lock file, and not every registry has them.
 	npm install --prefix hack/rivals/bullmq --no-save --no-audit --no-fund
 
@@ -157,8 +159,16 @@ protos: buf-cache ## Make bin/protos and bin/parley-protos.zip, the protos for p
 baseline: buf-cache ## On a release: make the protos what later ones must be compatible with
 	@hack/move-baseline.sh $(BUF)
 
+.PHONY: tidy
+tidy: ## Run `go mod tidy` in every module
+	@hack/tidy.sh
+
+.PHONY: release
+release: ## On a release: name it in every go.mod, and print what to do next (VERSION=v0.1.0)
+	@hack/release.sh '$(VERSION)'
+
 .PHONY: check
-check: check-tidy check-generate check-proto check-vet lint check-tools check-size check-ts check-page ## Check all that needs no running server
+check: check-tidy check-modules check-generate check-proto check-vet lint check-tools check-size check-ts check-page ## Check all that needs no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
@@ -173,12 +183,12 @@ fix: node-deps ## Format all code, and mend what linters can mend themselves
 .PHONY: check-vet
 check-vet: # go vet; also compiles every package and test
 	$(GO) vet $(PKG)
-	cd hack/rivals/asynq && $(GO) vet ./...
+	cd hack/rivals/asynq && GOWORK=off $(GO) vet ./...
 
 .PHONY: check-tools
 check-tools: # the code of the module of the tools
-	cd tools && $(GO) vet ./...
-	cd tools && $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
+	cd tools && GOWORK=off $(GO) vet ./...
+	cd tools && GOWORK=off $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
 
 .PHONY: check-size
 check-size: build # bin/parley is small: what it imports is in it whole
@@ -196,8 +206,12 @@ check-page: node-deps # clients/pages/dist is what its source builds
 	@hack/check-page.sh
 
 .PHONY: check-tidy
-check-tidy: # go.mod and go.sum say what the code imports
-	$(GO) mod tidy -diff
+check-tidy: # each go.mod and go.sum says what the code imports
+	@hack/tidy.sh -diff
+
+.PHONY: check-modules
+check-modules: # a release of this tree would install, and its Go SDK brings few modules
+	@hack/check-modules.sh
 
 .PHONY: check-generate
 check-generate: buf-cache node-packages # gen/ and docs/api are what is generated from the protos
@@ -215,7 +229,7 @@ buf-cache:
 
 .PHONY: tools
 tools: ## Build bin/buf and bin/grpcurl
-	$(GO) build -modfile=tools/go.mod -o bin/ github.com/bufbuild/buf/cmd/buf github.com/fullstorydev/grpcurl/cmd/grpcurl
+	GOWORK=off $(GO) build -modfile=tools/go.mod -o bin/ github.com/bufbuild/buf/cmd/buf github.com/fullstorydev/grpcurl/cmd/grpcurl
 
 .PHONY: clean
 clean: ## Remove what was built and fetched; the data directory stays

@@ -11,7 +11,7 @@ trap 'rm -rf "$tmp"' EXIT
 "$@" generate --template buf.gen.cluster.yaml --output "$tmp"
 hack/api-docs.sh "$tmp/docs/api" "$@"
 for dir in gen internal/gen docs/api; do
-	if ! diff -ru -x package.json -x node_modules "$dir" "$tmp/$dir"; then
+	if ! diff -ru -x go.mod -x go.sum -x package.json -x node_modules "$dir" "$tmp/$dir"; then
 		echo "check-generate: $dir is not what is generated from the protos: run make generate and commit what it changes" >&2
 		exit 1
 	fi

@@ -212,7 +212,7 @@ var tools = map[string]func() (string, error){"buf": pinned("buf"), "grpcurl": p
 
 func pinned(name string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
-		path, err := execute(root(), nil, "go", "tool", "-modfile=tools/go.mod", "-n", name)
+		path, err := execute(root(), []string{"GOWORK=off"}, "go", "tool", "-modfile=tools/go.mod", "-n", name)
 		return strings.TrimSpace(path), err
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// module is the path that every package of ours begins with.
+// module is the path that every package of ours begins with, in whichever of the repository's modules it is.
 const module = "github.com/parleyhq/parley/"
 
 // outside is what the domain must not know, however far down: the wire, the drivers and the transport.

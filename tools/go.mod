@@ -11,6 +11,7 @@ tool (
 
 require (
 	github.com/jhump/protoreflect/v2 v2.0.0
+	golang.org/x/mod v0.40.0
 	google.golang.org/protobuf v1.36.12
 )
 
@@ -106,7 +107,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.56.0 // indirect
 	golang.org/x/exp v0.0.0-20260824195058-e88cd73687aa // indirect
-	golang.org/x/mod v0.40.0 // indirect
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect

@@ -15,19 +15,19 @@ const natsServer = "github.com/nats-io/nats-server/v2"
 // parleyd is the node's command.
 const parleyd = "github.com/parleyhq/parley/server/cmd/parleyd"
 
-// Root is the folder of this source: the nearest one above the working directory that has a go.mod.
+// Root returns the folder of this source: the nearest one above the working directory that has a go.work.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
 			return dir, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("no go.mod above the working directory")
+			return "", errors.New("no go.work above the working directory")
 		}
 		dir = up
 	}

@@ -1,4 +1,4 @@
-package parley_test
+package integration_test
 
 import (
 	"context"
@@ -54,14 +54,14 @@ func TestRollingRestartOfParleyd(t *testing.T) {
 		})
 	}
 	for i, s := range fleet {
-		wantEntries(t, readers[0], "room", int64(i*20+1), int64(i*20+20))
+		wantEntries(t, readers[0], int64(i*20+1), int64(i*20+20))
 		s.Stop()
 		s.Start()
 	}
 	work.Wait()
-	wantEntries(t, readers[0], "room", int64(len(fleet)*20+1), writers*each)
+	wantEntries(t, readers[0], int64(len(fleet)*20+1), writers*each)
 	for _, sub := range readers[1:] {
-		wantEntries(t, sub, "room", 1, writers*each)
+		wantEntries(t, sub, 1, writers*each)
 	}
 	n := 0
 	for _, err := range client().History(ctx, "room", parley.AfterSeq(0)) {

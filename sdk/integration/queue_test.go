@@ -1,4 +1,4 @@
-package queue_test
+package integration_test
 
 import (
 	"context"
@@ -202,7 +202,7 @@ func TestAdminOfParleyd(t *testing.T) {
 	if topic, err := r.Topic(ctx, "jobs"); err != nil || topic.GetPartitioner() != parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH {
 		t.Errorf("topic %v, %v", topic, err)
 	}
-	produce(t, r.client, "jobs", keyed("k", 0, 4)...)
+	produce(t, r.client, "jobs", keyed(4)...)
 	_, errPause := r.Pause(ctx, "jobs")
 	_, errResume := r.Resume(ctx, "jobs")
 	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.Selection{})
@@ -286,7 +286,7 @@ func TestStopAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
 		r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 1}, "g")
-		produce(t, r.client, "jobs", keyed("k", 0, 20)...)
+		produce(t, r.client, "jobs", keyed(20)...)
 		started, finish := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		w := work(t, r.client, "jobs", "g", func(context.Context, *queue.Delivery) error {
@@ -352,8 +352,18 @@ func TestRestartOfParleyd(t *testing.T) {
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g")
 	ctx := testContext(t)
 	p := queue.NewProducer(r.client, "jobs")
-	var got record
-	w := work(t, r.client, "jobs", "g", got.handle)
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	var first []string
+	w := work(t, r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if p := string(d.Payload); !seen[p] {
+			seen[p] = true
+			first = append(first, p)
+		}
+		return nil
+	})
 	for i := range 100 {
 		if _, err := p.Send(ctx, queue.Message{Key: "k", Payload: fmt.Append(nil, i)}); err != nil {
 			t.Fatalf("send: %v", err)
@@ -367,14 +377,8 @@ func TestRestartOfParleyd(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	r.stats("jobs", func(g *queue.GroupStats) bool { return g.GetAcked() == 100 })
-	seen := make(map[string]bool)
-	var first []string
-	for _, p := range got.payloads("k") {
-		if !seen[p] {
-			seen[p] = true
-			first = append(first, p)
-		}
-	}
+	mu.Lock()
+	defer mu.Unlock()
 	for i, p := range first {
 		if p != fmt.Sprint(i) {
 			t.Fatalf("message %d is %s", i, p)

@@ -1,0 +1,39 @@
+#!/bin/sh
+# tidy.sh [-diff]: runs `go mod tidy` in every module; with -diff it changes nothing and fails if a module is not tidy. Our own
+# modules come from this tree, as in go.work, and not by the version that the go.mod files name: that has been released, or never
+# was, and may lack what this tree imports. The lines of go.sum about them belong to that version, and stay as they are. Without -diff
+# it also makes go.work.sum again, with all that commands of go add to it.
+set -eu
+cd "$(dirname "$0")/.."
+tree=$PWD
+ours=github.com/parleyhq/parley
+export GOWORK=off
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=
+for dir in . gen/go sdk/go tools tools/lint hack/rivals/asynq; do
+	cp "$dir/go.mod" "$dir/go.sum" "$tmp"
+	for other in gen/go sdk/go; do
+		! grep -q "$ours/$other v" "$dir/go.mod" || go mod edit -replace="$ours/$other=$tree/$other" "$tmp/go.mod"
+	done
+	(cd "$dir" && go mod tidy -modfile="$tmp/go.mod")
+	go mod edit -dropreplace="$ours/gen/go" -dropreplace="$ours/sdk/go" "$tmp/go.mod"
+	{ grep "^$ours/" "$dir/go.sum" || true; grep -v "^$ours/" "$tmp/go.sum"; } | LC_ALL=C sort -s -k1,1 >"$tmp/sum"
+	mv "$tmp/sum" "$tmp/go.sum"
+	for file in go.mod go.sum; do
+		if [ "${1:-}" != -diff ]; then
+			cmp -s "$tmp/$file" "$dir/$file" || cp "$tmp/$file" "$dir/$file"
+		elif ! diff -u "$dir/$file" "$tmp/$file"; then
+			failed="$failed $dir/$file"
+		fi
+	done
+done
+if [ -n "$failed" ]; then
+	echo "tidy: not tidy:$failed: run make tidy and commit what it changes" >&2
+	exit 1
+fi
+[ "${1:-}" = -diff ] || {
+	rm -f go.work.sum
+	GOWORK=$tree/go.work go mod download
+}
