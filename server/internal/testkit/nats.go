@@ -14,22 +14,23 @@ import (
 // NATSServer is a real NATS server with JetStream, in the test's own process, on a loopback port and with a store
 // directory that both stay the same over Stop and Start.
 type NATSServer struct {
-	tb   testing.TB
-	dir  string
-	port int
+	tb      testing.TB
+	dir     string
+	options []func(*server.Options)
+	port    int
 
 	mu  sync.Mutex // guards what follows
 	run *server.Server
 }
 
-// NATS starts a server for the test and ends it with the test.
-func NATS(tb testing.TB) *NATSServer {
+// NATS starts a server for the test and ends it with the test. options change how it is started.
+func NATS(tb testing.TB, options ...func(*server.Options)) *NATSServer {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "parley-nats-")
 	if err != nil {
 		tb.Fatalf("make a directory for the NATS server: %v", err)
 	}
-	s := &NATSServer{tb: tb, dir: dir, port: server.RANDOM_PORT}
+	s := &NATSServer{tb: tb, dir: dir, options: options, port: server.RANDOM_PORT}
 	tb.Cleanup(func() {
 		s.Stop()
 		if err := os.RemoveAll(dir); err != nil {
@@ -56,10 +57,14 @@ func (s *NATSServer) Start() {
 	if s.run != nil {
 		return
 	}
-	run, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "testkit", Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoLog: true, NoSigs: true,
 		MaxPayload: 1 << 20,
-	})
+	}
+	for _, o := range s.options {
+		o(options)
+	}
+	run, err := server.NewServer(options)
 	if err != nil {
 		s.tb.Fatalf("make a NATS server: %v", err)
 	}

@@ -1,0 +1,77 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SentinelConfig says what StartSentinel starts.
+type SentinelConfig struct {
+	// Dir is the Sentinel's folder, for its configuration and its log. It is made if it is missing.
+	Dir string
+	// Addr is host:port.
+	Addr string
+	// Master is the name of the monitored server, and MasterAddr its host:port. One Sentinel decides about it alone.
+	Master, MasterAddr string
+	// Username and Password are required of clients: the only user of the Sentinel.
+	Username, Password string
+	// Lines are added to the configuration.
+	Lines []string
+}
+
+// Sentinel is a redis-server process in Sentinel mode.
+type Sentinel struct{ proc process }
+
+// StartSentinel starts a Sentinel and waits until it answers. On an error nothing is left running.
+func StartSentinel(ctx context.Context, c SentinelConfig) (*Sentinel, error) {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return nil, err
+	}
+	masterHost, masterPort, err := net.SplitHostPort(c.MasterAddr)
+	if err != nil {
+		return nil, err
+	}
+	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nprotected-mode no\nuser default off\nuser %s on >%s ~* &* +@all\nsentinel monitor %s %s %s 1\n",
+		host, port, c.Dir, c.Username, c.Password, c.Master, masterHost, masterPort)
+	for _, line := range c.Lines {
+		conf += line + "\n"
+	}
+	path := filepath.Join(c.Dir, "sentinel.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		return nil, err
+	}
+	s := &Sentinel{process{
+		name: "sentinel", path: "redis-server", args: []string{path, "--sentinel"}, log: filepath.Join(c.Dir, "log"),
+	}}
+	if err := s.proc.start(); err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: c.Addr, Username: c.Username, Password: c.Password, MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	err = s.proc.ready(ctx, func(ctx context.Context) error {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", c.Addr) // the client logs each failure
+		if err != nil {
+			return err
+		}
+		_ = conn.Close()
+		return client.Ping(ctx).Err()
+	})
+	if err != nil {
+		s.proc.kill()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Kill ends the Sentinel by SIGKILL and waits until it is gone. It does nothing if it does not run.
+func (s *Sentinel) Kill() { s.proc.kill() }
