@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -37,6 +38,10 @@ import (
 
 // ErrClosed says that the store was closed.
 var ErrClosed = errors.New("store is closed")
+
+// storeFormat is the version of the rows that this package reads and writes. It changes when a server that does not know
+// the change would read them wrongly.
+const storeFormat = 1
 
 const (
 	defaultBuckets = 4
@@ -134,6 +139,9 @@ func options(fs vfs.FS, logger pebble.Logger) *pebble.Options {
 // load reads the identity, or makes it in a new store, and finds where every outbox ends. It runs before any view is
 // taken: Open has flushed what it replayed, so all that is there is durable.
 func (s *Store) load(cfg Config) error {
+	if err := s.checkFormat(); err != nil {
+		return err
+	}
 	var meta clusterv1.Meta
 	value, closer, err := s.db.Get([]byte{metaRow})
 	switch {
@@ -172,13 +180,39 @@ func (s *Store) load(cfg Config) error {
 	return nil
 }
 
-// saveMeta writes a new store's identity, before there is a committer.
+// checkFormat refuses a store whose rows this package does not know.
+func (s *Store) checkFormat() error {
+	value, closer, err := s.db.Get([]byte{formatRow})
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read format: %w", err)
+	}
+	format := string(value)
+	if err := closer.Close(); err != nil {
+		return fmt.Errorf("read format: %w", err)
+	}
+	if format != strconv.Itoa(storeFormat) {
+		return fmt.Errorf("the store has format %s and this parleyd reads format %d: run the version of parleyd that made it, "+
+			"or use another data directory", format, storeFormat)
+	}
+	return nil
+}
+
+// saveMeta writes a new store's identity and format, before there is a committer.
 func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 	value, err := proto.Marshal(meta)
 	if err != nil {
 		return fmt.Errorf("write meta: %w", err)
 	}
-	if err := s.db.Set([]byte{metaRow}, value, pebble.Sync); err != nil {
+	batch := s.db.NewBatch()
+	err = errors.Join(
+		batch.Set([]byte{formatRow}, []byte(strconv.Itoa(storeFormat)), nil),
+		batch.Set([]byte{metaRow}, value, nil),
+		batch.Commit(pebble.Sync),
+	)
+	if err = errors.Join(err, batch.Close()); err != nil {
 		return fmt.Errorf("write meta: %w", err)
 	}
 	return s.failure.err()

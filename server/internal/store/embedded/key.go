@@ -27,6 +27,8 @@ const (
 	membershipRow = 'u'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
+	// formatRow: -> storeFormat in decimal; stores from before it was written have none, and format 1
+	formatRow = 'v'
 )
 
 func nameKey(row byte, names ...string) []byte {

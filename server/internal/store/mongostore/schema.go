@@ -19,14 +19,20 @@ import (
 // identityID is the `_id` of the one row of `meta`.
 const identityID = "identity"
 
+// storeFormat is the version of the collections and documents that this package reads and writes. It changes when a
+// server that does not know the change would read them wrongly.
+const storeFormat = 1
+
 // identityRow is the row of `meta`.
 type identityRow struct {
+	// Format is a storeFormat; 0, in stores from before it was written, means 1.
+	Format  int    `bson:"format"`
 	Buckets int    `bson:"buckets"`
 	Epoch   string `bson:"epoch"`
 	Secret  []byte `bson:"secret"`
 }
 
-// loadIdentity makes the store's identity if there is none, and checks the number of buckets against it.
+// loadIdentity makes the store's identity if there is none, and checks the format and the number of buckets against it.
 func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -36,7 +42,7 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	if _, err := rand.Read(secret); err != nil {
 		return message.Identity{}, fmt.Errorf("make secret: %w", err)
 	}
-	fresh := identityRow{Buckets: buckets, Epoch: epoch, Secret: secret}
+	fresh := identityRow{Format: storeFormat, Buckets: buckets, Epoch: epoch, Secret: secret}
 	if buckets == 0 {
 		fresh.Buckets = DefaultBuckets
 	}
@@ -55,6 +61,10 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 	})
 	if err != nil {
 		return message.Identity{}, fmt.Errorf("load identity: %w", err)
+	}
+	if row.Format > storeFormat {
+		return message.Identity{}, fmt.Errorf("the store has format %d and this parleyd reads format %d: run the version of parleyd that made it",
+			row.Format, storeFormat)
 	}
 	if buckets != 0 && buckets != row.Buckets {
 		return message.Identity{}, fmt.Errorf("the store was made with %d buckets, which can't be changed to %d: set buckets: %[1]d, or PARLEY_BUCKETS=%[1]d",

@@ -14,6 +14,9 @@ type keys struct {
 
 func (k keys) registry() string { return k.prefix + "streaming:mq:topics:registry" }
 
+// layout holds layoutVersion.
+func (k keys) layout() string { return k.prefix + "streaming:mq:layout" }
+
 func (k keys) topic(name string) string { return k.prefix + "streaming:mq:topic:" + name + ":meta" }
 
 func (k keys) members(topic, group string) string {

@@ -2,8 +2,9 @@
 //
 // # What is where
 //
-// Of a topic t, in slots of their own:
+// Of all topics, and of a topic t, in slots of their own:
 //
+//	streaming:mq:layout                       STRING version of all that follows
 //	streaming:mq:topics:registry              SET  names of all topics
 //	streaming:mq:topic:<t>:meta               HASH uid, version, doc (parley.cluster.v1.QueueTopic)
 //	streaming:mq:topic:<t>:group:<g>:members  HASH stream id -> "<expiry ms> <joined µs> <node> <consumer>"
