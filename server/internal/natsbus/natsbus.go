@@ -11,6 +11,8 @@ package natsbus
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +30,11 @@ type Config struct {
 	URL string
 	// CredentialsFile is a NATS credentials file; empty for none.
 	CredentialsFile string
+	// Certificate returns the client's certificate, and Roots the certificates to trust, for the next connection. If
+	// either is set, connections use TLS. Without Certificate the client has none, without Roots those of the system are
+	// trusted.
+	Certificate func() (tls.Certificate, error)
+	Roots       func() (*x509.CertPool, error)
 	// Server is a server in this process, to be used instead of URL.
 	Server *Embedded
 	// Buckets is the store's number of buckets, at least 1.
@@ -138,6 +145,9 @@ func (b *Bus) options() []nats.Option {
 	}
 	if b.config.CredentialsFile != "" {
 		options = append(options, nats.UserCredentials(b.config.CredentialsFile))
+	}
+	if b.config.Certificate != nil || b.config.Roots != nil {
+		options = append(options, nats.ClientTLSConfig(b.config.Certificate, b.config.Roots))
 	}
 	if b.config.Server != nil {
 		options = append(options, nats.InProcessServer(b.config.Server.server))

@@ -6,9 +6,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -17,13 +20,18 @@ import (
 
 // ClientConfig says where Redis is: one server, Sentinel or Cluster.
 type ClientConfig struct {
-	// URL is redis://, rediss:// or unix://. If it is set, Addrs, Username, Password and DB are not used.
-	URL string
 	// Addrs is one server's host:port or unix socket path, or several nodes of a cluster, or the Sentinels.
 	Addrs []string
+	// Cluster is set if Addrs are nodes of a cluster, although there may be only one.
+	Cluster bool
 	// MasterName is what the Sentinels call the server; empty without Sentinel.
-	MasterName         string
-	Username, Password string
+	MasterName string
+	// SentinelUsername and SentinelPassword are for the Sentinels, Username and Password for the servers.
+	SentinelUsername, SentinelPassword string
+	Username, Password                 string
+	// TLS returns the configuration of the next connection, to a server or a Sentinel; nil means no TLS. Without a
+	// ServerName the host of the address is used. It may be called concurrently.
+	TLS func() *tls.Config
 	// DB is the database's number; a cluster has only 0.
 	DB int
 	// PoolSize is the most connections to each server; 0 is go-redis's default, 10 for each CPU.
@@ -42,20 +50,14 @@ const poolTimeout = 250 * time.Millisecond
 func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	options := redis.UniversalOptions{
 		Addrs: config.Addrs, MasterName: config.MasterName, Username: config.Username, Password: config.Password,
-		DB: config.DB,
+		DB: config.DB, IsClusterMode: config.Cluster,
+		SentinelUsername: config.SentinelUsername, SentinelPassword: config.SentinelPassword,
 	}
-	if config.URL != "" {
-		parsed, err := redis.ParseURL(config.URL)
-		if err != nil {
-			return nil, errors.New("redis: the URL can't be read") // the driver's text would show the password
-		}
-		options = redis.UniversalOptions{
-			Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password, DB: parsed.DB,
-			TLSConfig: parsed.TLSConfig,
-		}
+	if config.TLS != nil {
+		options.Dialer = config.dialTLS
 	}
 	if len(options.Addrs) == 0 {
-		return nil, errors.New("redis: neither a URL nor an address is given")
+		return nil, errors.New("redis: no address is given")
 	}
 	options.MaxRetries = -1
 	options.DialerRetries = 1 // a server that refuses connections is away; five tries, the default, take half a second
@@ -67,6 +69,15 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	options.ReadTimeout = config.ReadTimeout
 	options.WriteTimeout = config.WriteTimeout
 	return redis.NewUniversalClient(&options), nil
+}
+
+// dialTLS connects to a server or a Sentinel with the TLS configuration of this moment.
+func (c *ClientConfig) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: cmp.Or(c.DialTimeout, 5*time.Second)}, // of the handshake too
+		Config:    c.TLS(),
+	}
+	return d.DialContext(ctx, network, addr)
 }
 
 // Ping asks Redis, each server of a cluster, for an answer.
