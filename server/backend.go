@@ -124,19 +124,41 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	done.Push("store", store.Close)
 	b.store, b.channels = store, store.Channels()
 
-	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	if err := b.connectRedis(redisstore.ClientConfig{
-		Addrs: []string{cfg.Redis.Addr}, Password: cfg.Redis.Password.Reveal(), DB: cfg.Redis.DB,
-		PoolSize: cfg.Redis.PoolSize, MinIdleConns: cfg.Redis.MinIdleConns, DialTimeout: ms(cfg.Redis.DialTimeoutMS),
-		ReadTimeout: ms(cfg.Redis.ReadTimeoutMS), WriteTimeout: ms(cfg.Redis.WriteTimeoutMS),
-	}, done); err != nil {
+	client, err := redisConfig(&cfg.Redis, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.connectRedis(client, done); err != nil {
 		return nil, err
 	}
 	if err := redisstore.CheckSafe(ctx, b.redis, cfg.Redis.AllowVolatile); err != nil {
 		return nil, fmt.Errorf("refusing this Redis: %w", err)
 	}
-	return b, b.connectNATS(ctx, natsbus.Config{
+	bus := natsbus.Config{
 		URL: cfg.NATS.URL.Reveal(), CredentialsFile: cfg.NATS.CredentialsFile, Buckets: store.Identity().Buckets,
 		Store: store.Identity().Name(), Replicas: cfg.NATS.Replicas, MaxAge: cfg.NATS.MaxAge, Logger: log,
-	}, done)
+	}
+	if err := natsTLS(&bus, &cfg.NATS.TLS, log); err != nil {
+		return nil, err
+	}
+	return b, b.connectNATS(ctx, bus, done)
+}
+
+// redisConfig returns how to connect to the configured Redis: by Sentinels or to a cluster if their addresses are set, else
+// to one server.
+func redisConfig(c *config.Redis, log *slog.Logger) (redisstore.ClientConfig, error) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	client := redisstore.ClientConfig{
+		Addrs: []string{c.Addr}, Username: c.Username, Password: c.Password.Reveal(), DB: c.DB,
+		PoolSize: c.PoolSize, MinIdleConns: c.MinIdleConns, DialTimeout: ms(c.DialTimeoutMS),
+		ReadTimeout: ms(c.ReadTimeoutMS), WriteTimeout: ms(c.WriteTimeoutMS),
+	}
+	switch {
+	case len(c.Sentinel.Addrs) > 0:
+		client.Addrs, client.MasterName = c.Sentinel.Addrs, c.Sentinel.Master
+		client.SentinelUsername, client.SentinelPassword = c.Sentinel.Username, c.Sentinel.Password.Reveal()
+	case len(c.Cluster.Addrs) > 0:
+		client.Addrs, client.Cluster = c.Cluster.Addrs, true
+	}
+	return client, redisTLS(&client, &c.TLS, log)
 }

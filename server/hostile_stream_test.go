@@ -180,7 +180,7 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 // Who stops reading is cut, and is told what was sent last; what came before is dense. Others do not wait.
 func TestHostileReaders(t *testing.T) {
 	t.Parallel()
-	g := attack(t, func(c *config.Config) { c.Limits.QueueBytes, c.Limits.QueueEvents = 256<<10, 8 })
+	g := attack(t, func(c *config.Config) { c.Limits.StreamQueueBytes, c.Limits.StreamQueueEvents = 256<<10, 8 })
 	for name, opts := range options {
 		channel := "slow-" + name
 		c := g.Client(g.Token, opts...)

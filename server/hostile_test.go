@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +47,13 @@ func (l *logLines) Write(p []byte) (int, error) {
 	}
 	l.lines = append(l.lines, m)
 	return len(p), nil
+}
+
+// has reports whether a record has this message.
+func (l *logLines) has(msg string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, func(line map[string]any) bool { return line["msg"] == msg })
 }
 
 // failures gives the lines about a failed request.

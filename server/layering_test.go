@@ -65,6 +65,11 @@ var layers = []layer{
 		never:    append([]string{"go.opentelemetry.io/"}, outside...),
 	},
 	{
+		name:     "certificate files know nobody",
+		packages: []string{"server/internal/certfile"},
+		never:    append([]string{"go.opentelemetry.io/"}, outside...),
+	},
+	{
 		name:     "features never import each other",
 		packages: []string{"server/internal/message/"},
 		imports: []string{

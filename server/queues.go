@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/parleyhq/parley/server/internal/cluster/remote"
@@ -24,13 +25,16 @@ func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
 }
 
 // buildQueues joins the parts of work queues.
-func (s *Server) buildQueues(b *backends, tel *telemetry.Telemetry) (*queues, error) {
+func (s *Server) buildQueues(ctx context.Context, b *backends, tel *telemetry.Telemetry) (*queues, error) {
 	meter := tel.Meters.Meter(scope)
 	metrics, err := queue.NewMetrics(meter)
 	if err != nil {
 		return nil, fmt.Errorf("make metrics of queues: %w", err)
 	}
 	store := redisqueue.NewStore(b.redis, redisqueue.StoreConfig{Prefix: s.cfg.Redis.KeyPrefix, Logger: s.log})
+	if err := store.CheckLayout(ctx); err != nil {
+		return nil, err
+	}
 	catalog := queue.NewCatalog(store)
 	s.hints = remote.NewQueueHints(b.bus.Nodes(), s.log)
 	s.consumers = queue.NewHub(queue.HubConfig{

@@ -5,7 +5,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -199,7 +198,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	}
 	s.hub = fanout.New(fanout.Config{
 		Node:       s.roster.ID(),
-		QueueBytes: s.cfg.Limits.QueueBytes, QueueEvents: s.cfg.Limits.QueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
+		QueueBytes: s.cfg.Limits.StreamQueueBytes, QueueEvents: s.cfg.Limits.StreamQueueEvents, FrameBytes: s.cfg.Limits.FrameBytes,
 		HeartbeatInterval:     s.cfg.Limits.HeartbeatInterval,
 		MaxChannelsPerSession: s.cfg.Limits.ChannelsPerStream,
 		MaxSessionsPerSubject: s.cfg.Limits.StreamsPerSubject, MaxSessions: s.cfg.Limits.Streams,
@@ -219,7 +218,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	})
 	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Hub: s.hub, Logger: s.log})
 	s.changes = remote.NewChanges(s.endpoint, s.members.Hint, s.log)
-	q, err := s.buildQueues(b, tel)
+	q, err := s.buildQueues(ctx, b, tel)
 	if err != nil {
 		return err
 	}
@@ -277,11 +276,9 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	}
 	api := rpc.NewHTTPServer(&cfg, s.handler, s.log)
 	if s.cfg.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
-		if err != nil {
-			return fmt.Errorf("tls: %w", err)
+		if api.TLSConfig, err = serverTLS(s.cfg.TLS, s.log); err != nil {
+			return err
 		}
-		api.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	s.api = newHTTPServer(api, s.apiLn, s.besideLn)
 	return nil

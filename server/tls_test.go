@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -21,6 +23,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 	"github.com/parleyhq/parley/server"
 	"github.com/parleyhq/parley/server/config"
+	"github.com/parleyhq/parley/server/internal/testkit"
 	"github.com/parleyhq/parley/server/servertest"
 )
 
@@ -101,6 +104,64 @@ func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], co
 		}
 	}
 	return fmt.Errorf("the stream ended: %w", stream.Err())
+}
+
+// TestTLSCertificateIsReplaced replaces the certificate, and then breaks it, while a stream is open.
+func TestTLSCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	authority := testkit.NewAuthority(t)
+	cert, key := authority.Files("first")
+	var log logLines
+	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.TLS.Cert, c.TLS.Key, c.Log.Format = cert, key, "json" }),
+		servertest.WithServerOption(server.WithLogOutput(&log)))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := parleyv1connect.NewMessageServiceClient(&http.Client{Transport: servertest.WithToken(transport, s.Token)}, s.URL)
+	send(t, client, "room", "before")
+	stream, err := client.Subscribe(t.Context(), &parleyv1.SubscribeRequest{
+		Channels: []*parleyv1.ChannelPosition{{ChannelId: "room", AfterSeq: new(int64)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	handshake := func(want string) error {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), transport.TLSClientConfig.Clone())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if got := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; got != want {
+			return fmt.Errorf("the certificate is %q, want %q", got, want)
+		}
+		return nil
+	}
+	if err := handshake("first"); err != nil {
+		t.Fatal(err)
+	}
+	newCert, newKey := authority.Files("second")
+	for from, to := range map[string]string{newCert: cert, newKey: key} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, 10*time.Second, func() error { return handshake("second") })
+	if err := os.WriteFile(key, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() error {
+		if err := handshake("second"); err != nil {
+			t.Fatal(err)
+		}
+		if !log.has("certificate files cannot be used; going on with the previous ones") {
+			return errors.New("the log does not say that the key is broken")
+		}
+		return nil
+	})
+	send(t, client, "room", "after")
+	if err := hears(stream, "after"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestDevCertificate is made once, holds for the names that a browser may use, and signs nothing else.

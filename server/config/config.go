@@ -1,8 +1,9 @@
 // Package config is the server's whole configuration: one YAML file, overridden by environment variables.
 //
 // Every key of the file has a variable: its path in upper case, with `_` for the dots, behind `PARLEY_`. So
-// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. A list is written with commas. Unknown keys and unknown PARLEY_
-// variables are errors, and all errors are told at once.
+// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. A list is written with commas. A key of type Secret or SecretURL has a
+// second variable, with `_FILE` at its end, which names a file that holds the value. Unknown keys and unknown PARLEY_
+// variables are errors, except those that Kubernetes sets for its Services. All errors are reported at once.
 package config
 
 import (
@@ -16,7 +17,8 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// OpsListen is the address of health, metrics and pprof. It belongs on loopback or a private network.
 	OpsListen string `yaml:"ops_listen"`
-	// DataDir is where `parleyd dev` keeps its stores.
+	// DataDir is the directory in which `parleyd dev` keeps its stores. `parleyd serve` keeps nothing on disk and refuses
+	// any other value than the default.
 	DataDir string `yaml:"data_dir"`
 	// Buckets is the number of message collections and change feeds. It is fixed when a store is made.
 	Buckets   int       `yaml:"buckets"`
@@ -42,10 +44,13 @@ type Mongo struct {
 
 // Redis holds the message cache and the work queues.
 type Redis struct {
-	// Addr is host:port, or the path of a unix socket.
-	Addr     string `yaml:"addr"`
+	// Addr is host:port, or the path of a unix socket. It is not used if Sentinel.Addrs or Cluster.Addrs is set.
+	Addr string `yaml:"addr"`
+	// Username is an ACL user; empty is the default user.
+	Username string `yaml:"username"`
 	Password Secret `yaml:"password"`
-	DB       int    `yaml:"db"`
+	// DB is the number of the database; a cluster has only 0.
+	DB int `yaml:"db"`
 	// PoolSize is the most connections of the command pool.
 	PoolSize       int `yaml:"pool_size"`
 	MinIdleConns   int `yaml:"min_idle_conns"`
@@ -59,7 +64,39 @@ type Redis struct {
 	// KeyPrefix stands in front of every key, for a Redis that others use too.
 	KeyPrefix string `yaml:"key_prefix"`
 	// AllowVolatile accepts a Redis without persistence.
-	AllowVolatile bool `yaml:"allow_volatile"`
+	AllowVolatile bool          `yaml:"allow_volatile"`
+	TLS           RedisTLS      `yaml:"tls"`
+	Sentinel      RedisSentinel `yaml:"sentinel"`
+	Cluster       RedisCluster  `yaml:"cluster"`
+}
+
+// RedisTLS is TLS to every Redis server, Sentinels included. The files are read again when they change.
+type RedisTLS struct {
+	Enabled bool `yaml:"enabled"`
+	// CA is a PEM file with the certificates to trust; empty trusts those of the system.
+	CA string `yaml:"ca"`
+	// Cert and Key are the client's certificate, in PEM files; empty for none.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	// ServerName is the name that the servers' certificates must have; empty is the host of each address.
+	ServerName string `yaml:"server_name"`
+}
+
+// RedisSentinel names the Sentinels of a replicated Redis. It is used if Addrs is set.
+type RedisSentinel struct {
+	// Addrs are the Sentinels' host:port; one that answers is enough.
+	Addrs []string `yaml:"addrs"`
+	// Master is the name of the monitored server.
+	Master string `yaml:"master"`
+	// Username and Password are for the Sentinels themselves; Redis.Username and Redis.Password are for the servers.
+	Username string `yaml:"username"`
+	Password Secret `yaml:"password"`
+}
+
+// RedisCluster names nodes of a Redis cluster. It is used if Addrs is set.
+type RedisCluster struct {
+	// Addrs are the host:port of some nodes, or of the cluster's configuration endpoint; the rest is discovered.
+	Addrs []string `yaml:"addrs"`
 }
 
 // NATS carries the change events.
@@ -72,6 +109,17 @@ type NATS struct {
 	Replicas int `yaml:"replicas"`
 	// MaxAge is how long the event stream keeps an event; at most 24 h, so that recalled text is gone after that.
 	MaxAge time.Duration `yaml:"max_age"`
+	TLS    NATSTLS       `yaml:"tls"`
+}
+
+// NATSTLS is TLS to the NATS servers. It is used if CA or Cert is set, if the URL says tls://, and if a server requires
+// it. The files are read again when they change.
+type NATSTLS struct {
+	// CA is a PEM file with the certificates to trust; empty trusts those of the system.
+	CA string `yaml:"ca"`
+	// Cert and Key are the client's certificate, in PEM files; empty for none.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 // Auth says which tokens hold. One source of keys at least must be set to serve.
@@ -109,9 +157,9 @@ type Limits struct {
 	Streams           int `yaml:"streams"`
 	// ChannelsPerStream bounds the channels of one Subscribe stream.
 	ChannelsPerStream int `yaml:"channels_per_stream"`
-	// QueueBytes and QueueEvents bound what waits for one subscriber, which is cut beyond them.
-	QueueBytes  int `yaml:"queue_bytes"`
-	QueueEvents int `yaml:"queue_events"`
+	// StreamQueueBytes and StreamQueueEvents bound the events that wait for one Subscribe stream, which ends beyond them.
+	StreamQueueBytes  int `yaml:"stream_queue_bytes"`
+	StreamQueueEvents int `yaml:"stream_queue_events"`
 	// FrameBytes is where a frame of events is cut.
 	FrameBytes int `yaml:"frame_bytes"`
 	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request's size after decompression: SendMessage and
@@ -162,7 +210,8 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// TLS serves the API over TLS where both files are set; else in the clear, for a proxy that ends TLS.
+// TLS serves the API over TLS where both files are set; else in the clear, for a proxy that ends TLS. The files are read
+// again when they change.
 type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
@@ -174,18 +223,24 @@ var example []byte
 // Example gives a commented configuration file that holds every key with its default.
 func Example() []byte { return append([]byte(nil), example...) }
 
-// Default gives the configuration of an empty file. It lacks a key for tokens, without which `parleyd serve` does not
+const (
+	defaultDataDir   = "parley-data"
+	defaultRedisAddr = "127.0.0.1:6379"
+)
+
+// Default returns the configuration of an empty file. It lacks a key for tokens, without which `parleyd serve` does not
 // start.
 func Default() Config {
 	return Config{
 		Listen:    "127.0.0.1:8080",
 		OpsListen: "127.0.0.1:8081",
-		DataDir:   "parley-data",
+		DataDir:   defaultDataDir,
 		Buckets:   4,
 		Mongo:     Mongo{URI: "mongodb://127.0.0.1:27017/?replicaSet=rs0", Database: "parley"},
 		Redis: Redis{
-			Addr: "127.0.0.1:6379", PoolSize: 50, MinIdleConns: 5, DialTimeoutMS: 2000, ReadTimeoutMS: 1000,
-			WriteTimeoutMS: 1000, MessageCacheMaxLen: 200,
+			Addr: defaultRedisAddr, PoolSize: 50, MinIdleConns: 10, DialTimeoutMS: 3000, ReadTimeoutMS: 3000,
+			WriteTimeoutMS: 3000, MessageCacheMaxLen: 200,
+			Sentinel: RedisSentinel{Addrs: []string{}}, Cluster: RedisCluster{Addrs: []string{}},
 		},
 		NATS: NATS{URL: "nats://127.0.0.1:4222", Replicas: 1, MaxAge: 24 * time.Hour},
 		Auth: Auth{PublicKeys: []string{}},
@@ -193,7 +248,7 @@ func Default() Config {
 		Limits: Limits{
 			RequestsPerSecond: 20_000, RequestBurst: 40_000,
 			StreamsPerSubject: 100, Streams: 10_000, ChannelsPerStream: 500,
-			QueueBytes: 1 << 20, QueueEvents: 4096, FrameBytes: 1 << 20,
+			StreamQueueBytes: 1 << 20, StreamQueueEvents: 4096, FrameBytes: 1 << 20,
 			SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
 			HeaderBytes: 16 << 10, ConnectionStreams: 250,
 			UnaryTimeout: 30 * time.Second, BodyTimeout: 10 * time.Second, FrameTimeout: 60 * time.Second,

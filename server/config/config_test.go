@@ -71,7 +71,7 @@ func TestFileThenEnvironment(t *testing.T) {
 		"PARLEY_REDIS_POOL_SIZE=9", "PARLEY_REDIS_PASSWORD=123", "PARLEY_TELEMETRY_TRACE_RATIO=1",
 		"PARLEY_AUTH_PUBLIC_KEYS=a.pem, b.pem", "PARLEY_NATS_MAX_AGE=2h", "PARLEY_REDIS_ALLOW_VOLATILE=true",
 		"PARLEY_AUTH_HS256_SECRET=0123456789abcdef0123456789abcdef", "PARLEY_REDIS_MIN_IDLE_CONNS=0",
-		"PARLEY_ADDR=http://127.0.0.1:8080", "PARLEY_TOKEN=x", "PARLEY_SERVICE_HOST=10.0.0.1", "PARLEY_PORT=tcp://x", "HOME=/",
+		"PARLEY_ADDR=http://127.0.0.1:8080", "PARLEY_TOKEN=x", "PARLEY_CONFIG=x", "HOME=/",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -123,19 +123,50 @@ func TestRefusals(t *testing.T) {
 		},
 		{"a value where a section is", "redis: 5\n", nil, []string{"redis: is a section"}},
 		{"a section where a value is", "listen: {a: 1}\n", nil, []string{"listen.a: unknown key"}},
-		{"wrong kinds", "buckets: many\nredis: {db: 1.5}\n", nil, []string{"buckets", "redis.db"}},
+		{
+			"wrong kinds and bad values together", "buckets: many\nredis: {db: 1.5, pool_size: 0, password: 123}\nlimits: {drain_timeout: 5}\n",
+			[]string{"PARLEY_HTTP_PAGE=perhaps", "PARLEY_LIMITS_STREAMS=[", "PARLEY_LOG_LEVEL=loud", "PARLEY_UNKNOWN=1"},
+			[]string{
+				"buckets: must be a whole number", "redis.db: must be a whole number", "redis.pool_size: is 0", "redis.password: must be a text",
+				"limits.drain_timeout: must be a duration", "PARLEY_HTTP_PAGE: must be true or false",
+				"PARLEY_LIMITS_STREAMS: must be a whole number", "log.level: is \"loud\"", "PARLEY_UNKNOWN: unknown variable",
+			},
+		},
+		{
+			"renamed", "limits: {queue_bytes: 5}\n", []string{"PARLEY_LIMITS_QUEUE_EVENTS=5"},
+			[]string{
+				"limits.queue_bytes: was renamed to limits.stream_queue_bytes",
+				"PARLEY_LIMITS_QUEUE_EVENTS: was renamed to PARLEY_LIMITS_STREAM_QUEUE_EVENTS",
+			},
+		},
+		{
+			"Sentinel and cluster", "redis: {addr: 'h:1', db: 1, sentinel: {addrs: [h], password: p}, cluster: {addrs: [h]}}\n", nil,
+			[]string{
+				"redis.sentinel.addrs[0]:", "redis.cluster.addrs[0]:", "redis: sentinel.addrs and cluster.addrs exclude", "redis.addr: would not be used",
+				"redis.sentinel: addrs and master", "redis.db: is 1, and a cluster",
+			},
+		},
+		{
+			"a Sentinel's password without a Sentinel", "redis: {sentinel: {master: m, password: p}}\n", nil,
+			[]string{"redis.sentinel: addrs and master", "redis.sentinel: username and password"},
+		},
+		{
+			"TLS of Redis and NATS", "redis: {tls: {ca: a, cert: b}}\nnats: {tls: {key: a}}\n", nil,
+			[]string{"redis.tls: cert and key", "redis.tls.enabled: is false, so", "nats.tls: cert and key"},
+		},
+		{"TLS on a socket", "redis: {addr: /run/redis.sock, tls: {enabled: true}}\n", nil, []string{"redis.tls.enabled: is true, and"}},
 		{"twice", "buckets: 1\nbuckets: 2\n", nil, []string{"already defined"}},
 		{"no mapping", "- a\n", nil, []string{"not a YAML mapping"}},
 		{
 			"bad values, all at once",
 			"listen: x\nbuckets: 0\nnats: {replicas: 2, max_age: 25h}\nredis: {dial_timeout_ms: 0, key_prefix: 'a{'}\n" +
 				"auth: {hs256_secret: short, jwks_url: 'ftp://x'}\nlog: {level: loud, format: xml}\ntls: {cert: a}\n" +
-				"limits: {frame_timeout: 1s, queue_bytes: 5}\ntelemetry: {trace_ratio: 2}\nhttp: {cors_origins: [example.org]}\n",
+				"limits: {frame_timeout: 1s, stream_queue_bytes: 5}\ntelemetry: {trace_ratio: 2}\nhttp: {cors_origins: [example.org]}\n",
 			nil,
 			[]string{
 				"listen:", "buckets:", "nats.replicas:", "nats.max_age:", "redis.dial_timeout_ms:", "redis.key_prefix:",
 				"auth.hs256_secret:", "auth.jwks_url:", "log.level:", "log.format:", "tls:", "limits.frame_timeout:",
-				"limits.queue_bytes:", "telemetry.trace_ratio:", "http.cors_origins[0]:",
+				"limits.stream_queue_bytes:", "telemetry.trace_ratio:", "http.cors_origins[0]:",
 			},
 		},
 	} {
@@ -151,30 +182,6 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestEnvironmentNamesDiffer(t *testing.T) {
-	t.Parallel()
-	seen := make(map[string]string)
-	for _, key := range config.Keys() {
-		name := config.EnvName(key)
-		if other, ok := seen[name]; ok {
-			t.Errorf("%s names both %s and %s", name, key, other)
-		}
-		seen[name] = key
-	}
-}
-
-func TestServeWantsKeysForTokens(t *testing.T) {
-	t.Parallel()
-	cfg := config.Default()
-	if err := cfg.ValidateServe(); err == nil || !strings.Contains(err.Error(), "auth:") {
-		t.Errorf("without keys: %v", err)
-	}
-	cfg.Auth.JWKSURL = "https://idp.example/jwks"
-	if err := cfg.ValidateServe(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -210,5 +217,23 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	_, err = config.Load(write(t, "{}"), []string{"PARLEY_REDIS_DB=[" + secret})
 	if err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("error prints a variable's value: %v", err)
+	}
+}
+
+func TestDocHasEveryKey(t *testing.T) {
+	t.Parallel()
+	doc := config.Doc()
+	for _, key := range config.Keys() {
+		if !strings.Contains(doc, "\n| `"+key+"` | `"+config.EnvName(key)+"`") {
+			t.Errorf("the reference lacks %s", key)
+		}
+	}
+	for _, want := range []string{
+		"| `redis.pool_size` | `PARLEY_REDIS_POOL_SIZE` | 50 |", "`PARLEY_REDIS_PASSWORD_FILE` | none |", "\n## redis.sentinel\n",
+		"| host:port, or the path of a unix socket.",
+	} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("the reference lacks %q", want)
+		}
 	}
 }

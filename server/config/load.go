@@ -8,21 +8,35 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-viper/mapstructure/v2"
 	koanfyaml "github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/rawbytes"
 	"github.com/knadh/koanf/providers/structs"
 	"github.com/knadh/koanf/v2"
-	"gopkg.in/yaml.v3"
 )
 
-const envPrefix = "PARLEY_"
+// renamed are the former names of keys.
+var renamed = map[string]string{
+	"limits.queue_bytes":  "limits.stream_queue_bytes",
+	"limits.queue_events": "limits.stream_queue_events",
+}
 
-// Load reads a configuration: the defaults, then the file at path (none if path is empty), then the variables of
-// environ that begin with PARLEY_, as os.Environ gives them. Its error tells everything that is wrong. It validates
-// what holds for every server; ValidateServe has what only production needs.
+// Load returns a configuration: the defaults, then the file at path (none if path is empty), then the variables of
+// environ that begin with PARLEY_, in the form of os.Environ. It also reads the files that _FILE variables name. Its
+// error contains everything that is wrong with the file and the variables. Load validates what every server requires;
+// LoadServe also what `parleyd serve` requires.
 func Load(path string, environ []string) (Config, error) {
+	return load(path, environ, (*Config).validate)
+}
+
+// LoadServe is Load for `parleyd serve`.
+func LoadServe(path string, environ []string) (Config, error) {
+	return load(path, environ, (*Config).validate, (*Config).validateServe)
+}
+
+func load(path string, environ []string, rules ...func(*Config, *checker)) (Config, error) {
 	var data []byte
 	if path != "" {
 		var err error
@@ -30,7 +44,7 @@ func Load(path string, environ []string) (Config, error) {
 			return Config{}, fmt.Errorf("read configuration: %w", err)
 		}
 	}
-	cfg, err := parse(Default(), data, environ)
+	cfg, err := parse(Default(), data, environ, rules...)
 	if err != nil {
 		if path == "" {
 			path = "environment"
@@ -40,80 +54,79 @@ func Load(path string, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-// Override gives base with the variables of environ over it, as Load reads and checks them.
+// Override returns base with the variables of environ over it, which it reads and validates as Load does.
 func Override(base Config, environ []string) (Config, error) {
-	cfg, err := parse(base, nil, environ)
+	cfg, err := parse(base, nil, environ, (*Config).validate)
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration (environment):\n%w", err)
 	}
 	return cfg, nil
 }
 
-// parse puts the file's data and the variables over base.
-func parse(base Config, data []byte, environ []string) (Config, error) {
-	k := koanf.New(".")
-	if err := k.Load(structs.Provider(base, "yaml"), nil); err != nil {
-		return Config{}, fmt.Errorf("defaults: %w", err)
+// setting is one value of the file or of the environment. source is the key or the variable, for errors.
+type setting struct {
+	key, source string
+	value       any
+}
+
+// parse puts the file's data and the variables over base and checks the result by rules. A value that does not decode is
+// reported and leaves the default, so that the rules still judge all others.
+func parse(base Config, data []byte, environ []string, rules ...func(*Config, *checker)) (Config, error) {
+	var c checker
+	known := flatten(base)
+	settings, readable := fileSettings(data, known, &c)
+	settings = append(settings, envSettings(environ, known, &c)...)
+	cfg := base
+	for _, s := range settings {
+		err := s.decode(&cfg)
+		c.checkf(err == nil, s.source, "must be %s", form(known[s.key])) // the decoder's error would print a secret
 	}
-	known := k.All()
-	file, err := parseFile(data)
-	if err != nil {
-		return Config{}, err
-	}
-	errs := unknownKeys(file, known)
-	fromEnv, envErrs := parseEnv(environ, known)
-	errs = append(errs, envErrs...)
-	if len(errs) > 0 {
-		return Config{}, errors.Join(errs...)
-	}
-	for _, layer := range []map[string]any{file, fromEnv} {
-		for _, key := range slices.Sorted(maps.Keys(layer)) {
-			if err := k.Set(key, layer[key]); err != nil {
-				return Config{}, fmt.Errorf("%s: %w", key, err)
-			}
+	if readable {
+		for _, rule := range rules {
+			rule(&cfg, &c)
 		}
 	}
-	var cfg Config
-	err = k.UnmarshalWithConf("", &cfg, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		TagName:    "yaml",
-		Result:     &cfg,
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), noFractions),
-	}})
-	if err != nil {
-		return Config{}, err
-	}
-	if err := cfg.Validate(); err != nil {
+	if err := errors.Join(c.errs...); err != nil {
 		return Config{}, err
 	}
 	return cfg, nil
 }
 
-// parseFile gives the file's values by their paths. A section without content is as good as none.
-func parseFile(data []byte) (map[string]any, error) {
+// flatten returns the values of cfg by the paths of their keys.
+func flatten(cfg Config) map[string]any {
 	k := koanf.New(".")
-	if err := k.Load(rawbytes.Provider(data), koanfyaml.Parser()); err != nil {
-		return nil, fmt.Errorf("not a YAML mapping: %w", err)
-	}
-	return k.All(), nil
+	_ = k.Load(structs.Provider(cfg, "yaml"), nil) // a struct always loads
+	return k.All()
 }
 
-func unknownKeys(file, known map[string]any) []error {
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(file)) {
-		if _, ok := known[key]; ok {
-			continue
-		}
-		if isSection(key, known) {
-			if empty(file[key]) {
-				delete(file, key)
-				continue
-			}
-			errs = append(errs, fmt.Errorf("%s: is a section, not a value", key))
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s: unknown key", key))
+// fileSettings returns the values of the file, ordered by key. readable is false if the data is no YAML mapping.
+func fileSettings(data []byte, known map[string]any, c *checker) (settings []setting, readable bool) {
+	k := koanf.New(".")
+	if err := k.Load(rawbytes.Provider(data), koanfyaml.Parser()); err != nil {
+		c.errs = append(c.errs, fmt.Errorf("not a YAML mapping: %w", err))
+		return nil, false
 	}
-	return errs
+	file := k.All()
+	for _, key := range slices.Sorted(maps.Keys(file)) {
+		_, isKey := known[key]
+		switch {
+		case isKey:
+			settings = append(settings, setting{key: key, source: key, value: file[key]})
+		case !isSection(key, known):
+			c.unknown(key, "unknown key", renamed[key])
+		default: // a section without content is as good as none
+			c.checkf(empty(file[key]), key, "is a section, not a value")
+		}
+	}
+	return settings, true
+}
+
+// unknown reports a name that is no key or variable, with the name that replaced it, if any.
+func (c *checker) unknown(name, problem, replacement string) {
+	if replacement != "" {
+		problem = "was renamed to " + replacement
+	}
+	c.checkf(false, name, "%s", problem)
 }
 
 func empty(v any) bool {
@@ -130,81 +143,48 @@ func isSection(key string, known map[string]any) bool {
 	return false
 }
 
-// EnvName gives the variable that overrides a key.
-func EnvName(key string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
-}
+// Keys returns the path of every key, sorted.
+func Keys() []string { return slices.Sorted(maps.Keys(flatten(Default()))) }
 
-// Keys gives the path of every key, sorted.
-func Keys() []string {
+// decode puts the value into its field of cfg.
+func (s *setting) decode(cfg *Config) error {
 	k := koanf.New(".")
-	_ = k.Load(structs.Provider(Default(), "yaml"), nil) // a struct always loads
-	return slices.Sorted(maps.Keys(k.All()))
-}
-
-// parseEnv gives the overrides by their keys' paths.
-func parseEnv(environ []string, known map[string]any) (map[string]any, []error) {
-	byName := make(map[string]string, len(known))
-	for key := range known {
-		byName[EnvName(key)] = key
+	if err := k.Set(s.key, s.value); err != nil {
+		return err
 	}
-	values := make(map[string]any)
-	var errs []error
-	for _, pair := range environ {
-		name, value, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, envPrefix) || foreign(name) {
-			continue
-		}
-		key, ok := byName[name]
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: unknown variable", name))
-			continue
-		}
-		v, err := parseValue(value, known[key])
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-			continue
-		}
-		values[key] = v
-	}
-	return values, errs
+	return k.UnmarshalWithConf("", cfg, koanf.UnmarshalConf{Tag: "yaml", DecoderConfig: &mapstructure.DecoderConfig{
+		ZeroFields: true, // a list replaces the default's, instead of being written into it
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), strict),
+	}})
 }
 
-// foreign reports variables that begin like ours and are others': the clients' own, and those that Kubernetes sets in
-// every pod for a Service named parley.
-func foreign(name string) bool {
-	return name == "PARLEY_ADDR" || name == "PARLEY_TOKEN" || name == "PARLEY_CA_FILE" ||
-		strings.HasPrefix(name, "PARLEY_SERVICE_") || name == "PARLEY_PORT" || strings.HasPrefix(name, "PARLEY_PORT_")
-}
-
-// parseValue reads a variable's text as the kind of value that the default has.
-func parseValue(text string, def any) (any, error) {
-	switch reflect.TypeOf(def).Kind() {
-	case reflect.String:
-		return text, nil
-	case reflect.Slice:
-		items := []string{}
-		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				items = append(items, item)
-			}
-		}
-		return items, nil
-	default:
-		var v any
-		if err := yaml.Unmarshal([]byte(text), &v); err != nil || v == nil {
-			return nil, errors.New("is not a plain value") // the YAML error would print the value
-		}
-		return v, nil
-	}
-}
-
-// noFractions refuses a number with a fraction for a whole one, which would be cut without a word.
-func noFractions(from, to reflect.Type, v any) (any, error) {
-	if from.Kind() == reflect.Float64 && to.Kind() == reflect.Int {
-		if f, ok := v.(float64); ok && f != float64(int(f)) {
-			return nil, fmt.Errorf("%v is not a whole number", f)
-		}
+// strict refuses numbers that the decoder would change: a fraction for a whole number, and nanoseconds for a duration.
+func strict(from, to reflect.Type, v any) (any, error) {
+	f, isFloat := v.(float64)
+	switch {
+	case isFloat && to.Kind() == reflect.Int && f != float64(int(f)):
+		return nil, errors.New("is not a whole number")
+	case to == reflect.TypeFor[time.Duration]() && from != to && v != 0:
+		return nil, errors.New("has no unit")
 	}
 	return v, nil
+}
+
+// form describes the values of a key by its default.
+func form(def any) string {
+	if _, ok := def.(time.Duration); ok {
+		return "a duration with a unit, as in 30s"
+	}
+	switch reflect.TypeOf(def).Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list of texts"
+	default:
+		return "a text; quote a number"
+	}
 }

@@ -1,15 +1,15 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 )
 
-// checker gathers what is wrong.
+// checker collects errors.
 type checker struct{ errs []error }
 
 func (c *checker) checkf(ok bool, key, format string, args ...any) {
@@ -31,24 +31,34 @@ func (c *checker) address(key, v string) {
 	c.checkf(err == nil, key, "is no host:port")
 }
 
+func (c *checker) addresses(key string, list []string) {
+	for i, v := range list {
+		c.address(fmt.Sprintf("%s[%d]", key, i), v)
+	}
+}
+
+func (c *checker) together(key, cert, private string) {
+	c.checkf((cert == "") == (private == ""), key, "cert and key go together")
+}
+
 func (c *checker) httpURL(key, v string) {
 	u, err := url.Parse(v)
 	c.checkf(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
 }
 
-// Validate tells everything that is wrong for any server, with the keys' paths.
-func (c *Config) Validate() error {
-	var k checker
+// validate checks what every server requires.
+func (c *Config) validate(k *checker) {
 	k.address("listen", c.Listen)
 	k.address("ops_listen", c.OpsListen)
 	k.between("buckets", c.Buckets, 1, 256)
-	c.Redis.validate(&k)
-	c.Auth.validate(&k)
-	c.Limits.validate(&k)
-	c.Queues.validate(&k)
+	c.Redis.validate(k)
+	c.Auth.validate(k)
+	c.Limits.validate(k)
+	c.Queues.validate(k)
 	k.checkf(c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas",
 		"is %d, must be 1, 3 or 5", c.NATS.Replicas)
 	k.lasts("nats.max_age", c.NATS.MaxAge, time.Minute, 24*time.Hour)
+	k.together("nats.tls", c.NATS.TLS.Cert, c.NATS.TLS.Key)
 	for i, origin := range c.HTTP.CORSOrigins {
 		k.checkf(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),
 			fmt.Sprintf("http.cors_origins[%d]", i), "is neither * nor an http or https origin")
@@ -64,8 +74,7 @@ func (c *Config) Validate() error {
 		k.checkf(false, "log.level", "is %q, must be debug, info, warn or error", c.Log.Level)
 	}
 	k.checkf(c.Log.Format == "json" || c.Log.Format == "text", "log.format", "is %q, must be json or text", c.Log.Format)
-	k.checkf((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls", "cert and key go together")
-	return errors.Join(k.errs...)
+	k.together("tls", c.TLS.Cert, c.TLS.Key)
 }
 
 func (r *Redis) validate(k *checker) {
@@ -77,6 +86,28 @@ func (r *Redis) validate(k *checker) {
 	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)
 	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 100_000)
 	k.checkf(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "holds a brace, a star or a space")
+	r.validateServers(k)
+}
+
+// validateServers checks how the keys about the servers go together.
+func (r *Redis) validateServers(k *checker) {
+	sentinel, cluster := len(r.Sentinel.Addrs) > 0, len(r.Cluster.Addrs) > 0
+	k.addresses("redis.sentinel.addrs", r.Sentinel.Addrs)
+	k.addresses("redis.cluster.addrs", r.Cluster.Addrs)
+	k.checkf(!sentinel || !cluster, "redis", "sentinel.addrs and cluster.addrs exclude each other")
+	k.checkf(!sentinel && !cluster || r.Addr == "" || r.Addr == defaultRedisAddr, "redis.addr",
+		"would not be used beside sentinel.addrs or cluster.addrs: remove it")
+	k.checkf(sentinel == (r.Sentinel.Master != ""), "redis.sentinel", "addrs and master go together")
+	k.checkf(sentinel || r.Sentinel.Username == "" && r.Sentinel.Password == "", "redis.sentinel",
+		"username and password are for the Sentinels, and addrs names none")
+	k.checkf(!cluster || r.DB == 0, "redis.db", "is %d, and a cluster has only database 0", r.DB)
+
+	t := &r.TLS
+	k.together("redis.tls", t.Cert, t.Key)
+	k.checkf(t.Enabled || t.CA == "" && t.Cert == "" && t.Key == "" && t.ServerName == "", "redis.tls.enabled",
+		"is false, so ca, cert, key and server_name would not be used")
+	k.checkf(!t.Enabled || sentinel || cluster || !filepath.IsAbs(r.Addr), "redis.tls.enabled",
+		"is true, and redis.addr is a unix socket, which has no TLS")
 }
 
 func (a *Auth) validate(k *checker) {
@@ -93,8 +124,8 @@ func (l *Limits) validate(k *checker) {
 	k.between("limits.streams", l.Streams, 1, 1<<30)
 	k.between("limits.channels_per_stream", l.ChannelsPerStream, 1, 100_000)
 	// A subscriber's queue and a frame must hold the largest event: 64 KiB of text and what goes with it.
-	k.between("limits.queue_bytes", l.QueueBytes, 128<<10, 1<<30)
-	k.between("limits.queue_events", l.QueueEvents, 1, 1<<20)
+	k.between("limits.stream_queue_bytes", l.StreamQueueBytes, 128<<10, 1<<30)
+	k.between("limits.stream_queue_events", l.StreamQueueEvents, 1, 1<<20)
 	k.between("limits.frame_bytes", l.FrameBytes, 128<<10, 4<<20)
 	// The largest content, every byte of it escaped in JSON, must pass.
 	k.between("limits.send_read_bytes", l.SendReadBytes, 128<<10, 16<<20)
@@ -119,17 +150,16 @@ func (q *Queues) validate(k *checker) {
 	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
 }
 
-// ValidateServe tells what is missing for `parleyd serve` besides what Validate tells.
-func (c *Config) ValidateServe() error {
-	var k checker
+// validateServe checks what `parleyd serve` requires besides.
+func (c *Config) validateServe(k *checker) {
 	u := c.Mongo.URI.Reveal()
 	k.checkf(strings.HasPrefix(u, "mongodb://") || strings.HasPrefix(u, "mongodb+srv://"), "mongo.uri",
 		"is no mongodb URL")
 	k.checkf(c.Mongo.Database != "" && !strings.ContainsAny(c.Mongo.Database, "/\\. \"$*<>:|?\x00"), "mongo.database",
 		"is no database's name")
-	k.checkf(c.Redis.Addr != "", "redis.addr", "is empty")
+	k.checkf(c.Redis.Addr != "" || len(c.Redis.Sentinel.Addrs)+len(c.Redis.Cluster.Addrs) > 0, "redis.addr", "is empty")
 	k.checkf(c.NATS.URL != "", "nats.url", "is empty")
 	k.checkf(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
 		"one of hs256_secret, public_keys and jwks_url must be set")
-	return errors.Join(k.errs...)
+	k.checkf(c.DataDir == defaultDataDir, "data_dir", "has no effect: serve keeps nothing on disk; remove it")
 }

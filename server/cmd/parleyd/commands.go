@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -61,15 +63,12 @@ func (c *devCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// serveOnly refuses variables that name engines: dev has its own, and would leave those alone without a word.
+// serveOnly refuses variables that dev would ignore: those about engines, of which it has its own, and the configuration file.
 func serveOnly(environ []string) error {
 	var names []string
 	for _, pair := range environ {
 		name, _, _ := strings.Cut(pair, "=")
-		switch {
-		case strings.HasPrefix(name, "PARLEY_MONGO_"),
-			name == "PARLEY_REDIS_ADDR", name == "PARLEY_REDIS_PASSWORD", name == "PARLEY_REDIS_DB",
-			name == "PARLEY_NATS_URL", name == "PARLEY_NATS_CREDENTIALS_FILE":
+		if key, ok := config.EnvKey(name); ok && engineKey(key) || name == "PARLEY_CONFIG" {
 			names = append(names, name)
 		}
 	}
@@ -81,12 +80,22 @@ func serveOnly(environ []string) error {
 		strings.Join(names, ", "))
 }
 
+// engineKey reports whether a key says where an engine is, or how to connect to it.
+func engineKey(key string) bool {
+	switch key {
+	case "redis.addr", "redis.username", "redis.password", "redis.db", "nats.url", "nats.credentials_file":
+		return true
+	}
+	return slices.ContainsFunc([]string{"mongo.", "redis.tls.", "redis.sentinel.", "redis.cluster.", "nats.tls."},
+		func(section string) bool { return strings.HasPrefix(key, section) })
+}
+
 type serveCmd struct {
-	File string `name:"config" short:"c" type:"existingfile" help:"YAML configuration; PARLEY_ variables override it."`
+	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"YAML configuration; PARLEY_ variables override it."`
 }
 
 func (c *serveCmd) Run(ctx context.Context) error {
-	cfg, err := load(c.File)
+	cfg, err := config.LoadServe(c.File, os.Environ())
 	if err != nil {
 		return err
 	}
@@ -97,25 +106,18 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-func load(file string) (config.Config, error) {
-	cfg, err := config.Load(file, os.Environ())
-	if err != nil {
-		return cfg, err
-	}
-	return cfg, cfg.ValidateServe()
-}
-
 type configCmd struct {
 	Check   checkCmd   `cmd:"" help:"Check a configuration for serve, and say everything that is wrong with it."`
 	Default defaultCmd `cmd:"" help:"Print a commented configuration with every key and its default."`
+	Doc     docCmd     `cmd:"" help:"Print every key with its variables, its default and its meaning, as a Markdown table."`
 }
 
 type checkCmd struct {
-	File string `arg:"" optional:"" type:"existingfile" help:"The YAML file; without it the environment alone."`
+	File string `arg:"" optional:"" env:"PARLEY_CONFIG" type:"existingfile" help:"The YAML file; without it the environment alone."`
 }
 
 func (c *checkCmd) Run() error {
-	if _, err := load(c.File); err != nil {
+	if _, err := config.LoadServe(c.File, os.Environ()); err != nil {
 		return err
 	}
 	fmt.Println("the configuration is fine")
@@ -126,6 +128,13 @@ type defaultCmd struct{}
 
 func (defaultCmd) Run() error {
 	_, err := os.Stdout.Write(config.Example())
+	return err
+}
+
+type docCmd struct{}
+
+func (docCmd) Run() error {
+	_, err := os.Stdout.WriteString(config.Doc())
 	return err
 }
 
@@ -149,7 +158,7 @@ func (c *restoredCmd) Run(ctx context.Context) error {
 		}
 	} else {
 		var cfg config.Config
-		if cfg, err = load(c.File); err == nil {
+		if cfg, err = config.LoadServe(cmp.Or(c.File, os.Getenv("PARLEY_CONFIG")), os.Environ()); err == nil {
 			epoch, err = server.Restored(ctx, cfg)
 		}
 	}
@@ -161,17 +170,25 @@ func (c *restoredCmd) Run(ctx context.Context) error {
 }
 
 type healthcheckCmd struct {
-	URL string `default:"http://127.0.0.1:8081/readyz" help:"The ops address's readiness URL."`
+	URL  string `help:"The readiness URL; by default /readyz of the configured ops_listen, on this machine."`
+	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"The server's configuration; PARLEY_ variables override it."`
 }
 
 func (c *healthcheckCmd) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	if c.URL == "" {
+		cfg, err := config.Load(c.File, os.Environ())
+		if err != nil {
+			return err
+		}
+		c.URL = readyURL(cfg.OpsListen)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := new(http.Transport).RoundTrip(req) // through no proxy
 	if err != nil {
 		return err
 	}
@@ -180,4 +197,17 @@ func (c *healthcheckCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("not ready: %s", resp.Status)
 	}
 	return nil
+}
+
+// readyURL returns the readiness URL of a server that listens for operators at the host:port listen. An unspecified host
+// becomes loopback.
+func readyURL(listen string) string {
+	host, port, _ := net.SplitHostPort(listen) // validated
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/readyz"
 }

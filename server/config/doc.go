@@ -1,0 +1,63 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Doc returns the reference of every key in Markdown: its variables, its default, and the comment of the example.
+func Doc() string {
+	var document yaml.Node
+	if err := yaml.Unmarshal(example, &document); err != nil {
+		panic(err) // a test reads it
+	}
+	var b strings.Builder
+	b.WriteString("# Configuration\n\n" + text(document.HeadComment) + "\n")
+	writeSection(&b, "", document.Content[0])
+	return b.String()
+}
+
+// writeSection writes a table of the keys below path, and then the sections below it.
+func writeSection(b *strings.Builder, path string, node *yaml.Node) {
+	known := flatten(Default())
+	header := "\n| key | variable | default | meaning |\n|---|---|---|---|\n"
+	for i := 0; i < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		if value.Kind == yaml.MappingNode {
+			continue
+		}
+		key := path + name.Value
+		names := "`" + EnvName(key) + "`"
+		if isSecret(known[key]) {
+			names += ", `" + EnvName(key) + envFile + "`"
+		}
+		def := value.Value
+		if value.Kind == yaml.SequenceNode || def == "" {
+			def = "none"
+		}
+		fmt.Fprintf(b, "%s| `%s` | %s | %s | %s |\n", header, key, names, def, text(name.HeadComment))
+		header = ""
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		if value.Kind != yaml.MappingNode {
+			continue
+		}
+		b.WriteString("\n## " + path + name.Value + "\n")
+		if comment := text(name.HeadComment); comment != "" {
+			b.WriteString("\n" + comment + "\n")
+		}
+		writeSection(b, path+name.Value+".", value)
+	}
+}
+
+// text joins the lines of a comment.
+func text(comment string) string {
+	lines := strings.Split(comment, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(strings.TrimPrefix(line, "#"))
+	}
+	return strings.ReplaceAll(strings.Join(lines, " "), "|", `\|`)
+}
