@@ -21,8 +21,6 @@ type SentinelConfig struct {
 	Master, MasterAddr string
 	// Username and Password are required of clients: the only user of the Sentinel.
 	Username, Password string
-	// Lines are added to the configuration.
-	Lines []string
 }
 
 // Sentinel is a redis-server process in Sentinel mode.
@@ -43,9 +41,6 @@ func StartSentinel(ctx context.Context, c SentinelConfig) (*Sentinel, error) {
 	}
 	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nprotected-mode no\nuser default off\nuser %s on >%s ~* &* +@all\nsentinel monitor %s %s %s 1\n",
 		host, port, c.Dir, c.Username, c.Password, c.Master, masterHost, masterPort)
-	for _, line := range c.Lines {
-		conf += line + "\n"
-	}
 	path := filepath.Join(c.Dir, "sentinel.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		return nil, err

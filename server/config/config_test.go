@@ -133,7 +133,8 @@ func TestRefusals(t *testing.T) {
 			},
 		},
 		{
-			"renamed", "limits: {queue_bytes: 5}\n", []string{"PARLEY_LIMITS_QUEUE_EVENTS=5"},
+			"renamed", "limits: {queue_bytes: 5}\n",
+			[]string{"PARLEY_LIMITS_QUEUE_EVENTS=5"},
 			[]string{
 				"limits.queue_bytes: was renamed to limits.stream_queue_bytes",
 				"PARLEY_LIMITS_QUEUE_EVENTS: was renamed to PARLEY_LIMITS_STREAM_QUEUE_EVENTS",
@@ -222,7 +223,10 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 
 func TestDocHasEveryKey(t *testing.T) {
 	t.Parallel()
-	doc := config.Doc()
+	doc, err := config.Doc()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, key := range config.Keys() {
 		if !strings.Contains(doc, "\n| `"+key+"` | `"+config.EnvName(key)+"`") {
 			t.Errorf("the reference lacks %s", key)

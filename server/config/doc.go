@@ -8,15 +8,16 @@ import (
 )
 
 // Doc returns the reference of every key in Markdown: its variables, its default, and the comment of the example.
-func Doc() string {
+// An error means that the program was built with a broken example.
+func Doc() (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(example, &document); err != nil {
-		panic(err) // a test reads it
+		return "", fmt.Errorf("read the example: %w", err)
 	}
 	var b strings.Builder
 	b.WriteString("# Configuration\n\n" + text(document.HeadComment) + "\n")
 	writeSection(&b, "", document.Content[0])
-	return b.String()
+	return b.String(), nil
 }
 
 // writeSection writes a table of the keys below path, and then the sections below it.

@@ -106,6 +106,10 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
+// orVariable returns the path of a flag, or that of PARLEY_CONFIG if the flag was not given. It is for flags that kong does not
+// set from the environment: positional ones, and those that exclude others.
+func orVariable(file string) string { return cmp.Or(file, os.Getenv("PARLEY_CONFIG")) }
+
 type configCmd struct {
 	Check   checkCmd   `cmd:"" help:"Check a configuration for serve, and say everything that is wrong with it."`
 	Default defaultCmd `cmd:"" help:"Print a commented configuration with every key and its default."`
@@ -113,11 +117,11 @@ type configCmd struct {
 }
 
 type checkCmd struct {
-	File string `arg:"" optional:"" env:"PARLEY_CONFIG" type:"existingfile" help:"The YAML file; without it the environment alone."`
+	File string `arg:"" optional:"" type:"existingfile" help:"The YAML file, by default $PARLEY_CONFIG; without either the environment alone."`
 }
 
 func (c *checkCmd) Run() error {
-	if _, err := config.LoadServe(c.File, os.Environ()); err != nil {
+	if _, err := config.LoadServe(orVariable(c.File), os.Environ()); err != nil {
 		return err
 	}
 	fmt.Println("the configuration is fine")
@@ -134,7 +138,11 @@ func (defaultCmd) Run() error {
 type docCmd struct{}
 
 func (docCmd) Run() error {
-	_, err := os.Stdout.WriteString(config.Doc())
+	doc, err := config.Doc()
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.WriteString(doc)
 	return err
 }
 
@@ -158,7 +166,7 @@ func (c *restoredCmd) Run(ctx context.Context) error {
 		}
 	} else {
 		var cfg config.Config
-		if cfg, err = config.LoadServe(cmp.Or(c.File, os.Getenv("PARLEY_CONFIG")), os.Environ()); err == nil {
+		if cfg, err = config.LoadServe(orVariable(c.File), os.Environ()); err == nil {
 			epoch, err = server.Restored(ctx, cfg)
 		}
 	}

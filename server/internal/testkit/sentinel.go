@@ -13,7 +13,7 @@ import (
 const (
 	SentinelMaster   = "parley"
 	SentinelUser     = "watcher"
-	SentinelPassword = "sentinel-password" //nolint:gosec // a test's
+	SentinelPassword = "sentinel-password"
 )
 
 // RedisFailover is a server with a replica, of which a Sentinel at the address Sentinel chooses the master. All
