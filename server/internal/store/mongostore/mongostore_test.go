@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
@@ -139,6 +141,37 @@ func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
 	cfg.Buckets = 0
 	if got := open(t, cfg).Identity().Buckets; got != 3 {
 		t.Fatalf("opened with %d buckets, want the store's 3", got)
+	}
+}
+
+// TestOpenRefusesAnotherFormat: a later format is refused; a store from before formats were written is not.
+func TestOpenRefusesAnotherFormat(t *testing.T) {
+	t.Parallel()
+	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}
+	open(t, cfg)
+	client, err := mongo.Connect(options.Client().ApplyURI(cfg.URI))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) }()
+	meta := client.Database(cfg.Database).Collection("meta")
+	reopen := func(change bson.D) error {
+		t.Helper()
+		if res, err := meta.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "identity"}}, change); err != nil || res.ModifiedCount != 1 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		s, err := mongostore.Open(t.Context(), cfg)
+		if err == nil {
+			err = s.Close(t.Context())
+		}
+		return err
+	}
+	err = reopen(bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: 2}}}})
+	if err == nil || !strings.Contains(err.Error(), "has format 2 and this parleyd reads format 1") {
+		t.Errorf("a store of another format: %v", err)
+	}
+	if err := reopen(bson.D{{Key: "$unset", Value: bson.D{{Key: "format", Value: ""}}}}); err != nil {
+		t.Errorf("a store without a format: %v", err)
 	}
 }
 
