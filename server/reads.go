@@ -10,7 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// countedLog counts what is read of the store for lists, replays and where logs end: what the cache spares shows here.
+// countedLog counts reads of the message store for lists, replays, log heads and single messages.
+// The counts show how many reads the cache saves.
 type countedLog struct {
 	message.LogReader
 
