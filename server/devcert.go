@@ -85,7 +85,7 @@ func usable(cert, key string, hosts []string) (bool, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return false, nil //nolint:nilerr // what is damaged is made anew
+		return false, nil //nolint:nilerr // damaged files are replaced
 	}
 	if time.Until(pair.Leaf.NotAfter) < devCertLeft {
 		return false, nil

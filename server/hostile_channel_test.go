@@ -322,7 +322,7 @@ func manageLines(g *target) []line {
 	}
 }
 
-func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	c := g.tester()
 	if _, err := c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: "closed", MembersOnly: true, Members: membersOf("alice")}); err != nil {

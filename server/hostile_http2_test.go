@@ -60,7 +60,7 @@ func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 		case errors.As(err, &op) && op.Timeout():
 			return 0, false, err
 		case err != nil:
-			return code, named, nil //nolint:nilerr // that the connection ends is what is waited for
+			return code, named, nil //nolint:nilerr // the end of the connection is expected
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok {
 			code, named = g.ErrCode, true
@@ -225,7 +225,7 @@ func (g *target) floods(flood []byte) bool {
 
 // TestHostileRapidReset checks that ten thousand streams that are reset on opening end their
 // connection and barely slow other clients.
-func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long others wait
+func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long other calls wait
 	g := attack(t, nil)
 	c := g.Client(g.Token)
 	send(t, c, "room", "what others read")

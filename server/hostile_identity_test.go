@@ -234,7 +234,7 @@ func (is *issuer) lines() []line {
 	return lines
 }
 
-func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g, is := attackIssuer(t, nil)
 	for name, token := range map[string]string{
 		"HS256": is.hs(nil), "RS256": is.sign(jwt.SigningMethodRS256, is.rsa, nil, nil), "a kid that nobody knows": is.head("kid", "k-1"),
@@ -250,7 +250,7 @@ func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the 
 
 // TestHostileHugeTokens checks tokens larger than a header may be. The header limit refuses them;
 // where it is raised, the token limit does, before the token is parsed.
-func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g, _ := attackIssuer(t, func(c *config.Config) { c.Limits.HeaderBytes = 1 << 20 })
 	large := func(name, token string) line {
 		return line{

@@ -195,7 +195,7 @@ func rightLines(g *target, othersMessage string) []line {
 	}
 }
 
-func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	c := g.Client(g.Token)
 	var last string

@@ -85,7 +85,7 @@ func capabilityLines(g *target) []line {
 	return lines
 }
 
-func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(capabilityLines(g))

@@ -322,7 +322,7 @@ func stateLines() []line {
 	return lines
 }
 
-func TestHostileQueueFields(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueFields(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	scheduledID := g.workshop()
 	g.run(idsOfQueues())

@@ -134,7 +134,7 @@ func (g *target) counted(topic string) (produced, delayed int64) {
 	return stats.GetTotal().GetProduced(), stats.GetTotal().GetDelayed()
 }
 
-func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	goodOne := &parleyv1.QueueMessage{Key: "k"}

@@ -353,7 +353,7 @@ func (c *consumerStream) await(n int) []*parleyv1.Delivery {
 	return c.got
 }
 
-func TestHostileQueueNames(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueNames(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(nameLines())

@@ -128,7 +128,7 @@ func queueFrameLines() []line {
 	return lines
 }
 
-func TestHostileQueueTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(queuePathLines())

@@ -55,7 +55,7 @@ func badMetadata(n int) map[string]string {
 
 // TestHostileSubscriptions checks too many channels for a stream and too many streams for a
 // subject. A refused request leaves nothing behind.
-func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
 	many := func(n int) *parleyv1.SubscribeRequest {
 		r := &parleyv1.SubscribeRequest{}

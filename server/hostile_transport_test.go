@@ -233,7 +233,7 @@ func gzipLines() []line {
 }
 
 // TestHostileTransport is not parallel: it measures each call's processor time.
-func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.run(callLines())
 	g.run(getLines())
