@@ -100,7 +100,7 @@ func (f *Fleet) layout() (*layout, error) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	l.Secret = hex.EncodeToString(secret)
-	if data, err = json.MarshalIndent(l, "", "\t"); err != nil { //nolint:gosec // the secret is what a later fleet needs
+	if data, err = json.MarshalIndent(l, "", "\t"); err != nil { //nolint:gosec // a later fleet requires the secret
 		return nil, err
 	}
 	return l, os.WriteFile(path, data, 0o600)

@@ -49,6 +49,6 @@ func growth(live uint64) int {
 	if live == 0 || live*(100+mostGrowth)/100 <= roomyHeap {
 		return mostGrowth
 	}
-	percent := int(roomyHeap*100/live) - 100 //nolint:gosec // live is a fifth of roomyHeap at least
+	percent := int(roomyHeap*100/live) - 100 //nolint:gosec // live is at least a fifth of roomyHeap
 	return max(percent/50*50, leastGrowth)
 }
