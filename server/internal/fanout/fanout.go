@@ -56,8 +56,8 @@ type Bus interface {
 	// who are typing there, until cancel is called. It returns promptly. A channel may have two
 	// subscriptions for a moment. Both functions may still be called once while cancel runs.
 	Subscribe(channelID string, fn func(message.Event), typing func(userID string)) (cancel func(), err error)
-	// OnReconnect registers fn, which is called whenever events may have been lost because the
-	// connection was. fn returns promptly.
+	// OnReconnect registers fn, which is called whenever events may have been lost, for example
+	// after a reconnect. fn must return promptly.
 	OnReconnect(fn func())
 }
 
