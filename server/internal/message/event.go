@@ -8,8 +8,8 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// Event is what the change feed publishes for one entry: the position of the entry, and the
-// complete message in its current state.
+// Event is the published form of one entry: the position of the entry, and the complete message in
+// its current state.
 type Event struct {
 	Kind  Kind
 	Epoch string

@@ -12,8 +12,8 @@ import (
 // store.
 const maxKnownHeads = 65_536
 
-// heads caches the ends of logs. It learns them from reads of the store, which concurrent callers
-// share, and from the seqs that this node was told of.
+// heads caches the ends of logs, from reads of the store, which concurrent callers share, and from
+// the seqs passed to saw.
 type heads struct {
 	log LogReader
 
@@ -27,7 +27,7 @@ type knownHead struct {
 	// no read yet.
 	head  Head
 	began time.Time
-	// seen is the highest seq that this node was told of.
+	// seen is the highest seq passed to saw.
 	seen int64
 }
 
@@ -108,8 +108,8 @@ func (h *heads) read(ctx context.Context, channelID string) error {
 	defer h.mu.Unlock()
 	k := h.known[channelID]
 	if head.Seq < seen {
-		// This node was told of an entry that a linearizable read does not return: the log went
-		// back, which only a restore can do.
+		// This node knows of an entry that a linearizable read does not return: the log went back,
+		// which only a restore can do.
 		k.seen = head.Seq
 	}
 	k.head, k.began = head, began

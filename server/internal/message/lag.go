@@ -15,8 +15,8 @@ var errCacheBehind = fmt.Errorf("%w yet", errNotCached)
 
 const (
 	// lagPause is how long reads do not wait for the cache after it stayed behind. It applies to
-	// the channel and to the others in its share of the channels: the cache may be behind for one
-	// channel and up to date for the next.
+	// all channels in the same share: the cache may be behind for one channel and up to date for
+	// the next.
 	lagPause = 5 * time.Second
 	// lagPauses is the number of shares that the channels are divided into for lagPause.
 	lagPauses = 16

@@ -68,8 +68,8 @@ type Entry struct {
 	Kind Kind
 	// TargetSeq is the seq of the message that an edit or a recall changes; 0 for a send.
 	TargetSeq int64
-	// Digest is the digest of the payload as first requested. It tells a repeat from a reused
-	// client_msg_id. A recall removes it.
+	// Digest is the digest of the payload as first requested. It distinguishes a repeat from a
+	// reused client_msg_id. A recall removes it.
 	Digest []byte
 	// Traceparent is the W3C trace context of the request that appended the entry; empty if the
 	// request was not sampled.

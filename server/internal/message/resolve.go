@@ -26,7 +26,7 @@ func (l *lane) startResolve(c *channel, cl clash) {
 	l.side.Go(func() { l.resolve(c, cl) })
 }
 
-// findings is what was read from the store about a channel.
+// findings is the result of look.
 type findings struct {
 	head    Head
 	repeats map[ClientKey]Entry

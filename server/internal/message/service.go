@@ -174,7 +174,7 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 	return s.receipt(ctx, &out)
 }
 
-// receipt converts an outcome and tells the reader how far the log extends.
+// receipt converts an outcome, and passes its seq to the reader's Saw.
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	s.reader.Saw(out.ChannelID, out.Seq)
 	if out.MsgTime.IsZero() { // a recall by another call: only its seq is known so far
