@@ -143,8 +143,8 @@ func (a *Access) Forget(change Change) {
 	}
 }
 
-// lost returns the members-only channels among channelIDs of which the user is not a member,
-// according to a read of the store that begins after the call.
+// lost returns the members-only channels among channelIDs of which the user is not a member. It
+// reads memberships from the store, not from the cache.
 func (a *Access) lost(ctx context.Context, userID string, channelIDs []string) (map[string]bool, error) {
 	closed, err := a.closed(ctx, channelIDs)
 	if err != nil {

@@ -201,8 +201,8 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 }
 
 // RemoveMembers removes users from a channel; users who are not members are ignored. Requires
-// `manage`. Users may remove themselves; they get no error if the channel does not exist. A Watcher
-// removes a members-only channel from their live streams.
+// `manage`. Users may remove themselves; without `manage` they get no error if the channel does not
+// exist. A Watcher removes a members-only channel from their live streams.
 func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs []string) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {

@@ -42,11 +42,11 @@ type WatcherConfig struct {
 }
 
 // Watcher removes members-only channels from the streams of users who are no longer members. It
-// learns of changes from hints, immediately, and by polling the store, always, so that losing
-// either does no harm. A change only says which memberships to check; the membership at the time of
-// the check counts.
+// gets changes from hints, immediately, and by polling the store, always, so that losing either
+// does no harm. A change only names the memberships to check; the membership at the time of the
+// check counts.
 //
-// One goroutine owns the state and makes no calls that may block. Calls of the store run in their
+// One goroutine owns the state and calls nothing that may block. Calls of the store run in their
 // own goroutines, so that a store that hangs cannot delay the end of a Patience.
 type Watcher struct {
 	cfg     WatcherConfig
