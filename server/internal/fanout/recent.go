@@ -110,7 +110,7 @@ func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 		return
 	}
 	r.epoch, r.first, r.used = epoch, first+int64(from), time.Now()
-	r.events = slices.Clone(events[from:]) // releases the others
+	r.events = slices.Clone(events[from:]) // releases the memory of the rest
 }
 
 // noteRecent adds a delivered event, within the limits.

@@ -196,7 +196,7 @@ func TestLimits(t *testing.T) {
 		limited(a.Update([]Position{live("5"), live("6")}, []string{"4"}), 3)
 		equal(t, len(a.subs), 3) // the removal is undone too
 		if err := a.Update([]Position{live("5"), live("6")}, []string{"4", "3"}); err != nil {
-			t.Fatal(err) // what leaves makes room
+			t.Fatal(err) // removed channels make room
 		}
 		equal(t, len(a.subs), 3)
 	})
