@@ -94,7 +94,7 @@ func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 		}
 		entries, err := f.poll(ctx, max(limit, 1))
 		if len(entries) > 0 {
-			if err != nil { // the error comes again from behind these
+			if err != nil { // reopen behind these entries, where the error recurs
 				f.closeStream(context.WithoutCancel(ctx))
 			}
 			f.unconfirmed += len(entries)

@@ -17,7 +17,7 @@ import (
 // Head reads a log's end linearizably: in a majority read behind a fence. It fails within the
 // store's time limit if there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout) // includes the wait for the fence
+	ctx, cancel := context.WithTimeout(ctx, s.timeout) // includes the fence, which may wait behind another write
 	defer cancel()
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return message.Head{}, fmt.Errorf("head: %w", err)
