@@ -25,8 +25,8 @@ type committer struct {
 // pending is one batch waiting to be written. The committer owns the batch.
 type pending struct {
 	batch *pebble.Batch
-	// lazy batches need no sync: losing one in a crash only repeats work. Views do not show it before
-	// the next sync.
+	// lazy batches need no sync: losing one in a crash only repeats work. Views do not show it
+	// before the next sync.
 	lazy bool
 	// done is closed once err is set and the batch is in the view, or, if lazy, in the database.
 	done chan struct{}

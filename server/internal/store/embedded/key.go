@@ -65,7 +65,7 @@ func membershipKey(user, channel string) []byte { return nameKey(membershipRow, 
 // nameBounds returns the bounds of the keys that begin with first and continue with a name above
 // after.
 func nameBounds(row byte, first, after string) (lower, upper []byte) {
-	lower = append(nameKey(row, first, after), 0) // one more than the key of after itself
+	lower = append(nameKey(row, first, after), 0) // just above the key of after itself
 	if after == "" {
 		lower = nameKey(row, first)
 	}
