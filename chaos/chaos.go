@@ -25,7 +25,6 @@
 //
 // counter_test.go is a complete harness, for a counter without a fleet. Harnesses do not use the
 // server's packages, so the server's code never checks itself.
-// judged by its own code.
 package chaos
 
 import (
