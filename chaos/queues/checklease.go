@@ -170,7 +170,7 @@ func (c *checker) checkCounts() {
 		}
 		accepted := s.acked
 		if t := c.topics[at.topic]; t != nil && t.Drops {
-			accepted -= n.Trimmed // an ack of what was removed meanwhile is accepted, and does not count
+			accepted -= n.Trimmed // an ack of a trimmed message is accepted, but not counted
 		}
 		if n.Acked < accepted || n.Acked > s.mayAcked+anywhere(at).mayAcked {
 			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d acked; %d acks were accepted, %d may have been", at.partition,
