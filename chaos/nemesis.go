@@ -21,7 +21,7 @@ type FaultLog interface {
 	BeginFault(f *Fault)
 	// EndFault sets the end of a fault and records it.
 	EndFault(f *Fault)
-	// Exit records that a node exited unexpectedly, with the end of its log.
+	// Exit records that a node exited unexpectedly or failed to end gracefully.
 	Exit(node, log string)
 	// Mark records the current time under a name.
 	Mark(name string)

@@ -23,7 +23,7 @@ type Fault struct {
 	Err   string `json:"err,omitempty"`
 }
 
-// Exit is an unexpected exit of a node.
+// Exit is an unexpected exit of a node, or a graceful end that failed.
 type Exit struct {
 	Node string `json:"node"`
 	At   int64  `json:"at"`
@@ -48,7 +48,8 @@ const (
 type History struct {
 	Faults []Fault
 	Exits  []Exit
-	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was mended.
+	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was
+	// mended.
 	Began, Healed int64
 }
 
@@ -149,7 +150,7 @@ func (r *Recorder[L]) EndFault(f *Fault) {
 	r.Write(r.wrap(Line{Fault: f}))
 }
 
-// Exit records that a node exited unexpectedly, with the end of its log.
+// Exit records that a node exited unexpectedly or failed to end gracefully.
 func (r *Recorder[L]) Exit(node, log string) {
 	r.Write(r.wrap(Line{Exit: &Exit{Node: node, At: r.now(), Log: log}}))
 }
