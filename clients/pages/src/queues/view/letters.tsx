@@ -10,7 +10,7 @@ import type { Letter } from "../model/types";
 import { ask } from "./dialogs";
 import { GroupChoice } from "./groupchoice";
 
-/** The dead letters of a topic, and what can be done to them. */
+/** LettersPart shows the dead letters of a topic and the operations on them. */
 export function LettersPart({ board, view }: { board: Board; view: TopicView }) {
   const group = useSignal("");
   const { name, groups } = view.topic;
