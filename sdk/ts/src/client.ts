@@ -133,7 +133,7 @@ export class Client {
   /**
    * send sends a message and resolves when it is durable. If the signal or the time limit ends the
    * call, the outcome is unknown. To determine it, send again with the same clientMsgId and
-   * content.
+   * content: the receipt's duplicate is then true if the message was stored before.
    */
   async send(channelId: string, content: string, options: SendOptions = {}): Promise<Receipt> {
     const { signal, timeout, ...rest } = options;
@@ -162,8 +162,9 @@ export class Client {
   }
 
   /**
-   * recall permanently removes the content and metadata of a message. Requires to be the sender, or
-   * the action `moderate`. Recalling a recalled message returns the first recall.
+   * recall permanently removes the content and metadata of a message. The sender can recall it, and
+   * so can a holder of the action `moderate`. Recalling a recalled message returns the first
+   * recall.
    */
   async recall(channelId: string, msgId: string, options: ChangeOptions = {}): Promise<ChangeReceipt> {
     return recall(this.#caller, channelId, msgId, options);
