@@ -83,7 +83,7 @@ export class Session<P extends { close(): void }> {
     return this.#state;
   }
 
-  /** The page of the signed-in user. Null until it is open. */
+  /** The page of the signed-in user. Null if there is none, or it is not open yet. */
   get page(): P | null {
     return this.#state.value.state === "open" ? this.#state.value.page : null;
   }

@@ -1,7 +1,10 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import type { Failure } from "./failure";
 
-/** ConnectionState is the state of a page's connection to the server. See Connection for the transitions. */
+/**
+ * ConnectionState is the state of a page's connection to the server. See Connection for the
+ * transitions.
+ */
 export type ConnectionState =
   | { readonly state: "connecting" }
   | { readonly state: "live" }

@@ -60,7 +60,7 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
         aria-live={scroll.bottom ? "polite" : "off"}
         aria-busy={view.loading !== null}
         onKeyDown={onKeyDown}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by the keyboard
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users scroll it
         tabIndex={0}
       >
         <div class="log-inner">

@@ -233,7 +233,7 @@ function Content({ letter }: { letter: Letter }) {
         {shown.kind === "hex" ? ", not text" : ""}
       </p>
       {shown.kind !== "empty" && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keys
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users scroll it
         <pre class="payload" data-testid="payload" data-kind={shown.kind} dir="auto" tabIndex={0}>
           {shown.text}
         </pre>
