@@ -257,9 +257,9 @@ export class Client {
   }
 
   /**
-   * subscribe creates a subscription to channels: subscribe([live("a"), fromStart("b"),
-   * after(stored)]). It returns immediately and connects in the background. A subscription has up
-   * to 500 channels.
+   * subscribe creates a subscription to channels, for example of
+   * `[live("a"), fromStart("b"), after(stored)]`. It returns immediately and connects in the
+   * background. A subscription has up to 500 channels.
    *
    * After a retryable error the subscription opens a new stream, after a wait or at another node. A
    * final error ends the subscription, and next rejects with it. NOT_MEMBER ends it too if no
