@@ -26,7 +26,7 @@ type agent struct {
 	exited chan struct{}
 	err    error
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	stderr  bytes.Buffer
 	last    int64
 	waiting map[int64]chan reply

@@ -23,7 +23,7 @@ type judge struct {
 	rpc   parleyv1connect.MessageServiceClient
 	token string
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// sent are the receipts that agents were given, by channel.
 	sent map[string][]sent
 	// handed are the events that subscriptions handed on.

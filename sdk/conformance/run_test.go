@@ -34,7 +34,7 @@ type run struct {
 	calls    *callLog
 	judge    *judge
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	saved map[string]any
 	begun map[string]*begun
 	// subs are the subscriptions that were begun.
