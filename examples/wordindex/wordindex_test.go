@@ -267,7 +267,8 @@ func TestRightOrder(t *testing.T) {
 	}
 }
 
-// TestJobs checks the proportions of the jobs, and that every reader gets the same jobs.
+// TestJobs checks the proportions of the jobs, that a line always has the same job, and how words
+// are counted.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	const n = 20000
