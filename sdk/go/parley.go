@@ -81,8 +81,8 @@ func New(addr string, opts ...Option) (*Client, error) {
 	}, nil
 }
 
-// Close closes idle connections. It does not end subscriptions: close those, or end the contexts
-// that they were created with.
+// Close closes idle connections, except those of an HTTP client from WithHTTPClient. It does not
+// end subscriptions: close those, or end the contexts that they were created with.
 func (c *Client) Close() { c.closeIdle() }
 
 // authorize returns the context of one attempt, with the token in its request header, and the token

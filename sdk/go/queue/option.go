@@ -82,7 +82,7 @@ func WithHandlerTimeout(d time.Duration) WorkerOption {
 }
 
 // WithStopTimeout sets how long Run waits for handlers after its context has ended. The default is
-// 30 s.
+// 30 s; 0 or less means no wait.
 func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
