@@ -81,8 +81,8 @@ func WithHandlerTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.handlerTimeout = max(d, 0) }
 }
 
-// WithStopTimeout sets how long Run waits for handlers after its context has ended. The default is
-// 30 s; 0 or less means no wait.
+// WithStopTimeout sets how long Run waits for handlers after its context has ended, before it ends
+// their contexts. The default is 30 s; 0 or less means that they end at once.
 func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
