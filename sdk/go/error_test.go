@@ -14,8 +14,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestEveryReasonHasASentinel reads error.go: each reason of the proto has one sentinel, named
-// after it.
+// TestEveryReasonHasASentinel parses error.go and checks that each reason of the proto has one
+// sentinel, named after it.
 func TestEveryReasonHasASentinel(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "error.go", nil, 0)
