@@ -72,7 +72,6 @@ func (l *lane) enqueue(r *request) {
 	if l.queued+len(r.items) > l.cfg.MaxQueue {
 		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many writes are waiting; nothing was stored")
 		err.RetryAfter = 100 * time.Millisecond
-		r.settle(r.items[0], Outcome{Err: err})
 		r.fail(err, false)
 		return
 	}

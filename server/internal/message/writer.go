@@ -279,7 +279,10 @@ func (r *request) fail(cause error, stopping bool) {
 		case errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled):
 			err = fault.Wrap(cause, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed; nothing was stored")
 		default:
-			err = fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable, "the store did not answer; nothing was stored")
+			err = cause
+			if f, ok := fault.As(cause); !ok || f.Reason != fault.RateLimited { // which is the lane's own and not the store's
+				err = fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable, "the store did not answer; nothing was stored")
+			}
 		}
 		first = false
 		it.settled, it.out = true, Outcome{Err: err}

@@ -462,3 +462,17 @@ func TestStopAnswersEverybody(t *testing.T) {
 		t.Fatalf("an append after Stop answered %v", out.Err)
 	}
 }
+
+// A batch that finds the bucket's queue full is refused as a whole: the first item says why, and the others follow from it.
+func TestFullQueueRefusesTheBatch(t *testing.T) {
+	t.Parallel()
+	w := startWriter(t, newFakeStore(), WriterConfig{MaxQueue: 2})
+	outs := w.Append(t.Context(), []Draft{send("c", "ann", "1", "a"), send("c", "ann", "2", "b"), send("c", "ann", "3", "c")})
+	want := []fault.Reason{fault.RateLimited, fault.BatchAborted, fault.BatchAborted}
+	for i, out := range outs {
+		if f, ok := fault.As(out.Err); !ok || f.Reason != want[i] || i == 0 && f.RetryAfter == 0 {
+			t.Errorf("item %d: %v, want %s", i, out.Err, want[i])
+		}
+	}
+	mustAppend(t, w, send("c", "ann", "4", "d"))
+}
