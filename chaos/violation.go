@@ -72,7 +72,7 @@ func (f *Findings) Reportf(name Name, object string, at int64, format string, ar
 // ReportExits adds a violation for each unexpected exit of a node.
 func (f *Findings) ReportExits(exits []Exit) {
 	for _, e := range exits {
-		f.Reportf(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
+		f.Reportf(Crash, "", e.At, "%s ended on its own: %s", e.Node, e.Log)
 	}
 }
 

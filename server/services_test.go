@@ -72,6 +72,12 @@ func TestServices(t *testing.T) {
 	found, unowned := 0, map[string]bool{}
 	for dir, src := range folders(t) {
 		stressed := stressTests(src.tests)
+		for _, name := range embedders(src.code) {
+			found++
+			if !stressed[name] {
+				t.Errorf("%s.%s is a service without a test that calls lifecycletest.Stress[*%[2]s]", dir, name)
+			}
+		}
 		for _, f := range functions(src.code) {
 			name := f.typeName
 			switch {
@@ -97,7 +103,7 @@ func TestServices(t *testing.T) {
 			}
 		}
 	}
-	if found < 15 {
+	if found < 20 {
 		t.Errorf("found %d services: the test does not see them", found)
 	}
 	for name := range goStatements {
@@ -147,6 +153,28 @@ func typeName(e ast.Expr) string {
 		return e.Name
 	}
 	return ""
+}
+
+// embedders returns the struct types that are services because they embed *cluster.Handlers.
+func embedders(files []*ast.File) []string {
+	var names []string
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, f := range s.Fields.List {
+					if len(f.Names) == 0 && typeName(f.Type) == "Handlers" {
+						names = append(names, spec.Name.Name)
+					}
+				}
+			}
+			return false
+		})
+	}
+	return names
 }
 
 // stressTests returns the types for which tests call lifecycletest.Stress.

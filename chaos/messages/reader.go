@@ -63,9 +63,9 @@ func (r *reader) op(channel string) Op {
 	}
 }
 
-// list reads up to pages pages of a query. Each page is an op of its own, recorded as a query that
-// continues after the previous page. end reports whether the last page was reached, ok whether all
-// calls were answered.
+// list reads a query until its end, and at most the given number of pages. Each page is an op of
+// its own, recorded as a query that continues after the previous page. end reports whether the last
+// page was reached, ok whether all calls were answered.
 func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end, ok bool) {
 	req := &parleyv1.ListMessagesRequest{ChannelId: query.Channel, MinSeq: query.MinSeq, PageSize: size}
 	if query.After != unset {

@@ -54,7 +54,7 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 
 func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 
-// worstGap returns the longest time between two acknowledged writes from from to to.
+// worstGap returns the longest time between two acknowledged writes within a span of time.
 func (h *History) worstGap(from, to int64) int64 {
 	var ends []int64
 	for i := range h.Ops {

@@ -153,7 +153,7 @@ var wrongCounts = []wrong{
 	}},
 	{Told, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
 	{chaos.Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
-	{chaos.Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
+	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
 
 // The changes concern the worker's attempts 1 and 2 of n1, and n2.

@@ -156,7 +156,7 @@ func (s *show) every(ctx context.Context, d time.Duration, harm func(w *worker) 
 		if w == nil {
 			continue
 		}
-		err := errors.New("it ended by itself")
+		err := errors.New("it ended on its own")
 		if w.program.Running() {
 			err = harm(w)
 		}

@@ -155,12 +155,18 @@ func toError(err error) error {
 	if !errors.As(err, &ce) {
 		return &Error{Code: connect.CodeUnknown, Message: err.Error(), Retryable: true, unanswered: true, cause: err}
 	}
-	e := &Error{Code: ce.Code(), Message: ce.Message(), RequestID: ce.Meta().Get("X-Request-Id"), cause: err}
+	e := &Error{Code: ce.Code(), Message: ce.Message(), cause: err}
+	answered := connect.IsWireError(err)
+	if answered {
+		// Only here: Meta writes to an error without metadata, and connect ends every stream of a
+		// process with one and the same error, which no answer has made.
+		e.RequestID = ce.Meta().Get("X-Request-Id")
+	}
 	if detail := findDetail(ce); detail != nil {
 		e.fill(detail)
 		return e
 	}
-	if connect.IsWireError(err) {
+	if answered {
 		e.Retryable = passing(ce.Code())
 	} else {
 		// The error arose on the client's side. A broken connection produces many different codes.
