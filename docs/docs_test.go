@@ -107,12 +107,16 @@ func longest(command string) (begin string) {
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, args := range map[string][]string{
-		"parley":  {"github.com/parleyhq/parley/clients/cli/parley"},
-		"parleyd": {"github.com/parleyhq/parley/server/cmd/parleyd"},
-		"grpcurl": {"github.com/fullstorydev/grpcurl/cmd/grpcurl", "-modfile=tools/go.mod"},
+	for name, build := range map[string]func() (string, error){
+		"parley": func() (string, error) {
+			return rig.Build(t.Context(), "github.com/parleyhq/parley/clients/cli/parley", "parley")
+		},
+		"parleyd": func() (string, error) { return rig.BuildParleyd(t.Context()) },
+		"grpcurl": func() (string, error) {
+			return rig.BuildTool(t.Context(), "github.com/fullstorydev/grpcurl/cmd/grpcurl", "grpcurl")
+		},
 	} {
-		path, err := rig.Build(t.Context(), args[0], name, args[1:]...)
+		path, err := build()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,16 @@ func Root() (string, error) {
 // returns its path. args are additional arguments of `go build`. It requires the network only for
 // modules that were never downloaded. Concurrent builds of one name are safe.
 func Build(ctx context.Context, pkg, name string, args ...string) (string, error) {
+	return build(ctx, nil, pkg, name, args)
+}
+
+// BuildTool builds a program that tools/go.mod pins, like Build.
+func BuildTool(ctx context.Context, pkg, name string) (string, error) {
+	// A workspace rules out -modfile.
+	return build(ctx, []string{"GOWORK=off"}, pkg, name, []string{"-modfile=tools/go.mod"})
+}
+
+func build(ctx context.Context, env []string, pkg, name string, args []string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -50,7 +60,7 @@ func Build(ctx context.Context, pkg, name string, args ...string) (string, error
 	// otherwise go build replaces it with a rename.
 	path := filepath.Join(dir, name)
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, args...), pkg)...) //nolint:gosec // the rig's own
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, text)
 	}
