@@ -14,13 +14,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// member is one user of a channel.
+// member is the membership of one user of a channel.
 type member struct {
 	joined time.Time
 	read   int64
 }
 
-// create marks the channel as existing.
+// create marks the channel as existing, unless it exists already.
 func (l *log) create(createdBy string, membersOnly bool) {
 	if l.made {
 		return
@@ -37,7 +37,8 @@ func (l *log) join(user string) {
 	}
 }
 
-// read moves a user's cursor forward, if the user is a member or join is set.
+// read moves a user's cursor forward. If join is set, the user becomes a member; otherwise the
+// cursor of a user who is not a member does not change.
 func (l *log) read(user string, seq int64, join bool) {
 	if join {
 		l.join(user)
@@ -58,7 +59,7 @@ func (l *log) unread(seq int64) int64 {
 	return n
 }
 
-// usableLocked returns a channel that the caller may use.
+// usableLocked returns the channel, or an error if the caller may not use it.
 func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
 	l := s.logLocked(channelID)
 	if !l.admits(s.userLocked(ctx)) {
@@ -67,8 +68,7 @@ func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, erro
 	return l, nil
 }
 
-// refusedLocked returns the error that names all channels to which the caller may not subscribe, or
-// nil.
+// refusedLocked returns an error with all channels to which the caller may not subscribe, or nil.
 func (s *shared) refusedLocked(ctx context.Context, channels []*parleyv1.ChannelPosition) error {
 	var refused []string
 	for _, p := range channels {
@@ -117,7 +117,8 @@ func (h handler) CreateChannel(
 	})
 }
 
-// repeats returns nil if a request repeats the one that created the channel.
+// repeats returns nil if a request repeats the one that created the channel, and else the error for
+// it.
 func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
 	key := req.GetIdempotencyKey()
 	members := func(r *parleyv1.CreateChannelRequest) []string {
@@ -149,7 +150,7 @@ func (l *log) info() *parleyv1.ChannelInfo {
 	}
 }
 
-// madeLocked returns a channel that exists.
+// madeLocked returns the channel, or an error if it does not exist.
 func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
@@ -194,7 +195,8 @@ func (h handler) RemoveMembers(
 	})
 }
 
-// page returns a page of sorted ids, and the token of the next one.
+// page returns a page of sorted ids, and the token of the next page. The token is empty if there is
+// none.
 func (s *Server) page(ids []string, size int32, token string) (page []string, next string) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= token })
 	n := 50
@@ -210,7 +212,7 @@ func (s *Server) page(ids []string, size int32, token string) (page []string, ne
 	return ids[:n], ids[n-1]
 }
 
-// ListMembers implements the service. A page token is the last id of the page before.
+// ListMembers implements the service. A page token is the last id of the previous page.
 func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersRequest) (*parleyv1.ListMembersResponse, error) {
 	return do(ctx, h.s, "ListMembers", req, func() (*parleyv1.ListMembersResponse, error) {
 		l, err := h.s.usableLocked(ctx, req.GetChannelId())
@@ -229,7 +231,7 @@ func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersReque
 	})
 }
 
-// ListChannels implements the service. A page token is the last id of the page before.
+// ListChannels implements the service. A page token is the last id of the previous page.
 func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsRequest) (*parleyv1.ListChannelsResponse, error) {
 	return do(ctx, h.s, "ListChannels", req, func() (*parleyv1.ListChannelsResponse, error) {
 		user := h.s.userLocked(ctx)
@@ -279,7 +281,8 @@ func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*
 	})
 }
 
-// SendTyping implements the service. The live streams of all nodes get the event, the caller's too.
+// SendTyping implements the service. The live streams of all nodes receive the event, including the
+// caller's.
 func (h handler) SendTyping(ctx context.Context, req *parleyv1.SendTypingRequest) (*parleyv1.SendTypingResponse, error) {
 	return do(ctx, h.s, "SendTyping", req, func() (*parleyv1.SendTypingResponse, error) {
 		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {

@@ -26,7 +26,7 @@ func itemError(err error) *parleyv1.ItemError {
 	return item
 }
 
-// storable returns the topic, unless it is paused.
+// storable returns the topic, or an error if producing to it is paused.
 func (s *shared) storable(name string) (*topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *shared) storable(name string) (*topic, error) {
 	return t, nil
 }
 
-// storeLocked stores an item of a batch, with the fault that the test asks for by the method's
-// name, a slash and the payload.
+// storeLocked stores an item of a batch, with the fault that the test set. The fault function is
+// called with the method's name, a slash and the payload.
 func (s *Server) storeLocked(
 	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
 ) (i *item, duplicate bool, err error) {
@@ -64,7 +64,7 @@ func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest)
 			return nil, err
 		}
 		res := &parleyv1.ProduceResponse{}
-		t.turn++ // all messages of a call without any key go to one partition
+		t.turn++ // all messages of one call without any key go to one partition
 		for _, m := range req.GetMessages() {
 			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
 			if err != nil {
@@ -88,7 +88,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 			return nil, err
 		}
 		res := &parleyv1.ScheduleResponse{}
-		t.turn++ // all messages of a call without any key go to one partition
+		t.turn++ // all messages of one call without any key go to one partition
 		for _, m := range req.GetMessages() {
 			due := m.GetDueTime().AsTime()
 			if m.GetDelay() != nil {
@@ -110,7 +110,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 	})
 }
 
-// scheduled returns the index of a scheduled message that has not appeared yet.
+// scheduled returns the index in t.later of a scheduled message that has not appeared yet.
 func (t *topic) scheduled(id string) (int, error) {
 	t.advance(time.Now())
 	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })

@@ -8,7 +8,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// settleCall executes a unary call about a consumer's stream.
+// settleCall executes a unary call for a consumer's stream.
 func (h queueHandler) settleCall(streamID string, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	c := h.s.consumers[streamID]
 	if c == nil {

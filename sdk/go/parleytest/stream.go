@@ -34,7 +34,7 @@ type place struct {
 	begun bool
 }
 
-// end is how a stream ends at the test's request.
+// end describes how the test ends a stream.
 type end struct {
 	err    error
 	drop   bool
@@ -223,8 +223,7 @@ func (l *log) advance(p *place) []*parleyv1.ChannelEvent {
 	return events
 }
 
-// start returns a channel's state, and the gap that follows it if entries after the position cannot
-// be sent.
+// start returns a channel's state. If entries after the position cannot be sent, a gap follows it.
 func (l *log) start(p *place) []*parleyv1.ChannelEvent {
 	p.begun = true
 	from, reason := p.after, parleyv1.GapReason_GAP_REASON_UNSPECIFIED

@@ -27,7 +27,8 @@ type commands struct {
 	Version     kong.VersionFlag `help:"Print the version."`
 }
 
-// devCmd has flags for what is wanted every day. All other keys of the configuration are variables.
+// devCmd has flags for everyday options. All other configuration keys are set by environment
+// variables.
 type devCmd struct {
 	Listen    string `default:"127.0.0.1:8080" env:"PARLEY_LISTEN" help:"Address of the API: Connect, gRPC and gRPC-Web on one port."`
 	OpsListen string `default:"127.0.0.1:8081" env:"PARLEY_OPS_LISTEN" help:"Address of /healthz, /readyz, /metrics and pprof."`
@@ -63,7 +64,8 @@ func (c *devCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// serveOnly refuses variables that dev would ignore: those about engines, of which it has its own, and the configuration file.
+// serveOnly returns an error if environ has variables that parleyd dev would silently ignore: those
+// of engines, because it runs its own, and the path of a configuration file.
 func serveOnly(environ []string) error {
 	var names []string
 	for _, pair := range environ {

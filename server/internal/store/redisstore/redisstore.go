@@ -1,8 +1,9 @@
-// Package redisstore keeps in Redis what may be lost without harm: the cache of each channel's newest entries.
+// Package redisstore keeps in Redis data that may be lost without harm: the cache of each channel's
+// newest entries.
 //
-// Writes go through Lua scripts that may be run twice with the same effect as once. That matters because a client can't
-// know whether a command whose answer was lost has run, and go-redis by default runs it again without telling; NewClient
-// turns that off, and whoever wants a repeat does it knowingly.
+// Writes use Lua scripts that are safe to repeat, because a client can't know whether a command
+// without an answer was executed. By default go-redis silently repeats such a command. NewClient
+// turns that off, so that callers decide about repeats.
 package redisstore
 
 import (
@@ -18,35 +19,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClientConfig says where Redis is: one server, Sentinel or Cluster.
+// ClientConfig configures a client of one server, of Sentinel or of Cluster.
 type ClientConfig struct {
-	// Addrs is one server's host:port or unix socket path, or several nodes of a cluster, or the Sentinels.
+	// Addrs holds one server's host:port or unix socket path, several nodes of a cluster, or the
+	// Sentinels.
 	Addrs []string
-	// Cluster is set if Addrs are nodes of a cluster, although there may be only one.
+	// Cluster is set if Addrs are nodes of a cluster, even if there is only one.
 	Cluster bool
-	// MasterName is what the Sentinels call the server; empty without Sentinel.
+	// MasterName is the Sentinels' name for the server. Empty without Sentinel.
 	MasterName string
-	// SentinelUsername and SentinelPassword are for the Sentinels, Username and Password for the servers.
+	// SentinelUsername and SentinelPassword are for the Sentinels, Username and Password for the
+	// servers.
 	SentinelUsername, SentinelPassword string
 	Username, Password                 string
-	// TLS returns the configuration of the next connection, to a server or a Sentinel; nil means no TLS. Without a
-	// ServerName the host of the address is used. It may be called concurrently.
+	// TLS returns the configuration of the next connection to a server or a Sentinel. Nil means no
+	// TLS. Without a ServerName the host of the address is used. TLS may be called concurrently.
 	TLS func() *tls.Config
-	// DB is the database's number; a cluster has only 0.
+	// DB is the number of the database. A cluster has only 0.
 	DB int
-	// PoolSize is the most connections to each server; 0 is go-redis's default, 10 for each CPU.
+	// PoolSize bounds the connections to each server. 0 means go-redis's default, 10 for each CPU.
 	PoolSize int
-	// MinIdleConns are kept open; 0 keeps none.
+	// MinIdleConns is how many idle connections are kept open; 0 keeps none.
 	MinIdleConns int
-	// The timeouts are go-redis's defaults if 0: 5 s, 3 s and 3 s.
+	// DialTimeout, ReadTimeout and WriteTimeout default to 5 s, 3 s and 3 s, go-redis's defaults.
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
 }
 
-// poolTimeout is how long a command waits for a free connection. Waiting longer only hides that Redis is too slow.
+// poolTimeout bounds the wait for a free connection. A longer wait would only hide that Redis is
+// too slow.
 const poolTimeout = 250 * time.Millisecond
 
-// NewClient makes a client that never repeats a command by itself, and whose commands end with their context's deadline.
-// It connects when it is first used. The caller closes it.
+// NewClient creates a client that never repeats a command on its own, and whose commands end at
+// their context's deadline. It connects on first use. The caller closes it.
 func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	options := redis.UniversalOptions{
 		Addrs: config.Addrs, MasterName: config.MasterName, Username: config.Username, Password: config.Password,
@@ -60,7 +64,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 		return nil, errors.New("redis: no address is given")
 	}
 	options.MaxRetries = -1
-	options.DialerRetries = 1 // a server that refuses connections is away; five tries, the default, take half a second
+	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second
 	options.ContextTimeoutEnabled = true
 	options.PoolTimeout = poolTimeout
 	options.PoolSize = config.PoolSize
@@ -71,16 +75,16 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	return redis.NewUniversalClient(&options), nil
 }
 
-// dialTLS connects to a server or a Sentinel with the TLS configuration of this moment.
+// dialTLS connects to a server or a Sentinel with the current TLS configuration.
 func (c *ClientConfig) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: cmp.Or(c.DialTimeout, 5*time.Second)}, // of the handshake too
+		NetDialer: &net.Dialer{Timeout: cmp.Or(c.DialTimeout, 5*time.Second)}, // includes the handshake
 		Config:    c.TLS(),
 	}
 	return d.DialContext(ctx, network, addr)
 }
 
-// Ping asks Redis, each server of a cluster, for an answer.
+// Ping returns an error unless Redis, or each master of a cluster, answers.
 func Ping(ctx context.Context, client redis.UniversalClient) error {
 	err := eachServer(ctx, client, func(ctx context.Context, c redis.Cmdable) error { return c.Ping(ctx).Err() })
 	if err != nil {
@@ -89,7 +93,7 @@ func Ping(ctx context.Context, client redis.UniversalClient) error {
 	return nil
 }
 
-// eachServer calls fn for the server, or for each master of a cluster, several at a time.
+// eachServer calls fn for the server, or concurrently for each master of a cluster.
 func eachServer(
 	ctx context.Context, client redis.UniversalClient, fn func(context.Context, redis.Cmdable) error,
 ) error {
@@ -99,7 +103,7 @@ func eachServer(
 	return fn(ctx, client)
 }
 
-// field finds a field's value in what INFO answers; empty if it is not there.
+// field returns the value of a field in an answer to INFO, or "" if there is none.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -109,11 +113,11 @@ func field(info, name string) string {
 	return ""
 }
 
-// quiet drops what the client says of its connections on standard error, in a form of its own: every command that fails
-// for it says the same as an error.
+// quiet discards go-redis's log, which goes to standard error in its own format. Every command that
+// fails because of a connection reports the same as an error.
 type quiet struct{}
 
-// Printf implements the client's logger.
+// Printf implements go-redis's logger.
 func (quiet) Printf(context.Context, string, ...any) {}
 
 //nolint:gochecknoinits // the client's logger is one global, to be set before anything can use it
