@@ -42,7 +42,7 @@ type backends struct {
 func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	dir := cfg.DataDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory: %w", err)
+		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	b := &backends{}
 	store, err := embedded.Open(filepath.Join(dir, "store"), embedded.Config{Buckets: cfg.Buckets, Logger: log})
@@ -148,8 +148,8 @@ func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *
 	return b, b.connectNATS(ctx, bus, done)
 }
 
-// redisConfig returns how to connect to the configured Redis: by Sentinels or to a cluster if their addresses are set, else
-// to one server.
+// redisConfig returns how to connect to the configured Redis: by Sentinels or to a cluster if their
+// addresses are set, else to one server.
 func redisConfig(c *config.Redis, log *slog.Logger) (redisstore.ClientConfig, error) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	client := redisstore.ClientConfig{

@@ -58,7 +58,7 @@ func devSecret(dir string) ([]byte, error) {
 	case err == nil && len(strings.TrimSpace(string(data))) >= 32:
 		return []byte(strings.TrimSpace(string(data))), nil
 	case err == nil:
-		return nil, fmt.Errorf("%s is damaged: remove it to have a new one made", path)
+		return nil, fmt.Errorf("%s is damaged: remove it, and parleyd dev creates a new one", path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read %s: %w", devSecretFile, err)
 	}
@@ -66,7 +66,7 @@ func devSecret(dir string) ([]byte, error) {
 	_, _ = rand.Read(raw[:]) // never fails
 	secret := hex.EncodeToString(raw[:])
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory: %w", err)
+		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("write %s: %w", devSecretFile, err)

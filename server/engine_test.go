@@ -42,7 +42,8 @@ func redisOf(t *testing.T, env ...string) redis.UniversalClient {
 	return c
 }
 
-// redisTLSServer starts a Redis that requires TLS with certificates of the authority, and has the ACL user parley.
+// redisTLSServer starts a Redis that requires TLS with certificates of the authority, and has the
+// ACL user parley.
 func redisTLSServer(t *testing.T, authority *testkit.Authority, name string, args ...string) string {
 	t.Helper()
 	addrs, err := rig.FreeAddrs(1)
@@ -103,7 +104,8 @@ func TestRedisTLSAndUser(t *testing.T) {
 	}
 }
 
-// TestRedisTLSFilesAreReadAgain replaces the certificates of the client and the authority it trusts between two connections.
+// TestRedisTLSFilesAreReadAgain replaces the certificates of the client and the authority it trusts
+// between two connections.
 func TestRedisTLSFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	wrong, right := testkit.NewAuthority(t), testkit.NewAuthority(t)

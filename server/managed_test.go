@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestManagedRedis runs a whole server on a cluster, and on a Redis behind a Sentinel: cache and queues work.
+// TestManagedRedis runs a whole server on a cluster, and on a Redis behind a Sentinel: cache and
+// queues work.
 func TestManagedRedis(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*testing.T, *config.Redis){

@@ -52,7 +52,7 @@ func (s *Server) serve(ctx context.Context) error {
 
 // errStoreFailed ends a server whose disk failed. Acknowledged messages are there at the next
 // start.
-var errStoreFailed = errors.New("the message store failed for good; see the log")
+var errStoreFailed = errors.New("the message store failed permanently; see the log")
 
 // drain stops the server in the order given in ARCHITECTURE.md. It cuts whatever does not end
 // before ctx does.

@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 )
 
-// serverTLS returns the configuration of the API's server. Each handshake uses the certificate that the files contain then.
+// serverTLS returns the TLS configuration of the API's server. Each handshake uses the current
+// certificate of the files.
 func serverTLS(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	pair, err := certfile.NewPair(c.Cert, c.Key, log)
 	if err != nil {
@@ -24,7 +25,8 @@ func serverTLS(c config.TLS, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// clientFiles are the certificates of a connection to an engine. Either is nil if the configuration names no file.
+// clientFiles are the certificates of connections to an engine. A field is nil if the configuration
+// names no file for it.
 type clientFiles struct {
 	pair  *certfile.Pair
 	roots *certfile.Roots
@@ -42,7 +44,7 @@ func readClientFiles(ca, cert, key string, log *slog.Logger) (f clientFiles, err
 	return f, err
 }
 
-// redisTLS sets how client connects to Redis with TLS, if the configuration says so.
+// redisTLS sets the TLS of client, if c enables it.
 func redisTLS(client *redisstore.ClientConfig, c *config.RedisTLS, log *slog.Logger) error {
 	if !c.Enabled {
 		return nil
@@ -64,7 +66,7 @@ func redisTLS(client *redisstore.ClientConfig, c *config.RedisTLS, log *slog.Log
 	return nil
 }
 
-// natsTLS sets how bus connects to NATS with TLS, if the configuration names a file.
+// natsTLS sets the TLS of bus, if c names a file.
 func natsTLS(bus *natsbus.Config, c *config.NATSTLS, log *slog.Logger) error {
 	files, err := readClientFiles(c.CA, c.Cert, c.Key, log)
 	if err != nil {

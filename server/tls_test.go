@@ -107,8 +107,8 @@ func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], co
 	return fmt.Errorf("the stream ended: %w", stream.Err())
 }
 
-// TestTLSCertificateIsReplaced checks that a replaced certificate is used for new connections and a broken
-// one is not. It replaces the certificate, and then breaks it, while a stream is open.
+// TestTLSCertificateIsReplaced checks that a replaced certificate is used for new connections and a
+// broken one is not. It replaces the certificate, and then breaks it, while a stream is open.
 func TestTLSCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	authority := testkit.NewAuthority(t)
@@ -155,7 +155,7 @@ func TestTLSCertificateIsReplaced(t *testing.T) {
 		if err := handshake("second"); err != nil {
 			t.Fatal(err)
 		}
-		if !log.has("certificate files cannot be used; going on with the previous ones") {
+		if !log.has("certificate files are invalid: the previous certificates stay in use") {
 			return errors.New("the log does not say that the key is broken")
 		}
 		return nil

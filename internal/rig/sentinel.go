@@ -17,7 +17,8 @@ type SentinelConfig struct {
 	Dir string
 	// Addr is host:port.
 	Addr string
-	// Master is the name of the monitored server, and MasterAddr its host:port. One Sentinel decides about it alone.
+	// Master is the name of the monitored server, and MasterAddr its host:port. One Sentinel
+	// decides about it alone.
 	Master, MasterAddr string
 	// Username and Password are required of clients: the only user of the Sentinel.
 	Username, Password string

@@ -2,8 +2,8 @@
 // variables.
 //
 // Every key has a variable, named PARLEY_ and the key's path in upper case with `_` for each dot:
-// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. The items of a list are separated by commas. A key of
-// type Secret or SecretURL has a second variable, whose name ends in `_FILE`, with the path of a
+// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. The items of a list are separated by commas. A key
+// of type Secret or SecretURL has a second variable, whose name ends in `_FILE`, with the path of a
 // file that holds the value. Unknown keys and unknown PARLEY_ variables are errors, except for the
 // variables of Parley's clients and those that Kubernetes sets for its Services. All errors are
 // reported at once.
@@ -22,8 +22,8 @@ type Config struct {
 	// OpsListen is the host:port of health, metrics and pprof. It belongs on loopback or a private
 	// network.
 	OpsListen string `yaml:"ops_listen"`
-	// DataDir is the directory of `parleyd dev`'s stores. `parleyd serve` stores nothing on disk and
-	// rejects any value except the default.
+	// DataDir is the directory of `parleyd dev`'s stores. `parleyd serve` stores nothing on disk
+	// and rejects any value except the default.
 	DataDir string `yaml:"data_dir"`
 	// Buckets is the number of message collections and change feeds, 1 to 256. It is fixed when a
 	// store is created.
@@ -79,32 +79,37 @@ type Redis struct {
 	Cluster       RedisCluster  `yaml:"cluster"`
 }
 
-// RedisTLS is TLS to every Redis server, Sentinels included. The files are read again when they change.
+// RedisTLS configures TLS for connections to Redis servers and Sentinels. The files are read again
+// when they change.
 type RedisTLS struct {
 	Enabled bool `yaml:"enabled"`
-	// CA is a PEM file with the certificates to trust; empty trusts those of the system.
+	// CA is the path of a PEM file with trusted certificates. Empty means those of the system.
 	CA string `yaml:"ca"`
-	// Cert and Key are the client's certificate, in PEM files; empty for none.
+	// Cert and Key are the paths of PEM files with the client's certificate and key. Empty means
+	// none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
-	// ServerName is the name that the servers' certificates must have; empty is the host of each address.
+	// ServerName is the name that the servers' certificates must have. Empty means the host of each
+	// address.
 	ServerName string `yaml:"server_name"`
 }
 
 // RedisSentinel names the Sentinels of a replicated Redis. It is used if Addrs is set.
 type RedisSentinel struct {
-	// Addrs are the Sentinels' host:port; one that answers is enough.
+	// Addrs are the host:port of the Sentinels. One that answers is enough.
 	Addrs []string `yaml:"addrs"`
 	// Master is the name of the monitored server.
 	Master string `yaml:"master"`
-	// Username and Password are for the Sentinels themselves; Redis.Username and Redis.Password are for the servers.
+	// Username and Password are for the Sentinels. Redis.Username and Redis.Password are for the
+	// servers.
 	Username string `yaml:"username"`
 	Password Secret `yaml:"password"`
 }
 
 // RedisCluster names nodes of a Redis cluster. It is used if Addrs is set.
 type RedisCluster struct {
-	// Addrs are the host:port of some nodes, or of the cluster's configuration endpoint; the rest is discovered.
+	// Addrs are the host:port of some nodes, or of the cluster's configuration endpoint. The other
+	// nodes are discovered.
 	Addrs []string `yaml:"addrs"`
 }
 
@@ -122,12 +127,13 @@ type NATS struct {
 	TLS    NATSTLS       `yaml:"tls"`
 }
 
-// NATSTLS is TLS to the NATS servers. It is used if CA or Cert is set, if the URL says tls://, and if a server requires
-// it. The files are read again when they change.
+// NATSTLS configures TLS for connections to NATS servers. TLS is used if CA or Cert is set, if the
+// URL begins with tls://, or if a server requires it. The files are read again when they change.
 type NATSTLS struct {
-	// CA is a PEM file with the certificates to trust; empty trusts those of the system.
+	// CA is the path of a PEM file with trusted certificates. Empty means those of the system.
 	CA string `yaml:"ca"`
-	// Cert and Key are the client's certificate, in PEM files; empty for none.
+	// Cert and Key are the paths of PEM files with the client's certificate and key. Empty means
+	// none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 }

@@ -127,7 +127,7 @@ func TestRefusals(t *testing.T) {
 			"wrong kinds and bad values together", "buckets: many\nredis: {db: 1.5, pool_size: 0, password: 123}\nlimits: {drain_timeout: 5}\n",
 			[]string{"PARLEY_HTTP_PAGE=perhaps", "PARLEY_LIMITS_STREAMS=[", "PARLEY_LOG_LEVEL=loud", "PARLEY_UNKNOWN=1"},
 			[]string{
-				"buckets: must be a whole number", "redis.db: must be a whole number", "redis.pool_size: is 0", "redis.password: must be a text",
+				"buckets: must be a whole number", "redis.db: must be a whole number", "redis.pool_size: is 0", "redis.password: must be a string",
 				"limits.drain_timeout: must be a duration", "PARLEY_HTTP_PAGE: must be true or false",
 				"PARLEY_LIMITS_STREAMS: must be a whole number", "log.level: is \"loud\"", "PARLEY_UNKNOWN: unknown variable",
 			},
@@ -143,8 +143,8 @@ func TestRefusals(t *testing.T) {
 		{
 			"Sentinel and cluster", "redis: {addr: 'h:1', db: 1, sentinel: {addrs: [h], password: p}, cluster: {addrs: [h]}}\n", nil,
 			[]string{
-				"redis.sentinel.addrs[0]:", "redis.cluster.addrs[0]:", "redis: sentinel.addrs and cluster.addrs exclude", "redis.addr: would not be used",
-				"redis.sentinel: addrs and master", "redis.db: is 1, and a cluster",
+				"redis.sentinel.addrs[0]:", "redis.cluster.addrs[0]:", "redis: sentinel.addrs and cluster.addrs must", "redis.addr: is ignored",
+				"redis.sentinel: addrs and master", "redis.db: is 1, must be 0",
 			},
 		},
 		{
@@ -153,9 +153,9 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"TLS of Redis and NATS", "redis: {tls: {ca: a, cert: b}}\nnats: {tls: {key: a}}\n", nil,
-			[]string{"redis.tls: cert and key", "redis.tls.enabled: is false, so", "nats.tls: cert and key"},
+			[]string{"redis.tls: cert and key", "redis.tls.enabled: must be true", "nats.tls: cert and key"},
 		},
-		{"TLS on a socket", "redis: {addr: /run/redis.sock, tls: {enabled: true}}\n", nil, []string{"redis.tls.enabled: is true, and"}},
+		{"TLS on a socket", "redis: {addr: /run/redis.sock, tls: {enabled: true}}\n", nil, []string{"redis.tls.enabled: must be false"}},
 		{"twice", "buckets: 1\nbuckets: 2\n", nil, []string{"already defined"}},
 		{"no mapping", "- a\n", nil, []string{"not a YAML mapping"}},
 		{

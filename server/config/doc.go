@@ -7,8 +7,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Doc returns the reference of every key in Markdown: its variables, its default, and the comment of the example.
-// An error means that the program was built with a broken example.
+// Doc returns the reference of every key in Markdown: its variables, its default, and the comment
+// of the example. An error means that the program was built with a broken example.
 func Doc() (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(example, &document); err != nil {

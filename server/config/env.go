@@ -14,15 +14,17 @@ import (
 
 const (
 	envPrefix = "PARLEY_"
-	// envFile ends the name of a variable that names a file with the value.
+	// envFile is the suffix of variables that hold the path of a file with the value.
 	envFile = "_FILE"
 )
 
-// others are variables with our prefix that are not configuration: those of clients, and the path of the file itself.
+// others are variables with the prefix PARLEY_ that are not keys: those of clients, and the path of
+// the configuration file.
 var others = []string{"PARLEY_ADDR", "PARLEY_TOKEN", "PARLEY_CA_FILE", "PARLEY_CONFIG"}
 
-// kubernetes matches the variables that every pod has for a Service named parley or parley-<something>. The last
-// group is set for the one of them whose value, unlike its name, is unmistakable.
+// kubernetes matches the variables that every pod has for a Service named parley or
+// parley-<something>. The last group matches if the name ends in PORT: such a name alone is
+// ambiguous, but Kubernetes' value for it is always a URL.
 var kubernetes = regexp.MustCompile(
 	`^PARLEY_(?:[A-Z0-9_]+?_)??(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_PROTO|_PORT|_ADDR)?|(PORT))$`)
 
@@ -31,13 +33,15 @@ func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// EnvKey returns the key that the variable name sets, directly or by naming a file. ok is false if it sets none.
+// EnvKey returns the key that the variable name sets, directly or from a file. ok is false if there
+// is no such variable.
 func EnvKey(name string) (key string, ok bool) {
 	v, ok := variables(flatten(Default()))[name]
 	return v.key, ok
 }
 
-// variable is the use of a variable: it holds the value of a key, or the path of a file that does.
+// variable describes a variable, which holds the value of a key or, if file is set, the path of a
+// file with the value.
 type variable struct {
 	key  string
 	file bool
@@ -55,7 +59,7 @@ func variables(known map[string]any) map[string]variable {
 	return vars
 }
 
-// isSecret reports whether the key with this default has a value that may be read from a file.
+// isSecret reports whether a key with this default may be read from a file.
 func isSecret(def any) bool {
 	switch def.(type) {
 	case Secret, SecretURL:
@@ -79,7 +83,7 @@ func envSettings(environ []string, known map[string]any, c *checker) []setting {
 			continue
 		}
 		if other := setBy[v.key]; other != "" && other != name {
-			c.checkf(false, min(name, other), "%s is set too: unset one of them", max(name, other))
+			c.checkf(false, min(name, other), "%s is also set: unset one of them", max(name, other))
 			continue
 		}
 		setBy[v.key] = name
@@ -103,8 +107,8 @@ func (c *checker) unknownVariable(name string) {
 	c.unknown(name, "unknown variable", replacement)
 }
 
-// foreign reports whether a variable that sets no key is not meant for the configuration. PARLEY_REDIS_PORT=6380 is
-// taken for a mistake: Kubernetes would set a URL.
+// foreign reports whether a variable that is not a key belongs to something other than the
+// configuration. PARLEY_REDIS_PORT=6380 does not: Kubernetes would set a URL, so it is a mistake.
 func foreign(name, text string) bool {
 	if slices.Contains(others, name) {
 		return true
@@ -113,7 +117,8 @@ func foreign(name, text string) bool {
 	return m != nil && (m[1] == "" || strings.Contains(text, "://"))
 }
 
-// parse reads the text of a variable as the kind of value that the default has. Errors contain no value.
+// parse returns the value of a variable's text, in the type of the default. Errors never contain
+// the value.
 func (v variable) parse(text string, def any) (any, error) {
 	switch {
 	case v.file:

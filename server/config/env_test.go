@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/config"
 )
 
-// serviceVariables are the variables that Kubernetes sets in every pod for a Service of this name and port 8080.
+// serviceVariables are the variables that Kubernetes sets in every pod for a Service of this name
+// and port 8080.
 func serviceVariables(service string) []string {
 	prefix := strings.ToUpper(strings.ReplaceAll(service, "-", "_"))
 	return []string{
@@ -123,7 +124,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		t.Fatal("was accepted")
 	}
 	for _, want := range []string{
-		"PARLEY_REDIS_PASSWORD: PARLEY_REDIS_PASSWORD_FILE is set too", "PARLEY_NATS_URL_FILE: ", "none: no such file", "PARLEY_MONGO_URI_FILE: ", "is empty",
+		"PARLEY_REDIS_PASSWORD: PARLEY_REDIS_PASSWORD_FILE is also set", "PARLEY_NATS_URL_FILE: ", "none: no such file", "PARLEY_MONGO_URI_FILE: ", "is empty",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q:\n%v", want, err)

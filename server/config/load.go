@@ -23,10 +23,10 @@ var renamed = map[string]string{
 	"limits.queue_events": "limits.stream_queue_events",
 }
 
-// Load returns a configuration: the defaults, then the file at path (none if path is empty), then the variables of
-// environ that begin with PARLEY_, in the form of os.Environ. It also reads the files that _FILE variables name. Its
-// error contains everything that is wrong with the file and the variables. Load validates what every server requires;
-// LoadServe also what `parleyd serve` requires.
+// Load returns the defaults, overridden by the file at path (no file if path is empty) and then by
+// the variables of environ that begin with PARLEY_. environ has the form of os.Environ. Load also
+// reads the files that _FILE variables name. Its error lists every invalid key and variable. Load
+// checks what every server requires, LoadServe also what `parleyd serve` requires.
 func Load(path string, environ []string) (Config, error) {
 	return load(path, environ, (*Config).validate)
 }
@@ -54,7 +54,8 @@ func load(path string, environ []string, rules ...func(*Config, *checker)) (Conf
 	return cfg, nil
 }
 
-// Override returns base with the variables of environ over it, which it reads and validates as Load does.
+// Override returns base, overridden by the variables of environ, which it reads and checks like
+// Load.
 func Override(base Config, environ []string) (Config, error) {
 	cfg, err := parse(base, nil, environ, (*Config).validate)
 	if err != nil {
@@ -63,14 +64,16 @@ func Override(base Config, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-// setting is one value of the file or of the environment. source is the key or the variable, for errors.
+// setting is one value of the file or of the environment. source is the key or the variable, for
+// errors.
 type setting struct {
 	key, source string
 	value       any
 }
 
-// parse puts the file's data and the variables over base and checks the result by rules. A value that does not decode is
-// reported and leaves the default, so that the rules still judge all others.
+// parse returns base, overridden by the file's data and then by the variables, and checks the
+// result with rules. A value that can't be decoded is reported and the default stays, so that the
+// rules still check all others.
 func parse(base Config, data []byte, environ []string, rules ...func(*Config, *checker)) (Config, error) {
 	var c checker
 	known := flatten(base)
@@ -99,7 +102,8 @@ func flatten(cfg Config) map[string]any {
 	return k.All()
 }
 
-// fileSettings returns the values of the file, ordered by key. readable is false if the data is no YAML mapping.
+// fileSettings returns the values of the file, ordered by key. readable is false if the data is not
+// a YAML mapping.
 func fileSettings(data []byte, known map[string]any, c *checker) (settings []setting, readable bool) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), koanfyaml.Parser()); err != nil {
@@ -114,14 +118,14 @@ func fileSettings(data []byte, known map[string]any, c *checker) (settings []set
 			settings = append(settings, setting{key: key, source: key, value: file[key]})
 		case !isSection(key, known):
 			c.unknown(key, "unknown key", renamed[key])
-		default: // a section without content is as good as none
+		default: // an empty section is valid
 			c.checkf(empty(file[key]), key, "is a section, not a value")
 		}
 	}
 	return settings, true
 }
 
-// unknown reports a name that is no key or variable, with the name that replaced it, if any.
+// unknown reports an unknown key or variable, with the name that replaced it, if any.
 func (c *checker) unknown(name, problem, replacement string) {
 	if replacement != "" {
 		problem = "was renamed to " + replacement
@@ -146,7 +150,7 @@ func isSection(key string, known map[string]any) bool {
 // Keys returns the path of every key, sorted.
 func Keys() []string { return slices.Sorted(maps.Keys(flatten(Default()))) }
 
-// decode puts the value into its field of cfg.
+// decode writes the value to its field of cfg.
 func (s *setting) decode(cfg *Config) error {
 	k := koanf.New(".")
 	if err := k.Set(s.key, s.value); err != nil {
@@ -158,14 +162,15 @@ func (s *setting) decode(cfg *Config) error {
 	}})
 }
 
-// strict refuses numbers that the decoder would change: a fraction for a whole number, and nanoseconds for a duration.
+// strict is a decode hook that returns an error for numbers that the decoder would change: a
+// fraction for a whole number, and a number without a unit for a duration.
 func strict(from, to reflect.Type, v any) (any, error) {
 	f, isFloat := v.(float64)
 	switch {
 	case isFloat && to.Kind() == reflect.Int && f != float64(int(f)):
-		return nil, errors.New("is not a whole number")
+		return nil, errors.New("must be a whole number")
 	case to == reflect.TypeFor[time.Duration]() && from != to && v != 0:
-		return nil, errors.New("has no unit")
+		return nil, errors.New("must have a unit")
 	}
 	return v, nil
 }
@@ -183,8 +188,8 @@ func form(def any) string {
 	case reflect.Float64:
 		return "a number"
 	case reflect.Slice:
-		return "a list of texts"
+		return "a list of strings"
 	default:
-		return "a text; quote a number"
+		return "a string: quote a number"
 	}
 }

@@ -28,7 +28,7 @@ func (c *checker) lasts(key string, v, low, high time.Duration) {
 
 func (c *checker) address(key, v string) {
 	_, _, err := net.SplitHostPort(v)
-	c.checkf(err == nil, key, "is no host:port")
+	c.checkf(err == nil, key, "must be host:port")
 }
 
 func (c *checker) addresses(key string, list []string) {
@@ -38,12 +38,12 @@ func (c *checker) addresses(key string, list []string) {
 }
 
 func (c *checker) together(key, cert, private string) {
-	c.checkf((cert == "") == (private == ""), key, "cert and key go together")
+	c.checkf((cert == "") == (private == ""), key, "cert and key must both be set, or neither")
 }
 
 func (c *checker) httpURL(key, v string) {
 	u, err := url.Parse(v)
-	c.checkf(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
+	c.checkf(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "must be an http or https URL")
 }
 
 // validate reports every invalid value to k. It checks what every server requires.
@@ -61,7 +61,7 @@ func (c *Config) validate(k *checker) {
 	k.together("nats.tls", c.NATS.TLS.Cert, c.NATS.TLS.Key)
 	for i, origin := range c.HTTP.CORSOrigins {
 		k.checkf(origin == "*" || strings.HasPrefix(origin, "http://") || strings.HasPrefix(origin, "https://"),
-			fmt.Sprintf("http.cors_origins[%d]", i), "is neither * nor an http or https origin")
+			fmt.Sprintf("http.cors_origins[%d]", i), "must be * or an http or https origin")
 	}
 	if c.Telemetry.OTLPEndpoint != "" {
 		k.httpURL("telemetry.otlp_endpoint", c.Telemetry.OTLPEndpoint)
@@ -85,33 +85,33 @@ func (r *Redis) validate(k *checker) {
 	k.between("redis.read_timeout_ms", r.ReadTimeoutMS, 1, 60_000)
 	k.between("redis.write_timeout_ms", r.WriteTimeoutMS, 1, 60_000)
 	k.between("redis.message_cache_max_len", r.MessageCacheMaxLen, 1, 100_000)
-	k.checkf(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "holds a brace, a star or a space")
+	k.checkf(!strings.ContainsAny(r.KeyPrefix, "{}* \t\r\n"), "redis.key_prefix", "must not contain braces, stars or white space")
 	r.validateServers(k)
 }
 
-// validateServers checks how the keys about the servers go together.
+// validateServers checks the combination of keys that say where the servers are.
 func (r *Redis) validateServers(k *checker) {
 	sentinel, cluster := len(r.Sentinel.Addrs) > 0, len(r.Cluster.Addrs) > 0
 	k.addresses("redis.sentinel.addrs", r.Sentinel.Addrs)
 	k.addresses("redis.cluster.addrs", r.Cluster.Addrs)
-	k.checkf(!sentinel || !cluster, "redis", "sentinel.addrs and cluster.addrs exclude each other")
+	k.checkf(!sentinel || !cluster, "redis", "sentinel.addrs and cluster.addrs must not both be set")
 	k.checkf(!sentinel && !cluster || r.Addr == "" || r.Addr == defaultRedisAddr, "redis.addr",
-		"would not be used beside sentinel.addrs or cluster.addrs: remove it")
-	k.checkf(sentinel == (r.Sentinel.Master != ""), "redis.sentinel", "addrs and master go together")
+		"is ignored if sentinel.addrs or cluster.addrs is set: remove it")
+	k.checkf(sentinel == (r.Sentinel.Master != ""), "redis.sentinel", "addrs and master must both be set, or neither")
 	k.checkf(sentinel || r.Sentinel.Username == "" && r.Sentinel.Password == "", "redis.sentinel",
-		"username and password are for the Sentinels, and addrs names none")
-	k.checkf(!cluster || r.DB == 0, "redis.db", "is %d, and a cluster has only database 0", r.DB)
+		"username and password require addrs: they are for the Sentinels")
+	k.checkf(!cluster || r.DB == 0, "redis.db", "is %d, must be 0: a cluster has no other database", r.DB)
 
 	t := &r.TLS
 	k.together("redis.tls", t.Cert, t.Key)
 	k.checkf(t.Enabled || t.CA == "" && t.Cert == "" && t.Key == "" && t.ServerName == "", "redis.tls.enabled",
-		"is false, so ca, cert, key and server_name would not be used")
+		"must be true if ca, cert, key or server_name is set")
 	k.checkf(!t.Enabled || sentinel || cluster || !filepath.IsAbs(r.Addr), "redis.tls.enabled",
-		"is true, and redis.addr is a unix socket, which has no TLS")
+		"must be false: redis.addr is a unix socket, which has no TLS")
 }
 
 func (a *Auth) validate(k *checker) {
-	k.checkf(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "is shorter than 32 bytes")
+	k.checkf(a.HS256Secret == "" || len(a.HS256Secret) >= 32, "auth.hs256_secret", "must be at least 32 bytes")
 	if a.JWKSURL != "" {
 		k.httpURL("auth.jwks_url", a.JWKSURL)
 	}
@@ -155,12 +155,12 @@ func (q *Queues) validate(k *checker) {
 func (c *Config) validateServe(k *checker) {
 	u := c.Mongo.URI.Reveal()
 	k.checkf(strings.HasPrefix(u, "mongodb://") || strings.HasPrefix(u, "mongodb+srv://"), "mongo.uri",
-		"is no mongodb URL")
+		"must be a mongodb:// or mongodb+srv:// URL")
 	k.checkf(c.Mongo.Database != "" && !strings.ContainsAny(c.Mongo.Database, "/\\. \"$*<>:|?\x00"), "mongo.database",
-		"is no database's name")
+		"must be the name of a database")
 	k.checkf(c.Redis.Addr != "" || len(c.Redis.Sentinel.Addrs)+len(c.Redis.Cluster.Addrs) > 0, "redis.addr", "is empty")
 	k.checkf(c.NATS.URL != "", "nats.url", "is empty")
 	k.checkf(c.Auth.HS256Secret != "" || len(c.Auth.PublicKeys) > 0 || c.Auth.JWKSURL != "", "auth",
 		"one of hs256_secret, public_keys and jwks_url must be set")
-	k.checkf(c.DataDir == defaultDataDir, "data_dir", "has no effect: serve keeps nothing on disk; remove it")
+	k.checkf(c.DataDir == defaultDataDir, "data_dir", "has no effect, because serve stores nothing on disk: remove it")
 }

@@ -1,12 +1,13 @@
-// Command release makes a clean copy of this repository what it is at a release: it names the version
-// in every go.mod that requires another of our modules and in go.work, and writes the sums of the
-// modules that are required to go.sum. These sums are known before the release, because no module
-// contains what requires it. With -proxy it also writes the modules to a directory that Go can read as
-// a module proxy.
+// Command release prepares a clean copy of this repository for a release. It writes the version to
+// go.work and to every go.mod that requires another module of this repository, and the checksums of
+// those modules to go.sum. The checksums are known before the release, because no module contains a
+// module that requires it. With -proxy it also writes the modules to a directory that Go can use as a
+// module proxy.
 //
 //	release [-proxy DIRECTORY] COPY VERSION
 //
-// The copy must hold the files of the commit and nothing else, since all of it goes into the modules.
+// The copy must contain the files of the commit and nothing else: all of it becomes part of the
+// modules.
 package main
 
 import (
@@ -28,7 +29,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// root is the path of the module at the top of the repository. The others are named after their directories.
+// root is the path of the module at the top of the repository. The others are named after their
+// directories.
 const root = "github.com/parleyhq/parley"
 
 // dirs are the directories of the modules. A module stands after those that it requires.
@@ -45,11 +47,11 @@ func main() {
 
 func run(proxy string, args []string) error {
 	if len(args) != 2 {
-		return errors.New("needs two arguments: the copy and the version")
+		return errors.New("requires two arguments: the copy and the version")
 	}
 	r := release{version: args[1], proxy: proxy}
 	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version {
-		return fmt.Errorf("%q is no version such as v1.2.3", r.version)
+		return fmt.Errorf("%q is not a version such as v1.2.3", r.version)
 	}
 	var err error
 	if r.copy, err = os.OpenRoot(args[0]); err != nil {

@@ -19,11 +19,11 @@ import (
 )
 
 type commands struct {
-	Dev         devCmd           `cmd:"" help:"Run a whole Parley in one process, with nothing else installed. PARLEY_ variables override its configuration, as in PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s."`
+	Dev         devCmd           `cmd:"" help:"Run all of Parley in one process, for development. PARLEY_ variables override its configuration: PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s."`
 	Serve       serveCmd         `cmd:"" help:"Run a node on MongoDB, Redis and NATS."`
-	Config      configCmd        `cmd:"" help:"Look at the configuration."`
+	Config      configCmd        `cmd:"" help:"Check and print the configuration."`
 	Admin       adminCmd         `cmd:"" help:"Maintain the stores of a stopped Parley."`
-	Healthcheck healthcheckCmd   `cmd:"" help:"Ask a running server whether it is ready; exit 0 if so."`
+	Healthcheck healthcheckCmd   `cmd:"" help:"Exit with 0 if a running server is ready."`
 	Version     kong.VersionFlag `help:"Print the version."`
 }
 
@@ -32,9 +32,9 @@ type commands struct {
 type devCmd struct {
 	Listen    string `default:"127.0.0.1:8080" env:"PARLEY_LISTEN" help:"Address of the API: Connect, gRPC and gRPC-Web on one port."`
 	OpsListen string `default:"127.0.0.1:8081" env:"PARLEY_OPS_LISTEN" help:"Address of /healthz, /readyz, /metrics and pprof."`
-	DataDir   string `default:"data" env:"PARLEY_DATA_DIR" type:"path" help:"Where messages, events and the token are kept."`
-	TLS       bool   `name:"tls" help:"Serve https, with a certificate made in the data directory: a browser then has one connection for all its tabs."`
-	Verbose   bool   `short:"v" help:"Log what happens."`
+	DataDir   string `default:"data" env:"PARLEY_DATA_DIR" type:"path" help:"Directory of messages, events and the token."`
+	TLS       bool   `name:"tls" help:"Serve https with a certificate created in the data directory. A browser then shares one connection between its tabs."`
+	Verbose   bool   `short:"v" help:"Log at level debug."`
 }
 
 func (c *devCmd) Run(ctx context.Context) error {
@@ -78,7 +78,7 @@ func serveOnly(environ []string) error {
 		return nil
 	}
 	slices.Sort(names)
-	return fmt.Errorf("parleyd dev runs its own engines, and %s would do nothing: unset that, or use parleyd serve",
+	return fmt.Errorf("parleyd dev runs its own engines and ignores %s: unset it, or use parleyd serve",
 		strings.Join(names, ", "))
 }
 
@@ -93,7 +93,7 @@ func engineKey(key string) bool {
 }
 
 type serveCmd struct {
-	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"YAML configuration; PARLEY_ variables override it."`
+	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"YAML configuration. PARLEY_ variables override it."`
 }
 
 func (c *serveCmd) Run(ctx context.Context) error {
@@ -108,25 +108,26 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// orVariable returns the path of a flag, or that of PARLEY_CONFIG if the flag was not given. It is for flags that kong does not
-// set from the environment: positional ones, and those that exclude others.
-func orVariable(file string) string { return cmp.Or(file, os.Getenv("PARLEY_CONFIG")) }
+// configPath returns the path of a flag, or the value of PARLEY_CONFIG if the flag was not given.
+// It is for flags that kong does not set from the environment: positional ones, and those that
+// exclude others.
+func configPath(file string) string { return cmp.Or(file, os.Getenv("PARLEY_CONFIG")) }
 
 type configCmd struct {
-	Check   checkCmd   `cmd:"" help:"Check a configuration for serve, and say everything that is wrong with it."`
+	Check   checkCmd   `cmd:"" help:"Check a configuration for serve, and list all its errors."`
 	Default defaultCmd `cmd:"" help:"Print a commented configuration with every key and its default."`
 	Doc     docCmd     `cmd:"" help:"Print every key with its variables, its default and its meaning, as a Markdown table."`
 }
 
 type checkCmd struct {
-	File string `arg:"" optional:"" type:"existingfile" help:"The YAML file, by default $PARLEY_CONFIG; without either the environment alone."`
+	File string `arg:"" optional:"" type:"existingfile" help:"The YAML file. Default: $PARLEY_CONFIG, or only the environment."`
 }
 
 func (c *checkCmd) Run() error {
-	if _, err := config.LoadServe(orVariable(c.File), os.Environ()); err != nil {
+	if _, err := config.LoadServe(configPath(c.File), os.Environ()); err != nil {
 		return err
 	}
-	fmt.Println("the configuration is fine")
+	fmt.Println("the configuration is valid")
 	return nil
 }
 
@@ -149,12 +150,12 @@ func (docCmd) Run() error {
 }
 
 type adminCmd struct {
-	Restored restoredCmd `cmd:"" help:"Run after restoring a store from a backup: clients learn to load everything anew."`
+	Restored restoredCmd `cmd:"" help:"Run after restoring a store from a backup: clients then load everything again."`
 }
 
 type restoredCmd struct {
-	File    string `name:"config" short:"c" type:"existingfile" xor:"store" help:"Configuration of a parleyd serve."`
-	DataDir string `type:"existingdir" xor:"store" help:"Data directory of a parleyd dev."`
+	File    string `name:"config" short:"c" type:"existingfile" xor:"store" help:"Configuration of parleyd serve."`
+	DataDir string `type:"existingdir" xor:"store" help:"Data directory of parleyd dev."`
 }
 
 func (c *restoredCmd) Run(ctx context.Context) error {
@@ -168,20 +169,20 @@ func (c *restoredCmd) Run(ctx context.Context) error {
 		}
 	} else {
 		var cfg config.Config
-		if cfg, err = config.LoadServe(orVariable(c.File), os.Environ()); err == nil {
+		if cfg, err = config.LoadServe(configPath(c.File), os.Environ()); err == nil {
 			epoch, err = server.Restored(ctx, cfg)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Println("the logs are now of epoch", epoch)
+	fmt.Println("the epoch of the logs is now", epoch)
 	return nil
 }
 
 type healthcheckCmd struct {
-	URL  string `help:"The readiness URL; by default /readyz of the configured ops_listen, on this machine."`
-	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"The server's configuration; PARLEY_ variables override it."`
+	URL  string `help:"The readiness URL. Default: /readyz of the configured ops_listen, on this machine."`
+	File string `name:"config" short:"c" env:"PARLEY_CONFIG" type:"existingfile" help:"The server's configuration. PARLEY_ variables override it."`
 }
 
 func (c *healthcheckCmd) Run(ctx context.Context) error {
@@ -209,8 +210,8 @@ func (c *healthcheckCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// readyURL returns the readiness URL of a server that listens for operators at the host:port listen. An unspecified host
-// becomes loopback.
+// readyURL returns the readiness URL of a server whose ops address is the host:port listen. An
+// unspecified host becomes loopback.
 func readyURL(listen string) string {
 	host, port, _ := net.SplitHostPort(listen) // validated
 	switch host {

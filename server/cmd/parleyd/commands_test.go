@@ -29,7 +29,8 @@ func TestDevRefusesOtherEngines(t *testing.T) {
 	}
 }
 
-// TestHealthcheck asks the address of the configuration: the file's, and the variable's before that.
+// TestHealthcheck asks the address of the configuration: the file's, and the variable's before
+// that.
 func TestHealthcheck(t *testing.T) {
 	var ready atomic.Int64
 	ready.Store(http.StatusServiceUnavailable)

@@ -28,8 +28,8 @@ func keepHeapRoomy(ctx context.Context) {
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	set := leastGrowth
-	look := time.NewTicker(heapLook)
-	defer look.Stop()
+	ticker := time.NewTicker(heapLook)
+	defer ticker.Stop()
 	for {
 		metrics.Read(live)
 		if want := growth(live[0].Value.Uint64()); want != set { // setting it stops the world briefly
@@ -37,7 +37,7 @@ func keepHeapRoomy(ctx context.Context) {
 			set = want
 		}
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}

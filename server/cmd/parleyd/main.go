@@ -38,7 +38,7 @@ func run(args []string) int {
 		return 2
 	}
 	go keepHeapRoomy(ctx)
-	go giveBackMemory(ctx, readUsage, debug.FreeOSMemory)
+	go freeUnusedMemory(ctx, readUsage, debug.FreeOSMemory)
 	if err := kctx.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "parleyd:", err)
 		return 1

@@ -44,7 +44,7 @@ func TestPair(t *testing.T) {
 					t.Errorf("the certificate is %s, want %s", got, name)
 				}
 			}
-			if n := strings.Count(logged.String(), "cannot be used"); n != errors {
+			if n := strings.Count(logged.String(), "certificate files are invalid"); n != errors {
 				t.Errorf("%d errors were logged, want %d:\n%s", n, errors, logged.String())
 			}
 		}

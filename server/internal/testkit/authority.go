@@ -36,8 +36,8 @@ func NewAuthority(tb testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate and its private key to the files cert and key, first the certificate. It is good for
-// 127.0.0.1 and the host name, as a server's and as a client's.
+// Issue writes a certificate and its private key to the files cert and key, first the certificate.
+// It is good for 127.0.0.1 and the host name, as a server's and as a client's.
 func (a *Authority) Issue(cert, key, name string) {
 	a.tb.Helper()
 	private := a.newKey()

@@ -16,8 +16,8 @@ const (
 	SentinelPassword = "sentinel-password"
 )
 
-// RedisFailover is a server with a replica, of which a Sentinel at the address Sentinel chooses the master. All
-// end with the test.
+// RedisFailover is a server with a replica, of which a Sentinel at the address Sentinel chooses the
+// master. All end with the test.
 type RedisFailover struct {
 	// Servers are the first master and its replica.
 	Servers [2]*RedisServer
@@ -27,7 +27,8 @@ type RedisFailover struct {
 	Sentinel string
 }
 
-// NewRedisFailover starts the three processes. Clients need SentinelUser and SentinelPassword for the Sentinel.
+// NewRedisFailover starts the three processes. Clients need SentinelUser and SentinelPassword for
+// the Sentinel.
 func NewRedisFailover(tb testing.TB) *RedisFailover {
 	tb.Helper()
 	addrs, err := rig.FreeAddrs(3)

@@ -42,8 +42,8 @@ import (
 // ErrClosed reports that the store is closed.
 var ErrClosed = errors.New("store is closed")
 
-// storeFormat is the version of the rows that this package reads and writes. It changes when a server that does not know
-// the change would read them wrongly.
+// storeFormat is the version of the rows that this package reads and writes. It changes when a
+// server that does not know the change would read them wrongly.
 const storeFormat = 1
 
 const (

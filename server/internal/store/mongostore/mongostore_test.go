@@ -145,7 +145,8 @@ func TestOpenRefusesAnotherNumberOfBuckets(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAnotherFormat: a later format is refused; a store from before formats were written is not.
+// TestOpenRefusesAnotherFormat: a later format is refused; a store from before formats were written
+// is not.
 func TestOpenRefusesAnotherFormat(t *testing.T) {
 	t.Parallel()
 	cfg := mongostore.Config{URI: testkit.MongoURI(t), Database: testkit.MongoDatabase(t)}

@@ -32,8 +32,8 @@ type identityRow struct {
 	Secret  []byte `bson:"secret"`
 }
 
-// loadIdentity returns the store's identity. It creates one if there is none. It returns an error if
-// the store has another format, or if buckets is neither 0 nor the stored number.
+// loadIdentity returns the store's identity. It creates one if there is none. It returns an error
+// if the store has another format, or if buckets is neither 0 nor the stored number.
 func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {

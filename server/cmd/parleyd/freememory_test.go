@@ -29,40 +29,40 @@ func TestWasteful(t *testing.T) {
 	}
 }
 
-// TestGiveBackMemory checks that unused memory is returned once there is little load, and not
+// TestFreeUnusedMemory checks that unused memory is returned once there is little load, and not
 // sooner.
-func TestGiveBackMemory(t *testing.T) {
+func TestFreeUnusedMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		var mu sync.Mutex // guards now and given
+		var mu sync.Mutex // guards now and freed
 		now := usage{live: 20 * mib, objects: 20 * mib, free: 60 * mib}
-		given := 0
+		freed := 0
 		read := func() usage {
 			mu.Lock()
 			defer mu.Unlock()
 			return now
 		}
-		giveBack := func() {
+		free := func() {
 			mu.Lock()
 			defer mu.Unlock()
-			given++
+			freed++
 			now.free = 0
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go giveBackMemory(ctx, read, giveBack)
+		go freeUnusedMemory(ctx, read, free)
 		look := func(free, allocated uint64, want int) {
 			synctest.Wait()
 			mu.Lock()
 			now.free, now.allocated = now.free+free, now.allocated+allocated
 			mu.Unlock()
-			<-time.After(wasteLook)
+			<-time.After(wasteInterval)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if given != want {
-				t.Errorf("%d MiB later it was given back %d times, want %d", now.allocated/mib, given, want)
+			if freed != want {
+				t.Errorf("%d MiB later memory was freed %d times, want %d", now.allocated/mib, freed, want)
 			}
 		}
 		look(0, 0, 1)

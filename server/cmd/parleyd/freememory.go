@@ -11,8 +11,8 @@ const (
 	wasteMin, wasteShare = 16 << 20, 16
 	// quietBytes is the most that may be allocated between two checks of a server with little load.
 	quietBytes = 4 << 20
-	// wasteLook is the time between two checks.
-	wasteLook = 5 * time.Second
+	// wasteInterval is the time between two checks.
+	wasteInterval = 5 * time.Second
 )
 
 // usage is the runtime's view of the heap, in bytes.
@@ -22,22 +22,22 @@ type usage struct {
 	live, objects, free, allocated uint64
 }
 
-// giveBackMemory returns memory left over from a burst to the system, checking every wasteLook
-// until ctx ends. On its own, Go keeps as much as its next collection may need: after ten thousand
-// subscribers have connected, a fifth of their memory. Returning it requires a collection, so it
-// waits until there is little load.
-func giveBackMemory(ctx context.Context, read func() usage, giveBack func()) {
-	look := time.NewTicker(wasteLook)
-	defer look.Stop()
+// freeUnusedMemory returns memory left over from a burst to the system, checking every
+// wasteInterval until ctx ends. On its own, Go keeps as much as its next collection may need: after
+// ten thousand subscribers have connected, a fifth of their memory. Returning it requires a
+// collection, so it waits until there is little load.
+func freeUnusedMemory(ctx context.Context, read func() usage, free func()) {
+	ticker := time.NewTicker(wasteInterval)
+	defer ticker.Stop()
 	for last := read().allocated; ; {
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
 		now := read()
 		if now.allocated-last < quietBytes && now.wasteful() {
-			giveBack()
+			free()
 		}
 		last = now.allocated
 	}
