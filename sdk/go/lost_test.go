@@ -13,10 +13,12 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// adminOf is a client of another user, who has made the channels, with members only.
+// adminOf is a client of another user, who has made the channels, with members only. All others may
+// do what users may.
 func adminOf(t *testing.T, s *parleytest.Server, channels ...string) *parley.Client {
 	t.Helper()
 	s.SetUser("admin's token", "admin")
+	s.SetActions("tester", "send", "history", "subscribe")
 	c := newClient(t, s.Addr(), parley.WithToken("admin's token"))
 	for _, id := range channels {
 		if _, err := c.CreateChannel(testContext(t), id, parley.MembersOnly(), parley.WithMembers("tester", "bob")); err != nil {

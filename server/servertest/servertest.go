@@ -150,12 +150,7 @@ func (s *Server) Start() {
 	if s.dev {
 		s.secret = srv.DevSecret()
 	}
-	s.Token = s.MintAs(&ident.Principal{
-		Subject:  "tester",
-		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
-		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
-		Admin:    ident.AdminActions,
-	}, time.Hour)
+	s.Token = s.TokenOf("tester")
 	s.stop, s.done = stop, make(chan error, 1)
 	done := s.done
 	go func() { done <- srv.Run(ctx) }()
@@ -201,6 +196,29 @@ func (s *Server) Ended(ctx context.Context) error {
 		s.tb.Errorf("the server goes on")
 		stop()
 		return <-done
+	}
+}
+
+// TokenOf returns a token of a user that allows the actions on every channel; without actions, everything.
+func (s *Server) TokenOf(userID string, actions ...string) string {
+	s.tb.Helper()
+	if len(actions) == 0 {
+		return s.MintAs(everything(userID), time.Hour)
+	}
+	allowed := make([]ident.Action, len(actions))
+	for i, a := range actions {
+		allowed[i] = ident.Action(a)
+	}
+	return s.Mint(userID, allowed...)
+}
+
+// everything returns a principal that may do everything.
+func everything(userID string) *ident.Principal {
+	return &ident.Principal{
+		Subject:  userID,
+		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Admin:    ident.AdminActions,
 	}
 }
 

@@ -6,10 +6,12 @@
 // repeat or skip frames, tokens that expire, a server that is killed and restarted, or that stops
 // without closing its connections. StartFleet starts several nodes that share their channels.
 //
-// It is for tests only: nothing is durable, only what tests need is validated, and every token is
-// accepted unless the test says otherwise. Every token belongs to the user `tester`, unless SetUser
-// says otherwise, and has every capability. Users that are not members cannot use members-only
-// channels.
+// It is for tests only: nothing is durable, and every token is accepted unless the test says
+// otherwise. Every token belongs to the user `tester`, unless SetUser says otherwise, and has every
+// capability, unless SetActions says otherwise.
+//
+// The suite in servicetest holds it to the behaviour of the real server. Unsupported lists the calls
+// that it does not have.
 package parleytest
 
 import (
@@ -77,8 +79,10 @@ type shared struct {
 	consumers map[string]*consumer
 	tokens    map[string]bool
 	users     map[string]string
-	changed   chan struct{}
-	minted    int
+	// actions holds the actions of the tokens that do not have all.
+	actions map[string][]string
+	changed chan struct{}
+	minted  int
 }
 
 // Start starts a server on a free port of the loopback interface. It ends with the test.
@@ -94,7 +98,8 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
 		channels: make(map[string]*log), streams: make(map[string]*stream), users: make(map[string]string),
-		topics: make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
+		actions: make(map[string][]string),
+		topics:  make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
 	for i := range fleet {
@@ -358,7 +363,7 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 
 // Error returns an error as Parley returns it, with a detail that has the reason.
 func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
-	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: "test-request"})
+	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: requestID})
 }
 
 // ErrorDetail returns an error with a detail.
@@ -372,10 +377,18 @@ func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error
 
 // invalidField returns the error for a field that breaks its rule.
 func invalidField(field string, limit int64) error {
-	return ErrorDetail(connect.CodeInvalidArgument, &parleyv1.ErrorDetail{
-		Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: field, Limit: limit, RequestId: "test-request",
+	return errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, field, limit)
+}
+
+// errorAt returns an error that names a field of the request, and a limit.
+func errorAt(code connect.Code, reason parleyv1.ErrorReason, field string, limit int64) *connect.Error {
+	return ErrorDetail(code, &parleyv1.ErrorDetail{
+		Reason: reason, Retryable: reason >= 100, Field: field, Limit: limit, RequestId: requestID,
 	})
 }
+
+// requestID is the request id of every error.
+const requestID = "test-request"
 
 type tokenKey struct{}
 
