@@ -91,10 +91,10 @@ func checkMap(path string, pairs protoreflect.Map, rules *validate.MapRules) *vi
 func checkList(path string, fd protoreflect.FieldDescriptor, list protoreflect.List, rules *validate.RepeatedRules) *violation {
 	n := list.Len()
 	switch {
-	case rules.HasMinItems() && n < int(rules.GetMinItems()): //nolint:gosec // the schema's are small
-		return &violation{path, int64(rules.GetMinItems())} //nolint:gosec // as above
-	case rules.HasMaxItems() && n > int(rules.GetMaxItems()): //nolint:gosec // as above
-		return &violation{path, int64(rules.GetMaxItems())} //nolint:gosec // as above
+	case rules.HasMinItems() && n < int(rules.GetMinItems()):
+		return &violation{path, int64(rules.GetMinItems())}
+	case rules.HasMaxItems() && n > int(rules.GetMaxItems()):
+		return &violation{path, int64(rules.GetMaxItems())}
 	case rules.GetItems().GetIgnore() == validate.Ignore_IGNORE_ALWAYS:
 		return nil
 	}
@@ -111,8 +111,8 @@ func checkValue(path string, fd protoreflect.FieldDescriptor, value protoreflect
 	case fd.Kind() == protoreflect.StringKind:
 		return checkString(path, value.String(), rules.GetString())
 	case fd.Kind() == protoreflect.BytesKind:
-		if r := rules.GetBytes(); r.HasMaxLen() && len(value.Bytes()) > int(r.GetMaxLen()) { //nolint:gosec // small
-			return &violation{path, int64(r.GetMaxLen())} //nolint:gosec // as above
+		if r := rules.GetBytes(); r.HasMaxLen() && len(value.Bytes()) > int(r.GetMaxLen()) {
+			return &violation{path, int64(r.GetMaxLen())}
 		}
 	case fd.Kind() == protoreflect.EnumKind:
 		if r := rules.GetEnum(); r.GetDefinedOnly() && fd.Enum().Values().ByNumber(value.Enum()) == nil ||
@@ -182,12 +182,12 @@ func checkString(path, text string, rules *validate.StringRules) *violation {
 		return &violation{path, 0}
 	case rules == nil:
 		return nil
-	case rules.MinBytes != nil && len(text) < int(rules.GetMinBytes()): //nolint:gosec // the schema's are small
-		return &violation{path, int64(rules.GetMinBytes())} //nolint:gosec // as above
-	case rules.MaxBytes != nil && len(text) > int(rules.GetMaxBytes()): //nolint:gosec // as above
-		return &violation{path, int64(rules.GetMaxBytes())} //nolint:gosec // as above
-	case rules.MaxLen != nil && utf8.RuneCountInString(text) > int(rules.GetMaxLen()): //nolint:gosec // as above
-		return &violation{path, int64(rules.GetMaxLen())} //nolint:gosec // as above
+	case rules.MinBytes != nil && len(text) < int(rules.GetMinBytes()):
+		return &violation{path, int64(rules.GetMinBytes())}
+	case rules.MaxBytes != nil && len(text) > int(rules.GetMaxBytes()):
+		return &violation{path, int64(rules.GetMaxBytes())}
+	case rules.MaxLen != nil && utf8.RuneCountInString(text) > int(rules.GetMaxLen()):
+		return &violation{path, int64(rules.GetMaxLen())}
 	case rules.Pattern != nil && !regexp.MustCompile(rules.GetPattern()).MatchString(text), slices.Contains(rules.GetNotIn(), text):
 		return &violation{path, 0}
 	default:

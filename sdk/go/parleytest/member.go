@@ -123,7 +123,11 @@ func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
 	}
-	return nil, errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "channel_id", 0)
+	return nil, errNoChannel()
+}
+
+func errNoChannel() error {
+	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "channel_id", 0)
 }
 
 // AddMembers implements the service.
@@ -165,12 +169,9 @@ func (h handler) RemoveMembers(
 		if err := h.s.managesLocked(ctx, req.GetUserIds(), ""); err != nil {
 			return nil, err
 		}
-		l, err := h.s.madeLocked(req.GetChannelId())
-		switch {
-		case err != nil && h.s.canLocked(ctx, "manage"):
-			return nil, err
-		case err != nil: // users that remove themselves do not learn whether there is such a channel
-			return &parleyv1.RemoveMembersResponse{}, nil
+		l := h.s.logLocked(req.GetChannelId())
+		if !l.made && h.s.canLocked(ctx, "manage") { // others do not learn whether there is such a channel
+			return nil, errNoChannel()
 		}
 		for _, id := range req.GetUserIds() {
 			delete(l.members, id)

@@ -88,7 +88,7 @@ func (s *consumer) want(payload string, attempt int32) *parleyv1.Delivery {
 
 // ended reads to the end of the stream and returns its error.
 func (s *consumer) ended() error {
-	for s.receive() { //nolint:revive // deliveries are kept
+	for s.receive() {
 	}
 	return s.stream.Err()
 }

@@ -165,7 +165,8 @@ func produce(e *env) {
 	}
 	equal(e, "the id of the duplicate", first[2].GetMessageId(), first[1].GetMessageId())
 	r, err := e.ann.queues.Produce(e.ctx, &parleyv1.ProduceRequest{Topic: name, Messages: []*parleyv1.QueueMessage{
-		request("k", "once", "other"), request("k", "", "3"), {Key: strings.Repeat("x", 257)},
+		request("k", "once", "other"), request("k", "", "3"),
+		{Key: strings.Repeat("x", 257)},
 		{Headers: map[string]string{"webhook-x": ""}},
 	}})
 	e.no(err)

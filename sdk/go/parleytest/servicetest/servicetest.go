@@ -111,7 +111,7 @@ func scenarios() map[string]func(*env) {
 type env struct {
 	*testing.T
 
-	ctx    context.Context //nolint:containedctx // of one scenario
+	ctx    context.Context
 	target Target
 	// id is part of every name that the scenario uses.
 	id string
@@ -223,7 +223,7 @@ func (e *env) refused(what string, err error, want refusal) {
 // refusedItem is refused for an item of a batch.
 func (e *env) refusedItem(what string, err *parleyv1.ItemError, want refusal) {
 	e.Helper()
-	e.compare(what, connect.Code(err.GetCode()), err.GetDetail(), want) //nolint:gosec // the numbers are gRPC's
+	e.compare(what, connect.Code(err.GetCode()), err.GetDetail(), want)
 }
 
 func (e *env) compare(what string, code connect.Code, d *parleyv1.ErrorDetail, want refusal) {
