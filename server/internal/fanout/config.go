@@ -59,7 +59,7 @@ type Config struct {
 	// TopicReads is how many reads run at once for fills and checks. Default 32.
 	TopicReads int
 
-	// Logger defaults to none.
+	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 	// Meter makes the instruments; default none.
 	Meter metric.Meter
@@ -91,7 +91,7 @@ func (c *Config) setDefaults() {
 	c.SessionReads = cmp.Or(c.SessionReads, 4)
 	c.TopicReads = cmp.Or(c.TopicReads, 32)
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.Meter == nil {
 		c.Meter = noop.Meter{}

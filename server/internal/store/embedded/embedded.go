@@ -50,7 +50,7 @@ type Config struct {
 	// Buckets is how many buckets the store is made with. 0 takes what the store has, or 4 for a new one; any other
 	// number than the store was made with is refused.
 	Buckets int
-	// Logger takes Pebble's own messages; nil discards them.
+	// Logger takes Pebble's own messages; slog.Default if nil.
 	Logger *slog.Logger
 	// FS is the file system; nil is the operating system's. For tests.
 	FS vfs.FS

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -27,14 +28,15 @@ type Channels struct {
 	store    *Store
 	channels *mongo.Collection
 	members  *mongo.Collection
-	settled  settled
+	// settled holds whether a channel is open: see newSettled.
+	settled *otter.Cache[string, bool]
 }
 
 var _ channel.Store = (*Channels)(nil)
 
 // Channels gives the store of the channels. It ends with s.
 func (s *Store) Channels() *Channels {
-	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members")}
+	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members"), settled: newSettled()}
 }
 
 // channelDocument is a channel as it is stored. A document of a members-only channel also has `changed`, the time at which

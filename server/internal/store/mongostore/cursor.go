@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -120,7 +120,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	open = make(map[string]bool, len(moves))
 	var ids []string
 	for i := range moves {
-		if isOpen, ok := c.settled.get(moves[i].ChannelID); ok {
+		if isOpen, ok := c.settled.GetIfPresent(moves[i].ChannelID); ok {
 			open[moves[i].ChannelID] = isOpen
 		} else {
 			ids = append(ids, moves[i].ChannelID)
@@ -136,7 +136,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 				return nil, err
 			}
 			open[docs[i].ID] = !docs[i].MembersOnly
-			c.settled.put(docs[i].ID, !docs[i].MembersOnly)
+			c.settled.Set(docs[i].ID, !docs[i].MembersOnly)
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
@@ -155,30 +155,17 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	return open, nil
 }
 
-// settled remembers channels that are there and that nobody is joining any more, and whether they are open: neither ever
-// changes, so the feed need not read a row to move it. Safe for concurrent use.
-type settled struct {
-	mu   sync.Mutex
-	open map[string]bool // guarded by mu
-}
-
-// maxSettled bounds what is remembered; a forgotten channel costs one read.
+// maxSettled bounds the settled channels that are remembered; a forgotten one costs one read.
 const maxSettled = 65_536
 
-func (s *settled) get(channelID string) (open, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	open, ok = s.open[channelID]
-	return open, ok
-}
-
-func (s *settled) put(channelID string, open bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil || len(s.open) >= maxSettled {
-		s.open = make(map[string]bool)
-	}
-	s.open[channelID] = open
+// newSettled creates the memory of channels that exist and that nobody is joining any more, and whether they are open.
+// Neither ever changes, so the feed need not read a row to move it.
+func newSettled() *otter.Cache[string, bool] {
+	return otter.Must(&otter.Options[string, bool]{
+		MaximumSize: maxSettled,
+		// Its upkeep is short, and there is no moment at which to stop a goroutine of its own.
+		Executor: func(fn func()) { fn() },
+	})
 }
 
 // cursorModels move the senders' cursors.

@@ -53,7 +53,7 @@ type Config struct {
 	Buckets int
 	// Timeout bounds each operation, retries and failovers included; 0 is DefaultTimeout.
 	Timeout time.Duration
-	// Logger gets what a feed survives; nil discards it.
+	// Logger gets what a feed survives; slog.Default if nil.
 	Logger *slog.Logger
 	// Monitor, if set, sees every command, for tracing and metrics.
 	Monitor *event.CommandMonitor
@@ -93,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.Timeout = DefaultTimeout
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	client, err := mongo.Connect(clientOptions(cfg))
 	if err != nil {
