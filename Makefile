@@ -1,6 +1,6 @@
-# Everything here needs Go and a POSIX shell, what is about TypeScript needs Node 20, and what makes docs/api needs Python 3.11
-# with pip. What else a target needs it fetches through apt-get, pip, npm, Maven and the Go module proxy, as they are set up on
-# the machine.
+# Everything here requires Go and a POSIX shell, TypeScript targets require Node 20, and docs/api
+# requires Python 3.11 with pip. Targets fetch everything else through apt-get, pip, npm, Maven and
+# the Go module proxy, as configured on the machine.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -11,26 +11,29 @@ GO ?= go
 ARGS ?=
 # Flags for the fleet, as in: make fleet FLEET_ARGS='--nodes 5 --dir /tmp/fleet'
 FLEET_ARGS ?=
-# What `make test-go` and `make quick` run, by default the packages of all modules of go.work, and what they add to `go test`.
+# The packages of `make test-go` and `make quick`, by default those of all modules of go.work, and their additional flags for
+# `go test`.
 PKG ?= ./... ./gen/go/... ./sdk/go/...
 TESTFLAGS ?=
-# Each test package may hold a mongod or three, so few run at once; the slowest takes minutes on two cores.
+# Each test package may run one to three mongods, so few packages run at once. The slowest takes
+# minutes on two cores.
 TEST_PARALLEL ?= 2
 TEST_TIMEOUT ?= 15m
-# What `make bench` and `make fuzz` run, and how long each fuzz target runs.
+# The benchmarks of `make bench`, the targets of `make fuzz`, and the time for each fuzz target.
 BENCH ?= .
 COUNT ?= 1
 FUZZ ?= .
 FUZZTIME ?= 60s
-# The most bytes that bin/parley may have.
+# The maximum size of bin/parley in bytes.
 PARLEY_MAX_BYTES ?= 20000000
-# A revision that `make check-proto` compares the protos with, besides the baseline and the newest release.
+# A revision that `make check-proto` compares the protos with, besides the baselines and the newest
+# release.
 AGAINST ?=
 
-# buf's module cache, filled by hack/seed-buf-cache.sh instead of from the network.
+# buf's module cache. hack/seed-buf-cache.sh fills it instead of the network.
 export BUF_CACHE_DIR := $(CURDIR)/.cache/buf
 
-# npm warns of settings of the machine's.
+# npm warns about settings of the machine.
 export npm_config_loglevel := error
 
 # The tools have modules of their own, which are not in go.work. golangci-lint itself runs in the workspace, so its module is
@@ -105,10 +108,11 @@ figures: build test-deps ## Measure a fleet on this machine (ARGS='hot spread --
 .PHONY: rivals
 rivals: ## Build the other queues that `bin/parley bench queue --rivals hack/rivals` measures beside
 	cd hack/rivals/asynq && GOWORK=off $(GO) build -o '$(CURDIR)/bin/rival-asynq' .
-	# Not `npm ci`, which wants the packages of every platform in the lock file, and not every registry has them.
+	# Not `npm ci`: it requires the packages of every platform in the lock file, which not every registry has.
 	npm install --prefix hack/rivals/bullmq --no-save --no-audit --no-fund
 
-# A directory of *.raw.txt logs, as those of the irc-disentanglement corpus, which is no part of this repository.
+# A directory of *.raw.txt logs, such as those of the irc-disentanglement corpus. It is not part of
+# this repository.
 DATA ?=
 .PHONY: data
 data:
@@ -186,27 +190,27 @@ check-vet: # go vet; also compiles every package and test
 	cd hack/rivals/asynq && GOWORK=off $(GO) vet ./...
 
 .PHONY: check-tools
-check-tools: # the code of the module of the tools
+check-tools: # the code of the tools' module
 	cd tools && GOWORK=off $(GO) vet ./...
 	cd tools && GOWORK=off $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
 
 .PHONY: check-size
-check-size: build # bin/parley is small: what it imports is in it whole
+check-size: build # bin/parley stays small: every import is linked in whole
 	@[ "$$(wc -c < bin/parley)" -le $(PARLEY_MAX_BYTES) ] || \
 		{ echo "make: bin/parley has $$(wc -c < bin/parley) bytes, more than $(PARLEY_MAX_BYTES)" >&2; exit 1; }
 
 .PHONY: check-ts
-check-ts: node-deps # formatting, linters and types of the TypeScript code, and what the SDK's package holds
+check-ts: node-deps # formatting, linters and types of the TypeScript code, and the contents of the SDK's package
 	npm run --silent lint
 	npm run --silent typecheck
 	npx publint --strict sdk/ts
 
 .PHONY: check-page
-check-page: node-deps # clients/pages/dist is what its source builds
+check-page: node-deps # clients/pages/dist matches the build of its source
 	@hack/check-page.sh
 
 .PHONY: check-tidy
-check-tidy: # each go.mod and go.sum says what the code imports
+check-tidy: # each go.mod and go.sum matches the imports
 	@hack/tidy.sh -diff
 
 .PHONY: check-modules
@@ -214,7 +218,7 @@ check-modules: # a release of this tree would install, and its Go SDK brings few
 	@hack/check-modules.sh
 
 .PHONY: check-generate
-check-generate: buf-cache node-packages # gen/ and docs/api are what is generated from the protos
+check-generate: buf-cache node-packages # gen/ and docs/api match the output generated from the protos
 	@hack/check-generate.sh $(BUF)
 
 .PHONY: check-proto

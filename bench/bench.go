@@ -1,9 +1,10 @@
-// Package bench measures a Parley server: the figures that `parley bench` prints, each next to its floor from the same
-// run. A floor is the least that anything could do: the same load on a bare program that does nothing else.
+// Package bench measures a Parley server: it takes the figures that `parley bench` prints, each
+// with its floor from the same run. A floor is the minimum cost of the same load, on a bare program
+// that does nothing else.
 //
-// Each figure is a ratio to its floor, measured in turn with it, or CPU time of the server by units of work: on a machine
-// that others share, nothing else can be compared. The load runs in this process, servers and floors in processes of
-// their own, so that their CPU time can be told apart.
+// Each figure is a ratio to its floor, measured alternately with it, or the server's CPU time per
+// unit of work: nothing else is comparable on a shared machine. The load runs in this process.
+// Servers and floors run in processes of their own, so that their CPU time is separate.
 package bench
 
 import (
@@ -16,22 +17,25 @@ import (
 	"strings"
 )
 
-// Measure takes one area's figures. It logs what it does with Env.Progress, runs Env.Options.Rounds rounds, and leaves
-// nothing running but what it got from Env.Target.
+// Measure takes the figures of one area in Env.Options.Rounds rounds. It reports its progress to
+// Env.Progress. When it returns, everything it started has ended, except for the server from
+// Env.Target.
 type Measure func(ctx context.Context, env *Env) ([]Figure, error)
 
 // Area is a set of figures that are measured together.
 type Area struct {
-	// Name is what the command line calls it; Help says in a line what is measured.
+	// Name selects the area on the command line. Help describes it in one line.
 	Name, Help string
-	// Own is set if the area starts, kills or reconfigures servers. It can't be measured on a server that runs already.
+	// Own is set if the area starts, kills or reconfigures servers. Such an area can't be measured
+	// on a server that is already running.
 	Own bool
-	// Needs says why the area can't be measured with these options; nil if it always can.
+	// Needs returns an error if the area can't be measured with these options. A nil Needs means
+	// that it always can.
 	Needs   func(o *Options) error
 	Measure Measure
 }
 
-// Areas gives every area, in the order in which they are measured.
+// Areas returns all areas in the order in which they are measured.
 func Areas() []Area {
 	return []Area{
 		{Name: "fanout", Help: "One publisher to many subscribers, saturated and paced.", Measure: measureFanout},
@@ -50,14 +54,15 @@ func Areas() []Area {
 	}
 }
 
-// errNeedsOwn says why an area was left out.
+// errNeedsOwn is the reason to skip an area with Own set.
 var errNeedsOwn = errors.New("it starts and stops servers of its own; leave --addr away")
 
-// ErrUnknownArea is what Select gives for a name that no area has.
+// ErrUnknownArea is the error of Select for a name that no area has.
 var ErrUnknownArea = errors.New("there is no such area")
 
-// Select gives the named areas in their own order; no names select all. A name also selects the areas whose names go on with a
-// hyphen after it: all of queue-latency and so on belong to queue.
+// Select returns the named areas in the order of areas; without names it returns all. A name also
+// selects the areas whose names continue it after a hyphen: queue selects queue-latency and so on.
+// It returns ErrUnknownArea for a name that selects none.
 func Select(areas []Area, names []string) ([]Area, error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(areas, func(a Area) bool { return a.within(name) }) {
@@ -72,14 +77,16 @@ func Select(areas []Area, names []string) ([]Area, error) {
 
 func (a Area) within(name string) bool { return a.Name == name || strings.HasPrefix(a.Name, name+"-") }
 
-// Report is told what comes of each area as soon as it is measured. Skipped areas have no figures and a reason.
+// Report receives the results of each area as soon as it is measured. A skipped area has a reason
+// instead of figures.
 type Report interface {
 	Figures(area Area, figures []Figure) error
 	Skipped(area Area, why error) error
 }
 
-// Run measures the areas one after another. An area that can't be measured with these options is skipped; one that fails
-// does not keep the others from being measured, and makes Run fail in the end. The end of ctx ends it at once.
+// Run measures the areas one after another. It skips areas that can't be measured with these
+// options. If an area fails, Run measures the others and then returns the error. It stops at once
+// if ctx ends or report returns an error.
 func Run(ctx context.Context, areas []Area, options Options, report Report) (err error) {
 	env, err := newEnv(options)
 	if err != nil {
@@ -120,7 +127,8 @@ func unfit(a *Area, o *Options) error {
 	return nil
 }
 
-// Text reports for people: a block of lines per figure on W. Conditions are told where they are not the last figure's.
+// Text reports for people. It writes a block of lines per figure to W, with the setup only if it
+// differs from the previous figure's.
 type Text struct {
 	W io.Writer
 

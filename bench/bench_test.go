@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/bench"
 )
 
-// fake is an area that gives made-up figures.
+// fake is a Measure that returns made-up figures.
 func fake(_ context.Context, env *bench.Env) ([]bench.Figure, error) {
 	f := bench.Figure{ID: "fake/time", Name: "time per thing", Unit: "us", Setup: map[string]string{"rounds": "3", "fsync": "yes"}}.
 		WithFloor("the bare thing", []float64{12, 11, 250}, []float64{4, 2, 100})
@@ -111,7 +111,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestFailuresAreTold has one area fail: the others are measured, and the failure is told.
+// TestFailuresAreTold checks that the failure of one area is returned after the others are
+// measured.
 func TestFailuresAreTold(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -128,7 +129,7 @@ func TestFailuresAreTold(t *testing.T) {
 	}
 }
 
-// TestOptions refuses what can't be measured with.
+// TestOptions checks that invalid options are refused.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]bench.Options{
@@ -145,7 +146,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOwnServersOnly leaves out what a running server can't be used for.
+// TestOwnServersOnly checks that areas that require own servers are skipped for a running server.
 func TestOwnServersOnly(t *testing.T) {
 	t.Parallel()
 	areas, err := bench.Select(bench.Areas(), []string{"idle", "telemetry", "reconnect"})

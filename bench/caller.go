@@ -18,9 +18,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// caller calls one procedure, again and again, on a connection of its own: Connect's unary protocol with binary bodies
-// over HTTP/1.1. It is for one goroutine. A client that can do more takes as much CPU time from the server, on the cores
-// that they share, as the server needs for the call.
+// caller calls one procedure repeatedly on a connection of its own, with Connect's unary protocol
+// and binary bodies over HTTP/1.1. It is not safe for concurrent use. A full client would take as
+// much CPU time from the server, on shared cores, as the server needs for the call.
 type caller struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -28,7 +28,7 @@ type caller struct {
 	out  []byte
 }
 
-// newCaller connects to a server by its base URL.
+// newCaller connects to the server at a base URL.
 func newCaller(ctx context.Context, base, procedure, token string) (*caller, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -43,8 +43,8 @@ func newCaller(ctx context.Context, base, procedure, token string) (*caller, err
 	return &caller{conn: conn, in: bufio.NewReader(conn), head: []byte(head)}, nil
 }
 
-// call makes one call and gives the answer's body, which the next call overwrites nothing of. An answer that is not 200
-// is an error.
+// call makes one call and returns the body of the answer, which stays valid after the next call. A
+// status other than 200 is an error.
 func (c *caller) call(request []byte) ([]byte, error) {
 	c.out = append(c.out[:0], c.head...)
 	c.out = fmt.Appendf(c.out, "%d\r\n\r\n", len(request))
@@ -66,30 +66,31 @@ func (c *caller) call(request []byte) ([]byte, error) {
 	return body, nil
 }
 
-// work is a load of many callers.
+// work is a load of concurrent callers.
 type work struct {
-	// callers is how many call at once, shared out among the addresses of the target.
+	// callers is the number of concurrent callers, distributed over the addresses of the target.
 	callers   int
 	procedure string
-	// request gives the n-th request of a caller, both from 0.
+	// request returns the n-th request of a caller. Both count from 0.
 	request func(caller, n int) proto.Message
-	// answered counts what an answer is worth; nil counts one for each call.
+	// answered returns the number of units in an answer. If nil, each call counts as one.
 	answered func(body []byte) (int, error)
-	// warm is how long nothing is counted: 500 ms if 0.
+	// warm is the time before units count. 0 means 500 ms.
 	warm time.Duration
-	// store gives the CPU time that the target's store has used so far; nil if nobody wants to know.
+	// store returns the CPU time that the target's store has used so far. It may be nil.
 	store func(ctx context.Context) (time.Duration, error)
 }
 
-// worked is what a load came to.
+// worked is the result of a load.
 type worked struct {
-	// rate is units a second, and cpu the target's CPU time per unit, in microseconds; store is the store's, 0 if that was
-	// not asked for.
+	// rate is units per second, and cpu the target's CPU time per unit in microseconds. store is
+	// the store's CPU time per unit, or 0 if it was not measured.
 	rate, cpu, store float64
 }
 
-// settle waits until the target has done what an earlier load left it to do: events of acknowledged messages are published
-// and cached afterwards. It gives up after a while, for a server that others use is never quiet.
+// settle waits until the target has finished the work of an earlier load: it publishes and caches
+// acknowledged messages later. It gives up after 20 seconds, because a server with other users is
+// never quiet.
 func settle(ctx context.Context, t *Target) error {
 	const look, quiet, most = 250 * time.Millisecond, 25 * time.Millisecond, 20 * time.Second
 	last, err := t.Usage(ctx)
@@ -107,7 +108,8 @@ func settle(ctx context.Context, t *Target) error {
 	return err
 }
 
-// run has all callers call for a time, and tells what was answered in it. The first call that fails ends it.
+// run makes all callers call for a time and returns the rate and cost of the answers in it. The
+// first failed call ends the run.
 func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (worked, error) {
 	if err := settle(ctx, t); err != nil {
 		return worked{}, err
@@ -124,14 +126,14 @@ func (w *work) run(ctx context.Context, t *Target, duration time.Duration) (work
 			return worked{}, errors.Join(context.Cause(ctx), err)
 		}
 		done.Go(func() {
-			closing := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // ends a call that waits
+			closing := context.AfterFunc(ctx, func() { _ = c.conn.Close() }) // ends a pending call
 			defer func() {
 				if closing() {
 					_ = c.conn.Close()
 				}
 			}()
 			if err := w.keepCalling(ctx, c, i, &units); err != nil {
-				cancel(err) // does nothing once ctx has ended
+				cancel(err) // has no effect after ctx has ended
 			}
 		})
 	}
@@ -172,7 +174,7 @@ func (w *work) storeCPU(ctx context.Context) (time.Duration, error) {
 	return w.store(ctx)
 }
 
-// keepCalling calls until ctx ends, which may be an error or none, or until a call fails.
+// keepCalling calls until ctx ends or a call fails. It may return an error or nil when ctx ends.
 func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *atomic.Int64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		request, err := proto.Marshal(w.request(number, n))
@@ -180,7 +182,7 @@ func (w *work) keepCalling(ctx context.Context, c *caller, number int, units *at
 			return err
 		}
 		body, err := c.call(request)
-		if err != nil { // be it that ctx has ended, by which the connection is closed
+		if err != nil { // also if ctx has ended, which closes the connection
 			return fmt.Errorf("%s: %w", w.procedure[strings.LastIndexByte(w.procedure, '/')+1:], err)
 		}
 		worth := 1

@@ -13,8 +13,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestStoreCPUIsOfTheSameWindow charges the store's CPU time to the messages that were sent while it was taken: not what
-// it used before, nor while the load warmed up.
+// TestStoreCPUIsOfTheSameWindow checks that a message's store CPU time counts only the measured
+// window: not earlier use, nor that of the warm-up.
 func TestStoreCPUIsOfTheSameWindow(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64

@@ -18,34 +18,36 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// dialers is how many streams are opened at once.
+// dialers is the number of streams that are opened concurrently.
 const dialers = 64
 
-// crowd is many streams, each of one channel and on a connection of its own.
+// crowd is a set of streams, each of one channel and on a connection of its own.
 type crowd struct {
 	followers []*follower
-	// failed gets the first stream's end that nobody asked for.
+	// failed receives the first unexpected end of a stream.
 	failed  chan error
 	closing atomic.Bool
 	reading sync.WaitGroup
 }
 
-// follower is one stream of a crowd. It checks that no entry is missing or comes twice.
+// follower is one stream of a crowd. It checks that no entry is missing or repeated.
 type follower struct {
 	stream *rawStream
 	crowd  *crowd
-	// received counts the messages, last is the seq of the last one; live is closed when the channel's state has come.
+	// received counts the messages, and last is the seq of the last one. live is closed when the
+	// channel's state has arrived.
 	received atomic.Int64
 	last     atomic.Int64
 	live     chan struct{}
 	isLive   bool
-	// latencies are how long messages took, in microseconds, while keep is set.
+	// latencies are the latencies of messages in microseconds, recorded while keep is set.
 	keep      *atomic.Bool
 	latencies []uint32
 }
 
-// openCrowd opens n streams at the target's nodes in turn, follower i on channel(i) from now on, and waits until all are
-// live. keep, if not nil, says when latencies are to be kept.
+// openCrowd opens n streams to the target's nodes in turn, follower i on channel(i) from now on,
+// and waits until all are live, at most 2 minutes. Latencies are recorded while keep is set; a nil
+// keep records none.
 func openCrowd(
 	ctx context.Context, t *Target, n, readBuffer int, channel func(i int) string, keep *atomic.Bool,
 ) (*crowd, error) {
@@ -80,7 +82,7 @@ func openCrowd(
 	return c, nil
 }
 
-// wait waits until the stream is live.
+// wait blocks until the stream is live.
 func (f *follower) wait(ctx context.Context) error {
 	select {
 	case <-f.live:
@@ -92,7 +94,7 @@ func (f *follower) wait(ctx context.Context) error {
 	}
 }
 
-// read reads until the stream ends.
+// read processes events until the stream ends.
 func (f *follower) read() {
 	for {
 		frame, err := f.stream.next()
@@ -111,7 +113,7 @@ func (f *follower) read() {
 	}
 }
 
-// take takes one event.
+// take processes one event.
 func (f *follower) take(e *event) error {
 	switch e.kind {
 	case fieldState:
@@ -138,7 +140,7 @@ func (f *follower) take(e *event) error {
 	return nil
 }
 
-// received counts what all have received.
+// received returns the number of messages that all followers have received.
 func (c *crowd) received() int64 {
 	var n int64
 	for _, f := range c.followers {
@@ -147,7 +149,7 @@ func (c *crowd) received() int64 {
 	return n
 }
 
-// slowest gives the count of the follower that has received the least.
+// slowest returns the smallest number of messages that a follower has received.
 func (c *crowd) slowest() int64 {
 	least := c.followers[0].received.Load()
 	for _, f := range c.followers {
@@ -156,7 +158,7 @@ func (c *crowd) slowest() int64 {
 	return least
 }
 
-// err gives what made a stream end, if any did.
+// err returns the error that ended a stream, or nil.
 func (c *crowd) err() error {
 	select {
 	case err := <-c.failed:
@@ -167,7 +169,7 @@ func (c *crowd) err() error {
 	}
 }
 
-// close ends all streams and waits for their goroutines. The latencies may be read then.
+// close ends all streams and waits for their goroutines. Afterwards the latencies may be read.
 func (c *crowd) close() {
 	c.closing.Store(true)
 	for _, f := range c.followers {
@@ -178,7 +180,7 @@ func (c *crowd) close() {
 	c.reading.Wait()
 }
 
-// latencies gives the latencies of all, sorted; after close.
+// latencies returns the sorted latencies of all followers. It may be called only after close.
 func (c *crowd) latencies() []uint32 {
 	var all []uint32
 	for _, f := range c.followers {
@@ -188,8 +190,8 @@ func (c *crowd) latencies() []uint32 {
 	return all
 }
 
-// Quantile returns the value of a sorted list below which the share q of the list lies, with q from 0 to 1. It is exact. It
-// panics if the list is empty.
+// Quantile returns the value of a sorted list below which the share q of the list lies, with q from
+// 0 to 1. It does not interpolate. It panics if the list is empty.
 func Quantile[T any](sorted []T, q float64) T {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
@@ -207,8 +209,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// Client gives a client of one of the target's nodes on an HTTP/2 connection of its own; node counts on beyond their
-// number. closing ends the connection.
+// Client returns a client of one of the target's nodes, on an HTTP/2 connection of its own. node is
+// taken modulo the number of nodes. closing closes the connection.
 func (t *Target) Client(node int) (client parleyv1connect.MessageServiceClient, closing func()) {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -216,7 +218,7 @@ func (t *Target) Client(node int) (client parleyv1connect.MessageServiceClient, 
 		t.Addrs[node%len(t.Addrs)], connect.WithGRPC()), transport.CloseIdleConnections
 }
 
-// pause waits for a time, or until ctx ends.
+// pause sleeps for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

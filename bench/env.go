@@ -16,38 +16,47 @@ import (
 	"github.com/parleyhq/parley/internal/program"
 )
 
-// Options say what to measure with. A zero field takes its default.
+// Options configure a bench. A zero field means its default.
 type Options struct {
-	// Addrs are the API addresses (host:port or http://host:port) of a server that runs, or of a fleet's nodes, and Token
-	// lets in. No addresses: the bench starts servers of its own.
+	// Addrs are the API addresses (host:port or http://host:port) of a running server or of a
+	// fleet's nodes, and Token is the token for them. Without addresses the bench starts servers of
+	// its own.
 	Addrs []string
 	Token string
-	// Ops are the ops addresses of the same nodes, for their CPU time and memory. Default: each node's host, port 8081.
+	// Ops are the ops addresses of the same nodes, for their CPU time and memory. Default: each
+	// node's host with port 8081.
 	Ops []string
-	// Rounds is how often each figure is taken, in turn with its floor: 5. Duration is how long each one is taken: 4 s.
+	// Rounds is how often each figure is taken, alternately with its floor. Default: 5. Duration is
+	// the length of one measurement. Default: 4 s.
 	Rounds   int
 	Duration time.Duration
-	// Subscribers are the streams of one channel: 1000. Streams are those of the figures about memory and reconnecting:
-	// 10000. Senders send at once: 64, and 512 on MongoDB. Channels is how many the figures with many have: 1000.
+	// Subscribers is the number of streams of one channel. Default: 1000. Streams is the number of
+	// streams of the figures about memory and reconnecting. Default: 10,000. Senders is the number
+	// of concurrent senders. Default: 64, or 512 on MongoDB. Channels is the number of channels in
+	// figures about many channels. Default: 1000.
 	Subscribers, Streams, Senders, Channels int
-	// Payload is the size of a message's content in bytes, at least 16: 128.
+	// Payload is the size of a message's content in bytes, at least 16. Default: 128.
 	Payload int
-	// QueuePayload is the size of a queue's message in bytes, at least 16: 1024.
+	// QueuePayload is the size of a queue message in bytes, at least 16. Default: 1024.
 	QueuePayload int
-	// Delayed is how many messages are scheduled for the figure on delays: 10,000. A thousand are due in a second.
+	// Delayed is the number of messages scheduled for the figure on delays, of which 1000 are due
+	// per second. Default: 10,000.
 	Delayed int
-	// Rivals is the directory of other queues that `make rivals` has built, to measure beside; empty measures none.
+	// Rivals is the directory of the other queues, built by `make rivals`, to measure alongside. If
+	// empty, none are measured.
 	Rivals string
-	// Parleyd is the server's binary. Default: beside this program, else on the PATH.
+	// Parleyd is the path of the server's binary. Default: next to this program, else on the PATH.
 	Parleyd string
 	// Floor is the command line that runs RunFloor. Default: this program with FloorCommand.
 	Floor []string
-	// Dir is where own servers keep their data, each in a directory that is removed in the end. It must be on a disk for
-	// the figures with fsync. Default: the system's directory for temporary files.
+	// Dir is where servers of the bench keep their data, each in a directory that is removed at the
+	// end. It must be on a disk for the figures with fsync. Default: the system's directory for
+	// temporary files.
 	Dir string
-	// MongoURI names the replica set behind the nodes of Addrs, for the figures on MongoDB and their floor.
+	// MongoURI is the URI of the replica set behind the nodes of Addrs, for the figures on MongoDB
+	// and their floor.
 	MongoURI string
-	// Progress is told in a line what is being done; may be nil.
+	// Progress is called with a line about each step. It may be nil.
 	Progress func(line string)
 }
 
@@ -84,7 +93,7 @@ func (o *Options) setDefaults() error {
 		}
 		o.Addrs[i] = base
 		if len(o.Ops) <= i {
-			u, _ := url.Parse(base) // baseURL parsed it
+			u, _ := url.Parse(base) // baseURL has parsed it
 			o.Ops = append(o.Ops, net.JoinHostPort(u.Hostname(), "8081"))
 		}
 	}
@@ -98,7 +107,7 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// baseURL gives http://host:port of what a user calls an address.
+// baseURL returns an address as http://host:port.
 func baseURL(addr string) (string, error) {
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
@@ -113,12 +122,13 @@ func baseURL(addr string) (string, error) {
 	return "http://" + u.Host, nil
 }
 
-// Env is what an area measures with. It is for one goroutine, but for Progress.
+// Env is the environment of an area's measurements. It is not safe for concurrent use, except for
+// Progress.
 type Env struct {
 	Options
 
 	area string
-	// shared is the own server that Target gives.
+	// shared is the bench's own server that Target returns.
 	shared *Server
 }
 
@@ -136,13 +146,13 @@ func (e *Env) close() error {
 	return e.shared.Close()
 }
 
-// Progressf tells in a line what is being done.
+// Progressf formats a line about the current step and passes it to Progress.
 func (e *Env) Progressf(format string, args ...any) {
 	e.Progress(e.area + ": " + fmt.Sprintf(format, args...))
 }
 
-// Each runs the steps in turn, Rounds times, every other time backwards. So a value and its floor are taken within moments
-// of each other, and neither always has the cooler machine.
+// Each runs the steps in turn, Rounds times, in reverse order every other time. So a value and its
+// floor are taken close together, and neither always has the cooler machine.
 func (e *Env) Each(ctx context.Context, steps ...func(ctx context.Context) error) error {
 	for round := range e.Rounds {
 		e.Progressf("round %d of %d", round+1, e.Rounds)
@@ -162,8 +172,8 @@ func (e *Env) Each(ctx context.Context, steps ...func(ctx context.Context) error
 	return nil
 }
 
-// Target gives the server to measure: the one that runs, or else one of the bench's own with the settings of `parleyd
-// dev`, which all areas share. It is not the caller's to close.
+// Target returns the server to measure: the running one, or else a server of the bench with the
+// settings of `parleyd dev`, which all areas share. The caller must not close it.
 func (e *Env) Target(ctx context.Context) (*Target, error) {
 	if len(e.Addrs) > 0 {
 		return &Target{Addrs: e.Addrs, Ops: e.Ops, Token: e.Token}, nil
@@ -178,7 +188,8 @@ func (e *Env) Target(ctx context.Context) (*Target, error) {
 	return &e.shared.Target, nil
 }
 
-// Setup gives the conditions that every figure has, with more of them over those; an empty one takes one away.
+// Setup returns the conditions that all figures share, with those of more added or replaced. An
+// empty value in more removes a condition.
 func (e *Env) Setup(more map[string]string) map[string]string {
 	setup := map[string]string{
 		"cores":   strconv.Itoa(runtime.NumCPU()) + " (shared with the load)",
@@ -200,7 +211,7 @@ func (e *Env) Setup(more map[string]string) map[string]string {
 	return setup
 }
 
-// parleyd finds the server's binary.
+// parleyd returns the path of the server's binary.
 func (e *Env) parleyd() (string, error) {
 	if e.Parleyd != "" {
 		return e.Parleyd, nil

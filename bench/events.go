@@ -13,15 +13,16 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// stampSize is how many bytes of a content say when it was sent: Unix nanoseconds in hexadecimal digits.
+// stampSize is the number of bytes of a content that hold its time of sending: Unix nanoseconds in
+// hexadecimal digits.
 const stampSize = 16
 
-// content gives a message's content of the given size that says when it was sent.
+// content returns a message content of the given size that contains its time of sending.
 func content(at time.Time, size int) string {
 	return fmt.Sprintf("%0*x", stampSize, at.UnixNano()) + strings.Repeat("x", size-stampSize)
 }
 
-// stampOf gives when a content was sent, in Unix nanoseconds; 0 if it does not say.
+// stampOf returns the time of sending in a content, in Unix nanoseconds, or 0 if it has none.
 func stampOf(content []byte) int64 {
 	if len(content) < stampSize {
 		return 0
@@ -51,12 +52,12 @@ type event struct {
 	channel []byte
 	// The event covers the entries fromSeq to seq.
 	seq, fromSeq int64
-	// kind is the number of the field of the oneof that is set, and body its content.
+	// kind is the number of the oneof field that is set, and body its content.
 	kind protowire.Number
 	body []byte
 }
 
-// follows reports whether the event leaves no entry after last out and repeats none.
+// follows reports whether the event follows last without a missing or repeated entry.
 func (e *event) follows(last int64) bool {
 	from := e.fromSeq
 	if from == 0 || from > e.seq {
@@ -67,8 +68,8 @@ func (e *event) follows(last int64) bool {
 
 var errDamaged = errors.New("a frame can't be decoded")
 
-// eachEvent calls f with each event of a SubscribeResponse, in order, and stops at the first error. The event is valid until f
-// returns. A frame of another kind has no events.
+// eachEvent calls f with each event of a SubscribeResponse, in order, and stops at the first error.
+// The event is valid until f returns. A frame of another kind has no events.
 func eachEvent(frame []byte, f func(e *event) error) error {
 	var e event
 	return eachBytes(frame, fieldBatch, func(batch []byte) error {
@@ -81,7 +82,8 @@ func eachEvent(frame []byte, f func(e *event) error) error {
 	})
 }
 
-// eachBytes calls f with each value of a field of bytes or of messages, in order, and stops at the first error.
+// eachBytes calls f with each value of a field of type bytes or message, in order, and stops at the
+// first error.
 func eachBytes(message []byte, field protowire.Number, f func(value []byte) error) error {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)
@@ -161,7 +163,7 @@ func contentOf(message []byte) []byte {
 	return nil
 }
 
-// fieldNumber gives a field's number by its name.
+// fieldNumber returns the number of a field.
 func fieldNumber(m protoreflect.ProtoMessage, name protoreflect.Name) protowire.Number {
 	return m.ProtoReflect().Descriptor().Fields().ByName(name).Number()
 }

@@ -2,7 +2,7 @@ package bench
 
 import "testing"
 
-// TestFollows has events that leave out an entry, that repeat one, and that do neither.
+// TestFollows checks events that skip an entry, repeat one, or do neither.
 func TestFollows(t *testing.T) {
 	t.Parallel()
 	const last = 7
@@ -12,14 +12,14 @@ func TestFollows(t *testing.T) {
 	}{
 		{8, 8, true},
 		{8, 10, true},
-		{5, 10, true}, // covers entries from before the position too
+		{5, 10, true}, // also covers entries before the position
 		{9, 9, false},
 		{9, 10, false},
 		{7, 7, false},
 		{1, 7, false},
-		{0, 8, true}, // not set: the entry alone
+		{0, 8, true}, // not set: covers only its own entry
 		{0, 9, false},
-		{12, 8, true}, // above seq: the entry alone
+		{12, 8, true}, // above seq: covers only its own entry
 		{12, 9, false},
 	} {
 		if e := (&event{fromSeq: one.from, seq: one.seq}); e.follows(last) != one.want {

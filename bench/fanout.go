@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// fanoutWindow is how many messages the publisher of a saturated run has under way to the slowest subscriber at most,
-	// and fanoutWindowBytes about how many bytes: half of what parleyd lets wait for a subscriber before it cuts him.
+	// fanoutWindow bounds the messages in flight to the slowest subscriber in a saturated run, and
+	// fanoutWindowBytes roughly their bytes: half of the backlog at which parleyd drops a
+	// subscriber.
 	fanoutWindow      = 1024
 	fanoutWindowBytes = 512 << 10
-	// fanoutBatch is how many messages are sent in a call.
+	// fanoutBatch is the maximum number of messages in a call.
 	fanoutBatch = 128
 	// fanoutBuffer is the read buffer of a busy stream.
 	fanoutBuffer = 16 << 10
@@ -26,22 +27,23 @@ const (
 	pacedRate = 50
 )
 
-// fanoutRun is what one run of fan-out gave.
+// fanoutRun is the result of one run of fan-out.
 type fanoutRun struct {
-	// perDelivery is the server's CPU time per delivered message, in microseconds, rate the deliveries per second.
+	// perDelivery is the server's CPU time per delivered message in microseconds. rate is
+	// deliveries per second.
 	perDelivery, rate float64
-	// p50 and p99 are from the moment at which a message was to be sent until a subscriber had it, in milliseconds. Only a
-	// paced run has them.
+	// p50 and p99 are latencies in milliseconds, from the scheduled time of sending to the arrival
+	// at a subscriber. They are set only for a paced run.
 	p50, p99 float64
 }
 
-// fanoutLoad says what a run does.
+// fanoutLoad configures a run.
 type fanoutLoad struct {
 	subscribers int
-	// channels is how many channels there are; the subscribers are spread over them, and so are the messages: those of one
-	// call, where many are sent, go to one channel.
+	// channels is the number of channels. Subscribers and messages are spread over them. In a
+	// saturated run the messages of one call go to one channel.
 	channels int
-	// rate is how many messages are sent in a second; 0 sends what the subscribers can take.
+	// rate is messages per second. 0 sends as many as the subscribers can take.
 	rate     int
 	payload  int
 	duration time.Duration
@@ -75,7 +77,7 @@ func fanout(ctx context.Context, t *Target, load fanoutLoad) (fanoutRun, error) 
 	for crowd.received() == 0 && ctx.Err() == nil {
 		pause(ctx, time.Millisecond)
 	}
-	pause(ctx, load.duration/4) // caches and the scheduler settle
+	pause(ctx, load.duration/4) // until caches and the scheduler settle
 	before, err := t.Usage(ctx)
 	if err != nil {
 		return fanoutRun{}, err
@@ -117,7 +119,7 @@ type publisher struct {
 	crowd   *crowd
 	channel func(i int) string
 	load    *fanoutLoad
-	// sent counts the messages, of all channels.
+	// sent counts the messages over all channels.
 	sent int
 }
 
@@ -133,12 +135,13 @@ func (p *publisher) run(ctx context.Context) error {
 	return nil
 }
 
-// window is how many messages may be under way to the slowest subscriber, with about 256 bytes around each content.
+// window returns the maximum number of messages in flight to the slowest subscriber. It counts
+// about 256 bytes of overhead per content.
 func (l *fanoutLoad) window() int {
 	return min(fanoutWindow, max(4, fanoutWindowBytes/(l.payload+256)))
 }
 
-// saturate keeps as many messages under way as the window lets it.
+// saturate keeps as many messages in flight as the window allows.
 func (p *publisher) saturate(ctx context.Context) error {
 	text := content(time.Now(), p.load.payload)
 	window := p.load.window()
@@ -169,7 +172,8 @@ func (p *publisher) saturate(ctx context.Context) error {
 	return nil
 }
 
-// pace sends at a rate. What a late call delays counts as latency: a content says when it was to be sent.
+// pace sends at a rate. A content holds its scheduled time of sending, so the delay by a late call
+// counts as latency.
 func (p *publisher) pace(ctx context.Context) error {
 	began := time.Now()
 	for i := 0; ; i++ {
@@ -191,7 +195,7 @@ func (p *publisher) pace(ctx context.Context) error {
 	}
 }
 
-// bareName is what the floor of fan-out is called.
+// bareName is the name of the floor of fan-out.
 const bareName = "a bare connect-go server, one Send per event"
 
 // measureFanout measures fan-out, saturated and paced.
@@ -259,7 +263,7 @@ func (r fanoutRun) speed() float64  { return r.rate }
 func (r fanoutRun) middle() float64 { return r.p50 }
 func (r fanoutRun) tail() float64   { return r.p99 }
 
-// each gives one number of each round.
+// each returns one number of each round.
 func each[T any](rounds []T, number func(T) float64) []float64 {
 	all := make([]float64, len(rounds))
 	for i, r := range rounds {

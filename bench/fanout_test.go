@@ -79,7 +79,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// crooked is a server that does one thing wrong on each stream, after the first entry.
+// crooked is a server that makes one error on each stream, after the first entry.
 type crooked struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
@@ -121,7 +121,8 @@ func (c *crooked) SendMessages(context.Context, *parleyv1.SendMessagesRequest) (
 	return &parleyv1.SendMessagesResponse{}, nil
 }
 
-// TestFanoutIsChecked fails a measurement of a server that loses, repeats or refuses something.
+// TestFanoutIsChecked checks that a measurement fails if the server loses, repeats or refuses an
+// event.
 func TestFanoutIsChecked(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -145,7 +146,7 @@ func TestFanoutIsChecked(t *testing.T) {
 			url := serve(t, &crooked{events: one.events})
 			options := tiny(t)
 			options.Addrs, options.Ops, options.Token = []string{url}, []string{url}, "any"
-			options.Duration = 10 * time.Second // it must not take that long
+			options.Duration = 10 * time.Second // the run must fail earlier
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			err := bench.Run(ctx, area(t, "fanout"), options, &collector{})
@@ -156,7 +157,7 @@ func TestFanoutIsChecked(t *testing.T) {
 	}
 }
 
-// silent is a server whose messages do not say when they were to be sent.
+// silent is a server whose messages do not contain their time of sending.
 type silent struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 }
@@ -189,7 +190,7 @@ func (silent) SendMessages(context.Context, *parleyv1.SendMessagesRequest) (*par
 	return &parleyv1.SendMessagesResponse{}, nil
 }
 
-// TestFanoutWantsLatencies fails a paced run in which no latency was taken.
+// TestFanoutWantsLatencies checks that a paced run without latencies fails.
 func TestFanoutWantsLatencies(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
@@ -203,7 +204,8 @@ func TestFanoutWantsLatencies(t *testing.T) {
 	}
 }
 
-// serve runs a server of a handler, whose CPU time is always a second, and gives its URL.
+// serve runs a server for a handler and returns its URL. The server's CPU time is always one
+// second.
 func serve(t *testing.T, handler parleyv1connect.MessageServiceHandler) string {
 	t.Helper()
 	mux := http.NewServeMux()

@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-// Summary is what several rounds gave.
+// Summary summarizes the values of several rounds.
 type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// Summarize gives the summary of at least one value. Of an even number it takes the upper one of the two in the middle.
+// Summarize returns the summary of values, or a zero Summary without values. For an even number of
+// values, the median is the upper of the two in the middle.
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -26,15 +27,15 @@ func Summarize(values []float64) Summary {
 	return Summary{Median: sorted[len(sorted)/2], Min: sorted[0], Max: sorted[len(sorted)-1]}
 }
 
-// Ratios gives the summary of each round's value by the same round's floor, nil if a round lacks either: what is not above
-// zero was too little to be measured.
+// Ratios returns the summary of each round's value divided by the same round's floor. It returns
+// nil if a round lacks either, or has one that is not above zero: it was too small to measure.
 func Ratios(values, floors []float64) *Summary {
 	if len(values) == 0 || len(values) != len(floors) {
 		return nil
 	}
 	ratios := make([]float64, len(values))
 	for i := range values {
-		if !(values[i] > 0 && floors[i] > 0) { // NaN, too
+		if !(values[i] > 0 && floors[i] > 0) { // also false for NaN
 			return nil
 		}
 		ratios[i] = values[i] / floors[i]
@@ -43,38 +44,40 @@ func Ratios(values, floors []float64) *Summary {
 	return &s
 }
 
-// Figure is one thing that was measured.
+// Figure is one measured quantity.
 type Figure struct {
-	// ID names the figure for programs: its area, a slash, and what was measured. It is unique in a run and does not depend on
-	// the options.
+	// ID identifies the figure for programs: its area, a slash, and the quantity. It is unique in a
+	// run and does not depend on the options.
 	ID string `json:"id"`
-	// Name says what was measured, Unit in what.
+	// Name describes the quantity. Unit is its unit.
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Value Summary `json:"value"`
-	// Floor is what FloorName gave in the same rounds, in the same unit; nil if there is none. Ratio is the value by the
-	// floor, round by round; nil if a round gave too little for one.
+	// Floor is the value of FloorName in the same rounds and the same unit, or nil if there is
+	// none. Ratio is the value divided by the floor, per round. It is nil if a value or a floor was
+	// too small to measure.
 	Floor     *Summary `json:"floor,omitempty"`
 	FloorName string   `json:"floor_name,omitempty"`
 	Ratio     *Summary `json:"ratio,omitempty"`
-	// Bar is what must hold, BarMet whether it does, by the median, nil if that is not known.
+	// Bar is the condition that the median must meet, and BarMet whether it does. BarMet is nil if
+	// that is unknown.
 	Bar    string `json:"bar,omitempty"`
 	BarMet *bool  `json:"bar_met,omitempty"`
-	// Setup is under what conditions: cores, payload, connections, rate, duration, stores, fsync.
+	// Setup has the conditions: cores, payload, connections, rate, duration, stores, fsync.
 	Setup map[string]string `json:"setup"`
-	// Notes are what else must be known to judge the figure.
+	// Notes are further facts needed to judge the figure.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WithFloor gives the figure with its floor and the ratio to it.
+// WithFloor returns the figure with its value, its floor and their ratio.
 func (f Figure) WithFloor(name string, values, floors []float64) Figure {
 	floor := Summarize(floors)
 	f.Value, f.Floor, f.FloorName, f.Ratio = Summarize(values), &floor, name, Ratios(values, floors)
 	return f
 }
 
-// WithRatioBar gives the figure with a bar for the ratio to its floor, which met judges by the median. Without a ratio
-// nobody knows whether it is met.
+// WithRatioBar returns the figure with a bar for the ratio to its floor. met reports whether the
+// median meets it. Without a ratio, BarMet is nil.
 func (f Figure) WithRatioBar(bar string, met func(ratio float64) bool) Figure {
 	if f.Ratio == nil {
 		f.Bar, f.BarMet = bar, nil
@@ -86,13 +89,13 @@ func (f Figure) WithRatioBar(bar string, met func(ratio float64) bool) Figure {
 func atMost(bound float64) func(float64) bool  { return func(v float64) bool { return v <= bound } }
 func atLeast(bound float64) func(float64) bool { return func(v float64) bool { return v >= bound } }
 
-// WithBar gives the figure with its bar, and whether that is met.
+// WithBar returns the figure with a bar and whether it is met.
 func (f Figure) WithBar(bar string, met bool) Figure {
 	f.Bar, f.BarMet = bar, &met
 	return f
 }
 
-// text is the figure for people.
+// text formats the figure for people.
 func (f Figure) text() string {
 	var b strings.Builder
 	width := 60
@@ -145,7 +148,7 @@ func (s Summary) text(unit string) string {
 	return fmt.Sprintf("%s%s (%s to %s)", number(s.Median), unit, number(s.Min), number(s.Max))
 }
 
-// number gives three digits, and all of those before the point.
+// number formats a value with three significant digits, and with all digits before the point.
 func number(v float64) string {
 	switch abs := math.Abs(v); {
 	case v == math.Trunc(v) && abs < 1e15, abs >= 100:
@@ -159,7 +162,7 @@ func number(v float64) string {
 	}
 }
 
-// JSON reports for programs: one object per line on W, a Figure or {"area", "skipped"}.
+// JSON reports for programs. It writes one object per line to W: a Figure or {"area", "skipped"}.
 type JSON struct{ W io.Writer }
 
 // Figures implements Report.

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/bench"
 )
 
-// TestNoDataMeetsNoBar has a figure whose floor or value was too little to be measured not be called met.
+// TestNoDataMeetsNoBar checks that a bar is unknown if a floor or a value was too small to measure.
 func TestNoDataMeetsNoBar(t *testing.T) {
 	t.Parallel()
 	always := func(float64) bool { return true }

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// floorFunc is a floor. It writes JSON values for the bench to read, and ends with ctx.
+// floorFunc runs a floor. It writes JSON values for the bench to out, and returns when ctx ends or
+// it is done.
 type floorFunc func(ctx context.Context, args []string, out *json.Encoder) error
 
 // floors are the floors by name.
@@ -32,13 +33,14 @@ func floors() map[string]floorFunc {
 	}
 }
 
-// FloorCommand is the first argument with which a program that measures starts itself to run a floor. The program must pass
-// the arguments after it to RunFloor.
+// FloorCommand is the first argument with which a measuring program starts itself to run a floor.
+// The program must pass the arguments after it to RunFloor.
 const FloorCommand = "bench-floor"
 
-// RunFloor runs one floor in this process, so that its CPU time is not part of the load's. args are the floor's name and its
-// arguments. It writes JSON values to out, and blocks until the floor is done, ctx ends or in ends: with the process that
-// started this one. It returns an error for a floor that does not exist and for one that fails.
+// RunFloor runs one floor in this process, so that its CPU time is not part of the load's. args are
+// the floor's name and its arguments. It writes JSON values to out. It blocks until the floor is
+// done, ctx ends, or in ends, as it does with the process that started this one. It returns an
+// error if the floor does not exist or fails.
 func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) == 0 || floors()[args[0]] == nil {
 		return fmt.Errorf("there is no floor %q", args)
@@ -52,13 +54,14 @@ func RunFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	return floors()[args[0]](ctx, args[1:], json.NewEncoder(out))
 }
 
-// floorAddrs is what a floor that serves tells first.
+// floorAddrs is the first output of a floor that serves.
 type floorAddrs struct {
 	Addr string `json:"addr"`
 	Ops  string `json:"ops"`
 }
 
-// serveFloor serves a floor's API and, on an address of its own, its process metrics, until ctx ends.
+// serveFloor serves a floor's API and, on another address, its process metrics, until ctx ends. It
+// first writes both URLs to out.
 func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
@@ -81,7 +84,7 @@ func serveFloor(ctx context.Context, api http.Handler, out *json.Encoder) error 
 	return errors.Join(apiServer.Close(), opsServer.Close())
 }
 
-// listen serves h on loopback, with HTTP/1 and HTTP/2 in the clear.
+// listen serves h on a loopback port, with HTTP/1 and unencrypted HTTP/2.
 func listen(ctx context.Context, h http.Handler) (url string, server *http.Server, err error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// The bytes that an entry takes in the embedded store besides its message's content: a record of ids and numbers, and the
-// three keys by which it is found, of a channel, a sender and a uuid.
+// The bytes of an entry in the embedded store besides its message's content: a record of ids and
+// numbers, and the three index keys, by channel, by sender and by uuid.
 const (
 	entryRecordBytes = 180
 	entryKeyBytes    = 24
@@ -23,8 +23,9 @@ const (
 	messageKeyBytes  = 56
 )
 
-// floorCommits writes what sends would write, synced by Pebble's own group commit: no encoding, no look-ups, no network. Its
-// arguments are an empty directory, the number of writers, the bytes of a content, and how long.
+// floorCommits writes the bytes that sends would write, synced by Pebble's own group commit,
+// without encoding, look-ups or network. Its arguments are an empty directory, the number of
+// writers, the bytes of a content, and the duration.
 func floorCommits(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 4 {
 		return errors.New("wants directory, writers, bytes, duration")
@@ -61,7 +62,7 @@ func floorCommits(ctx context.Context, args []string, out *json.Encoder) (err er
 	return out.Encode(float64(commits.Load()) / time.Since(began).Seconds())
 }
 
-// commitEntry writes one entry's keys and values and waits for the disk.
+// commitEntry writes one entry's keys and values, and waits until they are on disk.
 func commitEntry(db *pebble.DB, writer int, n uint64, content int) error {
 	key := func(kind byte, size int) []byte {
 		k := make([]byte, size)
@@ -85,7 +86,7 @@ func commitEntry(db *pebble.DB, writer int, n uint64, content int) error {
 	return nil
 }
 
-// quietPebble keeps what Pebble says of its work out of the way.
+// quietPebble discards Pebble's log.
 type quietPebble struct{}
 
 // Infof implements pebble.Logger.
@@ -96,5 +97,5 @@ func (quietPebble) Errorf(string, ...any) {}
 
 // Fatalf implements pebble.Logger. It must not return.
 func (quietPebble) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf(format, args...)) //nolint:forbidigo // Pebble can't go on
+	panic(fmt.Sprintf(format, args...)) //nolint:forbidigo // Pebble can't continue
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// bareServer is the least that fan-out over connect-go can be: no tokens, no store, no order to keep. What is sent to a
-// channel goes into a Go channel per stream, whose handler sends one message per event, encoded each time, as connect does
-// it by itself.
+// bareServer is the minimal fan-out over connect-go, without tokens, store or ordering. A message
+// to a channel goes into a Go channel per stream. The stream's handler sends one message per event
+// and encodes it each time, as connect does on its own.
 type bareServer struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
@@ -29,7 +29,8 @@ type bareChannel struct {
 	streams map[chan *parleyv1.ChannelEvent]struct{}
 }
 
-// bareQueue is how many events wait for one stream. The load never has as many under way.
+// bareQueue is the maximum number of events that wait for one stream. The load never has as many in
+// flight.
 const bareQueue = 8192
 
 // floorFanout serves a bareServer.
@@ -39,7 +40,7 @@ func floorFanout(ctx context.Context, _ []string, out *json.Encoder) error {
 	return serveFloor(ctx, mux, out)
 }
 
-// channel gives a channel; the lock is held.
+// channel returns a channel, creating it if needed. The caller must hold mu.
 func (s *bareServer) channel(id string) *bareChannel {
 	c := s.channels[id]
 	if c == nil {
@@ -102,12 +103,12 @@ func (s *bareServer) SendMessages(_ context.Context, req *parleyv1.SendMessagesR
 	return &parleyv1.SendMessagesResponse{Results: results}, nil
 }
 
-// publish hands a message to the channel's streams; the lock is held.
+// publish sends a message to the channel's streams and returns its seq. The caller must hold mu.
 func (s *bareServer) publish(m *parleyv1.SendMessageRequest) int64 {
 	c := s.channel(m.GetChannelId())
 	c.seq++
 	e := &parleyv1.ChannelEvent{ChannelId: m.GetChannelId(), Seq: c.seq, FromSeq: c.seq, Event: &parleyv1.ChannelEvent_Sent{
-		// As many bytes as a message of a real server has.
+		// A message of a real server has as many bytes.
 		Sent: &parleyv1.ChannelMessage{
 			MsgId: "019ab7c5-0000-7000-8000-000000000000", ChannelId: m.GetChannelId(), Seq: c.seq, Count: c.seq, FromId: "dev",
 			MsgType: "text", Content: m.GetContent(), ClientMsgId: "019ab7c5-0000-7000-8000-000000000000",
@@ -117,7 +118,7 @@ func (s *bareServer) publish(m *parleyv1.SendMessageRequest) int64 {
 	for events := range c.streams {
 		select {
 		case events <- e:
-		default: // the stream has a hole now, which its reader tells
+		default: // the stream's reader reports the hole
 		}
 	}
 	return c.seq

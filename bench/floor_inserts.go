@@ -15,11 +15,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// floorDatabase is dropped in the end.
+// floorDatabase is dropped at the end.
 const floorDatabase = "parley_bench_floor"
 
-// floorInserts inserts one document after another under a unique index, each acknowledged by a majority's journals. Its
-// arguments are a URI, the bytes of a content, and how long.
+// floorInserts inserts one document after another under a unique index, each acknowledged by the
+// journals of a majority. Its arguments are a URI, the bytes of a content, and the duration.
 func floorInserts(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 3 {
 		return errors.New("wants URI, bytes, duration")

@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rawQueue is what the floors of queues have in common: streams in a redis-server of their own, one group in each, and go-redis.
+// rawQueue is the common part of the floors of queues: a redis-server of its own with streams, one
+// group in each, accessed by go-redis.
 type rawQueue struct {
 	client   *redis.Client
 	stop     func()
@@ -23,8 +24,8 @@ type rawQueue struct {
 	duration time.Duration
 }
 
-// openRawQueue starts a redis-server. The first arguments of every floor of queues are a directory, what Redis keeps, bytes of a
-// payload, and how long.
+// openRawQueue starts a redis-server. The first arguments of every floor of queues are a directory,
+// the persistence of Redis, the bytes of a payload, and the duration.
 func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
 	if len(args) < 4 {
 		return nil, errors.New("wants directory, persistence, bytes, duration")
@@ -58,7 +59,8 @@ func openRawQueue(ctx context.Context, args []string) (*rawQueue, error) {
 	return q, nil
 }
 
-// consume reads each stream and acknowledges what came, a command for each, until ctx ends. handle is told of each payload before.
+// consume starts a goroutine for each stream, which reads it and acknowledges each read by one
+// command, until ctx ends. It calls handle with each payload before the acknowledgement.
 func (q *rawQueue) consume(ctx context.Context, group *sync.WaitGroup, failed *rawFailure, acked *atomic.Int64, handle func(d string)) {
 	for _, stream := range q.streams {
 		group.Go(func() {
@@ -90,7 +92,7 @@ func (q *rawQueue) consume(ctx context.Context, group *sync.WaitGroup, failed *r
 	}
 }
 
-// rawFailure keeps the first error, but for those that come of the end.
+// rawFailure keeps the first error, but ignores errors after the end of ctx.
 type rawFailure struct{ err atomic.Pointer[error] }
 
 func (f *rawFailure) set(ctx context.Context, err error) {
@@ -106,7 +108,8 @@ func (f *rawFailure) get() error {
 	return nil
 }
 
-// floorQueue produces and consumes at once: pipelines of queueBatch, and one XACK for each read. It tells one queueRun.
+// floorQueue produces and consumes concurrently, with pipelines of queueBatch and one XACK per
+// read. It writes one queueRun.
 func floorQueue(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {
@@ -147,7 +150,7 @@ func floorQueue(ctx context.Context, args []string, out *json.Encoder) error {
 	return out.Encode(run)
 }
 
-// measure takes a run of what goes on.
+// measure returns the queueRun of the running load.
 func (q *rawQueue) measure(ctx context.Context, acked *atomic.Int64) (queueRun, error) {
 	used := func() (queueUsed, error) {
 		redis, err1 := redisCPU(ctx, q.client)
@@ -172,7 +175,7 @@ func (q *rawQueue) add(ctx context.Context, i int, payload []byte) error {
 	return q.client.XAdd(ctx, &redis.XAddArgs{Stream: q.streams[i], Values: []any{"d", payload}}).Err()
 }
 
-// consuming runs do while all streams are consumed, whose messages the stopwatch takes.
+// consuming runs do while all streams are consumed. The stopwatch records their messages.
 func (q *rawQueue) consuming(ctx context.Context, watch *stopwatch, do func(ctx context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()

@@ -17,15 +17,15 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// echoProcedure is what the floor of reads serves.
+// echoProcedure is the procedure that the floor of reads serves.
 const echoProcedure = "/bench.Floor/Page"
 
-// cachedRecordBytes is what a cached message takes besides its content.
+// cachedRecordBytes is the size of a cached message besides its content.
 const cachedRecordBytes = 260
 
-// floorReads serves pages from a redis-server of its own: it asks that for as many values as a page has, looks at none of
-// them, and answers as many bytes as a page takes. Its arguments are a directory, the bytes of a content, and those of a
-// page.
+// floorReads serves pages from a redis-server of its own. For each call it reads as many values as
+// a page has, ignores them, and answers as many bytes as a page has. Its arguments are a directory,
+// the bytes of a content, and the bytes of a page.
 func floorReads(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 3 {
 		return errors.New("wants directory, bytes of a message, bytes of a page")

@@ -12,10 +12,11 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// growthFactor is by how much channels and users grow.
+// growthFactor is the factor by which channels and users grow.
 const growthFactor = 10
 
-// measureGrowth measures the cost of a delivery and of a send with ten times the channels and users.
+// measureGrowth measures the cost of a delivery and of a send with ten times the channels and
+// users.
 func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -72,11 +73,11 @@ func measureGrowth(ctx context.Context, env *Env) ([]Figure, error) {
 
 const growthBar = "at most 1.2 times as much as with a tenth of both"
 
-// channelsFor gives each channel ten subscribers, whatever their number.
+// channelsFor returns the number of channels, at least 1, for ten subscribers each.
 func channelsFor(subscribers int) int { return max(subscribers/10, 1) }
 
-// sendsAcross makes a load of sends to so many channels, each with a user who sends there alone. All are there when it
-// returns.
+// sendsAcross returns a load of sends to a number of channels, each with a sender of its own. It
+// creates all channels before it returns.
 func (e *Env) sendsAcross(ctx context.Context, t *Target, channels int) (*work, error) {
 	const most = 500 // messages in a call
 	name := "bench-growth-" + rand.Text()[:8] + "-"

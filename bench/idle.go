@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// idleBuffer is the read buffer of a stream that is there by the ten thousand.
+	// idleBuffer is the read buffer of a stream of which there are tens of thousands.
 	idleBuffer = 512
-	// idlePerChannel is how many of the idle streams share a channel.
+	// idlePerChannel is the number of idle streams of one channel.
 	idlePerChannel = 10
 )
 
-// measureIdle measures the memory of idle streams. Each round has servers of its own: a process does not return its memory at
-// once.
+// measureIdle measures the memory of idle streams. Each round has servers of its own, because a
+// process does not return its memory at once.
 func measureIdle(ctx context.Context, env *Env) ([]Figure, error) {
 	var values, floors []float64
 	heartbeat := max(env.Duration/2, 100*time.Millisecond)
@@ -54,7 +54,7 @@ func measureIdle(ctx context.Context, env *Env) ([]Figure, error) {
 
 func idleChannels(env *Env) int { return (env.Streams + idlePerChannel - 1) / idlePerChannel }
 
-// idle opens the streams, waits, and gives by how many KiB each has made the server larger.
+// idle opens the streams, waits, and returns the growth of the server's memory per stream in KiB.
 func idle(ctx context.Context, env *Env, t *Target) (float64, error) {
 	pause(ctx, env.Duration/4)
 	before, err := t.Usage(ctx)
@@ -67,7 +67,7 @@ func idle(ctx context.Context, env *Env, t *Target) (float64, error) {
 		return 0, err
 	}
 	defer crowd.close()
-	pause(ctx, env.Duration) // two heartbeats, and what the start left behind is collected
+	pause(ctx, env.Duration) // two heartbeats, and the garbage of the start is collected
 	after, err := t.Usage(ctx)
 	if err := errors.Join(err, crowd.err()); err != nil {
 		return 0, err

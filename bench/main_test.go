@@ -31,7 +31,7 @@ var buildParleyd = sync.OnceValues(func() (string, error) {
 	return rig.BuildParleyd(context.Background()) // not the first test's context
 })
 
-// tiny are options for runs whose figures mean nothing.
+// tiny returns options for short runs, whose figures are meaningless.
 func tiny(t *testing.T) bench.Options {
 	t.Helper()
 	parleyd, err := buildParleyd()
@@ -45,7 +45,7 @@ func tiny(t *testing.T) bench.Options {
 	}
 }
 
-// collector is a Report that keeps what it is told.
+// collector is a Report that stores its input.
 type collector struct {
 	figures []bench.Figure
 	skipped map[string]error
@@ -66,7 +66,7 @@ func (c *collector) Skipped(area bench.Area, why error) error {
 	return nil
 }
 
-// area gives the one area that has exactly this name.
+// area returns the area with exactly this name.
 func area(t *testing.T, name string) []bench.Area {
 	t.Helper()
 	areas, err := bench.Select(bench.Areas(), []string{name})
@@ -76,7 +76,7 @@ func area(t *testing.T, name string) []bench.Area {
 	return slices.DeleteFunc(areas, func(a bench.Area) bool { return a.Name != name })
 }
 
-// measure takes an area's figures and fails the test if there are none, or one is not above zero.
+// measure takes an area's figures, and fails the test if there are none.
 func measure(t *testing.T, name string, options bench.Options) []bench.Figure {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// mongoSenders is how many senders the figures on MongoDB have.
+	// mongoSenders is the number of senders in the figures on MongoDB.
 	mongoSenders = 512
-	// batchMessages is how many messages a sender that batches sends in a call. All senders together stay below what a node
-	// lets wait in one bucket, 20,000.
+	// batchMessages is the number of messages in a batching sender's call. All senders together
+	// stay below the 20,000 messages that may wait in one bucket of a node.
 	batchMessages = 32
 )
 
-// needsMongo says that an area wants to know the nodes' MongoDB.
+// needsMongo returns an error without addresses of nodes and their MongoDB.
 func needsMongo(o *Options) error {
 	if len(o.Addrs) == 0 || o.MongoURI == "" {
 		return errors.New("it wants nodes on MongoDB: --addr and --mongo-uri, or `make figures`, which starts all of that")
@@ -79,8 +79,9 @@ func measureHot(ctx context.Context, env *Env) ([]Figure, error) {
 	return []Figure{one.WithRatioBar("at least 20 times the floor", atLeast(20)), many}, nil
 }
 
-// SpreadArea returns the area that measures sends to many channels through all nodes of a fleet, against the same through one
-// node. alone must stop all nodes but the first of Options.Addrs, call the function, and start them again.
+// SpreadArea returns the area that measures sends to many channels through all nodes of a fleet,
+// against the same through one node. alone must stop all nodes but the first of Options.Addrs, call
+// the function, and start them again.
 func SpreadArea(alone func(ctx context.Context, fn func(context.Context) error) error) Area {
 	return Area{
 		Name: "spread", Help: "Many channels on several nodes, against one node.", Needs: needsMongo,
@@ -104,7 +105,7 @@ func measureSpread(
 	senders := cmp.Or(env.Senders, mongoSenders)
 	name := "bench-spread-" + rand.Text()[:8] + "-"
 	load := env.sendTo(senders, func(caller, n int) string { return name + strconv.Itoa((caller+n*senders)%env.Channels) })
-	load.warm = time.Second // every channel's row and head is made or read once
+	load.warm = time.Second // every channel's row and head is created or read once
 	var fleet, single mongoRuns
 	err = env.Each(ctx,
 		func(ctx context.Context) error { return fleet.take(ctx, mongod, target, load, env.Duration) },
@@ -124,7 +125,7 @@ func measureSpread(
 	return []Figure{f.WithRatioBar("at least 0.5 of a single node's", atLeast(0.5))}, nil
 }
 
-// sendBatchesTo is sendTo with batchMessages a call.
+// sendBatchesTo is sendTo with batchMessages messages per call.
 func (e *Env) sendBatchesTo(callers int, channel func(caller, n int) string) *work {
 	content := e.text()
 	return &work{
@@ -158,7 +159,7 @@ type mongoRuns struct {
 	rates, nodes, mongod []float64
 }
 
-// take runs a load once.
+// take runs a load once and adds its results.
 func (r *mongoRuns) take(ctx context.Context, m *mongod, t *Target, load *work, duration time.Duration) error {
 	watched := *load
 	watched.store = m.cpu
@@ -188,7 +189,7 @@ func openMongod(uri string) (*mongod, error) {
 
 func (m *mongod) close(ctx context.Context) { _ = m.client.Disconnect(context.WithoutCancel(ctx)) }
 
-// cpu gives the CPU time that the primary has used.
+// cpu returns the CPU time that the primary has used so far.
 func (m *mongod) cpu(ctx context.Context) (time.Duration, error) {
 	var status struct {
 		Extra struct {

@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end when it is asked to.
+// stopTimeout is the time that a process has to exit when asked to.
 const stopTimeout = 20 * time.Second
 
-// process is a child.
+// process is a child process.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
-	// errors holds the end of what the child said on its error output.
+	// errors holds the end of the child's error output.
 	errors *tailBuffer
 	exited chan struct{}
-	err    error // of Wait; read it after exited is closed
+	err    error // of Wait; may be read after exited is closed
 }
 
-// start runs a command. Its standard output must be read.
+// start starts a command. The caller must read its standard output.
 func start(name string, argv, env []string) (*process, error) {
 	p := &process{name: name, errors: &tailBuffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the user's own; its life is not a call's
-	// Variables that are meant for Parley's programs in the caller's shell would be the server's configuration.
+	// PARLEY_ variables of the caller's shell would configure the server.
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "PARLEY_") {
 			p.cmd.Env = append(p.cmd.Env, v)
@@ -41,13 +41,14 @@ func start(name string, argv, env []string) (*process, error) {
 	}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stderr = p.errors
-	// A group of its own: an interrupt at the terminal is for this process, which then ends the others in good order.
+	// A process group of its own: an interrupt at the terminal must reach only this process, which
+	// then stops the others in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// Not StdoutPipe, which Wait closes under its reader.
+	// StdoutPipe does not work here: Wait closes it while it is read.
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -66,14 +67,15 @@ func start(name string, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// kill ends the child by SIGKILL and waits until it is gone.
+// kill kills the child with SIGKILL and waits until it has exited.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails if it is gone
 	<-p.exited
 	_ = p.stdout.Close()
 }
 
-// stop asks the child to end, and waits until it is gone. One that takes too long is killed, which is an error.
+// stop calls ask, which must ask the child to exit, and waits until it has. It kills a child that
+// takes longer than stopTimeout, and returns an error then.
 func (p *process) stop(ask func()) error {
 	defer func() { _ = p.stdout.Close() }()
 	ask()
@@ -89,15 +91,16 @@ func (p *process) stop(ask func()) error {
 	return nil
 }
 
-// terminate asks the child to end by SIGTERM.
+// terminate asks the child to exit, by SIGTERM.
 func (p *process) terminate() { _ = p.cmd.Process.Signal(syscall.SIGTERM) } // fails if it is gone
 
-// failure tells how the child ended, with what it said.
+// failure returns an error about the child's exit, with its error output.
 func (p *process) failure() error {
 	return fmt.Errorf("%s ended: %w\n%s", p.name, p.err, p.errors.String())
 }
 
-// within runs read, which reads from the child, and gives up when ctx or the child ends.
+// within runs read, which reads from the child, and returns early if ctx ends. Its errors contain
+// the child's error output.
 func (p *process) within(ctx context.Context, read func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- read() }()
@@ -117,7 +120,7 @@ func (p *process) within(ctx context.Context, read func() error) error {
 	}
 }
 
-// tailBuffer keeps the last 4 KiB or so of what is written.
+// tailBuffer keeps the last 4 to 8 KiB written.
 type tailBuffer struct {
 	mu   sync.Mutex
 	data []byte
@@ -134,20 +137,20 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String gives what was kept.
+// String returns the bytes kept, without surrounding space.
 func (t *tailBuffer) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(t.data))
 }
 
-// FloorProcess is a floor that runs as a child.
+// FloorProcess is a floor that runs as a child process.
 type FloorProcess struct {
 	proc *process
 	out  *json.Decoder
 }
 
-// StartFloor runs a floor of RunFloor as a child, which lives until it is closed or has nothing more to do.
+// StartFloor runs a floor of RunFloor as a child process. It runs until it is closed or done.
 func (e *Env) StartFloor(kind string, args ...string) (*FloorProcess, error) {
 	argv := append(append(append([]string(nil), e.Floor...), kind), args...)
 	p, err := start("floor "+kind, argv, nil)
@@ -162,12 +165,12 @@ func (f *FloorProcess) Read(ctx context.Context, into any) error {
 	return f.proc.within(ctx, func() error { return f.out.Decode(into) })
 }
 
-// Close ends the floor and waits for it.
+// Close ends the floor and waits until it has exited.
 func (f *FloorProcess) Close() error {
-	return f.proc.stop(func() { _ = f.proc.stdin.Close() }) // the end of its input is the end of a floor
+	return f.proc.stop(func() { _ = f.proc.stdin.Close() }) // a floor ends with its input
 }
 
-// StartFloorServer runs a floor that serves, and gives it as a target once it does.
+// StartFloorServer runs a floor that serves, and returns it as a target once it does.
 func (e *Env) StartFloorServer(ctx context.Context, kind string, args ...string) (*Target, *FloorProcess, error) {
 	f, err := e.StartFloor(kind, args...)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// rawName is what the floor of queues is called.
+// rawName is the name of the floor of queues.
 const rawName = "raw go-redis, XADD in pipelines of 100, XREADGROUP COUNT 100, one XACK for each"
 
 // throughput holds the rounds of the area queue with one kind of persistence.
@@ -20,7 +20,7 @@ type throughput struct {
 	rivals               []*rival
 }
 
-// measureQueue measures messages produced, consumed and acknowledged at once.
+// measureQueue measures messages that are produced, consumed and acknowledged concurrently.
 func measureQueue(ctx context.Context, env *Env) ([]Figure, error) {
 	var figures []Figure
 	for _, keep := range []persistence{appendOnly, nothingKept} {
@@ -68,14 +68,14 @@ func (e *Env) queueLoad() queueLoad {
 	return queueLoad{topics: 1, payload: e.QueuePayload, duration: e.Duration}
 }
 
-// takeRun runs a load once.
+// takeRun runs a load once and appends the result.
 func (s *queueServer) takeRun(ctx context.Context, load queueLoad, into *[]queueRun) error {
 	run, err := s.run(ctx, load)
 	*into = append(*into, run)
 	return err
 }
 
-// floorOf runs a floor of queues once, which tells one T and ends.
+// floorOf runs a floor of queues once. The floor writes one T and ends.
 func floorOf[T any](
 	ctx context.Context, e *Env, kind string, keep persistence, duration time.Duration, more ...string,
 ) (result T, err error) {
@@ -85,7 +85,7 @@ func floorOf[T any](
 		return result, err
 	}
 	if err := floor.Read(ctx, &result); err != nil {
-		_ = floor.Close() // the error above says more
+		_ = floor.Close() // the error above has more details
 		return result, err
 	}
 	return result, floor.Close()
@@ -101,7 +101,7 @@ func (t *throughput) figures(env *Env) []Figure {
 	plain := Figure{ID: t.id("rate"), Name: "queue: produced, consumed and acked, no idempotency keys", Unit: "1/s", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.speed), each(t.floors, queueRun.speed))
 	plain.Notes = []string{"CPU time per message: " + parts(t.plain), "floor's CPU time per message: " + rawParts(t.floors)}
-	// On a machine that others share this moves less than messages per second do.
+	// On a shared machine this varies less than messages per second.
 	cost := Figure{ID: t.id("cpu"), Name: "queue: the same, CPU per message of all processes", Unit: "us", Setup: setup}.
 		WithFloor(rawName, each(t.plain, queueRun.total), each(t.floors, queueRun.total))
 	figures := []Figure{plain.WithRatioBar("at least 0.4 of the floor", atLeast(0.4)), cost}
@@ -120,7 +120,7 @@ func (t *throughput) figures(env *Env) []Figure {
 	return figures
 }
 
-// queueSetup gives the conditions that the figures on queues have in common, with more of them over those, as Setup takes them.
+// queueSetup returns the conditions that the figures on queues share, with more as Setup takes it.
 func (e *Env) queueSetup(more map[string]string) map[string]string {
 	setup := map[string]string{
 		"payload": strconv.Itoa(e.QueuePayload) + " bytes", "partitions": strconv.Itoa(queuePartitions) + " a topic",

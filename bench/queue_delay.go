@@ -18,25 +18,27 @@ import (
 )
 
 const (
-	// delayBatch is how many messages a call schedules, and delayPerCall about how long one may take at worst.
+	// delayBatch is the number of messages that a call schedules. delayPerCall is roughly its worst
+	// duration.
 	delayBatch   = 500
 	delayPerCall = 250 * time.Millisecond
 )
 
-// dueFrom is when the first of n messages is due that are scheduled now: they must all be there by then.
+// dueFrom returns the due time of the first of n messages that are scheduled now. All must be
+// scheduled by then.
 func dueFrom(n int) time.Time {
 	return time.Now().Add(time.Second + time.Duration(n/delayBatch)*delayPerCall).Truncate(time.Millisecond)
 }
 
-// dueOf is when message i is due.
+// dueOf returns the due time of message i.
 func dueOf(first time.Time, i int) time.Time {
 	return first.Add(time.Duration(i) * time.Second / queuePace)
 }
 
-// dueLimit is how long all may take from the first on.
+// dueLimit is the maximum time for n messages from the first due time on.
 func dueLimit(n int) time.Duration { return time.Duration(n)*time.Second/queuePace + startTimeout }
 
-// schedule has n messages scheduled, each due at a time of its own that its payload says.
+// schedule schedules n messages, each with a due time of its own that its payload contains.
 func (s *queueServer) schedule(ctx context.Context, topic string, n, size int) error {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -48,7 +50,7 @@ func (s *queueServer) schedule(ctx context.Context, topic string, n, size int) e
 		for i := from; i < min(from+delayBatch, n); i++ {
 			at := dueOf(first, i)
 			req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{
-				// Without a key a call's messages go to one partition.
+				// Without keys the messages of a call go to one partition.
 				Message: &parleyv1.QueueMessage{Key: strconv.Itoa(i), Payload: []byte(content(at, size))},
 				Due:     &parleyv1.ScheduledMessage_DueTime{DueTime: timestamppb.New(at)},
 			})
@@ -94,8 +96,9 @@ func (s *queueServer) delayed(ctx context.Context, env *Env) (out delays, err er
 	return watch.delays()
 }
 
-// floorQueueDelayed is the least that delays take: a sorted set, whose first message is waited for and moved to a stream with all that
-// are due as well. Its argument besides those of all is how many messages. It tells one delays.
+// floorQueueDelayed is the minimal implementation of delays: a sorted set, from which a loop moves
+// due messages to streams. After the common arguments it takes the number of messages. It writes
+// one delays.
 func floorQueueDelayed(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {
@@ -138,7 +141,8 @@ func floorQueueDelayed(ctx context.Context, args []string, out *json.Encoder) er
 	return out.Encode(result)
 }
 
-// move waits for the first message that is due, and moves what is.
+// move moves up to queueBatch due messages to their streams and returns how many. If none is due it
+// sleeps until the next one is, and returns 0.
 func (q *rawQueue) move(ctx context.Context) (int, error) {
 	due, err := q.client.ZRangeArgs(ctx, redis.ZRangeArgs{
 		Key: "due", ByScore: true, Start: 0, Stop: time.Now().UnixMilli(), Count: queueBatch,

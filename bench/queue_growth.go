@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// growthTopics is how many topics the few are.
+	// growthTopics is the smaller number of topics.
 	growthTopics = 4
-	// growthRate is the messages per second in all, with few topics and with many.
+	// growthRate is the total messages per second, with few topics and with many.
 	growthRate = 10_000
 )
 
@@ -46,7 +46,8 @@ func measureQueueGrowth(ctx context.Context, env *Env) (figures []Figure, err er
 	return []Figure{f.WithRatioBar("at most 1.2 times as much as with a tenth of the topics", atMost(1.2))}, nil
 }
 
-// measureQueueTelemetry measures the load of the area queue with every call traced and metrics read, and with neither.
+// measureQueueTelemetry measures the load of the area queue with every call traced and metrics
+// scraped, and without either.
 func measureQueueTelemetry(ctx context.Context, env *Env) ([]Figure, error) {
 	var values, floors []queueRun
 	load := env.queueLoad()

@@ -18,21 +18,21 @@ import (
 const (
 	// queuePace is the messages per second of the figures on latency and delays.
 	queuePace = 1000
-	// queuePickups is how often an idle consumer is given a message in all rounds together, and queueSilence how long nothing comes
-	// before; a run's duration if that is less.
+	// queuePickups is the total number of messages to an idle consumer over all rounds.
+	// queueSilence is the pause before each; it is the run's duration if that is less.
 	queuePickups = 20
 	queueSilence = time.Second
-	// queueUnderWay bounds the calls of a paced run that are not answered.
+	// queueUnderWay bounds the calls in flight in a paced run.
 	queueUnderWay = 256
 )
 
-// delays are times in milliseconds that several messages took.
+// delays summarizes the latencies of several messages, in milliseconds.
 type delays struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 	N   int     `json:"n"`
-	// Early is how many came before they were due.
+	// Early is the number of messages that came before they were due.
 	Early int `json:"early"`
 }
 
@@ -40,15 +40,16 @@ func (d delays) middle() float64 { return d.P50 }
 func (d delays) tail() float64   { return d.P99 }
 func (d delays) worst() float64  { return d.Max }
 
-// stopwatch gathers delays from the stamps of what arrives. Safe for concurrent use.
+// stopwatch collects delays from the stamps in arriving messages. Safe for concurrent use.
 type stopwatch struct {
 	mu  sync.Mutex
 	all []int64
-	// arrived is told of each arrival, if it is not nil.
+	// arrived receives a value for each arrival, unless nil.
 	arrived chan struct{}
 }
 
-// stop takes the time of a payload, which says when it was sent or was to come.
+// stop records the delay of a payload since the time it contains, which is that of sending or its
+// due time. It ignores a payload without one.
 func (w *stopwatch) stop(payload []byte) {
 	now := time.Now().UnixNano()
 	at := stampOf(payload)
@@ -63,21 +64,21 @@ func (w *stopwatch) stop(payload []byte) {
 	}
 }
 
-// count is how many have arrived.
+// count returns the number of arrivals.
 func (w *stopwatch) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.all)
 }
 
-// forget starts anew.
+// forget removes all delays.
 func (w *stopwatch) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = nil
 }
 
-// delays gives what was gathered.
+// delays returns the summary of all delays, or an error if there are none.
 func (w *stopwatch) delays() (delays, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +94,7 @@ func (w *stopwatch) delays() (delays, error) {
 	return d, nil
 }
 
-// await waits until n have arrived.
+// await waits until n messages have arrived. It returns an error after limit.
 func (w *stopwatch) await(ctx context.Context, n int, limit time.Duration) error {
 	for end := time.Now().Add(limit); w.count() < n; pause(ctx, time.Millisecond) {
 		if ctx.Err() != nil {
@@ -106,15 +107,16 @@ func (w *stopwatch) await(ctx context.Context, n int, limit time.Duration) error
 	return nil
 }
 
-// lap is one way of sending messages one by one, through Parley or raw, whose arrivals a stopwatch takes.
+// lap is one way of sending single messages, through Parley or raw. The stopwatch records their
+// arrivals.
 type lap struct {
 	watch *stopwatch
 	send  func(ctx context.Context, payload []byte) error
 	size  int
 }
 
-// paced sends queuePace messages a second for a while, each by a call of its own that waits for no other, and gives what they took
-// from the beginning of the call until they were delivered.
+// paced sends queuePace messages per second for a duration, each in a concurrent call of its own.
+// It returns the delays from the start of a call to the delivery.
 func (l *lap) paced(ctx context.Context, duration time.Duration) (delays, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -148,7 +150,7 @@ func (l *lap) paced(ctx context.Context, duration time.Duration) (delays, error)
 	return l.watch.delays()
 }
 
-// pickups gives an idle consumer one message after another, each after a silence.
+// pickups sends messages one after another to an idle consumer, each after a silence.
 func (l *lap) pickups(ctx context.Context, n int, silence time.Duration) (delays, error) {
 	l.watch.forget()
 	for i := range n {
@@ -169,7 +171,7 @@ type queueLatency struct {
 	Pickup delays `json:"pickup"`
 }
 
-// take does both.
+// take runs paced and pickups.
 func (l *lap) take(ctx context.Context, duration time.Duration, pickups int) (out queueLatency, err error) {
 	if out.Paced, err = l.paced(ctx, duration); err != nil {
 		return out, err
@@ -178,7 +180,7 @@ func (l *lap) take(ctx context.Context, duration time.Duration, pickups int) (ou
 	return out, err
 }
 
-// latency measures a round of messages sent one by one through Parley.
+// latency measures a round of single messages through Parley.
 func (s *queueServer) latency(ctx context.Context, env *Env, pickups int) (out queueLatency, err error) {
 	topics, remove, err := s.topics(ctx, 1)
 	if err != nil {
@@ -206,7 +208,8 @@ func (s *queueServer) latency(ctx context.Context, env *Env, pickups int) (out q
 	return l.take(ctx, env.Duration, pickups)
 }
 
-// floorQueueLatency does the same with raw go-redis. Its argument besides those of all is how many pickups. It tells one queueLatency.
+// floorQueueLatency does the same with raw go-redis. After the common arguments it takes the number
+// of pickups. It writes one queueLatency.
 func floorQueueLatency(ctx context.Context, args []string, out *json.Encoder) error {
 	q, err := openRawQueue(ctx, args)
 	if err != nil {
@@ -233,10 +236,10 @@ func floorQueueLatency(ctx context.Context, args []string, out *json.Encoder) er
 	return out.Encode(result)
 }
 
-// rawLatencyName is what the floors of queues are called whose messages go one by one.
+// rawLatencyName is the name of the floor of queues with single messages.
 const rawLatencyName = "raw go-redis, an XADD for each, blocking XREADGROUP and XACK"
 
-// measureQueueLatency measures how long messages that are sent one by one take to their handler.
+// measureQueueLatency measures the time of single messages from sending to their handler.
 func measureQueueLatency(ctx context.Context, env *Env) (figures []Figure, err error) {
 	s, err := env.startQueues(ctx, appendOnly)
 	if err != nil {

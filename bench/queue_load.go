@@ -20,46 +20,47 @@ import (
 )
 
 const (
-	// queueBatch is how many messages a producer sends in a call, and a floor in a pipeline.
+	// queueBatch is the number of messages in a producer's call and in a floor's pipeline.
 	queueBatch = 100
-	// queuePartitions is how many partitions a topic has.
+	// queuePartitions is the number of partitions of a topic.
 	queuePartitions = 4
-	// queueProducers is how many producers send at once.
+	// queueProducers is the number of concurrent producers.
 	queueProducers = 4
-	// queueBacklog is how far the producers of a saturated run are ahead of the acknowledgements at most.
+	// queueBacklog bounds how far the producers of a saturated run are ahead of the
+	// acknowledgements.
 	queueBacklog = 20_000
 	// queueGroup is the consumer group's name.
 	queueGroup = "bench"
-	// queueWorkers is how many handlers of a worker run at once, as many as the rivals have.
+	// queueWorkers is the number of concurrent handlers of a worker, the same as for the rivals.
 	queueWorkers = 64
-	// queueWindow is how many messages a worker may hold.
+	// queueWindow is the maximum number of messages that a worker holds.
 	queueWindow = 2000
-	// queueWarm is how long nothing is counted.
+	// queueWarm is the time before a measurement starts.
 	queueWarm = time.Second
 )
 
-// queueLoad says what a run of queues does.
+// queueLoad configures a run of queues.
 type queueLoad struct {
-	// topics is how many topics there are, each with a worker of its own; calls go to them in turn.
+	// topics is the number of topics, each with a worker of its own. Calls go to them in turn.
 	topics int
-	// rate is how many messages are produced in a second, in all; 0 produces what is consumed.
+	// rate is the total messages produced per second. 0 produces as many as are consumed.
 	rate     int
 	payload  int
 	duration time.Duration
-	// idempotent gives each message an idempotency key, as a Producer does by default.
+	// idempotent adds an idempotency key to each message, as a Producer does by default.
 	idempotent bool
 }
 
-// queueRun is what a run of queues gave.
+// queueRun is the result of a run of queues.
 type queueRun struct {
-	// Rate is messages acknowledged in a second.
+	// Rate is messages acknowledged per second.
 	Rate float64 `json:"rate"`
-	// Server, Redis and Load are CPU time per message in microseconds: of parleyd, which a floor has none of, of its
-	// redis-server, and of producers and consumers.
+	// Server, Redis and Load are CPU time per message in microseconds: of parleyd, which a floor
+	// does not have, of its redis-server, and of producers and consumers.
 	Server float64 `json:"server"`
 	Redis  float64 `json:"redis"`
 	Load   float64 `json:"load"`
-	// Lost is how many deliveries a worker lost, and got again.
+	// Lost is the number of deliveries that workers lost; they were redelivered.
 	Lost int64 `json:"lost,omitempty"`
 }
 
@@ -67,7 +68,7 @@ func (r queueRun) speed() float64 { return r.Rate }
 func (r queueRun) cost() float64  { return r.Server + r.Redis }
 func (r queueRun) total() float64 { return r.Server + r.Redis + r.Load }
 
-// parts tells where the CPU time of several runs went.
+// parts formats the CPU time of several runs by process.
 func parts(runs []queueRun) string {
 	server := each(runs, func(r queueRun) float64 { return r.Server })
 	redis := each(runs, func(r queueRun) float64 { return r.Redis })
@@ -80,21 +81,22 @@ func parts(runs []queueRun) string {
 	return text
 }
 
-// rawParts tells the same of a floor, which has no parleyd.
+// rawParts is parts for a floor, which has no parleyd.
 func rawParts(runs []queueRun) string {
 	redis := each(runs, func(r queueRun) float64 { return r.Redis })
 	load := each(runs, func(r queueRun) float64 { return r.Load })
 	return fmt.Sprintf("its redis-server %s, producers and consumers %s", Summarize(redis).microseconds(), Summarize(load).microseconds())
 }
 
-// queueServer is a server of the bench's own whose queues are measured.
+// queueServer is a server of the bench whose queues are measured.
 type queueServer struct {
 	*Server
 
 	redis *redis.Client
 }
 
-// startQueues starts a server with the settings of `parleyd dev`, whose Redis keeps what it is told to.
+// startQueues starts a server with the settings of `parleyd dev` and the given persistence of its
+// Redis.
 func (e *Env) startQueues(ctx context.Context, keep persistence) (*queueServer, error) {
 	s, err := e.StartServer(ctx)
 	if err != nil {
@@ -118,10 +120,11 @@ func queuesOf(s *Server) (*queueServer, error) {
 	return &queueServer{Server: s, redis: redisAt(s.redis)}, nil
 }
 
-// Close ends the server.
+// Close closes the connection to Redis and the server.
 func (s *queueServer) Close() error { return errors.Join(s.redis.Close(), s.Server.Close()) }
 
-// topics makes topics of queuePartitions with the group in each; remove deletes them with all that is in them.
+// topics creates n topics with queuePartitions partitions and the group. remove deletes them with
+// their contents.
 func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove func() error, err error) {
 	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
 	if err != nil {
@@ -150,7 +153,7 @@ func (s *queueServer) topics(ctx context.Context, n int) (names []string, remove
 	return names, remove, nil
 }
 
-// consumers are workers that run, one per topic.
+// consumers are running workers, one per topic.
 type consumers struct {
 	client  *parley.Client
 	workers []*queue.Worker
@@ -159,7 +162,7 @@ type consumers struct {
 	failed  atomic.Pointer[error]
 }
 
-// consume starts a worker per topic, and waits until each is connected.
+// consume starts a worker per topic and waits until each is connected.
 func (s *queueServer) consume(
 	ctx context.Context, topics []string, handle queue.Handler, options ...queue.WorkerOption,
 ) (*consumers, error) {
@@ -191,7 +194,7 @@ func (s *queueServer) consume(
 	return c, nil
 }
 
-// acked counts what was acknowledged.
+// acked returns the number of acknowledged messages.
 func (c *consumers) acked() (n int64) {
 	for _, w := range c.workers {
 		n += w.Stats().Acked
@@ -206,7 +209,8 @@ func (c *consumers) err() error {
 	return nil
 }
 
-// lost counts deliveries that a worker had to give up, which then come again: a machine with too much to do makes leases late.
+// lost returns the number of deliveries that workers lost, which are redelivered: an overloaded
+// machine renews leases too late.
 func (c *consumers) lost() (n int64) {
 	for _, w := range c.workers {
 		n += w.Stats().Lost
@@ -214,7 +218,7 @@ func (c *consumers) lost() (n int64) {
 	return n
 }
 
-// close ends the workers in good order.
+// close stops the workers and waits for them.
 func (c *consumers) close() error {
 	c.stop()
 	c.done.Wait()
@@ -222,7 +226,7 @@ func (c *consumers) close() error {
 	return c.err()
 }
 
-// run measures producers and consumers at once on topics of their own.
+// run measures concurrent producers and consumers on topics of their own.
 func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, err error) {
 	if err := settle(ctx, &s.Target); err != nil {
 		return run, err
@@ -259,7 +263,7 @@ func (s *queueServer) run(ctx context.Context, load queueLoad) (run queueRun, er
 	return run, err
 }
 
-// producers send until they are closed.
+// producers are running producers. They send until closed.
 type producers struct {
 	client *parley.Client
 	stop   context.CancelFunc
@@ -267,7 +271,7 @@ type producers struct {
 	failed atomic.Pointer[error]
 }
 
-// produce starts the load's producers, which keep queueBacklog ahead of what is acked.
+// produce starts the load's producers. Without a rate they stay up to queueBacklog ahead of acked.
 func (s *queueServer) produce(ctx context.Context, topics []string, load queueLoad, acked func() int64) (*producers, error) {
 	client, err := parley.New(s.Addrs[0], parley.WithToken(s.Token))
 	if err != nil {
@@ -313,7 +317,7 @@ func (s *queueServer) produce(ctx context.Context, topics []string, load queueLo
 	return p, nil
 }
 
-// produceAll makes one call, of which every message must be stored.
+// produceAll makes one call and returns an error unless every message was stored.
 func produceAll(ctx context.Context, p *queue.Producer, batch []queue.Message) error {
 	results, err := p.Produce(ctx, batch...)
 	if err != nil {
@@ -341,14 +345,14 @@ func (p *producers) close() error {
 	return p.err()
 }
 
-// queueUsed is what was used and done by a moment.
+// queueUsed is the CPU time used and the messages acknowledged up to a moment.
 type queueUsed struct {
 	at                  time.Time
 	acked               int64
 	server, redis, load time.Duration
 }
 
-// used looks at what was used so far.
+// used returns the totals so far.
 func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, error) {
 	usage, err1 := s.Usage(ctx)
 	redis, err2 := redisCPU(ctx, s.redis)
@@ -356,7 +360,7 @@ func (s *queueServer) used(ctx context.Context, acked func() int64) (queueUsed, 
 	return queueUsed{at: time.Now(), acked: acked(), server: usage.CPU, redis: redis, load: load}, errors.Join(err1, err2, err3)
 }
 
-// since gives what a run came to that began with before.
+// since returns the result of a run that began with before.
 func (u *queueUsed) since(before *queueUsed) (queueRun, error) {
 	n := float64(u.acked - before.acked)
 	if n == 0 {
@@ -369,7 +373,7 @@ func (u *queueUsed) since(before *queueUsed) (queueRun, error) {
 	}, nil
 }
 
-// ownCPU gives the CPU time that this process has used so far.
+// ownCPU returns the CPU time that this process has used so far.
 func ownCPU() (time.Duration, error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

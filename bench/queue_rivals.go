@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/internal/program"
 )
 
-// rivalRun is what a rival tells of a run.
+// rivalRun is a rival's report of a run.
 type rivalRun struct {
 	PerSecond float64 `json:"per_second"`
 	Tasks     int64   `json:"tasks"`
@@ -25,16 +25,16 @@ type rivalRun struct {
 func (r rivalRun) speed() float64  { return r.PerSecond }
 func (r rivalRun) pickup() float64 { return Quantile(r.PickupMS, 0.5) }
 
-// rival is another queue on Redis that is measured beside.
+// rival is another queue on Redis that is measured alongside.
 type rival struct {
 	name string
-	// least is how many times as many messages Parley must take.
+	// least is the minimum ratio of Parley's rate to the rival's.
 	least float64
 	argv  []string
 	runs  []rivalRun
 }
 
-// rivals gives those that `make rivals` has built, or none where nobody wants to know.
+// rivals returns the rivals that `make rivals` has built, or none if Options.Rivals is empty.
 func (e *Env) rivals() ([]*rival, error) {
 	if e.Rivals == "" {
 		return nil, nil
@@ -86,7 +86,7 @@ func (r *rival) take(ctx context.Context, env *Env, keep persistence) (err error
 	return p.stop(func() {})
 }
 
-// figure sets Parley's rounds against the rival's.
+// figure adds the rival's rounds as the floor of Parley's rounds.
 func (r *rival) figure(f Figure, ours []queueRun) Figure {
 	f = f.WithFloor(r.name+", as its documentation shows", each(ours, queueRun.speed), each(r.runs, rivalRun.speed))
 	f.Notes = []string{fmt.Sprintf("an idle worker of %s picks a task up after %s at the median", r.name,
@@ -94,8 +94,8 @@ func (r *rival) figure(f Figure, ours []queueRun) Figure {
 	return f.WithRatioBar(fmt.Sprintf("at least %v times %s", r.least, r.name), atLeast(r.least))
 }
 
-// floorRedis runs a redis-server alone: for rivals, and so that it ends with the bench. Its arguments are a directory and what it
-// keeps. It tells its socket.
+// floorRedis runs a redis-server for rivals, which so ends with the bench. Its arguments are a
+// directory and the persistence. It writes the path of the server's socket.
 func floorRedis(ctx context.Context, args []string, out *json.Encoder) (err error) {
 	if len(args) != 2 {
 		return errors.New("wants directory, persistence")

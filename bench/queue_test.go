@@ -81,7 +81,7 @@ func TestQueueDelay(t *testing.T) {
 func TestQueueGrowth(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
-	options.Duration = time.Second // CPU time counts in hundredths of a second
+	options.Duration = time.Second // CPU time counts in steps of 10 ms
 	figures := measure(t, "queue-growth", options)
 	if diff := cmp.Diff([]string{"queue-growth/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// pageMessages is how many messages a page of the figure on reads has.
+	// pageMessages is the number of messages in a page of the figure on reads.
 	pageMessages = 50
-	// readers is how many callers list at once.
+	// readers is the number of concurrent callers.
 	readers = 16
-	// listedChannels is how many channels they list, in turn.
+	// listedChannels is the number of channels that they list in turn.
 	listedChannels = 8
 )
 
-// measureReads measures the cost of a page of messages that is in the cache.
+// measureReads measures the cost of a page of messages from the cache.
 func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -79,12 +79,13 @@ func measureReads(ctx context.Context, env *Env) ([]Figure, error) {
 	return []Figure{figure.WithRatioBar("at most 2 times the floor", atMost(2))}, nil
 }
 
-// pages counts the pages that a target has listed: a hit is one from the cache, a miss one from the store.
+// pages returns the number of pages that a target has listed: hits come from the cache, misses from
+// the store.
 func pages(m Metrics, result string) float64 {
 	return m.Sum("parley_cache_pages_total", fmt.Sprintf("result=%q", result))
 }
 
-// listing has readers list the newest page of channels.
+// listing returns a load of readers that list the newest page of channels.
 func (e *Env) listing(name string) *work {
 	return &work{
 		callers: readers, procedure: parleyv1connect.MessageServiceListMessagesProcedure,
@@ -94,7 +95,8 @@ func (e *Env) listing(name string) *work {
 	}
 }
 
-// fillChannels sends more than a page to each channel, waits until all are cached, and gives a page's size.
+// fillChannels sends more than a page to each channel, waits until all are cached, and returns the
+// size of a page.
 func (e *Env) fillChannels(ctx context.Context, t *Target, name string) (pageBytes int, err error) {
 	client, closing := t.Client(0)
 	defer closing()

@@ -19,17 +19,20 @@ import (
 )
 
 const (
-	// comebackPerChannel is how many of the streams that come back share a channel.
+	// comebackPerChannel is the number of reconnecting streams of one channel.
 	comebackPerChannel = 100
-	// comebackEvery is how often every channel gets a message, before, while and after the server is away.
+	// comebackEvery is the interval at which every channel gets a message, before, during and after
+	// the server's absence.
 	comebackEvery = time.Second
-	// comebackPatience bounds the return of all streams.
+	// comebackPatience bounds the time until all streams are back.
 	comebackPatience = 2 * time.Minute
-	// The waits between a stream's attempts, as sdk/SPEC.md has them: a random time up to a bound that doubles.
+	// The waits between a stream's attempts according to sdk/SPEC.md: a random time up to a bound
+	// that doubles.
 	backoffBase, backoffMax, attemptTimeout = 200 * time.Millisecond, 10 * time.Second, 5 * time.Second
 )
 
-// measureReconnect measures how long streams take to return after their server was killed and started again.
+// measureReconnect measures the time until all streams are back after their server was killed and
+// restarted.
 func measureReconnect(ctx context.Context, env *Env) ([]Figure, error) {
 	var values, floors, away, replayed []float64
 	var reads storeReads
@@ -73,42 +76,44 @@ func comebackChannels(env *Env) int {
 	return (env.Streams + comebackPerChannel - 1) / comebackPerChannel
 }
 
-// storeReads are the reads of the message store that a server counts: heads of where a log ends, entries of what is in it.
+// storeReads are the reads of the message store that a server counts: heads are reads of the end of
+// a log, entries those of its entries.
 type storeReads struct{ heads, entries float64 }
 
 func (r *storeReads) add(o storeReads) { r.heads, r.entries = r.heads+o.heads, r.entries+o.entries }
 
-// String says it for people.
+// String formats the counts for people.
 func (r *storeReads) String() string {
 	return fmt.Sprintf("reads of the store by the servers that were started again, over all rounds: %.0f of entries, %.0f of where a log ends; "+
 		"not counted: those of the channels' rows, and of members, whom nobody looks up here, as the streams' user may manage",
 		r.entries, r.heads)
 }
 
-// readsOf gives what a server has read of its store since it began.
+// readsOf returns the reads of its store that a server has made since it started.
 func readsOf(ctx context.Context, t *Target) (storeReads, error) {
 	m, err := t.Metrics(ctx)
 	if err != nil {
 		return storeReads{}, err
 	}
 	const name = "parley_store_reads_total"
-	if !m.Has(name) { // a server that counts says so from the start
+	if !m.Has(name) { // a server that counts reports 0 from the start
 		return storeReads{}, errors.New("the server does not count its reads of the store")
 	}
 	heads := m.Sum(name, `operation="head"`)
 	return storeReads{heads: heads, entries: m.Sum(name, "") - heads}, nil
 }
 
-// comebackRun is what one round gave.
+// comebackRun is the result of one round.
 type comebackRun struct {
-	// took is from the kill until the last stream was live and level, away until the server was ready again.
+	// took is the time from the kill until the last stream was live and had caught up, away the
+	// time until the server was ready again.
 	took, away time.Duration
-	// missed counts the streams that had to be sent what they had missed.
+	// missed is the number of streams that were sent entries which they had missed.
 	missed float64
 	reads  storeReads
 }
 
-// comeback kills a server under its streams, starts it again, and waits for them.
+// comeback kills a server with streams, restarts it, and waits until the streams are back.
 func comeback(ctx context.Context, env *Env) (run comebackRun, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -146,7 +151,7 @@ func comeback(ctx context.Context, env *Env) (run comebackRun, err error) {
 	if run.reads, err = readsOf(ctx, &s.Target); err != nil {
 		return run, err
 	}
-	// What is sent from here on reaches all, and then all must stand where the sender does.
+	// Messages sent from here on reach all streams, which must then be at the sender's positions.
 	heads, err := p.finish(ctx)
 	if err != nil {
 		return run, err
@@ -172,20 +177,20 @@ func openAll(ctx context.Context, env *Env) (took time.Duration, err error) {
 	return took, nil
 }
 
-// trickle sends to all channels in turn, through everything, and knows how far each log reaches.
+// trickle sends to all channels in turn, during the whole round, and tracks the end of each log.
 type trickle struct {
 	client *parley.Client
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // read it after done is closed
+	err    error // may be read after done is closed
 	ending atomic.Bool
-	// rounds counts how often every channel had its message; heads are the logs' ends.
+	// rounds counts how often every channel got its message. heads are the ends of the logs.
 	rounds atomic.Int64
 	heads  map[string]int64
 }
 
 func startTrickle(ctx context.Context, t *Target, channels []string, payload int) (*trickle, error) {
-	// It is back before most of the streams are, so that those have missed something.
+	// It reconnects before most of the streams, so that these miss entries.
 	client, err := parley.New(t.Addrs[0], parley.WithToken(t.Token),
 		parley.WithBackoff(parley.Backoff{Base: 20 * time.Millisecond, Max: 50 * time.Millisecond}))
 	if err != nil {
@@ -209,7 +214,7 @@ func (p *trickle) once(ctx context.Context, channels []string, payload int) erro
 	for i, channel := range channels {
 		messages[i] = parley.Outgoing{ChannelID: channel, Content: content(time.Now(), payload)}
 	}
-	results, err := p.client.SendBatch(ctx, messages) // repeated until the server is back
+	results, err := p.client.SendBatch(ctx, messages) // retried until the server is back
 	for i, result := range results {
 		channel := channels[i]
 		if err = errors.Join(err, result.Err); err != nil {
@@ -227,7 +232,7 @@ func (p *trickle) once(ctx context.Context, channels []string, payload int) erro
 	return err
 }
 
-// wait waits until every channel had so many messages.
+// wait waits until every channel has had so many messages.
 func (p *trickle) wait(ctx context.Context, rounds int64) error {
 	for p.rounds.Load() < rounds {
 		select {
@@ -241,7 +246,8 @@ func (p *trickle) wait(ctx context.Context, rounds int64) error {
 	return nil
 }
 
-// finish has every channel get one message more at least, stops, and gives the logs' ends.
+// finish waits until every channel has got at least one more message, stops, and returns the ends
+// of the logs.
 func (p *trickle) finish(ctx context.Context) (map[string]int64, error) {
 	if err := p.wait(ctx, p.rounds.Load()+2); err != nil {
 		return nil, err
@@ -257,9 +263,9 @@ func (p *trickle) stop() {
 	p.client.Close()
 }
 
-// herd is many streams that come back when they end.
+// herd is a set of streams that reconnect when they end.
 type herd struct {
-	target   Target // its own, as the server changes its fields when it is started again
+	target   Target // a copy, because a restart changes the server's fields
 	channels []string
 	members  []*member
 	ctx      context.Context //nolint:containedctx // the streams' own life
@@ -273,14 +279,16 @@ type member struct {
 	herd    *herd
 	channel string
 
-	mu sync.Mutex // guards what follows
-	// live is set while it has its channel's state and everything up to that; since says since when.
+	mu sync.Mutex // guards the fields below
+	// live is set while the stream is connected and has caught up with head. since is when live was
+	// last set.
 	live  bool
 	since time.Time
-	// head is the end of the log as the stream's state told it, last the last entry that arrived, of epoch.
+	// head is the end of the log according to the stream's state. last is the last entry received,
+	// and epoch the log's epoch.
 	head, last int64
 	epoch      string
-	// missed is set if the log had gone on when it came back.
+	// missed is set if the log had grown when the stream reconnected.
 	missed bool
 	stream *rawStream
 }
@@ -311,8 +319,8 @@ func (h *herd) open(ctx context.Context) error {
 	return err
 }
 
-// back waits until all streams are live and level on connections that they made after a moment, and tells when the last
-// one was and how many had missed something.
+// back waits until all streams are live since a time after after. It returns when the last one
+// became live, and how many had missed entries.
 func (h *herd) back(ctx context.Context, after time.Time) (last time.Time, missed int, err error) {
 	err = h.until(ctx, func(m *member) bool { return m.live && m.since.After(after) })
 	for _, m := range h.members {
@@ -328,12 +336,12 @@ func (h *herd) back(ctx context.Context, after time.Time) (last time.Time, misse
 	return last, missed, err
 }
 
-// level waits until every stream has everything up to the logs' ends.
+// level waits until every stream has reached the ends of the logs.
 func (h *herd) level(ctx context.Context, heads map[string]int64) error {
 	return h.until(ctx, func(m *member) bool { return m.last == heads[m.channel] })
 }
 
-// until waits until something holds of all members at once; it is asked under their locks.
+// until waits until holds is true for all members. It calls holds with the member's lock held.
 func (h *herd) until(ctx context.Context, holds func(m *member) bool) error {
 	deadline := time.After(comebackPatience)
 	for {
@@ -372,7 +380,7 @@ func (h *herd) close() {
 	h.running.Wait()
 }
 
-// run keeps the stream alive until the herd is closed. first is called once the first attempt is over.
+// run keeps the stream connected until the herd is closed. It calls first after the first attempt.
 func (m *member) run(first func()) {
 	failures := 0
 	for m.herd.ctx.Err() == nil {
@@ -404,7 +412,7 @@ func (m *member) run(first func()) {
 	}
 }
 
-// connect opens a stream from where the member is.
+// connect opens a stream from the member's position.
 func (m *member) connect() (*rawStream, error) {
 	ctx, cancel := context.WithTimeout(m.herd.ctx, attemptTimeout)
 	defer cancel()
@@ -430,7 +438,7 @@ func (m *member) connect() (*rawStream, error) {
 	return stream, nil
 }
 
-// ended notes that the stream is over.
+// ended records the end of the stream.
 func (m *member) ended(stream *rawStream) {
 	stream.close()
 	m.mu.Lock()
@@ -438,13 +446,13 @@ func (m *member) ended(stream *rawStream) {
 	m.mu.Unlock()
 }
 
-// holeError is something that must never be.
+// holeError is a violation of ordering or completeness. It ends the measurement.
 type holeError struct{ what string }
 
 // Error implements error.
 func (e *holeError) Error() string { return e.what }
 
-// take takes one event.
+// take processes one event.
 func (m *member) take(e *event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,17 +13,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// persistence says what a redis-server writes to its disk.
+// persistence is what a redis-server writes to its disk.
 type persistence string
 
 const (
-	// appendOnly is what `parleyd dev` gives its Redis: an append-only file, synced each second, and no snapshots.
+	// appendOnly is the setting of `parleyd dev`: an append-only file, synced each second, and no
+	// snapshots.
 	appendOnly persistence = "aof"
-	// nothingKept is how rivals publish their figures: neither a file nor snapshots.
+	// nothingKept is the setting of the rivals' published figures: neither a file nor snapshots.
 	nothingKept persistence = "none"
 )
 
-// text tells people.
+// text describes the persistence for people.
 func (p persistence) text() string {
 	if p == appendOnly {
 		return "append-only file, synced each second, on both sides"
@@ -31,7 +32,8 @@ func (p persistence) text() string {
 	return "no persistence, on both sides"
 }
 
-// startRedis starts a redis-server on a socket in dir, which must be short enough for one.
+// startRedis starts a redis-server on a socket in dir, whose path must be short enough for a
+// socket.
 func startRedis(ctx context.Context, dir string, keep persistence) (client *redis.Client, stop func(), err error) {
 	socket := filepath.Join(dir, "s")
 	file := "no"
@@ -47,7 +49,7 @@ func startRedis(ctx context.Context, dir string, keep persistence) (client *redi
 	client = redisAt(socket)
 	stop = func() {
 		_ = client.Close()
-		_ = server.Process.Kill() // it holds nothing
+		_ = server.Process.Kill() // it has no data to save
 		_ = server.Wait()
 	}
 	for deadline := time.Now().Add(startTimeout); ; {
@@ -67,7 +69,8 @@ func redisAt(socket string) *redis.Client {
 	return redis.NewClient(&redis.Options{Network: "unix", Addr: socket, ReadTimeout: 10 * time.Second})
 }
 
-// redisCPU gives the CPU time that a redis-server has used so far, without that of children which write its file anew.
+// redisCPU returns the CPU time that a redis-server has used so far, without child processes that
+// rewrite its file.
 func redisCPU(ctx context.Context, client *redis.Client) (time.Duration, error) {
 	info, err := client.Info(ctx, "cpu").Result()
 	if err != nil {

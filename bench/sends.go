@@ -17,7 +17,8 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// sendTo has callers send one message at a time; channel says where a caller's n-th one goes.
+// sendTo returns a load of callers that send one message at a time. channel returns the channel of
+// a caller's n-th message.
 func (e *Env) sendTo(callers int, channel func(caller, n int) string) *work {
 	content := e.text()
 	return &work{
@@ -28,10 +29,10 @@ func (e *Env) sendTo(callers int, channel func(caller, n int) string) *work {
 	}
 }
 
-// text is what a message holds that nobody reads.
+// text returns a message content of the configured size.
 func (e *Env) text() string { return strings.Repeat("x", e.Payload) }
 
-// refusalOf gives the first error of a batch's results.
+// refusalOf returns the first error in a batch's results, or nil.
 func refusalOf(answer *parleyv1.SendMessagesResponse) error {
 	for _, r := range answer.GetResults() {
 		if e := r.GetError(); e != nil {
@@ -41,7 +42,7 @@ func refusalOf(answer *parleyv1.SendMessagesResponse) error {
 	return nil
 }
 
-// measureSends measures durable sends that are acknowledged, against the disk and the store's engine alone.
+// measureSends measures acknowledged durable sends, against the store's engine and the disk alone.
 func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 	target, err := env.Target(ctx)
 	if err != nil {
@@ -85,7 +86,7 @@ func measureSends(ctx context.Context, env *Env) ([]Figure, error) {
 // sendRuns are the rounds of one load of sends.
 type sendRuns struct{ rates, costs []float64 }
 
-// take gives a step that runs the load once.
+// take returns a step that runs the load once.
 func (r *sendRuns) take(t *Target, load *work, duration time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		got, err := load.run(ctx, t, duration)
@@ -98,10 +99,10 @@ func (r *sendRuns) note() string {
 	return "server CPU time per message: " + Summarize(r.costs).microseconds()
 }
 
-// microseconds is a summary of CPU times.
+// microseconds formats a summary of CPU times.
 func (s Summary) microseconds() string { return s.text("us") }
 
-// commitFloor runs the floor of sends for as long as a measurement.
+// commitFloor runs the floor of sends for the duration of a measurement.
 func (e *Env) commitFloor(ctx context.Context, writers int) (rate float64, err error) {
 	dir, err := os.MkdirTemp(e.Dir, "parley-bench-floor-")
 	if err != nil {
@@ -111,14 +112,14 @@ func (e *Env) commitFloor(ctx context.Context, writers int) (rate float64, err e
 	return e.floorRate(ctx, "commits", dir, strconv.Itoa(writers), strconv.Itoa(e.Payload), e.Duration.String())
 }
 
-// floorRate runs a floor that tells one rate and ends.
+// floorRate runs a floor that writes one rate and ends.
 func (e *Env) floorRate(ctx context.Context, kind string, args ...string) (rate float64, err error) {
 	floor, err := e.StartFloor(kind, args...)
 	if err != nil {
 		return 0, err
 	}
 	if err := floor.Read(ctx, &rate); err != nil {
-		_ = floor.Close() // the error above says more
+		_ = floor.Close() // the error above has more details
 		return 0, err
 	}
 	return rate, floor.Close()

@@ -42,7 +42,7 @@ func TestReads(t *testing.T) {
 	if _, err := fmt.Sscanf(note, "%d pages/s; %d pages came from the cache, %d from the store", &rate, &cached, &stored); err != nil {
 		t.Fatalf("%q: %v", note, err)
 	}
-	if cached <= stored { // a machine with too much to do makes some cached pages come too late
+	if cached <= stored { // an overloaded machine may cache some pages too late
 		t.Errorf("pages were not listed from the cache: %s", note)
 	}
 }
@@ -51,7 +51,7 @@ func TestGrowth(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
 	options.Channels = 20
-	options.Duration = time.Second // a busy machine may deliver nothing at all in less
+	options.Duration = time.Second // a busy machine may deliver nothing in less time
 	figures := measure(t, "growth", options)
 	if diff := cmp.Diff([]string{"growth/delivery/cpu", "growth/send/cpu"}, ids(figures)); diff != "" {
 		t.Fatalf("figures (-want +got):\n%s", diff)
@@ -63,7 +63,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestMongo takes the figures on MongoDB of a real fleet of two.
+// TestMongo takes the figures on MongoDB on a real fleet of two nodes.
 func TestMongo(t *testing.T) {
 	t.Parallel()
 	options := tiny(t)
@@ -107,7 +107,7 @@ func TestMongo(t *testing.T) {
 	}
 }
 
-// TestMongoIsAskedFor leaves the figures on MongoDB out where nobody says where it is.
+// TestMongoIsAskedFor checks that the figures on MongoDB are skipped without its URI.
 func TestMongoIsAskedFor(t *testing.T) {
 	t.Parallel()
 	var got collector
@@ -119,7 +119,7 @@ func TestMongoIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCallsAreChecked fails a measurement of a server that refuses calls.
+// TestCallsAreChecked checks that a measurement fails if the server refuses calls.
 func TestCallsAreChecked(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
@@ -131,7 +131,7 @@ func TestCallsAreChecked(t *testing.T) {
 	t.Cleanup(server.Close)
 	options := tiny(t)
 	options.Addrs, options.Ops, options.Token = []string{server.URL}, []string{server.URL}, "any"
-	options.Duration = 30 * time.Second // it must not take that long
+	options.Duration = 30 * time.Second // the run must fail earlier
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := bench.Run(ctx, area(t, "sends"), options, &collector{})

@@ -14,32 +14,33 @@ import (
 	"time"
 )
 
-// startTimeout bounds the start of a server.
+// startTimeout bounds the time that a server has to start.
 const startTimeout = 60 * time.Second
 
-// Target is a server, or a fleet's nodes, that is measured.
+// Target is a server or a fleet of nodes to measure.
 type Target struct {
-	// Addrs and Ops are base URLs, of the API and of the ops address of each node.
+	// Addrs and Ops are the base URLs of each node's API and ops address.
 	Addrs, Ops []string
-	// Token lets in.
+	// Token is the token for the API.
 	Token string
 }
 
-// Server is a `parleyd dev` of the bench's own, in a directory of its own.
+// Server is a `parleyd dev` process of the bench, with a data directory of its own.
 type Server struct {
 	Target
 
 	binary string
 	dir    string
 	env    []string
-	proc   *process // nil while it does not run
+	proc   *process // nil while it is not running
 	closed bool
-	// redis is the socket of its redis-server; empty if it runs none.
+	// redis is the socket of its redis-server, or "" if it runs none.
 	redis string
 }
 
-// StartServer starts a server of the bench's own and waits until it is ready. Its environment's settings are `parleyd
-// dev`'s with env over them, as in PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s. The caller must Close it.
+// StartServer starts a server of the bench and waits until it is ready. It has the settings of
+// `parleyd dev`. env adds or replaces environment variables, such as
+// PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s. The caller must Close it.
 func (e *Env) StartServer(ctx context.Context, env ...string) (*Server, error) {
 	binary, err := e.parleyd()
 	if err != nil {
@@ -56,13 +57,13 @@ func (e *Env) StartServer(ctx context.Context, env ...string) (*Server, error) {
 	return s, nil
 }
 
-// readyLine is the first line of what `parleyd dev` prints once it serves.
+// readyLine matches the first line that `parleyd dev` prints once it serves.
 var readyLine = regexp.MustCompile(`is ready on (http://\S+) .*metrics on (http://[^\s)]+)`)
 
-// cacheLine is one of the next, and tells the socket of its redis-server if it has one.
+// cacheLine matches a later line, with the socket of the server's redis-server if it has one.
 var cacheLine = regexp.MustCompile("^ *cache and queues: (?:.*`redis-cli -s ([^`]+)`)?")
 
-// run starts the process and waits until it serves.
+// run starts the process and waits until it is ready.
 func (s *Server) run(ctx context.Context, listen, ops string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -100,7 +101,7 @@ func (s *Server) run(ctx context.Context, listen, ops string) error {
 	return err
 }
 
-// ready waits until the server calls itself ready.
+// ready waits until the server reports that it is ready.
 func (s *Server) ready(ctx context.Context) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Ops[0]+"/readyz", nil)
@@ -109,7 +110,7 @@ func (s *Server) ready(ctx context.Context) error {
 		}
 		resp, err := metricsClient.Do(req)
 		if err == nil {
-			_ = resp.Body.Close() // nothing in it is wanted
+			_ = resp.Body.Close() // the body is not needed
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
@@ -120,7 +121,7 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 }
 
-// PID is the process's id; 0 while it does not run.
+// PID returns the process's id, or 0 while it is not running.
 func (s *Server) PID() int {
 	if s.proc == nil {
 		return 0
@@ -128,7 +129,8 @@ func (s *Server) PID() int {
 	return s.proc.cmd.Process.Pid
 }
 
-// Kill ends the process by SIGKILL and waits until it is gone. Its redis-server goes on; the next start ends that.
+// Kill kills the process with SIGKILL and waits until it has exited. Its redis-server keeps running
+// until the next start ends it.
 func (s *Server) Kill() {
 	if s.proc != nil {
 		s.proc.kill()
@@ -136,14 +138,14 @@ func (s *Server) Kill() {
 	}
 }
 
-// Restart starts a server that was killed again, on the same data and the same addresses.
+// Restart starts a killed server again, with the same data and addresses.
 func (s *Server) Restart(ctx context.Context) error {
 	host := func(urls []string) string { return strings.TrimPrefix(urls[0], "http://") }
 	return s.run(ctx, host(s.Addrs), host(s.Ops))
 }
 
-// Close ends the server in good order and removes its data. One that was killed is started once more, which ends what
-// it left behind. Safe twice.
+// Close stops the server and removes its data. It starts a killed server once more, which ends the
+// redis-server left behind. Later calls do nothing.
 func (s *Server) Close() error {
 	var err error
 	if s.closed {

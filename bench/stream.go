@@ -17,27 +17,28 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// rawStream is a gRPC server stream on a TCP connection of its own, read without goroutines, copies and decoding that the
-// load must not cost: it shares the machine with what is measured. It belongs to one goroutine, but for close.
+// rawStream is a gRPC server stream on a TCP connection of its own. It reads without extra
+// goroutines, copies and decoding, because the load shares the machine with the measured server. It
+// is not safe for concurrent use, except for close.
 type rawStream struct {
 	conn   net.Conn
 	framer *http2.Framer
-	// part is the beginning of a message whose rest has not arrived, data the rest of a frame that was read.
+	// part is the beginning of an incomplete message. data is the rest of the last frame.
 	part, data []byte
-	// credit is what was read and not given back to the server's windows.
+	// credit is the number of bytes read but not yet returned to the flow-control windows.
 	credit uint32
 }
 
 const (
 	streamWindow = 4 << 20
 	connWindow   = 1 << 30
-	// giveBack is how much is read before the windows are topped up.
+	// giveBack is the number of bytes read before the windows are topped up.
 	giveBack = 1 << 20
-	// maxMessage is the longest message that is taken: a frame of the server's, roomily.
+	// maxMessage is the maximum size of a message, well above that of a frame of the server.
 	maxMessage = 16 << 20
 )
 
-// openStream connects and calls the method, with a request that is encoded already. readBuffer is the size of the
+// openStream connects and calls the method with an encoded request. readBuffer is the size of the
 // connection's read buffer.
 func openStream(ctx context.Context, base, method, token string, request []byte, readBuffer int) (*rawStream, error) {
 	u, err := url.Parse(base)
@@ -49,12 +50,13 @@ func openStream(ctx context.Context, base, method, token string, request []byte,
 		return nil, err
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// No TIME_WAIT, which would use up the ports of a client that comes back with ten thousand streams.
+		// Avoid TIME_WAIT, which would use up the ports of a client that reconnects ten thousand
+		// streams.
 		_ = tcp.SetLinger(0)
 	}
 	s := &rawStream{conn: conn}
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // fails on a closed connection, which the first write tells
+		_ = conn.SetDeadline(deadline) // fails on a closed connection, which the first write reports
 	}
 	if err := s.call(u.Host, method, token, request, readBuffer); err != nil {
 		s.close()
@@ -64,7 +66,7 @@ func openStream(ctx context.Context, base, method, token string, request []byte,
 	return s, nil
 }
 
-// call writes the connection's preface and the whole request, in one write.
+// call sends the connection preface and the whole request in one write.
 func (s *rawStream) call(host, method, token string, request []byte, readBuffer int) error {
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)
@@ -108,8 +110,8 @@ func (s *rawStream) call(host, method, token string, request []byte, readBuffer 
 	return nil
 }
 
-// next waits for the next message. It is valid until the next call. The stream's end is io.EOF if the server ended it
-// well, else an error.
+// next blocks until the next message and returns it. The message is valid until the next call. At
+// the end of the stream it returns io.EOF if the server ended it without an error.
 func (s *rawStream) next() ([]byte, error) {
 	for {
 		if message, ok, err := s.message(); ok || err != nil {
@@ -121,12 +123,13 @@ func (s *rawStream) next() ([]byte, error) {
 	}
 }
 
-// message takes a whole message from what has arrived, or keeps what there is of one.
+// message returns the next complete message from the received data, or stores an incomplete one in
+// part.
 func (s *rawStream) message() (message []byte, ok bool, err error) {
 	data := s.data
 	if len(s.part) > 0 {
 		need := prefixed(s.part) - len(s.part)
-		if need < 0 { // the prefix is not whole yet
+		if need < 0 { // the prefix is incomplete
 			need = 5 - len(s.part)
 		}
 		n := min(need, len(data))
@@ -158,7 +161,8 @@ func (s *rawStream) message() (message []byte, ok bool, err error) {
 	return data[5:size], true, nil
 }
 
-// prefixed gives the length of the message that data begins with, with its prefix; -1 if that is not whole.
+// prefixed returns the length of the first message in data with its prefix, or -1 if the prefix is
+// incomplete.
 func prefixed(data []byte) int {
 	if len(data) < 5 {
 		return -1
@@ -166,7 +170,7 @@ func prefixed(data []byte) int {
 	return 5 + int(binary.BigEndian.Uint32(data[1:5]))
 }
 
-// frame reads one frame and does what it asks for.
+// frame reads one frame and handles it.
 func (s *rawStream) frame() error {
 	f, err := s.framer.ReadFrame()
 	if err != nil {
@@ -196,7 +200,7 @@ func (s *rawStream) frame() error {
 	return nil
 }
 
-// consumed gives the server room for what was read.
+// consumed returns read bytes to the flow-control windows.
 func (s *rawStream) consumed(n uint32) error {
 	if s.credit += n; s.credit < giveBack {
 		return nil
@@ -206,7 +210,7 @@ func (s *rawStream) consumed(n uint32) error {
 	return errors.Join(s.framer.WriteWindowUpdate(0, credit), s.framer.WriteWindowUpdate(1, credit))
 }
 
-// headersEnd gives the stream's end if the headers are its trailers, or refuse it.
+// headersEnd returns the end of the stream if the headers are its trailers or an error response.
 func headersEnd(f *http2.MetaHeadersFrame) error {
 	var httpStatus, status, message string
 	for _, h := range f.Fields {
@@ -231,5 +235,5 @@ func headersEnd(f *http2.MetaHeadersFrame) error {
 	}
 }
 
-// close ends the stream at once. A next that is under way fails.
+// close closes the connection. A pending next fails.
 func (s *rawStream) close() { _ = s.conn.Close() }

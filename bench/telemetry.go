@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// withTelemetry runs take with two servers, one that traces every call to a collector, and one that traces nothing. Metrics are
-// counted by both. That spans were exported in the end is checked.
+// withTelemetry calls take with two servers: on traces every call to a collector, off traces
+// nothing. Both count metrics. It returns an error if no spans were exported by the end.
 func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) error) (err error) {
 	var received atomic.Int64
 	url, collector, err := listen(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) erro
 	if err := take(on, off); err != nil {
 		return err
 	}
-	if err := on.Close(); err != nil { // sends what spans it has left
+	if err := on.Close(); err != nil { // flushes the remaining spans
 		return err
 	}
 	if received.Load() == 0 {
@@ -44,7 +44,7 @@ func (e *Env) withTelemetry(ctx context.Context, take func(on, off *Server) erro
 	return nil
 }
 
-// telemetrySetup says what is on and off.
+// telemetrySetup returns the conditions of the figures on telemetry.
 func (e *Env) telemetrySetup(more map[string]string) map[string]string {
 	more["duration"] = e.Duration.String()
 	more["on"] = "every call traced to a collector over OTLP, metrics read each second"
@@ -52,8 +52,8 @@ func (e *Env) telemetrySetup(more map[string]string) map[string]string {
 	return e.Setup(more)
 }
 
-// measureTelemetry measures the same fan-out on two servers: one that traces every call to a collector and has its
-// metrics read each second, and one that traces nothing and has them read by nobody.
+// measureTelemetry measures the same fan-out on two servers: one that traces every call to a
+// collector and has its metrics scraped each second, and one without either.
 func measureTelemetry(ctx context.Context, env *Env) ([]Figure, error) {
 	load := fanoutLoad{subscribers: env.Subscribers, channels: 1, payload: env.Payload, duration: env.Duration}
 	var values, floors []fanoutRun
@@ -81,7 +81,7 @@ func measureTelemetry(ctx context.Context, env *Env) ([]Figure, error) {
 	return []Figure{f.WithRatioBar("1.05 times at most", atMost(1.05))}, nil
 }
 
-// scrapeEach reads the metrics at intervals until ctx ends, as a monitoring system would.
+// scrapeEach scrapes the metrics at intervals until ctx ends, as a monitoring system would.
 func scrapeEach(ctx context.Context, t *Target, every time.Duration) {
 	for ctx.Err() == nil {
 		_, _ = t.Metrics(ctx) // a server under load may not answer in time

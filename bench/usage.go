@@ -11,18 +11,18 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Usage is what a target's processes have used so far, and hold.
+// Usage is the resource usage of a target's processes.
 type Usage struct {
-	// CPU is user and system time since the processes began. It counts in hundredths of a second.
+	// CPU is user and system time since the processes started, in steps of 10 ms.
 	CPU time.Duration
 	// RSS is resident memory, in bytes.
 	RSS float64
 }
 
-// metricsClient asks ops addresses. A server under load may take long.
+// metricsClient calls ops addresses. A server under load may answer slowly.
 var metricsClient = &http.Client{Timeout: 15 * time.Second}
 
-// Usage sums what all nodes tell on their ops addresses.
+// Usage returns the sum of all nodes' usage, from their ops addresses.
 func (t *Target) Usage(ctx context.Context) (Usage, error) {
 	m, err := t.Metrics(ctx)
 	if err != nil {
@@ -34,10 +34,10 @@ func (t *Target) Usage(ctx context.Context) (Usage, error) {
 	}, nil
 }
 
-// Metrics are the Prometheus metrics of one or several processes.
+// Metrics are the Prometheus metrics of one or more processes.
 type Metrics []map[string]*dto.MetricFamily
 
-// Metrics reads the metrics of all nodes.
+// Metrics scrapes the metrics of all nodes.
 func (t *Target) Metrics(ctx context.Context) (Metrics, error) {
 	all := make(Metrics, 0, len(t.Ops))
 	for _, ops := range t.Ops {
@@ -67,8 +67,9 @@ func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, erro
 	return parser.TextToMetricFamilies(resp.Body)
 }
 
-// Sum adds up a counter or gauge over all its labels and all nodes, or a histogram's number of values; 0 if there is none.
-// If label is not empty, as in `result="miss"`, only where that holds.
+// Sum returns the sum of a counter or gauge over all labels and nodes, or the number of values of a
+// histogram, or 0 if there is none. A label that is not empty, such as `result="miss"`, selects the
+// series with that label.
 func (m Metrics) Sum(name, label string) float64 {
 	sum := 0.0
 	for _, families := range m {
@@ -83,7 +84,7 @@ func (m Metrics) Sum(name, label string) float64 {
 	return sum
 }
 
-// Has reports whether all nodes tell a metric, be it 0.
+// Has reports whether all nodes have the metric, even with value 0.
 func (m Metrics) Has(name string) bool {
 	for _, families := range m {
 		if len(families[name].GetMetric()) == 0 {

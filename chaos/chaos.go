@@ -1,25 +1,30 @@
-// Package chaos is the core of the fault harnesses. A harness runs a workload on a fleet of real processes, breaks the
-// fleet in every way in which its parts can break, records what its users saw, and judges the record.
+// Package chaos is the core of the fault harnesses. A harness runs a workload on a fleet of real
+// processes, injects faults into the fleet, records what its clients observe, and checks the record
+// against the promises of the server.
 //
-// The core has what all harnesses share: the fleet, its faults and their schedule, the history and its file, outcomes of
-// calls, violations, mutants of the server, and the command line. A new harness is a package beside the others, such as
-// chaos/messages and chaos/queues. It writes:
+// The package has what all harnesses share: the fleet, the faults and their schedule, the history
+// and its file, outcomes of calls, violations, mutants of the server, and the command line. A
+// harness is a package of its own, such as chaos/messages and chaos/queues. It provides:
 //
-//   - an Op and the other records of its History, which embeds chaos.History; a line type, which embeds chaos.Line; and
-//     NewRecorder's two functions, which add a line to a history and wrap a chaos.Line
-//   - the clients of its workload, which record every call before it is made and after it has ended (EndingOf)
-//   - a Truth: what the stores hold in the end, read without the server's code
-//   - Check, which compares the history with the truth and adds what is wrong to Findings, under names of its own
-//   - Drive, which starts the clients in groups (Run.Group), breaks the fleet (Run.NewNemesis, Nemesis.Run, Nemesis.Healed),
-//     waits until the workload has settled, stops the groups and reads the truth
-//   - plans: how often each fault comes in a short and in a long run
+//   - an Op and the other records of its History, which embeds chaos.History; a line type, which
+//     embeds chaos.Line; and NewRecorder's two functions, which add a line to a history and wrap a
+//     chaos.Line
+//   - the clients of its workload, which record every call before it starts and after it ends
+//     (EndingOf)
+//   - a Truth: the final contents of the stores, read without the server's code
+//   - Check, which compares the history with the truth and adds violations to Findings, under names
+//     of its own
+//   - Drive, which starts the clients in groups (Run.Group), injects faults (Run.NewNemesis,
+//     Nemesis.Run, Nemesis.Healed), waits until the workload has settled, stops the groups and reads
+//     the truth
+//   - plans: the number of each fault in a short and in a long run
 //   - a summary of the history, for people
-//   - for each check a wrong history, in a test, that it must find, and mutants: servers with one thing made wrong, each
-//     with the names by which it must show
-//   - a function that returns New of all that, and its line in chaos/cmd/chaos
+//   - tests that give each check a wrong history, which it must find; and mutants: servers with one
+//     defect each, with the names of the violations that must reveal it
+//   - a function that returns the result of New for all of these, and its line in chaos/cmd/chaos
 //
-// counter_test.go is a whole harness, for a counter that is no fleet. No harness uses the server's packages, so none is
-// judged by its own code.
+// counter_test.go is a complete harness, for a counter without a fleet. Harnesses do not use the
+// server's packages, so the server's code never checks itself.
 package chaos
 
 import (
@@ -34,31 +39,33 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Spec is all that a harness consists of. H is its history, T its truth.
+// Spec defines a harness. H is the type of its history, T that of its truth.
 type Spec[H, T any] struct {
 	// Name selects the harness on the command line.
 	Name string
 	// Short and Long return the plans of a short and of a long run.
 	Short, Long func() Plan
-	// Mutants are the servers that the harness must catch.
+	// Mutants are the defective servers that the harness must detect.
 	Mutants []Mutant
-	// Fleet returns the engines and the configuration of the fleet; Run sets the rest, and Nodes by the plan. A nil Fleet
-	// starts none: Drive then starts what it needs, and all faults are its own.
+	// Fleet returns the engines and the configuration of the fleet. Run sets Nodes from the plan,
+	// and Namespaced, Binary and Logger. If Fleet is nil, Run starts no fleet: Drive starts what it
+	// needs, and all faults are its own.
 	Fleet func(c *Config) rig.Options
-	// Drive runs the workload and the faults, and returns what they left. An error says that the run could not be made; it
-	// says nothing about the server.
+	// Drive runs the workload and the faults, and returns the history and the truth. An error means
+	// that the run failed; it says nothing about the server.
 	Drive func(ctx context.Context, r *Run) (*H, *T, error)
 	// Read reads a history that Drive recorded at Run.HistoryPath.
 	Read func(path string) (*H, error)
-	// Check returns the promises that were broken; none if all were kept. It must depend on its arguments only.
+	// Check returns the broken promises, or none if all were kept. It must depend on its arguments
+	// only.
 	Check func(h *H, t *T) []Violation
-	// Calls returns how many calls the history has. A run without any has tested nothing.
+	// Calls returns the number of calls in the history. A run without any has tested nothing.
 	Calls func(h *H) int
 	// Summarize writes a run's figures and its violations, for people.
 	Summarize func(w io.Writer, h *H, t *T, r *Result)
 }
 
-// Harness is a Spec as the command line uses it.
+// Harness is a Spec without its type parameters, as the command line uses it. Create one with New.
 type Harness struct {
 	name        string
 	short, long func() Plan
@@ -68,12 +75,13 @@ type Harness struct {
 	judge       func(dir string) (*Result, error)
 }
 
-// Result is what a run showed.
+// Result is the result of a run.
 type Result struct {
 	Violations []Violation
 	// Calls is the number of calls in the history.
 	Calls int
-	// Lost is how many replies were lost, by engine; nil if the result is that of Harness.Judge.
+	// Lost is the number of lost replies by engine. It is nil if the result comes from
+	// Harness.Judge.
 	Lost map[string]int64
 
 	summarize func(w io.Writer, r *Result)
@@ -119,12 +127,12 @@ func New[H, T any](s Spec[H, T]) *Harness {
 // Name returns the name that selects the harness.
 func (h *Harness) Name() string { return h.name }
 
-// Mutants returns the servers that the harness must catch.
+// Mutants returns the defective servers that the harness must detect.
 func (h *Harness) Mutants() []Mutant { return h.mutants }
 
-// Run starts the fleet, drives the workload, and judges what it saw. An error says that the run could not be made; it says
-// nothing about the server. If the harness has a fleet, the process must run in a network namespace of its own: see
-// rig.RunInNamespace.
+// Run starts the fleet, drives the workload, and checks its history. An error means that the run
+// failed; it says nothing about the server. If the harness has a fleet, the process must run in a
+// network namespace of its own: see rig.RunInNamespace.
 func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -147,7 +155,7 @@ func (h *Harness) Run(ctx context.Context, c Config) (*Result, error) {
 	return res, errors.Join(err, r.Fleet.Close())
 }
 
-// do drives the workload, and adds to its result what the history does not show.
+// do drives the workload and adds the violations and figures that the history does not contain.
 func (h *Harness) do(ctx context.Context, r *Run) (*Result, error) {
 	res, err := h.drive(ctx, r)
 	if err != nil {
@@ -163,5 +171,6 @@ func (h *Harness) do(ctx context.Context, r *Run) (*Result, error) {
 	return res, WriteReport(filepath.Join(r.Dir, violationsFile), res.Violations)
 }
 
-// Judge judges the report in dir again, and runs nothing. It finds only what the history and the truth show.
+// Judge checks the report in dir again without a run. It finds only violations that the history and
+// the truth show.
 func (h *Harness) Judge(dir string) (*Result, error) { return h.judge(dir) }

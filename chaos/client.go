@@ -10,14 +10,14 @@ import (
 	"connectrpc.com/connect"
 )
 
-// AfterFailure is how long a client pauses after a call that failed: a node that is down refuses thousands of calls a
-// second.
+// AfterFailure is how long a client pauses after a failed call. Without it, a client would make
+// thousands of calls a second to a node that is down.
 const AfterFailure = 300 * time.Millisecond
 
-// Conn is what generated clients of one node share: connections, and a token. A generated client made with it repeats
-// nothing, so its answer is what the server said. Safe for concurrent use.
+// Conn holds the connections and the token that generated clients of one node share. A generated
+// client that uses it never retries, so every result is the server's own. Safe for concurrent use.
 type Conn struct {
-	// HTTP uses HTTP/2 without TLS, and notices within seconds that a node is gone.
+	// HTTP uses HTTP/2 without TLS. It detects a dead node within seconds, by pings.
 	HTTP *http.Client
 	// Addr is the node's host:port.
 	Addr string
@@ -25,7 +25,7 @@ type Conn struct {
 	token string
 }
 
-// NewConn returns a Conn to the node at addr. It connects with the first call.
+// NewConn returns a Conn to the node at addr. It connects on the first call.
 func NewConn(addr, token string) *Conn {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -36,27 +36,27 @@ func NewConn(addr, token string) *Conn {
 	}}}
 }
 
-// URL returns the node's address as generated clients take it.
+// URL returns the node's base URL for generated clients.
 func (c *Conn) URL() string { return "http://" + c.Addr }
 
-// Authorize returns the context of a call or a stream with the token.
+// Authorize returns a context that adds the token to a call or a stream.
 func (c *Conn) Authorize(ctx context.Context) context.Context {
 	ctx, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set("Authorization", "Bearer "+c.token)
 	return ctx
 }
 
-// Call returns the context of one call, which ends after limit, with the token.
+// Call returns a context for one call, with the token and a timeout of limit.
 func (c *Conn) Call(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	return c.Authorize(ctx), cancel
 }
 
-// Close closes the connections that no call uses.
+// Close closes idle connections.
 func (c *Conn) Close() { c.HTTP.CloseIdleConnections() }
 
-// Source returns random numbers that depend on the run's seed and the client's name alone. It is not safe for concurrent
-// use.
+// Source returns a random source that depends only on the run's seed and the client's name. The
+// source is not safe for concurrent use.
 func Source(seed uint64, name string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(name) {
@@ -77,7 +77,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Pause sleeps for a random time whose mean is mean, or until ctx ends. It reports whether the time passed.
+// Pause sleeps for a random time between half of mean and one and a half times mean, or until ctx
+// ends. It reports whether the time passed.
 func Pause(ctx context.Context, rng *rand.Rand, mean time.Duration) bool {
 	return Sleep(ctx, mean/2+rand.N(mean)+time.Duration(rng.IntN(1000)))
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Main runs the command line args, without the program's name, with one of the harnesses; the first is the default. It
-// writes to out what was found, and returns the program's exit code. An error is not printed yet, and makes the code 1: a
-// promise was broken, or the run could not be made. A code without an error comes from another process, which has printed
-// the reason.
+// Main runs the command line args, without the program's name, with one of the harnesses; the first
+// is the default. It writes results to out and returns the program's exit code. If a promise was
+// broken or the run failed, it returns 1 and an error, which it has not printed. A nonzero code
+// without an error comes from the process in the namespace, which has printed the reason.
 func Main(ctx context.Context, args []string, out io.Writer, harnesses ...*Harness) (code int, err error) {
 	o, err := parse(args, harnesses)
 	if err != nil {
@@ -55,7 +55,7 @@ func Main(ctx context.Context, args []string, out io.Writer, harnesses ...*Harne
 	return 0, nil
 }
 
-// options are the command line's.
+// options are the command line's options.
 type options struct {
 	harness *Harness
 	seed    uint64
@@ -110,7 +110,7 @@ func parse(args []string, harnesses []*Harness) (options, error) {
 	return o, nil
 }
 
-// plan returns the plan that the options ask for.
+// plan returns the plan that the options select.
 func (o *options) plan() (Plan, error) {
 	plan := o.harness.long()
 	if o.short {
@@ -128,13 +128,13 @@ func (o *options) plan() (Plan, error) {
 	return plan, nil
 }
 
-// outside builds what needs the network, runs this program again in a network namespace that has none, and returns its
-// exit code.
+// outside builds what needs the network, runs this program again in a network namespace without
+// access to it, and returns that program's exit code.
 func outside(ctx context.Context, o *options) (code int, err error) {
 	if err := build(ctx, o); err != nil {
 		return 1, err
 	}
-	// Inside, another seed would be chosen, so this one goes along.
+	// The process inside would choose another seed, so pass this one.
 	os.Args = append(os.Args[:1:1], append([]string{fmt.Sprintf("-seed=%d", o.seed)}, os.Args[1:]...)...)
 	return rig.RunInNamespace()
 }
@@ -151,7 +151,7 @@ func build(ctx context.Context, o *options) error {
 	return err
 }
 
-// logger returns the logger of a run, which logs its steps if that was asked for.
+// logger returns the logger of a run. It logs the steps only with -v.
 func (o *options) logger() *slog.Logger {
 	level := slog.LevelWarn
 	if o.verbose {
@@ -160,7 +160,7 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// config returns the configuration of a run, without what differs between a run and a mutant's.
+// config returns the configuration that a run and a mutant's run share.
 func (o *options) config() Config {
 	return Config{Seed: o.seed, KeepReplies: o.keep, NATSServers: o.nats, Logger: o.logger()}
 }
@@ -194,7 +194,7 @@ func inside(ctx context.Context, o *options, plan Plan, out io.Writer) error {
 	return nil
 }
 
-// judgeAgain judges what a run left.
+// judgeAgain checks the report of an earlier run.
 func judgeAgain(o *options, out io.Writer) error {
 	res, err := o.harness.Judge(o.check)
 	if err != nil {

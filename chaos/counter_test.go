@@ -18,16 +18,16 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// counter is the service under test: it counts, and may forget what it has not written when it is killed.
+// counter is the service under test. A careless one loses its count when it is killed.
 type counter struct {
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	down, careless bool
 	count, written int
 }
 
 var errDown = errors.New("the counter is down")
 
-// add counts one, and returns the count.
+// add increments the count and returns it.
 func (c *counter) add() (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func (c *counter) add() (int, error) {
 	return c.count, nil
 }
 
-// kill is the fault: the counter ends, and starts again with what it had written.
+// kill is the fault: the counter stops and restarts with the count that it had written.
 func (c *counter) kill(context.Context, chaos.Planned) (target string, mend chaos.Mend, err error) {
 	set := func(down bool) {
 		c.mu.Lock()
@@ -51,7 +51,7 @@ func (c *counter) kill(context.Context, chaos.Planned) (target string, mend chao
 	return "counter", func(context.Context) error { set(false); return nil }, nil
 }
 
-// counterOp is one call; counterLine and counterHistory are what the harness records of all calls.
+// counterOp is one call. counterLine and counterHistory record all calls.
 type (
 	counterOp struct {
 		Outcome chaos.Outcome `json:"outcome"`
@@ -67,7 +67,7 @@ type (
 
 		Ops []counterOp
 	}
-	// counterTruth is what the counter has in the end.
+	// counterTruth is the final count.
 	counterTruth struct {
 		Count int `json:"count"`
 	}
@@ -81,7 +81,7 @@ func (h *counterHistory) add(l *counterLine) {
 
 const countLost chaos.Name = "count-lost"
 
-// checkCounter is the checker: all that was acknowledged was counted, each call once.
+// checkCounter checks that every acknowledged call was counted, and only once.
 func checkCounter(h *counterHistory, t *counterTruth) []chaos.Violation {
 	f := chaos.NewFindings(10, 0)
 	seen := make(map[int]bool)
@@ -97,7 +97,7 @@ func checkCounter(h *counterHistory, t *counterTruth) []chaos.Violation {
 	return f.Violations()
 }
 
-// driveCounter is the workload: a client that counts, while the counter is killed.
+// driveCounter runs a client that counts while the counter is killed.
 func driveCounter(ctx context.Context, r *chaos.Run, c *counter) (*counterHistory, *counterTruth, error) {
 	h := new(counterHistory)
 	rec, err := chaos.NewRecorder(r.HistoryPath(), chaos.RunClock(), h.add, func(l chaos.Line) counterLine { return counterLine{Line: l} })
@@ -132,7 +132,7 @@ func counterPlan() chaos.Plan {
 	return chaos.Plan{Scale: 0.2, Counts: map[chaos.FaultName]int{"counter-kill": 3}, Targets: map[chaos.FaultName]int{"counter-kill": 1}}
 }
 
-// counterHarness is the whole harness.
+// counterHarness returns the complete harness.
 func counterHarness(c *counter) *chaos.Harness {
 	return chaos.New(chaos.Spec[counterHistory, counterTruth]{
 		Name: "counter", Short: counterPlan, Long: counterPlan, Check: checkCounter,
@@ -150,8 +150,8 @@ func counterHarness(c *counter) *chaos.Harness {
 	})
 }
 
-// TestCounter holds that the core is enough for a harness: one that counts right keeps every promise, one that forgets
-// breaks one, and what was recorded is judged as the run was.
+// TestCounter checks that the core suffices for a harness: a careful counter keeps every promise, a
+// careless one breaks one, and Judge reports the same violations as the run.
 func TestCounter(t *testing.T) {
 	t.Parallel()
 	for name, careless := range map[string]bool{"careful": false, "careless": true} {

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// lostEvery is how many replies pass for each one that is lost.
+// lostEvery is the number of replies of which one is lost.
 const lostEvery = 100
 
 // fleetFaults are the faults of a fleet's nodes, engines and links.
@@ -27,9 +27,10 @@ type fleetFaults struct {
 	logger  *slog.Logger
 	silence func(ctx context.Context, p Planned)
 	lossy   []rig.Engine
-	// down counts, for each node, the faults that keep it down on purpose.
+	// down counts, for each node, the faults that keep it down.
 	down []atomic.Int32
-	// past is an older copy of Redis' append-only file, made at copied. A copy older than pastAge is replaced.
+	// past is the path of an old copy of Redis' append-only file, made at copied. A copy older than
+	// pastAge is replaced.
 	past    string
 	copied  time.Time
 	pastAge time.Duration
@@ -62,7 +63,7 @@ func (n *fleetFaults) breaks() map[FaultName]Break {
 	return all
 }
 
-// breakLink returns the fault that breaks the connections between one node and an engine.
+// breakLink returns a fault that breaks the connections between one node and an engine.
 func (n *fleetFaults) breakLink(e rig.Engine, how func(*rig.Proxy)) Break {
 	return func(_ context.Context, p Planned) (target string, mend Mend, err error) {
 		link := n.fleet.Link(p.Node, e)
@@ -113,7 +114,7 @@ func (n *fleetFaults) breakMongo(ctx context.Context, p Planned) (target string,
 	return target, func(ctx context.Context) error { return errors.Join(set.Restart(ctx, i), set.WaitHealthy(ctx)) }, nil
 }
 
-// eachOther calls do with all members except the primary.
+// eachOther calls do for all members except the primary.
 func (n *fleetFaults) eachOther(primary int, do func(member int) error) error {
 	var errs []error
 	for i := range n.fleet.Mongo.Size() {
@@ -129,12 +130,12 @@ func (n *fleetFaults) wake(ctx context.Context, primary int) error {
 	return errors.Join(n.eachOther(primary, n.fleet.Mongo.Cont), n.fleet.Mongo.WaitHealthy(ctx))
 }
 
-// lose kills the primary, which was alone, with all that only it has, and starts the others first: these choose a primary
-// that knows nothing of it.
+// lose kills the primary, which was running alone, and restarts the other members before it. They
+// elect a primary that lacks all writes that only the killed one had.
 func (n *fleetFaults) lose(ctx context.Context, primary int) error {
 	set := n.fleet.Mongo
 	set.Kill(primary)
-	var g errgroup.Group // each waits until it knows a primary, for which it needs the other
+	var g errgroup.Group // each member waits until it knows a primary, which takes both
 	err := n.eachOther(primary, func(member int) error {
 		g.Go(func() error { return set.Restart(ctx, member) })
 		return nil
@@ -191,7 +192,7 @@ func (n *fleetFaults) raise(ctx context.Context, i int) error {
 	}
 }
 
-// roll restarts all nodes, one after another, as an upgrade does.
+// roll restarts all nodes one after another, as an upgrade does.
 func (n *fleetFaults) roll(ctx context.Context) error {
 	for i, node := range n.fleet.Nodes() {
 		n.down[i].Add(1)
@@ -209,7 +210,7 @@ func (n *fleetFaults) roll(ctx context.Context) error {
 	return nil
 }
 
-// watch records that a node ended without being stopped, and restarts it, until ctx ends.
+// watch records each unexpected exit of a node and restarts the node, until ctx ends.
 func (n *fleetFaults) watch(ctx context.Context, i int) {
 	node := n.fleet.Node(i)
 	for {
@@ -237,7 +238,7 @@ func (n *fleetFaults) logTail(i int) string {
 	return string(data[max(0, len(data)-3000):])
 }
 
-// panics returns what nodes logged as they panicked.
+// panics returns excerpts of the nodes' logs that show a panic or a data race.
 func (n *fleetFaults) panics() []string {
 	var found []string
 	for i, node := range n.fleet.Nodes() {
@@ -254,7 +255,7 @@ func (n *fleetFaults) panics() []string {
 	return found
 }
 
-// loseReplies loses every hundredth reply of the lossy engines to every node, until stop is called.
+// loseReplies drops every hundredth reply of the lossy engines to every node, until stop is called.
 func (n *fleetFaults) loseReplies() (stop func()) {
 	f := Fault{Name: string(LostReplies), Target: "all"}
 	n.log.BeginFault(&f)
@@ -272,7 +273,7 @@ func (n *fleetFaults) loseReplies() (stop func()) {
 	}
 }
 
-// lost returns how many replies were lost, by engine.
+// lost returns the number of lost replies by engine.
 func (n *fleetFaults) lost() map[string]int64 {
 	sum := make(map[string]int64)
 	for i := range n.fleet.Nodes() {
@@ -283,7 +284,8 @@ func (n *fleetFaults) lost() map[string]int64 {
 	return sum
 }
 
-// keepPast copies Redis' append-only file now and then, for the fault that restores an old one.
+// keepPast copies Redis' append-only file, at most once in pastAge, for the fault that restores an
+// old copy.
 func (n *fleetFaults) keepPast() {
 	if time.Since(n.copied) < n.pastAge {
 		return

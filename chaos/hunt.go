@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// hunt runs mutants, one after another, and says which ones the checker saw. One that it did not see by what it must show by is an
-// error. Before the first mutant of a schedule comes a run of that schedule without one, in which nothing may be found.
+// hunt runs the chosen mutants one after another and writes which ones were caught. A mutant that
+// was not caught by one of its own violations is an error. Before the first mutant of a schedule,
+// hunt runs the unchanged server with that schedule, in which nothing may be found.
 func hunt(ctx context.Context, o *options, out io.Writer) error {
 	all := o.harness.mutants
 	chosen := all
@@ -31,12 +32,13 @@ func hunt(ctx context.Context, o *options, out io.Writer) error {
 	return judgeMutants(ctx, chosen, out, func(ctx context.Context, m *Mutant) ([]Violation, error) { return runMutant(ctx, o, m) })
 }
 
-// runner runs one mutant and gives what was found.
+// runner runs one mutant and returns the violations found.
 type runner func(ctx context.Context, m *Mutant) ([]Violation, error)
 
-// judgeMutants runs mutants, and a control before the first of each schedule, and writes a line of each.
+// judgeMutants runs mutants, and a control before the first of each schedule, and writes a line for
+// each.
 func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runner) error {
-	controls := make(map[string]bool) // whether it was clean, by schedule
+	controls := make(map[string]bool) // whether the control was clean, by schedule
 	var failed []string
 	try := func(m *Mutant, verdict func(found []Violation) string) (bool, error) {
 		began := time.Now()
@@ -82,7 +84,7 @@ func judgeMutants(ctx context.Context, chosen []Mutant, out io.Writer, run runne
 	return nil
 }
 
-// dirty says what is wrong with a control's run; empty if nothing was found in it.
+// dirty describes what was found in a control's run. It returns "" if nothing was found.
 func dirty(found []Violation) string {
 	if len(found) > 0 {
 		return fmt.Sprintf("NOT CLEAN: %s:", found[0])
@@ -90,7 +92,7 @@ func dirty(found []Violation) string {
 	return ""
 }
 
-// missed says why a mutant is not caught; empty if it is.
+// missed describes why a mutant was not caught. It returns "" if it was caught.
 func missed(m *Mutant, found []Violation) string {
 	switch {
 	case m.Caught(found):
@@ -115,7 +117,7 @@ func tally(found []Violation) string {
 	return strings.Join(names, " ")
 }
 
-// runMutant is the runner: it builds the mutant, and breaks a fleet of it by its steps.
+// runMutant is the runner that builds the mutant and runs it with its steps.
 func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) {
 	binary, err := m.Build(ctx)
 	if err != nil {
@@ -129,7 +131,8 @@ func runMutant(ctx context.Context, o *options, m *Mutant) ([]Violation, error) 
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
-	// A mutant may well stop the whole fleet. What shows is then that it does not come level, not that the run never ends.
+	// A mutant may stop the whole fleet. It must then show as a fleet that does not settle, not as
+	// a run that never ends.
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	c := o.config()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestJudgeMutants has runs that find what they are told to: a mutant is caught only by what it says, after a clean control.
+// TestJudgeMutants checks, with runs of given results, that a mutant is caught only by its own
+// violations and after a clean control.
 func TestJudgeMutants(t *testing.T) {
 	t.Parallel()
 	schedule := func(n int) []Step { return []Step{{Wait: time.Duration(n)}} }
@@ -20,7 +21,7 @@ func TestJudgeMutants(t *testing.T) {
 		name   string
 		chosen []Mutant
 		finds  map[string]string
-		// ran are the runs in order, missed the mutants of which the error speaks.
+		// ran are the runs in order, missed the mutants in the error.
 		ran, missed []string
 	}{
 		{

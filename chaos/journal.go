@@ -9,14 +9,15 @@ import (
 	"os"
 )
 
-// Journal writes values to a file, one line of JSON each. It is not safe for concurrent use.
+// Journal writes values to a file, each as one line of JSON. It is not safe for concurrent use.
 type Journal struct {
 	file *os.File
 	buf  *bufio.Writer
 	err  error
 }
 
-// NewJournal creates the file at path, or truncates it. With an empty path the journal drops everything.
+// NewJournal creates the file at path, or truncates it. If path is empty, the journal drops
+// everything.
 func NewJournal(path string) (*Journal, error) {
 	if path == "" {
 		return new(Journal), nil
@@ -28,7 +29,7 @@ func NewJournal(path string) (*Journal, error) {
 	return &Journal{file: file, buf: bufio.NewWriterSize(file, 1<<20)}, nil
 }
 
-// Write appends a value. Close returns the first error; after one, Write does nothing.
+// Write appends a value. After the first error it does nothing; Close returns that error.
 func (j *Journal) Write(v any) {
 	if j.buf == nil || j.err != nil {
 		return
@@ -40,7 +41,7 @@ func (j *Journal) Write(v any) {
 	j.err = err
 }
 
-// Close writes out the buffer, closes the file, and returns the first error of all writes.
+// Close flushes the buffer and closes the file. Its error includes the first error of Write.
 func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
@@ -48,8 +49,8 @@ func (j *Journal) Close() error {
 	return errors.Join(j.err, j.buf.Flush(), j.file.Close())
 }
 
-// ReadJournal calls add with every value of the file at path. It ignores a last line that is cut off, as a run that was
-// killed leaves one.
+// ReadJournal calls add with every value in the file at path. It ignores a truncated last line,
+// which a killed run leaves.
 func ReadJournal[T any](path string, add func(*T)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -70,7 +71,7 @@ func ReadJournal[T any](path string, add func(*T)) error {
 	}
 }
 
-// WriteReport writes a part of a run's report to the file at path, as JSON.
+// WriteReport writes a part of a run's report to the file at path as JSON.
 func WriteReport(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

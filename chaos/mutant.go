@@ -14,35 +14,36 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Mutant is a change of the server's source that breaks a promise. A short run of its harness must catch it: a checker that
-// does not see what is wrong in a wrong server would not see it in a server that is believed to be right.
+// Mutant is a change of the server's source that breaks a promise. A short run of its harness must
+// catch it: a checker that misses a known defect would also miss it in the real server.
 type Mutant struct {
 	// Name is short, in lower case with hyphens.
 	Name string
-	// Heading is the part of the server that it breaks, such as writing, caching, leases.
+	// Heading is the part of the server that the mutant breaks, such as writing, caching or leases.
 	Heading string
-	// Breaks is what is made wrong, in a few words.
+	// Breaks describes the defect in a few words.
 	Breaks string
 	Edits  []Edit
-	// Steps are the faults that should show it. None are needed where a healthy fleet shows it.
+	// Steps are the faults that reveal the defect. They are empty if a healthy fleet reveals it.
 	Steps []Step
-	// Shows are the violations by which it shows: one of these must be found. What else is found does not catch it.
+	// Shows are the violations that catch the mutant: at least one must be found. Other violations
+	// do not count.
 	Shows []Name
 }
 
-// Control returns a mutant without edits: the server as it is, with the mutant's steps. Nothing may be found in its run, as
-// that would catch any mutant.
+// Control returns a mutant without edits: the unchanged server, with the mutant's steps. Its run
+// must find nothing, because a violation there would catch any mutant.
 func (m *Mutant) Control() Mutant {
 	return Mutant{Name: "control-" + m.Name, Heading: m.Heading, Breaks: "nothing", Steps: m.Steps}
 }
 
-// Caught reports whether one of the violations is one by which the mutant must show.
+// Caught reports whether found contains one of the violations in Shows.
 func (m *Mutant) Caught(found []Violation) bool {
 	return slices.ContainsFunc(found, func(v Violation) bool { return slices.Contains(m.Shows, v.Name) })
 }
 
-// Validate reports what is wrong with the mutant: it does not apply to the source in root, or it does not say by which
-// violation it must show, or it names one that any fleet shows which can't be used.
+// Validate returns an error if the mutant does not apply to the source in root, if Shows is empty,
+// or if Shows has a name that any unusable fleet shows.
 func (m *Mutant) Validate(root string) error {
 	_, err := m.Apply(root)
 	errs := []error{err}
@@ -57,13 +58,14 @@ func (m *Mutant) Validate(root string) error {
 	return errors.Join(errs...)
 }
 
-// Schedule returns a name of the mutant's steps; mutants with the same steps have the same name.
+// Schedule returns a key for the mutant's steps. Mutants with equal steps have the same key.
 func (m *Mutant) Schedule() string { return fmt.Sprint(m.Steps) }
 
-// Edit replaces Old, which must occur exactly once in File, by New. File is relative to the source's root.
+// Edit replaces Old, which must occur exactly once in File, with New. File is relative to the
+// source's root.
 type Edit struct{ File, Old, New string }
 
-// Build builds the mutant's parleyd, and returns its path. The sources stay as they are.
+// Build builds the mutant's parleyd and returns its path. It does not change the source files.
 func (m *Mutant) Build(ctx context.Context) (string, error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -97,9 +99,9 @@ func (m *Mutant) Build(ctx context.Context) (string, error) {
 	return rig.Build(ctx, "./server/cmd/parleyd", "parleyd-"+m.Name, "-overlay", path)
 }
 
-// Apply returns the text of every file that the mutant changes, by path relative to root, which is the folder of the source.
-// It returns an error if a file does not have what an edit replaces exactly once: then the source has changed, and the
-// mutant must follow.
+// Apply returns the text of every file that the mutant changes, by path relative to root, the root
+// folder of the source. It returns an error if an edit's Old does not occur exactly once in its
+// file. The source has then changed, and the mutant must follow.
 func (m *Mutant) Apply(root string) (map[string]string, error) {
 	changed := make(map[string]string)
 	for _, e := range m.Edits {
@@ -120,16 +122,16 @@ func (m *Mutant) Apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// OneFault returns a step with one fault, after a moment without any.
+// OneFault returns a step with one fault, after 1.5 seconds without any.
 func OneFault(name FaultName, node int, hold time.Duration) Step {
 	return Step{Wait: 1500 * time.Millisecond, Faults: []Planned{{Name: name, Node: node, Hold: hold}}}
 }
 
-// AndKill returns the step with one more fault: a node is killed delay after the step's first fault began.
+// AndKill returns the step with one more fault: it kills a node delay after the step begins.
 func (s Step) AndKill(node int, delay time.Duration) Step {
 	s.Faults = append(s.Faults, Planned{Name: NodeKill, Node: node, Delay: delay, Hold: time.Second})
 	return s
 }
 
-// Calm returns a step without a fault, which takes d.
+// Calm returns a step of length d without faults.
 func Calm(d time.Duration) Step { return Step{Wait: d} }

@@ -31,7 +31,7 @@ func TestCaught(t *testing.T) {
 	}
 }
 
-// TestValidate has mutants that would test nothing.
+// TestValidate checks that mutants that would test nothing are invalid.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

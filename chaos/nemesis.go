@@ -12,40 +12,42 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// mendLimit bounds the mending of a fault.
+// mendLimit bounds the time that mending a fault may take.
 const mendLimit = 90 * time.Second
 
-// FaultLog records what was broken. *Recorder implements it.
+// FaultLog records faults. *Recorder implements it.
 type FaultLog interface {
-	// BeginFault sets the beginning of a fault.
+	// BeginFault sets the begin of a fault.
 	BeginFault(f *Fault)
-	// EndFault sets the end of a fault, and records it.
+	// EndFault sets the end of a fault and records it.
 	EndFault(f *Fault)
-	// Exit records that a node ended without being stopped.
+	// Exit records that a node exited unexpectedly or failed to end gracefully.
 	Exit(node, log string)
-	// Mark records the present time under a name.
+	// Mark records the current time under a name.
 	Mark(name string)
 }
 
-// Mend ends a fault. It blocks until what was hit works again.
+// Mend ends a fault. It blocks until the target works again.
 type Mend func(ctx context.Context) error
 
-// Break begins a fault. It returns the name of what it hit, and how to end the fault.
+// Break begins a fault. It returns the name of its target and the function that ends the fault.
 type Break func(ctx context.Context, p Planned) (target string, mend Mend, err error)
 
-// NemesisConfig says what a Nemesis breaks besides the fleet.
+// NemesisConfig configures the faults of a Nemesis that differ between harnesses.
 type NemesisConfig struct {
-	// Log is where faults are recorded. Required.
+	// Log records the faults. Required.
 	Log FaultLog
-	// Own are faults of the harness's own clients and services, by name. They replace the fleet's faults of the same name.
+	// Own are faults of the harness's own clients and services, by name. They replace the fleet's
+	// faults of the same name.
 	Own map[FaultName]Break
-	// Silence is called while NATS is down; NATS is restarted only after it has returned. Nil does nothing.
+	// Silence is called while NATS is down. NATS is restarted only after it has returned. Nil does
+	// nothing.
 	Silence func(ctx context.Context, p Planned)
-	// Lossy are the engines whose replies to nodes are lost now and then.
+	// Lossy are the engines that lose one in a hundred of their replies to nodes.
 	Lossy []rig.Engine
 }
 
-// Nemesis breaks things by a schedule, and mends them again.
+// Nemesis injects faults according to a schedule and mends them.
 type Nemesis struct {
 	run    *Run
 	log    FaultLog
@@ -54,7 +56,8 @@ type Nemesis struct {
 	fleet  *fleetFaults // nil for a run without a fleet
 }
 
-// NewNemesis returns the Nemesis of the run, which has broken nothing yet. It must be called once.
+// NewNemesis returns the run's Nemesis, which injects nothing before its Run is called. It must be
+// called at most once for a run.
 func (r *Run) NewNemesis(c NemesisConfig) *Nemesis {
 	n := &Nemesis{run: r, log: c.Log, logger: r.Logger, breaks: make(map[FaultName]Break)}
 	if r.Fleet != nil {
@@ -66,8 +69,9 @@ func (r *Run) NewNemesis(c NemesisConfig) *Nemesis {
 	return n
 }
 
-// Run runs the configured steps, or else the schedule of the plan, and loses replies meanwhile. It blocks until the last
-// fault is mended. Its error is that something could not be broken or mended: the run is then worth nothing.
+// Run executes the configured steps, or else the plan's schedule, and drops replies meanwhile
+// unless KeepReplies is set. It blocks until the last fault is mended. It returns an error if a
+// fault could not be injected or mended; the run then proves nothing.
 func (n *Nemesis) Run(ctx context.Context) error {
 	if n.fleet != nil && !n.run.KeepReplies {
 		defer n.fleet.loseReplies()()
@@ -105,7 +109,7 @@ func (n *Nemesis) step(ctx context.Context, step Step, number ...slog.Attr) erro
 	return errors.Join(errs...)
 }
 
-// one begins a fault, waits, and mends it.
+// one begins a fault, waits for its hold time, and mends it.
 func (n *Nemesis) one(ctx context.Context, p Planned) error {
 	begin := n.breaks[p.Name]
 	if begin == nil {
@@ -131,7 +135,7 @@ func (n *Nemesis) one(ctx context.Context, p Planned) error {
 	return err
 }
 
-// Healed blocks until all nodes are ready, and records the time as that at which everything was mended.
+// Healed blocks until all nodes are ready, and records the current time as the end of all faults.
 func (n *Nemesis) Healed(ctx context.Context) error {
 	if n.fleet != nil {
 		if err := n.fleet.ready(ctx); err != nil {
@@ -142,8 +146,8 @@ func (n *Nemesis) Healed(ctx context.Context) error {
 	return nil
 }
 
-// Watch starts a goroutine for each node in g. It records that the node ended without being stopped, and restarts it, until
-// ctx ends, which must be the group's.
+// Watch starts a goroutine in g for each node. Each records every unexpected exit of its node and
+// restarts the node, until ctx ends. ctx must be the group's context.
 func (n *Nemesis) Watch(ctx context.Context, g *Group) {
 	if n.fleet == nil {
 		return

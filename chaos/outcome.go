@@ -14,20 +14,21 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// Outcome says how a call ended.
+// Outcome is the outcome of a call.
 type Outcome string
 
 // The outcomes.
 const (
-	// OK is an answer.
+	// OK means that the call succeeded.
 	OK Outcome = "ok"
-	// Failed is an error that says for certain that nothing was changed.
+	// Failed means an error that guarantees that nothing was changed.
 	Failed Outcome = "failed"
-	// Unknown is everything else: a time limit, a lost connection, an `unavailable`. A write may be stored or not.
+	// Unknown means any other end: a timeout, a lost connection, an `unavailable`. A write may or
+	// may not be stored.
 	Unknown Outcome = "unknown"
 )
 
-// Ending is how a call ended. Code, Reason and Err are zero if the outcome is OK.
+// Ending is the result of a call. Code, Reason and Err are zero if the outcome is OK.
 type Ending struct {
 	Outcome Outcome
 	// Code is the name of the status code, such as `already_exists`.
@@ -36,7 +37,7 @@ type Ending struct {
 	Err    string
 }
 
-// String returns the code and the text of the error; empty if the outcome is OK.
+// String returns the code and the text of the error. It returns "" if the outcome is OK.
 func (e Ending) String() string {
 	if e.Outcome == OK {
 		return ""
@@ -44,7 +45,7 @@ func (e Ending) String() string {
 	return e.Code + ": " + e.Err
 }
 
-// EndingOf returns how a call of a generated client ended; a nil err is OK.
+// EndingOf returns the ending of a call of a generated client. A nil err is OK.
 func EndingOf(err error) Ending {
 	if err == nil {
 		return Ending{Outcome: OK}
@@ -57,7 +58,7 @@ func EndingOf(err error) Ending {
 	return Ending{Outcome: outcomeOf(reason), Code: ce.Code().String(), Reason: reason, Err: ce.Message()}
 }
 
-// EndingOfItem returns how one item of a call that was answered ended; nil is OK.
+// EndingOfItem returns the ending of one item of an answered call. Nil is OK.
 func EndingOfItem(e *parleyv1.ItemError) Ending {
 	if e == nil {
 		return Ending{Outcome: OK}
@@ -67,8 +68,8 @@ func EndingOfItem(e *parleyv1.ItemError) Ending {
 	return Ending{Outcome: outcomeOf(reason), Code: code, Reason: reason, Err: e.GetMessage()}
 }
 
-// EndingOfSDK returns how a call of the SDK ended; a nil err is OK. The SDK may have made several attempts, so only a final
-// reason says that none of them changed anything.
+// EndingOfSDK returns the ending of a call of the SDK. A nil err is OK. The SDK may have made
+// several attempts, so only a final reason guarantees that none of them changed anything.
 func EndingOfSDK(err error) Ending {
 	if err == nil {
 		return Ending{Outcome: OK}
@@ -97,11 +98,11 @@ func reasonOf(err *connect.Error) parleyv1.ErrorReason {
 	return parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED
 }
 
-// firstRetryable is the lowest reason of an error that may pass; those below it are final.
+// firstRetryable is the lowest reason of a retryable error. Reasons below it are final.
 const firstRetryable = 100
 
-// outcomeOf returns the outcome of one attempt that failed for a reason. The proto says of the final reasons and of the
-// retryable ones named here that nothing was stored.
+// outcomeOf returns the outcome of one attempt that failed for a reason. The proto guarantees that
+// nothing was stored for the final reasons and for the retryable ones named here.
 func outcomeOf(r parleyv1.ErrorReason) Outcome {
 	switch {
 	case r == parleyv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
@@ -130,7 +131,7 @@ func (t Tally[K]) Add(kind K, o Outcome) {
 	t[kind][o]++
 }
 
-// Write writes a line for each kind, in the order of their names.
+// Write writes a line for each kind, sorted by name.
 func (t Tally[K]) Write(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "%-10s %9s %9s %9s\n", "op", OK, Failed, Unknown)
 	for _, kind := range slices.Sorted(maps.Keys(t)) {

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Fault is something that was broken, and mended at End.
+// Fault is a fault that was injected at Begin and mended at End.
 type Fault struct {
 	Name string `json:"name"`
-	// Target is what was hit: a node's address, a server's name.
+	// Target is the name of what the fault hit, such as a node's address or a server's name.
 	Target string `json:"target"`
 	Begin  int64  `json:"begin"`
 	End    int64  `json:"end"`
-	// OpenWrites and OpenReads are the calls in flight as it began. A fault that met none tested little.
+	// OpenWrites and OpenReads are the calls in flight at Begin. A fault without any tested little.
 	OpenWrites int `json:"open_writes"`
 	OpenReads  int `json:"open_reads"`
-	// Holds is set if the target may have held back what it had, and delivered it afterwards: a process that was stopped,
-	// a link that was stalled.
+	// Holds is set if the target may have held data back and delivered it afterwards, such as a
+	// stopped process or a stalled link.
 	Holds bool   `json:"holds,omitempty"`
 	Err   string `json:"err,omitempty"`
 }
 
-// Exit is a node that ended without being stopped.
+// Exit is an unexpected exit of a node, or a graceful end that failed.
 type Exit struct {
 	Node string `json:"node"`
 	At   int64  `json:"at"`
 	Log  string `json:"log"`
 }
 
-// Line is the part of a history file's line that every harness has. At most one field is set.
+// Line is the part of a history file's line that all harnesses share. At most one field is set.
 type Line struct {
 	Fault *Fault           `json:"fault,omitempty"`
 	Exit  *Exit            `json:"exit,omitempty"`
@@ -43,15 +43,17 @@ const (
 	markHealed = "healed"
 )
 
-// History is the part of a history that every harness has. Times are by the recorder's clock, except Began.
+// History is the part of a history that all harnesses share. Times are by the recorder's clock,
+// except Began.
 type History struct {
 	Faults []Fault
 	Exits  []Exit
-	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was mended.
+	// Began is when the run began, in nanoseconds since 1970. Healed is when the last fault was
+	// mended.
 	Began, Healed int64
 }
 
-// Add adds what a line of the file holds.
+// Add adds the contents of a line of the file.
 func (h *History) Add(l *Line) {
 	switch {
 	case l.Fault != nil:
@@ -67,35 +69,37 @@ func (h *History) Add(l *Line) {
 	}
 }
 
-// Sort orders the faults by their beginning.
+// Sort sorts the faults by Begin.
 func (h *History) Sort() {
 	slices.SortStableFunc(h.Faults, func(a, b Fault) int { return cmp.Compare(a.Begin, b.Begin) })
 }
 
-// WallClock is the clock of a history that several processes write: nanoseconds since 1970.
+// WallClock returns nanoseconds since 1970. It is the clock of a history that several processes
+// write.
 func WallClock() int64 { return time.Now().UnixNano() }
 
-// RunClock returns the clock of a history that one process writes: nanoseconds since the call, by the monotonic clock.
+// RunClock returns the clock of a history that one process writes. It counts nanoseconds since the
+// call of RunClock, by the monotonic clock.
 func RunClock() func() int64 {
 	began := time.Now()
 	return func() int64 { return int64(time.Since(began)) }
 }
 
-// Recorder writes a history while it happens: to memory, and as lines of JSON to a file. L is the harness's type of a line.
-// Safe for concurrent use.
+// Recorder records a history during the run, in memory and as lines of JSON in a file. L is the
+// harness's line type. Safe for concurrent use.
 type Recorder[L any] struct {
 	now  func() int64
 	wrap func(Line) L
 	add  func(*L)
 
-	mu       sync.Mutex // guards what follows, and calls of add
+	mu       sync.Mutex // guards the fields below and calls of add
 	inFlight [2]int     // reads and writes
 	out      *Journal
 }
 
-// NewRecorder creates the file at path, or truncates it, and records that the run began. An empty path writes no file.
-// now is WallClock or a RunClock. add adds a line to the history in memory; calls to it do not overlap. wrap returns a line
-// with the common part, and nothing else.
+// NewRecorder creates the file at path, or truncates it, and records the beginning of the run. If
+// path is empty, it writes no file. now is WallClock or a RunClock. add adds a line to the history
+// in memory; its calls do not overlap. wrap returns a line with only the common part.
 func NewRecorder[L any](path string, now func() int64, add func(*L), wrap func(Line) L) (*Recorder[L], error) {
 	out, err := NewJournal(path)
 	if err != nil {
@@ -106,7 +110,7 @@ func NewRecorder[L any](path string, now func() int64, add func(*L), wrap func(L
 	return r, nil
 }
 
-// Now returns the time by the history's clock.
+// Now returns the current time by the history's clock.
 func (r *Recorder[L]) Now() int64 { return r.now() }
 
 // Write records a line.
@@ -117,10 +121,10 @@ func (r *Recorder[L]) Write(l L) {
 	r.out.Write(l)
 }
 
-// Begin counts a call as in flight, until End is called with the same argument.
+// Begin counts a call as in flight until End is called with the same argument.
 func (r *Recorder[L]) Begin(write bool) { r.count(write, 1) }
 
-// End counts a call as ended.
+// End counts a call as no longer in flight.
 func (r *Recorder[L]) End(write bool) { r.count(write, -1) }
 
 func (r *Recorder[L]) count(write bool, by int) {
@@ -133,25 +137,25 @@ func (r *Recorder[L]) count(write bool, by int) {
 	}
 }
 
-// BeginFault sets the beginning of a fault, and the number of calls in flight. It records nothing.
+// BeginFault sets the fault's begin and the number of calls in flight. It records nothing.
 func (r *Recorder[L]) BeginFault(f *Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Begin, f.OpenReads, f.OpenWrites = r.now(), r.inFlight[0], r.inFlight[1]
 }
 
-// EndFault sets the end of a fault, and records it.
+// EndFault sets the end of a fault and records it.
 func (r *Recorder[L]) EndFault(f *Fault) {
 	f.End = r.now()
 	r.Write(r.wrap(Line{Fault: f}))
 }
 
-// Exit records that a node ended without being stopped.
+// Exit records that a node exited unexpectedly or failed to end gracefully.
 func (r *Recorder[L]) Exit(node, log string) {
 	r.Write(r.wrap(Line{Exit: &Exit{Node: node, At: r.now(), Log: log}}))
 }
 
-// Mark records the present time under a name, such as that of a phase of the run.
+// Mark records the current time under a name, such as that of a phase of the run.
 func (r *Recorder[L]) Mark(name string) { r.MarkAt(name, r.now()) }
 
 // MarkAt records a time under a name.
@@ -159,7 +163,7 @@ func (r *Recorder[L]) MarkAt(name string, at int64) {
 	r.Write(r.wrap(Line{Marks: map[string]int64{name: at}}))
 }
 
-// Close writes out the file. Nothing may be recorded afterwards.
+// Close flushes and closes the file. Nothing may be recorded afterwards.
 func (r *Recorder[L]) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,38 +12,41 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Size is how large a run's workload is.
+// Size is the size of a run's workload.
 type Size int
 
 // The sizes.
 const (
 	// Long is the workload of `make chaos`.
 	Long Size = iota
-	// Short is that of a run of a minute or two.
+	// Short is the workload of a run of a minute or two.
 	Short
-	// Minimal is that of a mutant: no more than shows what is wrong.
+	// Minimal is the workload of a mutant's run: just enough to reveal the defect.
 	Minimal
 )
 
 // Config configures one run. The zero value is a long run without faults.
 type Config struct {
-	// Dir receives the report: the history, the truth, the violations and the nodes' logs. It is created if missing.
+	// Dir receives the report: the history, the truth, the violations and the nodes' logs. It is
+	// created if missing.
 	Dir string
 	// Seed determines the schedule and the clients' choices.
 	Seed uint64
-	// Plan is what is broken, in an order that depends on Seed.
+	// Plan has the faults to inject. Their order depends on Seed.
 	Plan Plan
-	// Steps replace the schedule of Plan, unless nil.
+	// Steps replace the schedule of Plan unless nil.
 	Steps []Step
-	// Size is how large the workload is.
+	// Size is the size of the workload.
 	Size Size
-	// KeepReplies loses no replies of the engines. Otherwise every hundredth is lost.
+	// KeepReplies disables the loss of replies. Otherwise every hundredth reply of the lossy
+	// engines is lost.
 	KeepReplies bool
-	// Binary is the parleyd to run; empty builds it from this source.
+	// Binary is the path of the parleyd to run. If empty, the run builds it from this source.
 	Binary string
-	// NATSServers is 1 or 3, for harnesses whose fleet may have either; 0 is the harness's default.
+	// NATSServers is the number of NATS servers, 1 or 3, for harnesses that allow both. 0 is the
+	// harness's default.
 	NATSServers int
-	// Logger logs what the run does; nil logs nothing.
+	// Logger logs the steps of the run. Nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -54,11 +57,11 @@ const (
 	violationsFile = "violations.json"
 )
 
-// Run is one run under way. A harness's Drive uses it.
+// Run is a run in progress, as a harness's Drive uses it.
 type Run struct {
 	Config
 
-	// Fleet is the running fleet; nil if the harness has none.
+	// Fleet is the running fleet, or nil if the harness has none.
 	Fleet *rig.Fleet
 
 	nemesis *Nemesis
@@ -69,18 +72,18 @@ type Run struct {
 	found []Violation
 }
 
-// HistoryPath returns the path of the history's file, for NewRecorder.
+// HistoryPath returns the path of the history file, for NewRecorder.
 func (r *Run) HistoryPath() string { return filepath.Join(r.Dir, historyFile) }
 
-// Addrs returns the addresses of all nodes, beginning with node i modulo their number.
+// Addrs returns the addresses of all nodes, starting with node i modulo their number.
 func (r *Run) Addrs(i int) []string {
 	all := r.Fleet.Addresses()
 	i %= len(all)
 	return slices.Concat(all[i:], all[:i])
 }
 
-// Group returns a group of clients, and the context that they must run with. The group is stopped at the end of the run, if
-// it has not been stopped before.
+// Group returns a group of clients and the context that they must run with. The end of the run
+// stops the group unless it was stopped before.
 func (r *Run) Group(ctx context.Context) (context.Context, *Group) {
 	ctx, cancel := context.WithCancel(ctx)
 	g := &Group{cancel: cancel}
@@ -88,8 +91,8 @@ func (r *Run) Group(ctx context.Context) (context.Context, *Group) {
 	return ctx, g
 }
 
-// Cleanup registers a function that is called at the end of the run, after all groups have been stopped. Functions are
-// called in reverse order.
+// Cleanup registers a function to call at the end of the run, after all groups have stopped.
+// Functions are called in reverse order.
 func (r *Run) Cleanup(f func()) { r.cleanup = append(r.cleanup, f) }
 
 // Found adds a violation that the history does not show. Safe for concurrent use.
@@ -99,7 +102,7 @@ func (r *Run) Found(v Violation) {
 	r.found = append(r.found, v)
 }
 
-// finish stops all groups, and then calls the cleanup functions.
+// finish stops all groups and then calls the cleanup functions.
 func (r *Run) finish() {
 	for _, g := range r.groups {
 		g.cancel()
@@ -112,7 +115,7 @@ func (r *Run) finish() {
 	}
 }
 
-// keepLogs copies the nodes' logs to the report.
+// keepLogs copies the nodes' logs into the report.
 func (r *Run) keepLogs() {
 	for _, node := range r.Fleet.Nodes() {
 		if data, err := node.Log(); err == nil {
@@ -121,16 +124,17 @@ func (r *Run) keepLogs() {
 	}
 }
 
-// Group is a set of goroutines that are stopped together.
+// Group is a set of goroutines that stop together.
 type Group struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Go starts f, which must return soon after the group's context has ended.
+// Go runs f in a goroutine. f must return soon after the group's context ends.
 func (g *Group) Go(f func()) { g.running.Go(f) }
 
-// Stop ends the group's context, and blocks until all functions have returned. It may be called more than once.
+// Stop cancels the group's context and blocks until all functions have returned. It may be called
+// more than once.
 func (g *Group) Stop() {
 	g.cancel()
 	g.running.Wait()

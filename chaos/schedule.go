@@ -10,64 +10,66 @@ import (
 	"time"
 )
 
-// FaultName names a kind of fault.
+// FaultName is the name of a kind of fault.
 type FaultName string
 
 // The faults.
 const (
-	NodeKill      FaultName = "node-kill"    // kill -9, and a start a moment later
-	NodeStop      FaultName = "node-stop"    // SIGSTOP and SIGCONT: it comes back as a zombie, feeder and home of what it had
-	NodeIsolate   FaultName = "node-isolate" // its wire to the clients is out
-	Roll          FaultName = "roll"         // SIGTERM and start, one node after another
+	NodeKill      FaultName = "node-kill"    // kill -9, and a restart a moment later
+	NodeStop      FaultName = "node-stop"    // SIGSTOP and SIGCONT: it resumes with stale leases and roles
+	NodeIsolate   FaultName = "node-isolate" // no connection to its clients
+	Roll          FaultName = "roll"         // SIGTERM and restart, one node after another
 	MongoKill     FaultName = "mongo-kill"   // kill -9 of the primary
 	MongoStepDown FaultName = "mongo-step"   // the primary steps down
 	MongoStop     FaultName = "mongo-stop"   // SIGSTOP and SIGCONT of the primary
-	MongoAlone    FaultName = "mongo-alone"  // SIGSTOP and SIGCONT of all but the primary: there is no majority
-	MongoLost     FaultName = "mongo-lost"   // all others killed, then the primary; the others start first
+	MongoAlone    FaultName = "mongo-alone"  // SIGSTOP and SIGCONT of all but the primary: no majority
+	MongoLost     FaultName = "mongo-lost"   // all others killed, then the primary; the others restart first
 	RedisKill     FaultName = "redis-kill"   // kill -9
 	RedisFlush    FaultName = "redis-flush"  // FLUSHALL
-	RedisPast     FaultName = "redis-past"   // killed, and given back an older append-only file
+	RedisPast     FaultName = "redis-past"   // killed, and restarted with an older append-only file
 	NATSAway      FaultName = "nats-away"    // every server killed; meanwhile messages are sent and recalled
-	NATSKill      FaultName = "nats-kill"    // one server
+	NATSKill      FaultName = "nats-kill"    // one server killed
 	CutMongo      FaultName = "cut-mongo"    // a node's connections to MongoDB break, and new ones are refused
 	CutRedis      FaultName = "cut-redis"    // as cut-mongo
-	CutNATS       FaultName = "cut-nats"     // as cut-mongo: a node is cut off from the other nodes, too
-	StallMongo    FaultName = "stall-mongo"  // a node's connections to MongoDB stand, and no byte passes
+	CutNATS       FaultName = "cut-nats"     // as cut-mongo; this cuts the node off from other nodes, too
+	StallMongo    FaultName = "stall-mongo"  // a node's connections to MongoDB stay open, but no byte passes
 	StallRedis    FaultName = "stall-redis"  // as stall-mongo
 	StallNATS     FaultName = "stall-nats"   // as stall-mongo
-	LostReplies   FaultName = "lost-replies" // every hundredth reply of MongoDB and Redis, all the time
+	LostReplies   FaultName = "lost-replies" // every hundredth reply of MongoDB and Redis, during the whole run
 )
 
-// Step is one place in a schedule: one fault, or two at a time.
+// Step is one step of a schedule. It has one or two faults, or none.
 type Step struct {
-	// Wait is the time in which all is well before the step.
+	// Wait is the time without faults before the step.
 	Wait   time.Duration
 	Faults []Planned
 }
 
-// Planned is a fault of a schedule.
+// Planned is a fault in a schedule.
 type Planned struct {
 	Name FaultName
-	// Node is the number of the target, from 0, for faults that hit a node or a client. Faults of MongoDB hit the member that
-	// is the primary then.
+	// Node is the index of the target, from 0, for faults of a node or a client. Faults of MongoDB
+	// hit the member that is primary at that time.
 	Node int
-	// Delay is from the step's beginning, Hold from there to the mending.
+	// Delay is the time from the step's begin to the fault's. Hold is the time from there until it
+	// is mended.
 	Delay, Hold time.Duration
 }
 
-// Plan is what a schedule is made of.
+// Plan is the input of Schedule.
 type Plan struct {
-	// Counts is how often each fault comes.
+	// Counts is the number of each fault.
 	Counts map[FaultName]int
 	// Nodes is the number of nodes.
 	Nodes int
-	// Targets has, for each fault that does not hit a node, how many targets of it there are: the harness's own clients.
+	// Targets is the number of targets of each fault that does not hit a node but a client of the
+	// harness.
 	Targets map[FaultName]int
-	// Scale stretches every wait and hold: 1 for minutes, less for a short run.
+	// Scale multiplies every wait and hold: 1 for a run of minutes, less for a short run.
 	Scale float64
 }
 
-// hold is how long a fault lasts at scale 1, from and up to.
+// hold returns the range of a fault's duration at scale 1.
 func (f FaultName) hold() (from, to time.Duration) {
 	switch f {
 	case NodeStop, MongoStop:
@@ -83,12 +85,12 @@ func (f FaultName) hold() (from, to time.Duration) {
 	}
 }
 
-// holds reports whether a fault may hold back what was under way, and let it go afterwards.
+// holds reports whether a fault may hold data back and deliver it afterwards.
 func (f FaultName) holds() bool {
 	return f == NodeStop || f == NodeIsolate || f == StallNATS
 }
 
-// engine is what a fault takes away; two of one engine never come together.
+// engine returns the part that a fault takes away. Two faults of one engine never overlap.
 func (f FaultName) engine() string {
 	name, rest, _ := strings.Cut(string(f), "-")
 	switch name {
@@ -101,8 +103,8 @@ func (f FaultName) engine() string {
 	}
 }
 
-// Schedule returns the steps of a run: the faults of the plan in a random order, now and then two at a time, but never two of
-// one engine. The same seed and plan return the same schedule.
+// Schedule returns the steps of a run: the faults of the plan in a random order. Some steps have
+// two faults, but never two of one engine. The same seed and plan return the same schedule.
 func Schedule(seed uint64, p Plan) []Step {
 	rng := Source(seed, "schedule")
 	var names []FaultName
@@ -136,7 +138,7 @@ func (p *Plan) fault(rng *rand.Rand, name FaultName) Planned {
 	}
 	f := Planned{Name: name, Node: rng.IntN(max(1, targets)), Hold: p.between(rng, from, to)}
 	if p.Scale < 1 && from > 0 {
-		// Less than this is over before anybody has noticed.
+		// A shorter fault ends before any client notices it.
 		f.Hold = max(f.Hold, 2*time.Second)
 	}
 	return f
@@ -150,7 +152,7 @@ func (p *Plan) between(rng *rand.Rand, from, to time.Duration) time.Duration {
 	return time.Duration(float64(d) * p.Scale).Round(time.Millisecond)
 }
 
-// String returns the step as one line.
+// String formats the step as one line.
 func (s Step) String() string {
 	parts := make([]string, len(s.Faults))
 	for i, f := range s.Faults {
@@ -159,7 +161,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("after %s: %s", s.Wait, strings.Join(parts, " and "))
 }
 
-// ParseCounts parses a list such as "node-kill=3,nats-away". It returns an error for a fault that the plan does not have.
+// ParseCounts parses a list such as "node-kill=3,nats-away". A fault without a number counts as
+// one. It returns an error for a fault that the plan does not have.
 func ParseCounts(list string, of Plan) (map[FaultName]int, error) {
 	counts := make(map[FaultName]int)
 	for part := range strings.SplitSeq(list, ",") {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testPlans are a short plan with some faults, and a long one with each of them several times.
+// testPlans returns a short plan with some faults, and a long one with each of them several times.
 func testPlans() map[string]Plan {
 	return map[string]Plan{
 		"short": {Nodes: 3, Scale: 0.2, Counts: map[FaultName]int{
@@ -35,8 +35,8 @@ func TestScheduleRepeats(t *testing.T) {
 	}
 }
 
-// TestScheduleHoldsThePlan holds, over many seeds, that every fault comes as often as planned, that two at a time never
-// take the same engine away.
+// TestScheduleHoldsThePlan checks, for many seeds, that every fault occurs as often as planned, and
+// that two concurrent faults never hit the same engine.
 func TestScheduleHoldsThePlan(t *testing.T) {
 	t.Parallel()
 	pairs := 0
@@ -82,7 +82,8 @@ func TestParseCounts(t *testing.T) {
 	}
 }
 
-// TestScheduleHitsEveryClient has faults of a harness's own clients, which may be more than there are nodes.
+// TestScheduleHitsEveryClient checks faults of a harness's own clients, of which there may be more
+// than nodes.
 func TestScheduleHitsEveryClient(t *testing.T) {
 	t.Parallel()
 	hit := make(map[int]bool)

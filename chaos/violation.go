@@ -7,31 +7,34 @@ import (
 	"time"
 )
 
-// Name is the name of a promise that was broken. Each harness declares the names of its own promises.
+// Name is the name of a broken promise. Each harness declares names for its own promises.
 type Name string
 
-// The names that every harness has. They show that a fleet does not work at all, so no mutant counts as caught by one of
-// them.
+// The names that all harnesses share. They show that a fleet does not work at all, so none of them
+// catches a mutant.
 const (
-	// Liveness: a call did not end by its deadline, or failed although nothing was broken.
+	// Liveness: a call did not end by its deadline, or failed although no fault was active.
 	Liveness Name = "liveness"
-	// Crash: a node ended without being stopped, or panicked.
+	// Crash: a node exited unexpectedly or panicked.
 	Crash Name = "crash"
-	// Blind: the harness did not see what other checks depend on. Those would find nothing, whatever the server did.
+	// Blind: the harness did not observe data that other checks require. Those checks would find
+	// nothing, whatever the server did.
 	Blind Name = "blind"
 )
 
-// Violation is a broken promise, with the evidence.
+// Violation is a broken promise with its evidence.
 type Violation struct {
 	Name Name `json:"name"`
-	// Object is the channel or the topic that the promise is about; empty if it is about no single one.
+	// Object is the channel or topic concerned. It is empty if the violation concerns no single
+	// one.
 	Object string `json:"object,omitempty"`
 	Detail string `json:"detail"`
-	// At is the time of the event that shows it, in nanoseconds since the run began; 0 if it shows only in the stores.
+	// At is the time of the event that shows the violation, in nanoseconds since the run began. It
+	// is 0 if only the stores show it.
 	At int64 `json:"at,omitempty"`
 }
 
-// String returns the violation as one line.
+// String formats the violation as one line.
 func (v Violation) String() string {
 	at := ""
 	if v.At > 0 {
@@ -48,14 +51,14 @@ type Findings struct {
 	counts map[Name]int
 }
 
-// NewFindings returns empty Findings, which keep up to limit violations of each name and count the others. Times are given
-// to it as in the history; origin is the history's time at which the run began.
+// NewFindings returns empty Findings that keep up to limit violations of each name and count the
+// rest. Findings take times by the history's clock; origin is the run's beginning by that clock.
 func NewFindings(limit int, origin int64) *Findings {
 	return &Findings{limit: limit, origin: origin, counts: make(map[Name]int)}
 }
 
-// Reportf adds a violation. The text is formatted only if the violation is kept, so args may be Stringers that are costly
-// to format.
+// Reportf adds a violation. It formats the text only if it keeps the violation, so args may be
+// Stringers that are costly to format. An at of 0 means no time.
 func (f *Findings) Reportf(name Name, object string, at int64, format string, args ...any) {
 	if f.counts[name]++; f.counts[name] > f.limit {
 		return
@@ -66,14 +69,15 @@ func (f *Findings) Reportf(name Name, object string, at int64, format string, ar
 	f.found = append(f.found, Violation{Name: name, Object: object, At: at, Detail: fmt.Sprintf(format, args...)})
 }
 
-// ReportExits adds a violation for each node that ended without being stopped.
+// ReportExits adds a violation for each unexpected exit of a node.
 func (f *Findings) ReportExits(exits []Exit) {
 	for _, e := range exits {
-		f.Reportf(Crash, "", e.At, "%s ended by itself: %s", e.Node, e.Log)
+		f.Reportf(Crash, "", e.At, "%s ended on its own: %s", e.Node, e.Log)
 	}
 }
 
-// Violations returns what was found, ordered by name, with one more entry for each name of which some were only counted.
+// Violations returns the violations kept, sorted by name. For each name over the limit it adds an
+// entry with the number of the rest.
 func (f *Findings) Violations() []Violation {
 	all := slices.Clone(f.found)
 	for name, n := range f.counts {

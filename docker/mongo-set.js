@@ -1,4 +1,4 @@
-// Makes one replica set of the three servers, unless they are one, and waits until it has a primary.
+// Creates one replica set of the three servers unless it exists, and waits until it has a primary.
 const members = ["mongo-0", "mongo-1", "mongo-2"].map((host, i) => ({ _id: i, host: host + ":27017" }));
 try {
   rs.initiate({ _id: "rs0", members, settings: { electionTimeoutMillis: 2000, heartbeatIntervalMillis: 500 } });

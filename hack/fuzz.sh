@@ -1,6 +1,7 @@
 #!/bin/sh
-# fuzz.sh REGEXP TIME: runs each fuzz target whose name matches, one after the other, TIME each. Go fuzzes one target of
-# one package at a time. It fails on the first finding, which Go leaves under the package's testdata/fuzz as a test case.
+# fuzz.sh REGEXP TIME: runs each fuzz target whose name matches for TIME, one after another, because
+# Go fuzzes one target of one package at a time. It fails on the first finding, which Go stores as a
+# test case under the package's testdata/fuzz.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Sets up what the tests in interop/ need beside Python with pip, Node, a JDK and Maven: the
-# packages of the clients, and protoc with its plugin for grpc-java in .cache/interop/bin. What is
-# there is left alone, so a second run needs no network.
+# Sets up what the tests in interop/ require besides Python with pip, Node, a JDK and Maven: the
+# packages of the clients, and protoc with its plugin for grpc-java in .cache/interop/bin. Existing
+# parts are not changed, so a second run needs no network.
 set -eu
 PROTOC=com.google.protobuf:protoc:4.35.1
 PROTOBUF_JAVA=com.google.protobuf:protobuf-java:4.35.1
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 hack/python-deps.sh interop interop/python/requirements.txt
 
-# npm writes its own lockfile last.
+# npm writes its own lockfile last, so its time shows whether the packages are up to date.
 if [ ! -e interop/node/node_modules/.package-lock.json ] ||
 	[ interop/node/package-lock.json -nt interop/node/node_modules/.package-lock.json ]; then
 	npm ci --prefix interop/node --no-audit --no-fund
@@ -33,7 +33,7 @@ mkdir -p "$bin"
 tmp=$(mktemp -d .cache/interop/fetch.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 
-fetch() { # fetch ARTIFACT NAME: a program that Maven has, as .cache/interop/bin/NAME-VERSION, and NAME for it
+fetch() { # fetch ARTIFACT NAME: gets a program from Maven as .cache/interop/bin/NAME-VERSION and links NAME to it
 	version=${1##*:}
 	if [ ! -x "$bin/$2-$version" ]; then
 		mvn -B -q -Dstyle.color=never "$DEPENDENCY_PLUGIN:copy" -Dartifact="$1:exe:$platform" -DoutputDirectory="$PWD/$tmp"
@@ -45,8 +45,8 @@ fetch() { # fetch ARTIFACT NAME: a program that Maven has, as .cache/interop/bin
 fetch "$PROTOC" protoc
 fetch "$GRPC_JAVA" protoc-gen-grpc-java
 
-# protoc's own protos, where protoc looks for them. Releases of protoc have them beside the program,
-# Maven has them in this jar.
+# protoc's own protos, in the folder where protoc searches for them. protoc's releases have them
+# next to the program; Maven has them in this jar.
 if [ "$(cat .cache/interop/include/version 2>/dev/null)" != "$PROTOBUF_JAVA" ]; then
 	# The plugin leaves files in the current directory.
 	(cd "$tmp" && mvn -B -q -Dstyle.color=never "$DEPENDENCY_PLUGIN:unpack" -Dartifact="$PROTOBUF_JAVA" \
@@ -56,8 +56,8 @@ if [ "$(cat .cache/interop/include/version 2>/dev/null)" != "$PROTOBUF_JAVA" ]; 
 	mv "$tmp/include" .cache/interop/include
 fi
 
-# Maven's plugins name what they need only when they run, so a build without sources fetches it all;
-# the tests build offline.
+# Maven's plugins resolve dependencies only when they run, so a build without sources fetches them
+# all. The tests build offline.
 if ! cmp -s interop/java/pom.xml .cache/interop/pom.xml; then
 	mkdir -p "$tmp/empty/src/main/java" "$tmp/empty/src/main/kotlin"
 	cp interop/java/pom.xml "$tmp/empty"

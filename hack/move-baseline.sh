@@ -1,7 +1,7 @@
 #!/bin/sh
-# move-baseline.sh BUF...: makes the protos as they are the baseline that check-breaking.sh compares
-# with. It fails, and moves nothing, if they would break a client of the baseline. Where there is no
-# baseline it makes the first one.
+# move-baseline.sh BUF...: makes the current protos the baseline that check-breaking.sh compares
+# with. It fails, and changes nothing, if they would break a client of the baseline. Without a
+# baseline it creates the first one.
 set -eu
 cd "$(dirname "$0")/.."
 baseline=proto/v1.binpb

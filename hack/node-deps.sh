@@ -1,9 +1,11 @@
 #!/bin/sh
-# Sets up what everything in TypeScript needs: the packages of package-lock.json in node_modules, and the built SDK in
-# sdk/ts/dist, which the page, the examples and the conformance tests run. Packages that are there are left alone, so a
-# second run needs no network. Node itself must be on the PATH.
+# Sets up what all TypeScript code requires: the packages of package-lock.json in node_modules, and
+# the built SDK in sdk/ts/dist, which the page, the examples and the conformance tests use.
+# Installed packages are not changed, so a second run needs no network. Node itself must be on the
+# PATH.
 #
-# node-deps.sh packages: only the packages. What generates code needs them before the SDK can be built.
+# node-deps.sh packages: installs only the packages. Code generation requires them before the SDK
+# can be built.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,7 +13,7 @@ if ! node -e 'process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0
 	echo "node-deps: Node 20 or newer must be on the PATH, with npm" >&2
 	exit 1
 fi
-# npm writes its own lockfile last.
+# npm writes its own lockfile last, so its time shows whether the packages are up to date.
 if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
 	npm ci --no-audit --no-fund
 	touch node_modules/.package-lock.json

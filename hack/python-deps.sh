@@ -1,7 +1,7 @@
 #!/bin/sh
-# python-deps.sh NAME REQUIREMENTS: puts the Python packages of the file REQUIREMENTS into
-# .cache/python/NAME, for use as PYTHONPATH. Packages that are there are left alone, so a second run
-# needs no network. Python 3.11 or newer must be on the PATH, with pip.
+# python-deps.sh NAME REQUIREMENTS: installs the Python packages of the file REQUIREMENTS in
+# .cache/python/NAME, for use as PYTHONPATH. Installed packages are not changed, so a second run
+# needs no network. Python 3.11 or newer with pip must be on the PATH.
 set -eu
 cd "$(dirname "$0")/.."
 dir=.cache/python/$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts validate.proto, from the Go module that carries it, where buf looks for its pinned dependency, so that buf needs
-# no network. buf checks the digest in buf.lock.
+# Copies validate.proto from its Go module to buf's cache as the pinned dependency, so that buf
+# needs no network. buf checks the digest in buf.lock.
 set -eu
 VERSION=v1.1.0
 COMMIT=2a1774d888024a9b93ce7eb4b59f6a83

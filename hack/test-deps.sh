@@ -1,11 +1,14 @@
 #!/bin/sh
-# Sets up what `make test` needs beside Go, Node and what hack/node-deps.sh sets up, which make runs first: a C compiler for
-# the race detector, redis-server, mongod and Chromium. What is there is left alone, so a second run needs no network. What
-# is missing comes from apt-get, as root or through sudo; where that cannot be, the run fails and says what to install.
-# CHROMIUM may name a browser that is elsewhere than on the PATH. It fails, too, where the tests' databases would run out of disk,
-# which else shows only as the stack trace of a mongod.
+# Sets up what `make test` requires besides Go, Node and the result of hack/node-deps.sh, which make
+# runs first: a C compiler for the race detector, redis-server, mongod and Chromium. Existing
+# programs are not changed, so a second run needs no network. Missing ones are installed with
+# apt-get, as root or through sudo; where that is not possible, the script fails and names them.
+# CHROMIUM may be the path of a browser that is not on the PATH. The script also fails if there is
+# too little disk space for the tests' databases, which would otherwise show only as a stack trace
+# of a mongod.
 #
-# test-deps.sh interop: also what the tests in interop/ need: a JDK, Maven, pip, and what hack/interop-deps.sh sets up.
+# test-deps.sh interop: also sets up what the tests in interop/ require: a JDK, Maven, pip, and the
+# result of hack/interop-deps.sh.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,7 +20,7 @@ if [ "${free:=0}" -lt 4096 ]; then
 fi
 
 missing=
-need() { # need COMMAND PACKAGE...: the packages, unless the command is there
+need() { # need COMMAND PACKAGE...: adds the packages to missing unless the command exists
 	command -v "$1" >/dev/null 2>&1 && return
 	shift
 	missing="$missing $*"

@@ -13,9 +13,9 @@ func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const file = "proto/parley/v1/"
 	for name, c := range map[string]struct {
-		// file loses all from the first place of begin to the next place of end.
+		// file loses everything from the first match of begin to the next match of end.
 		file, begin, end string
-		// finding is part of what the check prints; empty if it finds nothing.
+		// finding is part of the check's output. It is empty if the check finds nothing.
 		finding string
 	}{
 		"a field of a channel": {
@@ -69,8 +69,7 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// script runs a script with buf. It must fail and print the finding, or, if that is empty, not
-// fail.
+// script runs a script with buf. It must fail and print the finding or, if that is empty, succeed.
 func script(t *testing.T, dir, finding, name string, args ...string) string {
 	t.Helper()
 	path, err := tools["buf"]()

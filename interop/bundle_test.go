@@ -23,7 +23,7 @@ import (
 // oneofs.
 const validate = 1159
 
-// made is the bundle as `make protos` makes it, in a directory that TestMain removes.
+// made is the bundle that `make protos` builds, in a directory that TestMain removes.
 var made struct {
 	once sync.Once
 	dir  string
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bundle returns the directory of the bundle, and its protos relative to that.
+// bundle returns the directory of the bundle, and the paths of its protos relative to it.
 func bundle(t *testing.T) (dir string, protos []string) {
 	t.Helper()
 	made.once.Do(func() {
@@ -61,8 +61,8 @@ func bundle(t *testing.T) (dir string, protos []string) {
 	return dir, protos
 }
 
-// TestBundle checks that plain protoc reads the bundle, and reads what the protos say but for the
-// validation rules, with every comment.
+// TestBundle checks that plain protoc parses the bundle, and that the result equals the protos
+// except for the validation rules, with every comment.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -106,7 +106,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// files reads a descriptor set, and returns its files of the API by name.
+// files reads a descriptor set and returns its files of the API by name.
 func files(t *testing.T, path string) map[string]*descriptorpb.FileDescriptorProto {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -162,7 +162,7 @@ func stripOptions(m protoreflect.Message, fd protoreflect.FieldDescriptor) int {
 	return n
 }
 
-// comments returns the words of the comments of a file, by the path of what they are about.
+// comments returns the words of the comments of a file, by the path of the commented element.
 func comments(f *descriptorpb.FileDescriptorProto) map[string]string {
 	all := map[string]string{}
 	for _, l := range f.GetSourceCodeInfo().GetLocation() {
@@ -174,7 +174,7 @@ func comments(f *descriptorpb.FileDescriptorProto) map[string]string {
 	return all
 }
 
-// TestBundleZip checks that the zip file has what the directory has, and nothing else.
+// TestBundleZip checks that the zip file has the same content as the directory.
 func TestBundleZip(t *testing.T) {
 	t.Parallel()
 	dir, _ := bundle(t)

@@ -1,10 +1,10 @@
-// Package interop_test calls the API with clients that are not Parley's, so that what Parley's own
-// SDKs assume is not mistaken for the protocol: grpcurl, buf curl, and programs on grpcio,
-// connect-es and grpc-java, whose code is generated from the bundle of protos that `make protos`
-// makes. Every client makes the same calls and must see the same; report is what it sees.
+// Package interop_test calls the API with third-party clients, so that an assumption of Parley's
+// own SDKs is not mistaken for the protocol: grpcurl, buf curl, and programs on grpcio, connect-es
+// and grpc-java, whose code is generated from the bundle of protos that `make protos` builds. Every
+// client makes the same calls and must get the same results, which report contains.
 //
-// The package also checks what other clients are built from: the bundle, the names of classes in
-// Java and Kotlin, and docs/api. grpcurl and buf come from tools/go.mod, the rest from
+// The package also checks the sources of other clients: the bundle, the names of classes in Java
+// and Kotlin, and docs/api. grpcurl and buf come from tools/go.mod, the other tools from
 // hack/interop-deps.sh.
 package interop_test
 
@@ -30,30 +30,30 @@ import (
 // limit is far more than a client or a compiler takes on a busy machine.
 const limit = 10 * time.Minute
 
-// report is what a client sees. Each client has a channel, a topic and a group of its own.
+// report contains the results of a client. Each client has its own channel, topic and group.
 type report struct {
-	// Health is the answer of the health service, and Services are the names that reflection lists,
+	// Health is the answer of the health service. Services are the names that reflection lists,
 	// sorted. Both are empty for clients that have no code for them.
 	Health   string   `json:"health"`
 	Services []string `json:"services"`
 	Server   server   `json:"server"`
-	// Denied is the error of CreateTopic without the capability admin, and Partitions is what it
-	// answers with it.
+	// Denied is the error of CreateTopic without the capability admin. Partitions is the answer
+	// with it.
 	Denied     failure `json:"denied"`
 	Partitions int     `json:"partitions"`
-	// Sent and Repeated are the answers to the same SendMessage, Listed is the content of the
+	// Sent and Repeated are the answers to the same SendMessage. Listed is the content of the
 	// channel's messages.
 	Sent     placed   `json:"sent"`
 	Repeated placed   `json:"repeated"`
 	Listed   []string `json:"listed"`
-	// Info is the first frame of Subscribe from the start of the channel, Events are all events up
+	// Info is the first frame of Subscribe from the start of the channel. Events are all events up
 	// to the message.
 	Info   info    `json:"info"`
 	Events []event `json:"events"`
 	Edited edited  `json:"edited"`
 	// Refused is the error of SendMessage without content.
 	Refused failure `json:"refused"`
-	// Job is what Consume delivers, BidiJob what StreamingConsume does; that is nil for clients
+	// Job is the delivery of Consume. BidiJob is that of StreamingConsume; it is nil for clients
 	// without bidirectional streams.
 	Job     *job `json:"job"`
 	BidiJob *job `json:"bidi_job"`
@@ -67,7 +67,7 @@ type server struct {
 	Queues          bool  `json:"queues"`
 }
 
-// failure is the error of a call: its code, by gRPC's numbers, and what its ErrorDetail says.
+// failure is the error of a call: its code, as a gRPC number, and the content of its ErrorDetail.
 type failure struct {
 	Code   int32  `json:"code"`
 	Reason int32  `json:"reason"`
@@ -88,7 +88,7 @@ type event struct {
 	Kind    string `json:"kind"`
 	Seq     int64  `json:"seq"`
 	FromSeq int64  `json:"from_seq"`
-	// HeadSeq is that of a state, Content that of a message.
+	// HeadSeq is set for a state, Content for a message.
 	HeadSeq int64  `json:"head_seq"`
 	Content string `json:"content"`
 }
@@ -105,18 +105,19 @@ type job struct {
 	Acked   bool   `json:"acked"`
 }
 
-// client is a client and what it can do.
+// client is a client and its capabilities.
 type client struct {
 	name string
-	// both is set if it has bidirectional streams, checks if it has code for health and reflection.
+	// both is set if it has bidirectional streams. checks is set if it has code for health and
+	// reflection.
 	both, checks bool
 	// slow is set if it is not part of the quick tests.
 	slow bool
-	// see makes the calls on a server. name is that of the channel, the topic and the group.
+	// see makes the calls on a server. name is the name of the channel, the topic and the group.
 	see func(t *testing.T, s target, name string) report
 }
 
-// want returns what a client must see.
+// want returns the expected report of a client.
 func (c client) want() report {
 	r := report{
 		Server:     server{Version: true, MaxContentBytes: 65536, Queues: true},
@@ -148,11 +149,11 @@ func (c client) want() report {
 // target is a server for clients to call.
 type target struct {
 	url, addr string
-	// token may do everything, weak may not administer.
+	// token may do everything. weak may not administer.
 	token, weak string
 }
 
-// TestClients has every client call one server.
+// TestClients calls one server with every client.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -183,7 +184,7 @@ var root = sync.OnceValue(func() string {
 	return dir
 })
 
-// command runs a program in dir with more variables in its environment, and returns its standard
+// command runs a program in dir with additional environment variables, and returns its standard
 // output.
 func command(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
@@ -217,7 +218,7 @@ func pinned(name string) func() (string, error) {
 	})
 }
 
-// seeded fills buf's module cache as make does, and returns the variable that names it.
+// seeded fills buf's module cache like make, and returns the variable that sets its path.
 var seeded = sync.OnceValues(func() (string, error) {
 	env := "BUF_CACHE_DIR=" + filepath.Join(root(), ".cache", "buf")
 	_, err := execute(root(), []string{env}, "hack/seed-buf-cache.sh")
@@ -237,7 +238,7 @@ func buf(args ...string) (string, error) {
 	return execute(root(), []string{cache}, path, args...)
 }
 
-// fetched returns the path of something that hack/interop-deps.sh sets up.
+// fetched returns the path of a file that hack/interop-deps.sh sets up.
 func fetched(t *testing.T, path string) string {
 	t.Helper()
 	path = filepath.Join(root(), path)

@@ -20,10 +20,10 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// A line is a command line that calls one method by what reflection says of it: requests and
-// answers are in JSON.
+// A line is a command-line tool that calls one method through reflection. Requests and answers are
+// in JSON.
 type line struct {
-	// tool is its name in tools/go.mod.
+	// tool is the tool's name in tools/go.mod.
 	tool string
 	// args are the arguments for a call of a method. data is the request, or "" for requests from
 	// standard input.
@@ -34,7 +34,7 @@ type line struct {
 	failure func(stderr []byte) (int32, *parleyv1.ErrorDetail, error)
 }
 
-// lines are grpcurl, and buf curl with each of its protocols.
+// lines returns grpcurl, and buf curl with each of its protocols.
 func lines() []client {
 	grpcurl := line{
 		tool: "grpcurl",
@@ -113,7 +113,7 @@ func bufFailure(stderr []byte) (int32, *parleyv1.ErrorDetail, error) {
 	return int32(e.Code), nil, nil
 }
 
-// run is one client's calls.
+// run makes one client's calls.
 type run struct {
 	*testing.T
 
@@ -148,7 +148,7 @@ func (l line) see(t *testing.T, to target, name string) report {
 	return got
 }
 
-// call makes a unary call. If it fails, it returns the error and leaves answer alone.
+// call makes a unary call. If it fails, it returns the error and does not change answer.
 func (r *run) call(method, token string, request, answer proto.Message) *failure {
 	r.Helper()
 	cmd := exec.CommandContext(r.Context(), r.path, r.args(r.to, method, token, r.json(request))...)
@@ -167,7 +167,7 @@ func (r *run) call(method, token string, request, answer proto.Message) *failure
 	return &failure{Code: code, Reason: int32(detail.GetReason()), Field: detail.GetField()}
 }
 
-// must makes a unary call that must not fail.
+// must makes a unary call that must succeed.
 func (r *run) must(method string, request, answer proto.Message) {
 	r.Helper()
 	if f := r.call(method, r.to.token, request, answer); f != nil {
@@ -193,7 +193,7 @@ func (r *run) json(m proto.Message) string {
 	return string(text)
 }
 
-// stream is a stream under way.
+// stream is an open stream.
 type stream struct {
 	*run
 
@@ -203,7 +203,8 @@ type stream struct {
 	cmd    *exec.Cmd
 }
 
-// open opens a stream with its first request. More may follow if the method takes a stream.
+// open opens a stream with its first request. More requests may follow if the method takes a
+// stream.
 func (r *run) open(method string, request proto.Message) *stream {
 	s := &stream{run: r, cmd: exec.CommandContext(r.Context(), r.path, r.args(r.to, method, r.to.token, "")...)}
 	s.cmd.Stderr = &s.stderr
@@ -220,7 +221,7 @@ func (r *run) open(method string, request proto.Message) *stream {
 		r.Fatal(err)
 	}
 	s.send(request)
-	// A reader that waits forever ends with its program.
+	// If a reader waits forever, its program is killed.
 	stop := time.AfterFunc(limit, func() { _ = s.cmd.Process.Kill() })
 	r.Cleanup(func() { stop.Stop() })
 	return s
@@ -232,8 +233,8 @@ func (s *stream) send(request proto.Message) {
 	}
 }
 
-// next reads the next frame, and returns false at the end of the stream, which must be without an
-// error.
+// next reads the next frame. At the end of the stream it returns false; an error of the stream
+// fails the test.
 func (s *stream) next(frame proto.Message) bool {
 	var raw json.RawMessage
 	if err := s.out.Decode(&raw); errors.Is(err, io.EOF) {
@@ -350,7 +351,7 @@ func (r *run) consumer() *parleyv1.ConsumeRequest {
 	return &parleyv1.ConsumeRequest{Topic: r.name, Group: r.name, Consumer: "line", MaxMessages: 10}
 }
 
-// consume produces a job, consumes it, acknowledges it by a call of its own, and leaves.
+// consume produces a job, consumes it, acknowledges it with a unary call, and leaves.
 func (r *run) consume() *job {
 	r.produce("one")
 	s := r.open(queues+"Consume", r.consumer())
@@ -399,7 +400,8 @@ func done(results []*parleyv1.SettleResult) bool {
 	return len(results) == 1 && results[0].GetError() == nil
 }
 
-// acked returns how many messages the group has acknowledged, once they are as many as want.
+// acked returns how many messages the group has acknowledged. It waits until they are want, at most
+// for patience.
 func (r *run) acked(want int64) int64 {
 	for began := time.Now(); ; {
 		var stats parleyv1.GetTopicStatsResponse

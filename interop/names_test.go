@@ -27,7 +27,7 @@ func api() []protoreflect.FileDescriptor {
 }
 
 // classes returns the top-level classes that protoc, grpc-java, grpc-kotlin and connect-kotlin
-// generate from a file, and for each what it is generated from.
+// generate from a file, and the source of each.
 func classes(f protoreflect.FileDescriptor) map[string]string {
 	all := map[string]string{}
 	outer := f.Options().(*descriptorpb.FileOptions).GetJavaOuterClassname()
@@ -81,8 +81,8 @@ func TestJavaPackages(t *testing.T) {
 	}
 }
 
-// TestClassNames finds classes that collide: with each other, where case does not count since some
-// file systems ignore it, or with classes that sources in Java and Kotlin see anyhow.
+// TestClassNames finds classes that collide with each other, regardless of case since some file
+// systems ignore it, or with classes that sources in Java and Kotlin import implicitly.
 func TestClassNames(t *testing.T) {
 	t.Parallel()
 	list, err := os.ReadFile("testdata/classes.txt")
@@ -118,8 +118,8 @@ func TestClassNames(t *testing.T) {
 	}
 }
 
-// TestKotlinBuilders finds messages whose builder in Kotlin, a function, has the name of a function
-// that every source sees.
+// TestKotlinBuilders finds messages whose Kotlin builder, a function, has the name of a function
+// that every source can call.
 func TestKotlinBuilders(t *testing.T) {
 	t.Parallel()
 	taken := strings.Fields(`

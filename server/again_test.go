@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// A repeat of CreateChannel under its key returns the channel, on every protocol. It adds nobody again.
+// TestCreateChannelAgain checks, on every protocol, that a repeated CreateChannel with the same
+// idempotency key returns the channel and adds no members again.
 func TestCreateChannelAgain(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
@@ -64,7 +65,7 @@ func TestCreateChannelAgain(t *testing.T) {
 	})
 }
 
-// refusedFor is nil if a call was answered already_exists for this reason.
+// refusedFor returns nil if err is already_exists with this reason.
 func refusedFor(t *testing.T, reason parleyv1.ErrorReason, err error) error {
 	t.Helper()
 	if connect.CodeOf(err) != connect.CodeAlreadyExists || detailOf(t, err).GetReason() != reason {
@@ -73,7 +74,8 @@ func refusedFor(t *testing.T, reason parleyv1.ErrorReason, err error) error {
 	return nil
 }
 
-// Whichever node takes a call, it finds what another has done, and answers with the message as it is after the change.
+// TestChangesAgainOnAnotherNode checks that any node recognizes a change made through another one
+// and returns the message as it is after the change.
 func TestChangesAgainOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 3)
@@ -88,7 +90,7 @@ func TestChangesAgainOnAnotherNode(t *testing.T) {
 			t.Errorf("node %d: created %v, %v", i, got, err)
 		}
 	}
-	for round := range 6 { // in other buckets, and so with other homes
+	for round := range 6 { // other buckets, so other home nodes
 		channel := fmt.Sprint("changed-", round)
 		m := send(t, clients[round%3], channel, "old")
 		edit := &parleyv1.EditMessageRequest{ChannelId: channel, MsgId: m.GetMsgId(), Content: "new", ClientMsgId: "e"}

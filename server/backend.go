@@ -23,20 +23,22 @@ import (
 	"github.com/parleyhq/parley/server/internal/store/redisstore"
 )
 
-// backends are the three engines below the pipeline.
+// backends holds the connections to the engines below the pipeline: store, Redis and NATS.
 type backends struct {
 	store    message.Store
 	channels channel.Store
 	redis    redis.UniversalClient
 	bus      *natsbus.Bus
-	// failed is closed when the store has failed for good and the process must end; nil if it never does.
+	// failed is closed when the store has failed permanently and the process must end. It is nil
+	// for a store that never does so.
 	failed <-chan struct{}
-	// notes tell the user of `parleyd dev` what runs, and what a restart loses.
+	// notes are lines for the user of `parleyd dev`: which engines run, and what a restart loses.
 	notes []string
 }
 
-// openDev opens the engines that need nothing installed: the embedded store, NATS in this process, and a redis-server
-// from PATH or else one in memory. The store comes first, for its lock guards the whole data directory.
+// openDev opens engines that require no installation: the embedded store, NATS in this process, and
+// a redis-server from PATH, or an in-memory Redis if there is none. It opens the store first
+// because the store's lock guards the whole data directory.
 func openDev(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	dir := cfg.DataDir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -90,7 +92,8 @@ func (b *backends) openDevRedis(ctx context.Context, dir string, log *slog.Logge
 		if err := done.Start(ctx, "in-process Redis", memory); err != nil {
 			return err
 		}
-		// It has no network and no disk that could hang, and its scripts are slow: the largest batch takes a second on a busy machine.
+		// The in-process Redis has no network or disk that could hang, but its scripts are slow:
+		// the largest batch takes a second on a busy machine.
 		addr, timeout = memory.Addr(), 10*time.Second
 		b.notes = append(b.notes, "cache and queues: in-process Redis, because no redis-server is on PATH; a restart loses every topic, its messages "+
 			"and its dead letters, and no chat message")
@@ -112,7 +115,8 @@ func (b *backends) connectRedis(cfg redisstore.ClientConfig, done *lifecycle.Sta
 	return nil
 }
 
-// openServe connects to MongoDB, Redis and NATS by URL, and refuses what is unsafe.
+// openServe connects to MongoDB, Redis and NATS by URL. It returns an error for a Redis that may
+// lose data.
 func openServe(ctx context.Context, cfg *config.Config, log *slog.Logger, done *lifecycle.Stack) (*backends, error) {
 	b := &backends{}
 	store, err := mongostore.Open(ctx, mongostore.Config{

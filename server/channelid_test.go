@@ -15,8 +15,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// Everything that can be done with a channel can be done with one of the longest id. One that differs in its last character
-// is another channel.
+// TestLongestChannelID checks that every call accepts a channel id of the maximum length, and that
+// an id differing only in the last character is another channel.
 func TestLongestChannelID(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
@@ -30,7 +30,7 @@ func TestLongestChannelID(t *testing.T) {
 		if err != nil || made.GetChannel().GetChannelId() != id || made.GetChannel().GetOldestSeq() != 1 || made.GetChannel().GetEtag() == "" {
 			t.Fatalf("created %v, %v", made, err)
 		}
-		// A capability for this channel alone.
+		// A capability for this channel only.
 		ann := s.Client(s.MintFor("ann", time.Hour, ident.Capability{Pattern: id, Actions: user}))
 		sub := subscribe(t, ann, from(id, 0))
 		typist := subscribe(t, owner, live(id))
@@ -94,7 +94,7 @@ func TestLongestChannelID(t *testing.T) {
 			t.Errorf("of the other channel came %v", got)
 		}
 
-		// One character more is no id.
+		// One character more is not a valid id.
 		long := id + "x"
 		for name, err := range map[string]error{
 			"send":   callErr(owner.SendMessage(ctx, &parleyv1.SendMessageRequest{ChannelId: long, Content: "x"})),
@@ -109,7 +109,8 @@ func TestLongestChannelID(t *testing.T) {
 	})
 }
 
-// A stream takes as many channels of the longest ids as it may have, and tells its position in each when it ends.
+// TestManyLongChannelIDs checks that a stream accepts the maximum number of channels with ids of
+// the maximum length, and reports its position in each when it ends.
 func TestManyLongChannelIDs(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -130,7 +131,7 @@ func TestManyLongChannelIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 			sub.await(last, 0, 1)
-			<-sub.ended // with the token
+			<-sub.ended // when the token expires
 			d := detailOf(t, sub.err)
 			if d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_TOKEN_EXPIRED || len(d.GetPositions()) != 500 {
 				t.Fatalf("the stream ends with %v and %d positions", d.GetReason(), len(d.GetPositions()))

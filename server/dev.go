@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
-// The files that `parleyd dev` writes into its data directory, and that the parley command line reads.
+// Files that `parleyd dev` writes to its data directory. The parley command line reads them.
 const (
 	devSecretFile = "dev-secret"
 	devTokenFile  = "dev-token"
@@ -31,7 +31,8 @@ const (
 	devTokenTTL = 30 * 24 * time.Hour
 )
 
-// DevConfig gives the configuration of `parleyd dev`: the defaults, with the limits that are about abuse raised.
+// DevConfig returns the configuration of `parleyd dev`: the defaults with higher abuse limits, CORS
+// for every origin, and a text log at level warn.
 func DevConfig() config.Config {
 	cfg := config.Default()
 	cfg.DataDir = "data"
@@ -48,7 +49,8 @@ func DevConfig() config.Config {
 	return cfg
 }
 
-// devSecret gives the data directory's secret for tokens, and makes it at the first start.
+// devSecret returns the HS256 key stored in the data directory. It creates the key if there is
+// none.
 func devSecret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, devSecretFile)
 	data, err := os.ReadFile(path)
@@ -72,7 +74,7 @@ func devSecret(dir string) ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// devToken mints a token that may do everything.
+// devToken returns a token with every capability, signed with secret and valid for devTokenTTL.
 func devToken(secret []byte) (string, error) {
 	return authn.Mint(secret, &ident.Principal{
 		Subject:  devSubject,
@@ -82,7 +84,7 @@ func devToken(secret []byte) (string, error) {
 	}, devTokenTTL)
 }
 
-// writeDevFiles tells local tools where the server is and how to get in.
+// writeDevFiles writes the server's address and token to dir, for local tools.
 func writeDevFiles(dir, addr, token string) error {
 	for name, content := range map[string]string{devTokenFile: token, devAddrFile: addr} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content+"\n"), 0o600); err != nil {
@@ -92,7 +94,8 @@ func writeDevFiles(dir, addr, token string) error {
 	return nil
 }
 
-// Banner writes what a developer needs for the first message: the page, the token, and three lines to paste.
+// Banner writes what a developer needs to send a first message: the page's URL, the token, and
+// three commands to paste.
 func (s *Server) Banner(w io.Writer) error {
 	host := strings.TrimPrefix(strings.TrimPrefix(s.URL(), "http://"), "https://")
 	dir, err := filepath.Abs(s.cfg.DataDir)
@@ -132,7 +135,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// shellQuote leaves a plain path as it is, and quotes any other for a POSIX shell.
+// shellQuote quotes s for a POSIX shell. It returns a plain path unchanged.
 func shellQuote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%", r)

@@ -21,14 +21,15 @@ import (
 
 const (
 	devCertTTL = 365 * 24 * time.Hour
-	// devCertLeft is how long a certificate must hold to be used again.
+	// devCertLeft is the least remaining validity of a certificate that is reused.
 	devCertLeft = 30 * 24 * time.Hour
 )
 
-// DevCertificate gives the paths of a certificate and its key in the data directory dir, for a server that listens at
-// the host:port listen. They are made at the first call, and anew once they hold for less than 30 days or not for that
-// host. The certificate is signed by itself and by nobody else: who trusts it trusts this server alone. It is good for
-// localhost and all names below it, the loopback addresses and this machine's name.
+// DevCertificate returns the paths of a TLS certificate and its key in the data directory dir, for
+// a server that listens on listen, a host:port. It creates the pair if it is missing or damaged,
+// expires in less than 30 days, or does not cover the host. The certificate is self-signed, so a
+// client that trusts it trusts this server only. It covers localhost and every name directly below
+// it, the loopback addresses and this machine's host name.
 func DevCertificate(dir, listen string) (cert, key string, err error) {
 	cert, key = filepath.Join(dir, devCertFile), filepath.Join(dir, devKeyFile)
 	hosts, err := devHosts(listen)
@@ -46,7 +47,8 @@ func DevCertificate(dir, listen string) (cert, key string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", fmt.Errorf("make data directory: %w", err)
 	}
-	// The certificate comes last: what is cut short in between is made anew, as the two don't belong together.
+	// The certificate is written last. If the process ends in between, the files do not match and
+	// the next call replaces them.
 	if err := os.WriteFile(key, keyPEM, 0o600); err != nil {
 		return "", "", fmt.Errorf("write %s: %w", devKeyFile, err)
 	}
@@ -56,7 +58,7 @@ func DevCertificate(dir, listen string) (cert, key string, err error) {
 	return cert, key, nil
 }
 
-// devHosts are the names and addresses of a server that listens there.
+// devHosts returns the names and addresses that a certificate for listen must cover.
 func devHosts(listen string) ([]string, error) {
 	hosts := []string{"localhost", "*.localhost", "127.0.0.1", "::1"}
 	if name, err := os.Hostname(); err == nil && !slices.Contains(hosts, name) {
@@ -72,7 +74,7 @@ func devHosts(listen string) ([]string, error) {
 	return hosts, nil
 }
 
-// usable reports whether the two files are there, belong together, and hold for the hosts for a while.
+// usable reports whether both files exist, match, cover hosts, and stay valid for devCertLeft.
 func usable(cert, key string, hosts []string) (bool, error) {
 	for _, path := range []string{cert, key} {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +85,7 @@ func usable(cert, key string, hosts []string) (bool, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return false, nil //nolint:nilerr // what is damaged is made anew
+		return false, nil //nolint:nilerr // damaged files are replaced
 	}
 	if time.Until(pair.Leaf.NotAfter) < devCertLeft {
 		return false, nil

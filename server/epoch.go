@@ -9,7 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// errEpochReplaced ends a node whose log was put back to an earlier state: all that it remembers is of the old one.
+// errEpochReplaced ends a node whose log was restored to an earlier state: everything in its memory
+// belongs to the old log.
 var errEpochReplaced = errors.New("the store's epoch was replaced, as after a restore; start the node again")
 
 const (
@@ -17,18 +18,18 @@ const (
 	epochTimeout = 5 * time.Second
 )
 
-// epochStore tells what epoch a store holds now.
+// epochStore reads the epoch that a store holds now.
 type epochStore interface {
 	StoredEpoch(ctx context.Context) (string, error)
 }
 
-// epochWatcher watches the store's epoch.
+// epochWatcher polls the store's epoch until it differs from the node's.
 type epochWatcher struct {
 	store epochStore
 	epoch string
 	log   *slog.Logger
 	life  lifecycle.Base
-	// replaced is closed when the store's epoch is another than the one that this node began with.
+	// replaced is closed once the store's epoch differs from the one that this node started with.
 	replaced chan struct{}
 }
 
@@ -36,7 +37,7 @@ func newEpochWatcher(store epochStore, epoch string, log *slog.Logger) *epochWat
 	return &epochWatcher{store: store, epoch: epoch, log: log, replaced: make(chan struct{})}
 }
 
-// Start begins to look at the epoch. See lifecycle.Service.
+// Start starts polling. See lifecycle.Service.
 func (w *epochWatcher) Start(ctx context.Context) error {
 	return w.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		run.Go(w.watch)
@@ -44,7 +45,7 @@ func (w *epochWatcher) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the looking.
+// Stop stops polling. See lifecycle.Service.
 func (w *epochWatcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
 func (w *epochWatcher) watch(ctx context.Context) {

@@ -13,10 +13,11 @@ import (
 	"testing"
 )
 
-// engines are the names that no client should read: what a server is built on is its operator's business, and may change.
+// engines matches names that no client may read: which engines a server uses is the operator's
+// business and may change.
 var engines = regexp.MustCompile(`(?i)redis|mongo|\bnats\b|jetstream|pebble|\blua\b`)
 
-// makers are the functions of package fault that make errors which clients read.
+// makers are the functions of package fault that create errors for clients.
 var makers = []string{"New", "Wrap", "Invalid", "OverLimit", "Full"}
 
 // faultTexts finds the texts of faults in one package's files.
@@ -24,13 +25,13 @@ type faultTexts struct {
 	t     *testing.T
 	fset  *token.FileSet
 	files []*ast.File
-	// own are the package's functions that pass a text of their caller's on to a maker.
+	// own are the package's functions that pass a text from their caller to a maker.
 	own []string
-	// found is how many texts there are.
+	// found is the number of texts found.
 	found int
 }
 
-// TestFaultsNameNoEngine looks at the text of every fault in the source.
+// TestFaultsNameNoEngine checks the text of every fault in the source.
 func TestFaultsNameNoEngine(t *testing.T) {
 	t.Parallel()
 	packages := make(map[string]*faultTexts)
@@ -61,7 +62,8 @@ func TestFaultsNameNoEngine(t *testing.T) {
 	}
 }
 
-// findOwn finds the package's functions that call a maker, or one another, with a parameter of theirs.
+// findOwn finds the package's functions that pass a parameter to a maker or to another such
+// function.
 func (p *faultTexts) findOwn() {
 	for before := -1; before < len(p.own); {
 		before = len(p.own)
@@ -99,7 +101,7 @@ func (p *faultTexts) passesOn(f *ast.FuncDecl) bool {
 	return found
 }
 
-// isMaker reports whether a call makes a fault.
+// isMaker reports whether a call creates a fault.
 func (p *faultTexts) isMaker(call *ast.CallExpr) bool {
 	switch f := call.Fun.(type) {
 	case *ast.SelectorExpr:
@@ -111,7 +113,7 @@ func (p *faultTexts) isMaker(call *ast.CallExpr) bool {
 	return false
 }
 
-// check looks at the texts that are given to makers, and at those of literals of fault.Error.
+// check checks the texts passed to makers and those in literals of fault.Error.
 func (p *faultTexts) check() {
 	for _, file := range p.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -132,14 +134,13 @@ func (p *faultTexts) check() {
 	}
 }
 
-// checkText looks at each part of a text that stands in the source. What is given for a verb of it, as an argument of the call,
-// is such a part too.
+// checkText checks every string literal of a text, including the arguments of a Sprintf call.
 func (p *faultTexts) checkText(arg ast.Expr) {
 	ast.Inspect(arg, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			f, ok := n.Fun.(*ast.SelectorExpr)
-			return ok && f.Sel.Name == "Sprintf" // others make a cause, which no client reads, or no text
+			return ok && f.Sel.Name == "Sprintf" // other calls create a cause, which no client reads, or no text
 		case *ast.BasicLit:
 			if n.Kind != token.STRING {
 				return true

@@ -9,7 +9,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Every call about a consumer stream may go to any node.
+// TestConsumerIsServedThroughAnyNode checks that any node accepts every call about a consumer
+// stream.
 func TestConsumerIsServedThroughAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := fleetOf(t, 2)
@@ -87,7 +88,7 @@ func TestConsumerIsServedThroughAnyNode(t *testing.T) {
 	acked, err = there.Ack(ctx, &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: id, Tokens: tokens[2:]})
 	must(acked, err)
 	settled(acked.GetResults(), ok, ok)
-	for s.Receive() { // until it has left
+	for s.Receive() { // until the stream ends
 	}
 	if err := s.Err(); err != nil {
 		t.Errorf("the stream of a consumer that left ended with %v", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// fleetOf starts nodes on the same engines.
+// fleetOf starts n nodes on the same engines.
 func fleetOf(t *testing.T, n int, opts ...servertest.Option) []*servertest.Server {
 	t.Helper()
 	nodes := []*servertest.Server{servertest.Serve(t, opts...)}
@@ -27,7 +27,7 @@ func fleetOf(t *testing.T, n int, opts ...servertest.Option) []*servertest.Serve
 
 var user = []ident.Action{ident.Send, ident.History, ident.Subscribe}
 
-// expectSeqs waits until a stream has had exactly the channel's entries 1 to n, in order.
+// expectSeqs waits until a stream has received exactly the channel's entries 1 to n, in order.
 func expectSeqs(t *testing.T, s *stream, channel string, n int64) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, func() error {
@@ -281,7 +281,8 @@ func TestTypingReachesEveryNode(t *testing.T) {
 	})
 }
 
-// A node's memory is of one epoch; when the store's is replaced, it ends.
+// TestNodeEndsWithItsEpoch checks that a node ends when the store's epoch is replaced, because its
+// memory belongs to the old epoch.
 func TestNodeEndsWithItsEpoch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

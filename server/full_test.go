@@ -11,8 +11,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// A node that has no room for another stream says NODE_FULL, after which a client tries another node. A subject with too many
-// streams is told LIMIT_EXCEEDED, which no other node changes.
+// TestFullNode checks that a node without room for another stream answers NODE_FULL, after which a
+// client tries another node. A subject with too many streams gets LIMIT_EXCEEDED, because no other
+// node would accept it.
 func TestFullNode(t *testing.T) {
 	t.Parallel()
 	for name, opts := range options {

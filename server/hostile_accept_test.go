@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// answerTo sends a request that must go well and reads its answer.
+// answerTo sends a request that must succeed and returns its response.
 func answerTo[M any, P interface {
 	*M
 	proto.Message
@@ -26,8 +26,9 @@ func answerTo[M any, P interface {
 	return out
 }
 
-// What looks odd and must be taken: unknown fields where they have no effect, what is at a limit, what any script writes, numbers in both of JSON's
-// forms. What was sent is read back as it was.
+// TestHostileAccepted checks requests that look odd but are valid: unknown fields that have no
+// effect, values at a limit, text in any script, and both JSON forms of numbers. What was sent is
+// read back unchanged.
 func TestHostileAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -76,7 +77,8 @@ func TestHostileAccepted(t *testing.T) {
 	}
 }
 
-// Fields that nobody knows have no effect in binary and on reads. Numbers may be numbers or text.
+// TestHostileJSON checks that unknown fields have no effect in binary and on reads, and that JSON
+// accepts numbers as numbers and as strings.
 func TestHostileJSON(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -85,7 +87,7 @@ func TestHostileJSON(t *testing.T) {
 		d := &dialects[i]
 		channel := "json-" + d.name
 		if !d.json {
-			// Fields 99 and 15 of a message that has neither: a group, and a length.
+			// Fields 99 and 15 of a message that has neither: a group and a length-delimited field.
 			l := line{binary: "\x0a" + string(rune(len(channel))) + channel + "\x12\x01x\x9b\x06\x9c\x06\x7a\x03abc"}
 			if sent := answerTo[parleyv1.SendMessageResponse](g, d, &l, plain); sent.GetSeq() != 1 {
 				t.Errorf("%s: %v", d.name, sent)
@@ -113,7 +115,7 @@ func TestHostileJSON(t *testing.T) {
 	}
 }
 
-// The ends of the range of positions are positions too.
+// TestHostileSeqs checks that the ends of the range of positions are valid positions.
 func TestHostileSeqs(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -152,7 +154,8 @@ func TestHostileSeqs(t *testing.T) {
 	}
 }
 
-// A batch's items are judged one by one: each bad one has its own answer, and the others are stored in order.
+// TestHostileBatch checks that each bad item of a batch gets its own error and the other items are
+// stored in order.
 func TestHostileBatch(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -197,11 +200,11 @@ func TestHostileBatch(t *testing.T) {
 	}
 }
 
-// codeOf gives an item's code by its name, as those of calls are written.
+// codeOf returns the name of an item's code, spelled as the codes of calls are.
 func codeOf(e *parleyv1.ItemError) string { return connect.Code(e.GetCode()).String() }
 
-// Subjects are taken literally. They expand to nothing and share nothing with subjects that a pattern, a
-// key or a query could take them for.
+// TestHostileSubjects checks that subjects are taken literally. They expand to nothing, and share
+// nothing with subjects that a pattern, key or query could match.
 func TestHostileSubjects(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

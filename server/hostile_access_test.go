@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// keySet serves a key set of one elliptic key, and counts who asks.
+// keySet serves a key set with one elliptic-curve key and counts the requests for it.
 type keySet struct {
 	url   string
 	asked atomic.Int64
@@ -38,8 +38,9 @@ func newKeySet(t *testing.T) *keySet {
 	return s
 }
 
-// What the caller's capabilities do not cover is refused by its name alone. The answer is the same, byte for byte,
-// before the channel exists and after; the callers give their requests the same id.
+// TestHostileAccess checks that a channel outside the caller's capabilities is refused by its name
+// alone. The answer is the same, byte for byte, before and after the channel exists; all requests
+// carry the same id.
 func TestHostileAccess(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -68,7 +69,7 @@ func TestHostileAccess(t *testing.T) {
 				{procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 1}},
 				{procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: channel, Seq: 9}},
 				{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: channel}},
-				// Anyone may leave, and learns nothing by it.
+				// Anyone may leave a channel. The answer reveals nothing.
 				{procedure: removeMembers, message: memberCalls[removeMembers](channel, "mallory")},
 			}
 		}
@@ -98,7 +99,7 @@ func TestHostileAccess(t *testing.T) {
 		}
 		before := answers(true)
 		if membersOnly {
-			// A member whose token does not cover the channel is no better off.
+			// Membership does not help a caller whose token does not cover the channel.
 			if _, err := victim.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel, MembersOnly: true, Members: []*parleyv1.ChannelMember{{UserId: "mallory"}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +126,8 @@ func TestHostileAccess(t *testing.T) {
 	}
 }
 
-// A stream of another's is as unknown as one that is not there, byte for byte.
+// TestHostileSessions checks that another subject's stream gets the same answer, byte for byte, as
+// an unknown one.
 func TestHostileSessions(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -153,8 +155,9 @@ func TestHostileSessions(t *testing.T) {
 	theirs.await("room", 0, 1)
 }
 
-// Over the limit a call is refused before its body is looked at, is told when to come again, and may then. Others
-// are not touched, and a batch costs what it holds.
+// TestHostileRate checks that a call over the limit is refused before its body is read, is told
+// when to retry, and succeeds then. Other subjects are not affected, and a batch costs as much as
+// its items.
 func TestHostileRate(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 2, 20 })

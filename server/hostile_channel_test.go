@@ -13,11 +13,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Hostile input about channels, members, read cursors and typing, and what a members-only channel
-// says to who is none of its members. Ids of channels stand with those of messages, in hostile_message_test.go; user ids
-// that look odd and are good ones in hostile_member_test.go.
+// Hostile input about channels, members, read cursors and typing, and the answers of a members-only
+// channel to non-members. Channel ids are tested with message ids in hostile_message_test.go; valid
+// user ids that look odd are in hostile_member_test.go.
 
-// badUserIDs are no ids of users.
+// badUserIDs are invalid user ids.
 var badUserIDs = map[string]string{
 	"empty": "", "a space": "a b", "a space before": " bob", "a newline at the end": "bob\n", "a command": "a\r\nPUB x 1", "a tab": "a\tb",
 	"NUL": "bo\x00b", "an escape for a terminal": "a\x1b[31m", "BEL": "a\x07", "DEL": "a\x7f", "not ASCII": "ünal",
@@ -37,7 +37,7 @@ var memberCalls = map[string]func(channel string, userIDs ...string) proto.Messa
 	},
 }
 
-// membersOf names users as members.
+// membersOf returns channel members with these user ids.
 func membersOf(userIDs ...string) []*parleyv1.ChannelMember {
 	members := make([]*parleyv1.ChannelMember, len(userIDs))
 	for i, id := range userIDs {
@@ -46,7 +46,7 @@ func membersOf(userIDs ...string) []*parleyv1.ChannelMember {
 	return members
 }
 
-// numbered gives n user ids.
+// numbered returns n user ids.
 func numbered(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
@@ -55,13 +55,13 @@ func numbered(n int) []string {
 	return ids
 }
 
-// memberList is how a call names users: as members, or by their ids alone.
+// memberList describes how a call names users: as members, or by user id only.
 type memberList struct {
-	// field is the list's, user what follows an item's index to its id.
+	// field is the name of the list. user follows an item's index in the path of its id.
 	field, user string
-	// tag is the list's number and kind.
+	// tag is the list's field number and wire type.
 	tag string
-	// json and binary write an item of a user id that is quoted, or encoded, already.
+	// json and binary write an item from a user id that is already quoted or encoded.
 	json, binary func(id string) string
 }
 
@@ -81,7 +81,8 @@ func listOf(procedure string) *memberList {
 	return l
 }
 
-// userLines are about user ids, one by one and all together. `closed` has members to take off; `fresh` must never be.
+// userLines are about user ids, singly and in lists. Members can be removed from `closed`; `fresh`
+// must never exist.
 func userLines() []line {
 	var lines []line
 	for procedure, request := range memberCalls {
@@ -101,7 +102,7 @@ func userLines() []line {
 		add("501 times one user id", over(list.field, 500), strings.Split(strings.Repeat("alice ", 501), " ")[:501]...)
 		add("10,001 user ids", over(list.field, 500), numbered(10_001)...)
 		add("24,000 user ids of nothing", over(list.field, 500), make([]string, 24_000)...)
-		if procedure != createChannel { // which may make a channel of its maker alone
+		if procedure != createChannel { // CreateChannel may create a channel with its creator as the only member
 			add("no user ids", over(list.field, 1))
 		}
 		head := "\x0a" + string(rune(len(channel))) + channel
@@ -150,8 +151,8 @@ func keyLines() []line {
 	return lines
 }
 
-// pageLines are about pages and places. The tokens continue lists of the subject tester, each with pages of one: of the
-// members of `long`, of his channels, of the messages of `long`.
+// pageLines are about pages and positions. The tokens continue lists of the subject tester with
+// page size 1: the members of `long`, the tester's channels, and the messages of `long`.
 func pageLines(g *target, membersToken, mineToken, messagesToken string) []line {
 	type members = parleyv1.ListMembersRequest
 	type mine = parleyv1.ListChannelsRequest
@@ -196,7 +197,7 @@ func pageLines(g *target, membersToken, mineToken, messagesToken string) []line 
 	add("page token of another channel", listMembers, &members{ChannelId: "closed", PageSize: 1, PageToken: membersToken}, token)
 	add("page token of members", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: membersToken}, token)
 	add("page token of channels", listMessages, &parleyv1.ListMessagesRequest{ChannelId: "long", PageSize: 1, PageToken: mineToken}, token)
-	// In a channel that has been lost a token opens nothing.
+	// A page token grants nothing in a channel that the caller has lost.
 	lines = append(lines, line{
 		name: "page token of a members-only channel, for a stranger", procedure: listMembers, token: bob, want: stranger,
 		message: &members{ChannelId: "closed", PageSize: 1, PageToken: membersToken},
@@ -234,11 +235,11 @@ func swapped(token string, at int) string {
 	return token[:at] + other + token[at+1:]
 }
 
-// stranger is what a members-only channel says to who is no member.
+// stranger is a members-only channel's answer to a non-member.
 var stranger = want{code: "permission_denied", reason: "NOT_MEMBER"}
 
-// strangerLines are what bob tries who may do anything by his token but `manage`, and is no member of `closed`. The
-// message is in it.
+// strangerLines are the attempts of bob, who has every capability but `manage` and is not a member
+// of `closed`. The message is in `closed`.
 func strangerLines(g *target, msgID string) []line {
 	everything := []ident.Action{ident.Send, ident.History, ident.Subscribe, ident.Moderate, ident.SendAs}
 	bob := g.Mint("bob", everything...)
@@ -271,19 +272,19 @@ func strangerLines(g *target, msgID string) []line {
 		lines[i].name += ", by a stranger"
 		lines[i].token = bob
 	}
-	// Who may manage need not be a member, but has no cursor then.
+	// A subject that may manage need not be a member, but then has no read cursor.
 	return append(lines, line{
 		name: "mark read, by who only manages", procedure: markRead, message: &parleyv1.MarkReadRequest{ChannelId: "closed", Seq: 1},
 		token: g.Mint("warden", append(everything, ident.Manage)...), want: stranger,
 	})
 }
 
-// keyed is a request with an idempotency key.
+// keyed returns a request with an idempotency key.
 func keyed() *parleyv1.CreateChannelRequest {
 	return &parleyv1.CreateChannelRequest{ChannelId: "keyed", MembersOnly: true, Members: membersOf("alice"), IdempotencyKey: "the-key"}
 }
 
-// manageLines are about what wants a capability, and about channels that are there or not.
+// manageLines are about calls that require a capability, and about channels that exist or not.
 func manageLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	taken := want{code: "already_exists", reason: "CHANNEL_EXISTS", field: "channel_id"}
@@ -321,7 +322,7 @@ func manageLines(g *target) []line {
 	}
 }
 
-func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	c := g.tester()
 	if _, err := c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: "closed", MembersOnly: true, Members: membersOf("alice")}); err != nil {
@@ -352,7 +353,7 @@ func TestHostileChannels(t *testing.T) { //nolint:paralleltest // it measures th
 	g.run(pageLines(g, members.GetNextPageToken(), mine.GetNextPageToken(), messages.GetNextPageToken()))
 	g.run(strangerLines(g, secret))
 	g.run(manageLines(g))
-	// What was refused has made no channel that the tester can't see.
+	// Refused calls created no channel that the tester can't see.
 	for _, channel := range []string{"fresh", "nothing", "nobody-writes-here"} {
 		if _, err := c.CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel}); err != nil {
 			t.Errorf("%s is taken: %v", channel, err)

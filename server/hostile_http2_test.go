@@ -17,15 +17,15 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// openingHTTP2 is what a client says first.
+// openingHTTP2 returns the bytes that a client sends first.
 func openingHTTP2() []byte {
 	var out bytes.Buffer
 	out.WriteString(http2.ClientPreface)
-	_ = http2.NewFramer(&out, nil).WriteSettings() // to memory
+	_ = http2.NewFramer(&out, nil).WriteSettings() // never fails: it writes to memory
 	return out.Bytes()
 }
 
-// requestFields gives a call's header.
+// requestFields returns the header fields of a call.
 func requestFields(procedure, token string) []hpack.HeaderField {
 	return []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -37,17 +37,18 @@ func requestFields(procedure, token string) []hpack.HeaderField {
 	}
 }
 
-// headerBlock gives a call's header, encoded.
+// headerBlock returns the encoded header of a call.
 func headerBlock(procedure, token string, more ...hpack.HeaderField) []byte {
 	var out bytes.Buffer
 	enc := hpack.NewEncoder(&out)
 	for _, f := range append(requestFields(procedure, token), more...) {
-		_ = enc.WriteField(f) // to memory
+		_ = enc.WriteField(f) // never fails: it writes to memory
 	}
 	return out.Bytes()
 }
 
-// goneAway reads frames until the server closes the connection, and gives the code that it named, if it named one.
+// goneAway reads frames until the server closes the connection. It returns the error code of the
+// GOAWAY frame and whether there was one.
 func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 	var code http2.ErrCode
 	named := false
@@ -59,7 +60,7 @@ func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 		case errors.As(err, &op) && op.Timeout():
 			return 0, false, err
 		case err != nil:
-			return code, named, nil //nolint:nilerr // that the connection ends is what is waited for
+			return code, named, nil //nolint:nilerr // the end of the connection is expected
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok {
 			code, named = g.ErrCode, true
@@ -67,7 +68,8 @@ func goneAway(conn net.Conn) (http2.ErrCode, bool, error) {
 	}
 }
 
-// Headers over the limit in HTTP/2. The server says how much it takes; who sends more is refused, by an answer or by the connection's end.
+// TestHostileHTTP2Headers checks header limits in HTTP/2. The server announces its limit. A client
+// that sends more gets an error, or the connection ends.
 func TestHostileHTTP2Headers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -90,7 +92,7 @@ func TestHostileHTTP2Headers(t *testing.T) {
 		f, err := framer.ReadFrame()
 		if err != nil {
 			if isReset(err) || errors.Is(err, io.EOF) {
-				return // refused with the connection
+				return // refused by closing the connection
 			}
 			t.Fatal(err)
 		}
@@ -103,7 +105,8 @@ func TestHostileHTTP2Headers(t *testing.T) {
 	}
 }
 
-// A header that never ends ends the connection, long before it has cost anything.
+// TestHostileContinuation checks that an endless header ends the connection before it has cost
+// much.
 func TestHostileContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -128,7 +131,7 @@ func TestHostileContinuation(t *testing.T) {
 		go func() {
 			code, named, err := goneAway(conn)
 			ended <- end{code, named, err}
-			_ = conn.Close() // the flood ends too
+			_ = conn.Close() // ends the flood too
 		}()
 		before, frames := cpu(), 0
 		for frames < 1_000_000 && framer.WriteContinuation(1, false, fragment) == nil {
@@ -146,8 +149,9 @@ func TestHostileContinuation(t *testing.T) {
 	}
 }
 
-// A header that goes on with frames that carry nothing adds nothing to a header's size, which is all that net/http bounds. The connection
-// ends when no whole header has come for as long as a ping and its answer may take.
+// TestHostileEmptyContinuation checks a header that continues with empty frames. They add nothing
+// to the header's size, which is all that net/http bounds. The connection ends when no whole header
+// has arrived within the time of a ping and its answer.
 func TestHostileEmptyContinuation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -180,7 +184,8 @@ func TestHostileEmptyContinuation(t *testing.T) {
 	}
 }
 
-// rapidResets opens streams and resets each at once. From the second on a header is a few bytes, as HPACK remembers it.
+// rapidResets opens streams and resets each at once. From the second stream on a header takes a few
+// bytes, because HPACK has indexed it.
 func rapidResets(streams int, token string) []byte {
 	var out, block bytes.Buffer
 	out.Write(openingHTTP2())
@@ -188,7 +193,7 @@ func rapidResets(streams int, token string) []byte {
 	for i := range streams {
 		block.Reset()
 		for _, f := range requestFields(listMessages, token) {
-			_ = enc.WriteField(f) // to memory, as the rest
+			_ = enc.WriteField(f) // never fails: it writes to memory, as the rest
 		}
 		id := uint32(2*i + 1)
 		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
@@ -197,7 +202,8 @@ func rapidResets(streams int, token string) []byte {
 	return out.Bytes()
 }
 
-// floods sends bytes on a connection of their own, and tells whether the server closed it within 20 s: a busy machine may take that long to read it all.
+// floods sends bytes on a new connection and reports whether the server closed it within 20 s. A
+// busy machine may take that long to read it all.
 func (g *target) floods(flood []byte) bool {
 	g.t.Helper()
 	conn := g.dial()
@@ -206,9 +212,9 @@ func (g *target) floods(flood []byte) bool {
 	go func() {
 		_, _, err := goneAway(conn)
 		ended <- err
-		_ = conn.Close() // the flood ends too
+		_ = conn.Close() // ends the flood too
 	}()
-	_, _ = conn.Write(flood) // the server need not take all of it
+	_, _ = conn.Write(flood) // the server need not read all of it
 	select {
 	case err := <-ended:
 		return err == nil
@@ -217,8 +223,9 @@ func (g *target) floods(flood []byte) bool {
 	}
 }
 
-// Ten thousand streams that are reset as they are opened end their connection, and others hardly notice.
-func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long others wait
+// TestHostileRapidReset checks that ten thousand streams that are reset on opening end their
+// connection and barely slow other clients.
+func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures how long other calls wait
 	g := attack(t, nil)
 	c := g.Client(g.Token)
 	send(t, c, "room", "what others read")
@@ -234,7 +241,8 @@ func TestHostileRapidReset(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 	flood := rapidResets(10_000, g.Token)
 	var calm, stormy time.Duration
-	// Attacker, victim and server share the processors, also with other programs: noise is no fault of the server's.
+	// Attacker, victim and server share the processors with each other and other programs. A slow
+	// run may be noise, so it is repeated.
 	for range 3 {
 		calm = p99(func(n int) bool { return n == 1000 })
 		var over atomic.Bool

@@ -17,7 +17,8 @@ import (
 	"github.com/parleyhq/parley/server/config"
 )
 
-// dial opens a connection to the server that says nothing by itself, and closes it with the test.
+// dial opens a connection to the server that sends nothing on its own. The connection is closed
+// when the test ends.
 func (g *target) dial() net.Conn {
 	g.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
@@ -31,7 +32,8 @@ func (g *target) dial() net.Conn {
 	return conn
 }
 
-// spoken sends text as it is, ends the client's half of the connection if told so, and reads the answer.
+// spoken sends text unchanged, closes the client's half of the connection if end is set, and reads
+// the answer.
 func (g *target) spoken(text string, end bool) (*answer, error) {
 	g.t.Helper()
 	conn := g.dial()
@@ -52,7 +54,7 @@ func (g *target) spoken(text string, end bool) (*answer, error) {
 	return readAnswer(&dialects[0], resp)
 }
 
-// requestText gives a request's first lines, up to the empty one.
+// requestText returns a request's first lines, up to the empty one.
 func (g *target) requestText(procedure, token string, header ...string) string {
 	text := "POST /" + parleyv1connect.MessageServiceName + "/" + procedure + " HTTP/1.1\r\nHost: parley\r\n"
 	if token != "" {
@@ -61,7 +63,8 @@ func (g *target) requestText(procedure, token string, header ...string) string {
 	return text + strings.Join(header, "\r\n") + "\r\n\r\n"
 }
 
-// Bodies that break the rules of HTTP/1.1 itself. Connect's unary body has no frame to be shorter than.
+// TestHostileBodies checks bodies that break the rules of HTTP/1.1. Connect's unary body has no
+// frame whose length it could contradict.
 func TestHostileBodies(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -100,7 +103,8 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// Two lengths, or a length and chunks, are how requests are smuggled past a proxy: net/http takes neither.
+// TestHostileSmuggling checks that two lengths, or a length and chunks, are refused: they smuggle
+// requests past a proxy. net/http accepts neither.
 func TestHostileSmuggling(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -123,7 +127,7 @@ func TestHostileSmuggling(t *testing.T) {
 	}
 }
 
-// Headers and tokens that are huge: a header over the limit never becomes a call.
+// TestHostileHeaders checks huge headers and tokens: a header over the limit never becomes a call.
 func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -135,7 +139,7 @@ func TestHostileHeaders(t *testing.T) {
 		"one of 30 KiB":        "X: " + strings.Repeat("b", 30<<10),
 	} {
 		a, err := g.spoken(g.requestText(sendMessage, "", "Content-Length: 0", header), false)
-		// What the server did not read of the header resets the connection, sometimes before the answer is read.
+		// Unread header bytes reset the connection, sometimes before the answer is read.
 		if err == nil && a.http != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("%s: answered %d %s", name, a.http, a.code)
 		}
@@ -145,7 +149,8 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// trickle writes one byte after another until the connection breaks or the time is over, and gives how long it took.
+// trickle writes text byte by byte until the connection breaks or atMost has passed. It returns how
+// long that took.
 func trickle(t *testing.T, conn net.Conn, text string, every, atMost time.Duration) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -169,7 +174,8 @@ func trickle(t *testing.T, conn net.Conn, text string, every, atMost time.Durati
 	return time.Since(start)
 }
 
-// A header that trickles in is not waited for, nor is a connection on which nothing comes.
+// TestHostileTrickle checks that the server closes a connection on which a header trickles in or
+// nothing arrives.
 func TestHostileTrickle(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.HeaderTimeout, c.Limits.IdleTimeout = time.Second, time.Second })
@@ -192,7 +198,8 @@ func TestHostileTrickle(t *testing.T) {
 	}
 }
 
-// A body that was promised and does not come is waited for as long as is allowed; without a token not at all.
+// TestHostileSlowBodies checks that the server waits for an announced body only as long as
+// BodyTimeout, and not at all without a token.
 func TestHostileSlowBodies(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.BodyTimeout = time.Second })
@@ -218,8 +225,9 @@ func TestHostileSlowBodies(t *testing.T) {
 	}
 }
 
-// Whoever asks for months is served as anyone is, and within the server's own limit, as rpc's TestLongTimeout shows.
-// Whoever allows no time gets none.
+// TestHostileTimeouts checks that a call with a timeout of months is served normally, within the
+// server's own limit (see rpc's TestLongTimeout), and that a timeout of zero fails with
+// deadline_exceeded.
 func TestHostileTimeouts(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -242,7 +250,8 @@ func TestHostileTimeouts(t *testing.T) {
 	}
 }
 
-// A request's own id is kept only if it is one. What else stands there is neither answered nor logged.
+// TestHostileRequestIDs checks that a request's id is kept only if it is valid. Any other value is
+// neither returned nor logged.
 func TestHostileRequestIDs(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -273,7 +282,7 @@ func TestHostileRequestIDs(t *testing.T) {
 	}
 }
 
-// What a client chose freely is escaped in the log, and cut.
+// TestHostileLogs checks that text chosen by a client is escaped and truncated in the log.
 func TestHostileLogs(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -291,8 +300,8 @@ func TestHostileLogs(t *testing.T) {
 	}
 }
 
-// An idle connection over HTTP/1.1 and before a protocol is chosen is the same as over HTTP/2: it is closed. It costs
-// other callers nothing.
+// TestHostileIdle checks that idle connections over HTTP/1.1, or before a protocol is chosen, are
+// closed as those over HTTP/2 are. They cost other callers nothing.
 func TestHostileIdle(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.HeaderTimeout, c.Limits.IdleTimeout = time.Second, time.Second })
@@ -321,7 +330,7 @@ func TestHostileIdle(t *testing.T) {
 	}
 }
 
-// isReset tells whether the server closed the connection while something was on its way.
+// isReset reports whether the server closed the connection while data was in flight.
 func isReset(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && !op.Timeout()

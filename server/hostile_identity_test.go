@@ -23,16 +23,16 @@ import (
 	"github.com/parleyhq/parley/server/config"
 )
 
-// issuer makes tokens by hand, good ones and others, for a server that knows its keys.
+// issuer signs valid and invalid tokens by hand, for a server that has its keys.
 type issuer struct {
 	t      *testing.T
 	secret []byte
 	rsa    *rsa.PrivateKey
-	// pem is the public half, as the server was given it.
+	// pem is the RSA public key as configured on the server.
 	pem []byte
 }
 
-// attackIssuer starts a server that takes tokens of an issuer, for the audience parley only.
+// attackIssuer starts a server that accepts an issuer's tokens with the audience parley only.
 func attackIssuer(t *testing.T, change func(*config.Config)) (*target, *issuer) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -65,7 +65,7 @@ func attackIssuer(t *testing.T, change func(*config.Config)) (*target, *issuer) 
 	return g, is
 }
 
-// claims are those of a good token, with changes; nil removes one.
+// claims returns the claims of a valid token with changes applied. A nil value removes a claim.
 func claims(changes jwt.MapClaims) jwt.MapClaims {
 	c := jwt.MapClaims{
 		"sub": "tester", "iss": "idp", "aud": []string{"parley", "other"}, "exp": time.Now().Add(time.Hour).Unix(),
@@ -102,8 +102,8 @@ func (is *issuer) head(name string, value any) string {
 	return is.sign(jwt.SigningMethodHS256, is.secret, nil, map[string]any{name: value})
 }
 
-// swapHead puts another header before a token's body, and signs with the secret whatever the header says; without sign
-// the signature stays empty.
+// swapHead replaces a token's header and signs with the HS256 secret whatever the header says.
+// Without sign the signature stays empty.
 func (is *issuer) swapHead(header string, sign bool) string {
 	is.t.Helper()
 	parts := strings.Split(is.hs(nil), ".")
@@ -127,7 +127,7 @@ func flipped(token string, bit int) string {
 	return token[:dot+1] + base64.RawURLEncoding.EncodeToString(sum)
 }
 
-// lines are the tokens that must not be believed. Whatever is wrong with the body is not looked at.
+// lines are tokens that must be refused. The body of the request is not examined.
 func (is *issuer) lines() []line {
 	ok := is.hs(nil)
 	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -208,7 +208,7 @@ func (is *issuer) lines() []line {
 		"cap a list":                        is.hs(jwt.MapClaims{"cap": []string{"channel:*"}}),
 		"cap's actions a word":              is.hs(jwt.MapClaims{"cap": map[string]any{"channel:*": "send"}}),
 	}
-	// What is wrong with these is their age only.
+	// These tokens are invalid only because of their age.
 	ended := map[string]string{
 		"expired":           is.hs(jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}),
 		"expired, by RS256": is.sign(jwt.SigningMethodRS256, is.rsa, jwt.MapClaims{"exp": time.Now().Add(-hour).Unix()}, nil),
@@ -234,7 +234,7 @@ func (is *issuer) lines() []line {
 	return lines
 }
 
-func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g, is := attackIssuer(t, nil)
 	for name, token := range map[string]string{
 		"HS256": is.hs(nil), "RS256": is.sign(jwt.SigningMethodRS256, is.rsa, nil, nil), "a kid that nobody knows": is.head("kid", "k-1"),
@@ -248,9 +248,9 @@ func TestHostileTokens(t *testing.T) { //nolint:paralleltest // it measures the 
 	g.run(is.lines())
 }
 
-// A token that fits into no header at all is turned away by the limit of headers; where that is raised, by
-// the limit of tokens, before a dot of it is looked at.
-func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+// TestHostileHugeTokens checks tokens larger than a header may be. The header limit refuses them;
+// where it is raised, the token limit does, before the token is parsed.
+func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g, _ := attackIssuer(t, func(c *config.Config) { c.Limits.HeaderBytes = 1 << 20 })
 	large := func(name, token string) line {
 		return line{
@@ -265,8 +265,8 @@ func TestHostileHugeTokens(t *testing.T) { //nolint:paralleltest // it measures 
 	})
 }
 
-// Ten thousand tokens that name keys nobody knows make the server ask for its key set once or twice, and no reader
-// of them waits for that.
+// TestHostileKeyIDs checks that ten thousand tokens with unknown key ids make the server fetch its
+// key set once or twice, and that no other call waits for the fetch.
 func TestHostileKeyIDs(t *testing.T) {
 	t.Parallel()
 	set := newKeySet(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// oddUserIDs are good ids of users, each of which a pattern, a key, a query or a path could take for something else. In
-// the order of their bytes.
+// oddUserIDs returns valid user ids that a pattern, key, query or path could mistake for something
+// else, in byte order.
 func oddUserIDs() []string {
 	ids := []string{
 		"*", ">", "a:b", "[a-z]?", "a.b", ".", "..", "../x", "a", "A", "$where", "$user_id", "$$ROOT", `{"$ne":""}`, "{a}", "}{", "%2a", "a|b", "a/b",
@@ -30,10 +30,10 @@ func oddUserIDs() []string {
 	return ids
 }
 
-// strangersToAll are whom the odd ids could be taken for.
+// strangersToAll are users that the odd ids could be mistaken for.
 var strangersToAll = []string{"bob", "b", "x", "ab", "a:", ":b", "a*", "**", "null0", "S", strings.Repeat("s", 127), `{"$ne":"x"}`}
 
-// memberIDs walks a channel's members in pages of some size.
+// memberIDs lists a channel's members in pages of the given size.
 func memberIDs(t *testing.T, c client, channel string, size int32) (ids []string) {
 	t.Helper()
 	for token := ""; ; {
@@ -50,8 +50,8 @@ func memberIDs(t *testing.T, c client, channel string, size int32) (ids []string
 	}
 }
 
-// Members are who they are named, and nobody else. One by one they come, read, are removed and lose the
-// channel, and all others stay as they were.
+// TestHostileUserIDs checks that each member is exactly the named user. Each one joins, reads, is
+// removed and loses the channel, while all other members stay unchanged.
 func TestHostileUserIDs(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
@@ -98,7 +98,8 @@ func TestHostileUserIDs(t *testing.T) {
 	})
 }
 
-// expelOneByOne removes some of the odd members, one after another. Each time that one's stream alone loses the channel.
+// expelOneByOne removes some of the odd members in turn and checks that only the removed member's
+// stream loses the channel.
 func expelOneByOne(t *testing.T, owner client, as func(string) client, channel string) {
 	t.Helper()
 	streams := make(map[string]*stream)
@@ -130,7 +131,8 @@ func expelOneByOne(t *testing.T, owner client, as func(string) client, channel s
 	}
 }
 
-// What is at a limit is taken, null is as good as nothing, and numbers may be text.
+// TestHostileChannelsAccepted checks that values at a limit are accepted, null equals an absent
+// field, and numbers may be strings.
 func TestHostileChannelsAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -154,7 +156,7 @@ func TestHostileChannelsAccepted(t *testing.T) {
 		if err := callErr(g.tester().CreateChannel(t.Context(), &parleyv1.CreateChannelRequest{ChannelId: channel})); connect.CodeOf(err) != connect.CodeAlreadyExists {
 			t.Errorf("%s: made again, it is answered %v", d.name, err)
 		}
-		// 500 of the longest, and one of them 500 times.
+		// 500 members with the longest ids, then one of them 500 times.
 		longest := make([]string, 500)
 		for n := range longest {
 			longest[n] = fmt.Sprintf("%0128d", n)
@@ -180,7 +182,7 @@ func TestHostileChannelsAccepted(t *testing.T) {
 	}
 }
 
-// positionsOf gives the channels that an error names.
+// positionsOf returns the channels that an error names.
 func positionsOf(a *answer) (ids []string) {
 	for _, p := range a.detail.GetPositions() {
 		ids = append(ids, p.GetChannelId())
@@ -188,8 +190,9 @@ func positionsOf(a *answer) (ids []string) {
 	return ids
 }
 
-// What a stranger to a channel is refused, beside the table: a batch's items are refused one by one, a stream's refusal names every channel and leaves a live
-// stream as it was, what is there and what is not gets the same answer, and nobody hears that a stranger types.
+// TestHostileStrangers checks refusals to a non-member that the table does not cover. The items of
+// a batch are refused one by one. A stream's refusal names every channel and leaves a live stream
+// unchanged. Existing and missing messages get the same answer. Nobody sees a non-member type.
 func TestHostileStrangers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -268,7 +271,7 @@ func TestHostileStrangers(t *testing.T) {
 		}
 		g.judge(d.name+" typing", g.call(&line{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "secret-1"}}, d, bob), stranger)
 	}
-	// A member's typing comes after whatever a stranger's would have been.
+	// A member's typing event arrives after any event of a non-member would have.
 	carol := g.Client(g.Token)
 	if err := callErr(carol.SendTyping(t.Context(), &parleyv1.SendTypingRequest{ChannelId: "secret-1"})); err != nil {
 		t.Fatal(err)
@@ -283,7 +286,7 @@ func TestHostileStrangers(t *testing.T) {
 	}
 }
 
-// typed counts what a stream heard of somebody's typing.
+// typed counts the typing events that a stream received for a user.
 func (s *stream) typed(userID string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,8 +298,8 @@ func (s *stream) typed(userID string) (n int) {
 	return n
 }
 
-// Who types without end is passed over but for once a second, and is told of no error. Nothing is stored, and others
-// who type are heard.
+// TestHostileTyping checks that a user's typing counts at most once a second, without an error.
+// Nothing is stored, and other users' typing is still delivered.
 func TestHostileTyping(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -331,7 +334,7 @@ func TestHostileTyping(t *testing.T) {
 			t.Errorf("%s: of 500 calls %d were heard, at most %d may be", d.name, got, most)
 		}
 	}
-	// A crowd that types at once may go unheard, and cuts nobody off.
+	// A crowd that types at once may be dropped, but disconnects nobody.
 	for n := range 300 {
 		token := g.Mint(fmt.Sprintf("crowd-%d", n), ident.Send)
 		if a := g.call(&line{procedure: sendTyping, message: &parleyv1.SendTypingRequest{ChannelId: "loud"}}, &dialects[1], token); a.code != "ok" {

@@ -12,11 +12,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Hostile input about messages that one request shows. What is about members stands in hostile_channel_test.go. A page token of an
-// old epoch needs a store that was restored and stands with the tokens' own tests. Streams with such a position, with too many
-// channels, and of readers that stop are in hostile_stream_test.go.
+// Hostile input about messages in a single request. Members are covered in hostile_channel_test.go.
+// Page tokens of an old epoch require a restored store and are covered by the page tokens' own
+// tests. Streams with such a position, with too many channels, and with readers that stop are in
+// hostile_stream_test.go.
 
-// badIDs are no ids of channels or messages.
+// badIDs are invalid channel and message ids.
 var badIDs = map[string]string{
 	"empty": "", "star": "*", "two tokens": "a.b", "an empty token": "a..b", "space": "a b",
 	"a command in it": "a\r\nPUB x 1", "JetStream's": "$JS.API.STREAM.DELETE.S", "129 characters": strings.Repeat("a", 129),
@@ -24,7 +25,7 @@ var badIDs = map[string]string{
 	"wildcard of NATS": ">", "a newline at the end": "room\n", "not ASCII": "räume", "NUL": "ro\x00om", "a brace": "}{", "percent": "a%2e",
 }
 
-// idLines sends every bad id to every procedure that takes one.
+// idLines send every bad id to every procedure that takes one.
 func idLines() []line {
 	var lines []line
 	for name, id := range badIDs {
@@ -50,7 +51,7 @@ func idLines() []line {
 		add(markRead, "channel_id", &parleyv1.MarkReadRequest{ChannelId: id, Seq: 1})
 		add(sendTyping, "channel_id", &parleyv1.SendTypingRequest{ChannelId: id})
 	}
-	// Ids of messages and streams are shorter than those of channels.
+	// Message and stream ids are shorter than channel ids.
 	long := strings.Repeat("a", 65)
 	for procedure, m := range map[string]proto.Message{
 		getMessage: &parleyv1.GetMessageRequest{ChannelId: "room", MsgId: long}, recall: &parleyv1.RecallMessageRequest{ChannelId: "room", MsgId: long},
@@ -65,7 +66,7 @@ func idLines() []line {
 	return lines
 }
 
-// sent changes a good message.
+// sent returns a valid message with a change.
 func sent(change func(*parleyv1.SendMessageRequest)) *parleyv1.SendMessageRequest {
 	m := good()
 	change(m)
@@ -127,7 +128,8 @@ func fieldLines() []line {
 	}
 }
 
-// listLines are about positions and pages. The token continues a list of the channel `long` by the subject tester.
+// listLines are about positions and pages. The token continues the subject tester's list of the
+// channel `long`.
 func listLines(pageToken, foreign string) []line {
 	type list = parleyv1.ListMessagesRequest
 	at := func(n int64) *int64 { return &n }
@@ -162,7 +164,8 @@ func listLines(pageToken, foreign string) []line {
 	return lines
 }
 
-// rightLines are about what a caller may do. The message is somebody else's, in the channel `long`.
+// rightLines are about what a caller may do. The message is another subject's, in the channel
+// `long`.
 func rightLines(g *target, othersMessage string) []line {
 	type subscribe = parleyv1.SubscribeRequest
 	bob := g.Mint("bob", ident.Send, ident.History, ident.Subscribe)
@@ -192,7 +195,7 @@ func rightLines(g *target, othersMessage string) []line {
 	}
 }
 
-func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileMessages(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	c := g.Client(g.Token)
 	var last string

@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// A page larger than a list has is one of the largest size, on every list and in every dialect. That it is not
-// larger rpc's TestPageSizes shows.
+// TestHostilePageSizes checks, on every list and in every dialect, that a page size above the limit
+// is accepted. rpc's TestPageSizes checks that the page is then of the largest size.
 func TestHostilePageSizes(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -44,7 +44,7 @@ func TestHostilePageSizes(t *testing.T) {
 	}
 }
 
-// What is answered to a GET is kept by no cache, whoever answers.
+// TestHostileGetIsNotStored checks that no cache keeps the answer to a GET.
 func TestHostileGetIsNotStored(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

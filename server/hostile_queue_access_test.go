@@ -16,26 +16,28 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// allQueueCalls are the calls of both services that name a topic.
+// allQueueCalls returns the calls of both services that name a topic.
 func allQueueCalls() map[string]func(topic, group string) proto.Message {
 	all := maps.Clone(queueCalls)
 	maps.Copy(all, adminCalls)
 	return all
 }
 
-// A call that is in no table would go without a test.
+// TestHostileQueueCallsAreAll checks that every call is in a table; one that is missing would not
+// be tested.
 func TestHostileQueueCallsAreAll(t *testing.T) {
 	t.Parallel()
 	all := allQueueCalls()
 	for name, m := range methods() {
 		service := m.Parent().Name()
-		if all[name] == nil && service != "MessageService" && name != listTopics && name != "GetServerInfo" { // which any token may call
+		if all[name] == nil && service != "MessageService" && name != listTopics && name != "GetServerInfo" { // any token may call these
 			t.Errorf("%s of %s is sent nowhere", name, service)
 		}
 	}
 }
 
-// Who lacks the capability is refused, whatever else the token may do, and before anything of the request is judged.
+// capabilityLines are calls without the required capability. They are refused whatever else the
+// token may do, before any of the request is validated.
 func capabilityLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	mint := func(p ident.Principal) string {
@@ -70,7 +72,7 @@ func capabilityLines(g *target) []line {
 		add("who is no operator, with a name that is none", procedure, worker, request("", ""))
 	}
 	add("who is no operator", listTopics, worker, &parleyv1.ListTopicsRequest{})
-	// An operator who may only look changes nothing, and one who may only change things sees nothing.
+	// An operator who may only read changes nothing, and one who may only write reads nothing.
 	looks, changes := mint(ident.Principal{Admin: []ident.Action{ident.Read}}), mint(ident.Principal{Admin: []ident.Action{ident.Write}})
 	for procedure, request := range adminCalls {
 		if opts, _ := methods()[procedure].Options().(*descriptorpb.MethodOptions); opts.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
@@ -83,13 +85,13 @@ func capabilityLines(g *target) []line {
 	return lines
 }
 
-func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueRights(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(capabilityLines(g))
 }
 
-// Tokens for both services: a token that does not hold opens no call.
+// TestHostileQueueTokens checks, for both services, that an invalid token permits no call.
 func TestHostileQueueTokens(t *testing.T) {
 	t.Parallel()
 	g, is := attackIssuer(t, nil)
@@ -116,7 +118,8 @@ func TestHostileQueueTokens(t *testing.T) {
 	}
 }
 
-// Of a topic that the capabilities do not cover the answer is the same, byte for byte, before it exists and after.
+// TestHostileQueueAccess checks that a topic outside the caller's capabilities gets the same
+// answer, byte for byte, before and after it exists.
 func TestHostileQueueAccess(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -152,7 +155,8 @@ func TestHostileQueueAccess(t *testing.T) {
 	}
 }
 
-// A batch costs what it holds; over the limit a call is refused before it is looked at, and others are not.
+// TestHostileQueueRate checks that a batch costs as much as its items, that a call over the limit
+// is refused before it is examined, and that other subjects are not.
 func TestHostileQueueRate(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.RequestsPerSecond, c.Limits.RequestBurst = 1, 20 })

@@ -15,9 +15,11 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile input about fields of whole requests of both services of queues. What is about rights is in hostile_queue_access_test.go.
+// Hostile input in the fields of single requests to both queue services. Rights are covered in
+// hostile_queue_access_test.go.
 
-// badMessageIDs are no ids of scheduled messages. Of dead letters they are none either, but for the last.
+// badMessageIDs are invalid ids of scheduled messages. All but the last are invalid for dead
+// letters too.
 var badMessageIDs = map[string]string{
 	"0-0": "0-0", ">": ">", "9-*": "9-*", "2^64-1": "18446744073709551615", "empty": "", "a stream's": "1700000000000-0", "$": "$", "NUL": "0-1-\x00",
 	"2^64-1 as a time": "0-18446744073709551615-1", "five digits of partition": "10000-1700000000000-1d", "a newline at the end": someID + "\n", "letters": "0-17000000000ab-1",
@@ -126,7 +128,7 @@ func settingLines() []line {
 	return lines
 }
 
-// boundLines are about what else has bounds.
+// boundLines are about all other bounds.
 func boundLines(scheduledID string) []line {
 	type move = parleyv1.RescheduleScheduledRequest
 	var lines []line
@@ -229,7 +231,8 @@ func boundLines(scheduledID string) []line {
 	return lines
 }
 
-// mistypedLines are fields that no request has: a name that is mistyped, or of another place, does not widen what a call does.
+// mistypedLines have fields that the request does not have. A mistyped or misplaced name must not
+// widen the effect of a call.
 func mistypedLines() []line {
 	var lines []line
 	for procedure, bodies := range map[string]map[string]want{
@@ -270,7 +273,8 @@ func mistypedLines() []line {
 	return lines
 }
 
-// stateLines are good requests at a bad time: about what is not there, is there already, or is as it must not be.
+// stateLines are valid requests at a bad time: their target is missing, exists already, or is in
+// the wrong state.
 func stateLines() []line {
 	var lines []line
 	add := func(procedure, name string, w want, m proto.Message) {
@@ -283,7 +287,7 @@ func stateLines() []line {
 	for _, calls := range []map[string]func(topic, group string) proto.Message{queueCalls, adminCalls} {
 		for procedure, request := range calls {
 			switch procedure {
-			case createTopic, ack, nack: // the latter answer for each item
+			case createTopic, ack, nack: // ack and nack answer for each item
 			case extend, grantCredits, leave:
 				add(procedure, "a stream that is not there", ended, request("jobs", "g"))
 			default:
@@ -318,7 +322,7 @@ func stateLines() []line {
 	return lines
 }
 
-func TestHostileQueueFields(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueFields(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	scheduledID := g.workshop()
 	g.run(idsOfQueues())

@@ -14,17 +14,18 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile input about messages of a batch: a bad one is answered for itself, those around it are taken.
+// Hostile input about messages of a batch: a bad message gets its own error, and its neighbours are
+// accepted.
 
-// itemLine is a bad item and the answer that it must get between two good ones.
+// itemLine is a bad item and the answer that it must get between two valid ones.
 type itemLine struct {
 	name string
-	// message goes to Produce and, with a delay, to Schedule; scheduled to Schedule only.
+	// message goes to Produce and, with a delay, to Schedule; scheduled goes to Schedule only.
 	message   *parleyv1.QueueMessage
 	scheduled *parleyv1.ScheduledMessage
-	// only is as line's.
+	// only is as in line.
 	only string
-	// field is within the message, or the scheduled message.
+	// field is the path within the message or the scheduled message.
 	field string
 	limit int64
 }
@@ -78,7 +79,7 @@ func itemLines() []itemLine {
 	}
 }
 
-// itemErrors gives what each item was answered, nil where it was taken.
+// itemErrors sends a line and returns the error of each item, nil for an accepted one.
 func (g *target) itemErrors(l *line, d *dialect, token string) []*parleyv1.ItemError {
 	g.t.Helper()
 	var out []*parleyv1.ItemError
@@ -109,12 +110,12 @@ func (g *target) itemErrors(l *line, d *dialect, token string) []*parleyv1.ItemE
 	return out
 }
 
-// codeName is a code as connect names it.
+// codeName returns a code's name as connect spells it.
 func codeName(code parleyv1.StatusCode) string {
 	return strings.ToLower(strings.TrimPrefix(code.String(), "STATUS_CODE_"))
 }
 
-// itemTold writes what an item was answered.
+// itemTold formats an item's error.
 func itemTold(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
@@ -123,7 +124,7 @@ func itemTold(e *parleyv1.ItemError) string {
 	return fmt.Sprintf("%s %s %q %d", codeName(e.GetCode()), strings.TrimPrefix(d.GetReason().String(), "ERROR_REASON_"), d.GetField(), d.GetLimit())
 }
 
-// counted tells how many messages a topic has taken, and how many of them are scheduled.
+// counted returns how many messages a topic has taken and how many of them are scheduled.
 func (g *target) counted(topic string) (produced, delayed int64) {
 	g.t.Helper()
 	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
@@ -133,7 +134,7 @@ func (g *target) counted(topic string) (produced, delayed int64) {
 	return stats.GetTotal().GetProduced(), stats.GetTotal().GetDelayed()
 }
 
-func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	goodOne := &parleyv1.QueueMessage{Key: "k"}
@@ -160,7 +161,7 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 					produced, delayed := g.counted("jobs")
 					before := cpu()
 					errs := g.itemErrors(&sent, d, g.Token)
-					if cost := cpu() - before; cost > 4*cpuLimit { // what else runs costs too
+					if cost := cpu() - before; cost > 4*cpuLimit { // other work in the process costs too
 						t.Errorf("%s, %s: it cost %v on a processor", d.name, procedure, cost)
 					}
 					if len(errs) != 3 || errs[0] != nil || errs[2] != nil || itemTold(errs[1]) != want {
@@ -183,7 +184,8 @@ func TestHostileQueueItems(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// What has room in a topic, and what a topic remembers: of a batch what has room is taken, and a key stands for its first payload.
+// TestHostileQueueQuotas checks a topic's limit and its memory of keys: a batch is accepted as far
+// as there is room, and a key stands for its first payload.
 func TestHostileQueueQuotas(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -223,8 +225,9 @@ func TestHostileQueueQuotas(t *testing.T) {
 	}
 }
 
-// What is at a limit is taken: 1,000 messages with as many headers as they may have, a payload of the largest size, the
-// longest names. What nobody knows has no effect.
+// TestHostileQueuesAccepted checks that values at a limit are accepted: 1,000 messages with the
+// maximum number of headers, a payload of the maximum size, and the longest names. Unknown fields
+// have no effect.
 func TestHostileQueuesAccepted(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -239,7 +242,7 @@ func TestHostileQueuesAccepted(t *testing.T) {
 			t.Fatalf("%s: %s is answered %s, %s", d.name, procedure, a.code, a.message)
 		}
 	}
-	for _, i := range []int{0, 2} { // a text and a binary one
+	for _, i := range []int{0, 2} { // one text dialect and one binary dialect
 		d := &dialects[i]
 		topic := longest[:60] + fmt.Sprintf("%04d", i)
 		ok(d, createTopic, &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: topic, Partitions: 1}})

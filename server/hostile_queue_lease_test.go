@@ -20,10 +20,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// Hostile input about deliveries: tokens that are false, streams that are over, verdicts that contradict each other, and too many
-// streams.
+// Hostile input about deliveries: false tokens, ended streams, contradictory acks and nacks, and
+// too many streams.
 
-// consumerOf gives a token that may produce and consume.
+// consumerOf returns a token that may produce to and consume from topics that match the patterns.
 func (g *target) consumerOf(subject string, patterns ...string) string {
 	g.t.Helper()
 	p := &ident.Principal{Subject: subject}
@@ -33,7 +33,7 @@ func (g *target) consumerOf(subject string, patterns ...string) string {
 	return g.MintAs(p, time.Hour)
 }
 
-// stock makes a topic of one partition with the group g and messages.
+// stock creates a topic with one partition and the group g, and produces n messages.
 func (g *target) stock(topic string, n int) {
 	g.t.Helper()
 	ctx, admin := g.t.Context(), g.Admin(g.Token)
@@ -52,7 +52,7 @@ func (g *target) stock(topic string, n int) {
 	}
 }
 
-// work gives what the group g has to do in a topic.
+// work returns the statistics of the group g in a topic.
 func (g *target) work(topic string) *parleyv1.GroupStats {
 	g.t.Helper()
 	stats, err := g.Admin(g.Token).GetTopicStats(g.t.Context(), &parleyv1.GetTopicStatsRequest{Topic: topic})
@@ -64,7 +64,7 @@ func (g *target) work(topic string) *parleyv1.GroupStats {
 	return all
 }
 
-// falseTokens are tokens that look well and are none.
+// falseTokens returns tokens that look valid but are not.
 func falseTokens(t *testing.T, token string) map[string]string {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(token)
@@ -79,7 +79,7 @@ func falseTokens(t *testing.T, token string) map[string]string {
 	}
 }
 
-// settled makes Ack, Nack and Extend of one token, in a dialect, and gives what each was told.
+// settled calls Ack, Nack and Extend with one token in a dialect, and returns the answer of each.
 func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[string]string {
 	g.t.Helper()
 	out := make(map[string]string)
@@ -96,10 +96,11 @@ func (g *target) settled(d *dialect, bearer, topic, streamID, token string) map[
 	return out
 }
 
-// tokenField is where each of the calls has its first token.
+// tokenField is the path of the first token in each call.
 var tokenField = map[string]string{ack: "tokens[0]", nack: "items[0].token", extend: "deliveries.tokens[0]"}
 
-// A token is good for its delivery, its stream and its subject. Any other is refused, and settles nothing.
+// TestHostileDeliveryTokens checks that a token is valid only for its delivery, its stream and its
+// subject. Any other use is refused and settles nothing.
 func TestHostileDeliveryTokens(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -140,9 +141,9 @@ func TestHostileDeliveryTokens(t *testing.T) {
 		wants(d.name+", the token of another queue", g.settled(d, ada, "jobs", c.streamID, foreign), untrue)
 		wants(d.name+", with its own stream", g.settled(d, ada, "jobs", elsewhere.streamID, foreign), untrue)
 		wants(d.name+", the other way", g.settled(d, ada, "other", c.streamID, token), untrue)
-		// Another's stream is as good as one that is over.
+		// Another subject's stream gets the answer of an ended one.
 		wants(d.name+", another's stream", g.settled(d, mallory, "jobs", c.streamID, token), lost)
-		// Of a stream that never was nobody can say what its tokens would be.
+		// The tokens of a stream that never existed cannot be judged.
 		never := &parleyv1.AckRequest{Topic: "jobs", Group: "g", StreamId: strings.Repeat("A", len(c.streamID)), Tokens: []string{token}}
 		g.judge(d.name+", a stream that never was", g.call(&line{procedure: ack, message: never}, d, ada), want{code: "failed_precondition", reason: "LEASE_LOST"})
 		a := g.call(&line{procedure: grantCredits, message: &parleyv1.GrantCreditsRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, TotalMessages: 9, TotalBytes: 9}}, d, mallory)
@@ -165,7 +166,8 @@ func TestHostileDeliveryTokens(t *testing.T) {
 	}
 }
 
-// What is settled stays as it is, and who has lost its stream changes nothing, and is told so.
+// TestHostileSettlements checks that a settled delivery stays settled, and that a consumer that has
+// lost its stream changes nothing and is told so.
 func TestHostileSettlements(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -211,7 +213,7 @@ func TestHostileSettlements(t *testing.T) {
 		if w := g.work(topic); w.GetAcked() != 1 || w.GetRetrying() != 1 || w.GetPending() != 2 || w.GetDead() != 0 {
 			t.Errorf("%s: %v", d.name, w)
 		}
-		// The stream ends, and another takes what it held.
+		// The stream ends, and another one receives its unsettled deliveries.
 		_ = c.stream.Close()
 		next := g.consumes(g.Token, opts, r)
 		again := next.await(2)
@@ -232,7 +234,8 @@ func TestHostileSettlements(t *testing.T) {
 	}
 }
 
-// Who has as many streams as it may gets no more until one ends. Others do.
+// TestHostileConsumers checks that a subject with the maximum number of streams gets no more until
+// one ends, and that other subjects do.
 func TestHostileConsumers(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Queues.ConsumersPerSubject = 2 })
@@ -253,7 +256,8 @@ func TestHostileConsumers(t *testing.T) {
 	}
 }
 
-// On a stream in both directions a bad request is answered, and the stream lives; a second start, too.
+// TestHostileBothWays checks that a bad request on a bidirectional stream, such as a second start,
+// gets an answer and the stream stays open.
 func TestHostileBothWays(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)

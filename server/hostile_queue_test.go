@@ -16,9 +16,10 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile input about the names of topics, groups and consumers. What is about fields and
-// batches stands in hostile_queue_field_test.go and hostile_queue_item_test.go, what needs a consumer in hostile_queue_lease_test.go, what is
-// about rights in hostile_queue_access_test.go, and what is about the transport in hostile_queue_transport_test.go.
+// Hostile input about the names of topics, groups and consumers. Fields and batches are covered in
+// hostile_queue_field_test.go and hostile_queue_item_test.go, deliveries in
+// hostile_queue_lease_test.go, rights in hostile_queue_access_test.go, and the transport in
+// hostile_queue_transport_test.go.
 
 const (
 	produce          = "Produce"
@@ -48,7 +49,7 @@ const (
 	purgeLetters  = "PurgeDeadLetters"
 )
 
-// methods are those of all services, by name; no two share one.
+// methods returns the methods of all services by name. Names are unique across services.
 var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
 	out := make(map[string]protoreflect.MethodDescriptor)
 	for _, file := range []protoreflect.FileDescriptor{
@@ -62,14 +63,15 @@ var methods = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor {
 	return out
 })
 
-// pathOf gives the path of a procedure, whichever service has it.
+// pathOf returns the path of a procedure of any service.
 func pathOf(procedure string) string {
 	return "/" + string(methods()[procedure].Parent().FullName()) + "/" + procedure
 }
 
 const someID = "0-1700000000000-1"
 
-// queueCalls are requests that are good but for the names, for every call that has a topic: by the topic and the group.
+// queueCalls build requests for every call that has a topic, by topic and group. The requests are
+// valid if these names are.
 var queueCalls = map[string]func(topic, group string) proto.Message{
 	produce: func(t, _ string) proto.Message {
 		return &parleyv1.ProduceRequest{Topic: t, Messages: []*parleyv1.QueueMessage{{Key: "this must not be stored"}}}
@@ -108,7 +110,7 @@ var queueCalls = map[string]func(topic, group string) proto.Message{
 	},
 }
 
-// adminCalls are queueCalls of AdminService.
+// adminCalls are the queueCalls of AdminService.
 var adminCalls = map[string]func(topic, group string) proto.Message{
 	createTopic: func(t, _ string) proto.Message { return &parleyv1.CreateTopicRequest{Topic: &parleyv1.Topic{Name: t}} },
 	updateTopic: func(t, _ string) proto.Message {
@@ -144,13 +146,13 @@ var adminCalls = map[string]func(topic, group string) proto.Message{
 	},
 }
 
-// groupCalls are those of both that have a group; in the others it is not looked at.
+// groupCalls are the calls of both services that have a group. All others ignore it.
 var groupCalls = map[string]bool{
 	consume: true, streamingConsume: true, ack: true, nack: true, extend: true, grantCredits: true, leave: true, createGroup: true, "DeleteGroup": true,
 	seekGroup: true, "ListPartitions": true, listPending: true, listLetters: true, replayLetters: true, purgeLetters: true,
 }
 
-// anyGroup are the calls to which no group is all groups.
+// anyGroup are the calls in which an empty group means all groups.
 var anyGroup = map[string]bool{"ListPartitions": true, listLetters: true}
 
 var bothOperations = []parleyv1.TopicOperation{
@@ -181,14 +183,14 @@ func retried(token string, delay time.Duration) *parleyv1.NackItem {
 	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: durationpb.New(delay)}}}
 }
 
-// later is a message that is due after a delay.
+// later returns a message that is due after a delay.
 func later(delay time.Duration) *parleyv1.ScheduledMessage {
 	return &parleyv1.ScheduledMessage{
 		Message: &parleyv1.QueueMessage{Key: "k"}, Due: &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(delay)},
 	}
 }
 
-// badTopics are no names of topics.
+// badTopics are invalid topic names.
 var badTopics = map[string]string{
 	"empty": "", "65 characters": strings.Repeat("a", 65), "hash tag": "{x}", "star": "*", "reserved": "__dlq", "wildcard of NATS": ">",
 	"two tokens": "a.b", "space": "a b", "a command in it": "a\r\nDEL x", "a newline at the end": "jobs\n", "not ASCII": "räume", "NUL": "jo\x00bs",
@@ -198,10 +200,11 @@ var badTopics = map[string]string{
 // everywhere are the bad names that are sent to every call.
 var everywhere = map[string]bool{"empty": true, "65 characters": true, "hash tag": true, "star": true, "reserved": true}
 
-// shown are the calls that every bad name is sent to. The others have the rules of the same schema, and get those of everywhere.
+// shown are the calls that every bad name is sent to. All others have the same schema rules, so
+// they get only the names of everywhere.
 var shown = map[string]bool{produce: true, consume: true, createTopic: true, createGroup: true}
 
-// nameLines sends bad names to every call that takes one.
+// nameLines send bad names to every call that takes one.
 func nameLines() []line {
 	var lines []line
 	add := func(procedure, name, field string, m proto.Message) {
@@ -248,8 +251,10 @@ func nameLines() []line {
 	return lines
 }
 
-// workshop makes topics for lines to fail at, and has run watch them: jobs, with unread messages, a scheduled one, a dead letter and one that
-// a consumer holds; paused, which takes nothing; and full, which takes one message for each partition. It gives the id of the scheduled message.
+// workshop creates topics that lines must not change, and has run compare them: jobs, with unread
+// messages, a scheduled one, a dead letter and one that a consumer holds; paused, which accepts
+// nothing; and full, which accepts one message per partition. It returns the id of the scheduled
+// message.
 func (g *target) workshop() (scheduledID string) {
 	g.t.Helper()
 	admin, queues, ctx := g.Admin(g.Token), g.Queues(g.Token), g.t.Context()
@@ -260,7 +265,7 @@ func (g *target) workshop() (scheduledID string) {
 		}
 	}
 	for _, topic := range []*parleyv1.Topic{
-		{Name: "jobs", Partitions: 2, Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(24 * time.Hour)}}, // what is done with stays to be compared
+		{Name: "jobs", Partitions: 2, Retention: &parleyv1.TopicRetention{MaxAge: durationpb.New(24 * time.Hour)}}, // keeps settled messages
 		{Name: "paused", Partitions: 1}, {Name: "full", Partitions: 1, MaxMessagesPerPartition: 1},
 	} {
 		must(callErr(admin.CreateTopic(ctx, &parleyv1.CreateTopicRequest{Topic: topic})))
@@ -285,7 +290,7 @@ func (g *target) workshop() (scheduledID string) {
 	return due.GetResults()[0].GetScheduled().GetMessageId()
 }
 
-// queueState tells what the server holds of queues, but for how old it is.
+// queueState describes the server's queue state, without ages.
 func (g *target) queueState() string {
 	g.t.Helper()
 	admin, ctx := g.Admin(g.Token), g.t.Context()
@@ -322,7 +327,7 @@ type consumerStream struct {
 	got      []*parleyv1.Delivery
 }
 
-// consumes opens a stream and reads its first frame. The test's end closes it.
+// consumes opens a stream and reads its first frame. The stream is closed when the test ends.
 func (g *target) consumes(token string, opts []connect.ClientOption, r *parleyv1.ConsumeRequest) *consumerStream {
 	g.t.Helper()
 	stream, err := g.Queues(token, opts...).Consume(g.t.Context(), r)
@@ -348,7 +353,7 @@ func (c *consumerStream) await(n int) []*parleyv1.Delivery {
 	return c.got
 }
 
-func TestHostileQueueNames(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueNames(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(nameLines())

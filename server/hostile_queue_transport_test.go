@@ -12,10 +12,11 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile calls of the two services of queues, as far as they differ from what hostile_transport_test.go shows of the same
-// server: decoding, frames, compression and GET of their own calls. Headers and connections are those of no call in particular.
+// Hostile transport input for the two queue services, where it differs from
+// hostile_transport_test.go: decoding, frames, compression and GET of their calls. Headers and
+// connections belong to no call in particular.
 
-// queuePathLines are unknown procedures, other methods, and streams in both directions over HTTP/1.1.
+// queuePathLines are unknown procedures, other methods, and bidirectional streams over HTTP/1.1.
 func queuePathLines() []line {
 	unknown := want{code: "unimplemented", reason: "UNIMPLEMENTED", http: http.StatusNotFound}
 	none := want{http: http.StatusMethodNotAllowed, library: true}
@@ -48,7 +49,7 @@ func queueBodyLines() []line {
 	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
 	deepGroup := strings.Repeat("\x7b", 11_000) + strings.Repeat("\x7c", 11_000)
 	const jobs = "\x0a\x04jobs"
-	// One message of 900 kB of headers without name and value.
+	// One message with 900 kB of headers that have no name or value.
 	headers := jobs + "\x12\xa0\xf7\x36" + strings.Repeat("\x1a\x00", 450_000)
 	return []line{
 		{name: "truncated", procedure: produce, json: `{"topic":"jobs","messages":[{`, binary: jobs + "\x12\x09\x0a", want: broken},
@@ -87,7 +88,7 @@ func queueBodyLines() []line {
 	}
 }
 
-// queueFrameLines are frames and compression that are wrong.
+// queueFrameLines are bad frames and bad compression.
 func queueFrameLines() []line {
 	b := bombs()
 	inside := want{code: "internal", reason: "MALFORMED_REQUEST", http: oneStatus}
@@ -127,7 +128,7 @@ func queueFrameLines() []line {
 	return lines
 }
 
-func TestHostileQueueTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+func TestHostileQueueTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.workshop()
 	g.run(queuePathLines())

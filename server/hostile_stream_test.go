@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// detailOf gives what Parley says of an error.
+// detailOf returns Parley's detail of an error.
 func detailOf(t *testing.T, err error) *parleyv1.ErrorDetail {
 	t.Helper()
 	var wire *connect.Error
@@ -44,7 +44,7 @@ var options = map[string][]connect.ClientOption{
 	"connect-json": {connect.WithProtoJSON()}, "connect-proto": nil, "grpc": {connect.WithGRPC()}, "grpc-web": {connect.WithGRPCWeb()},
 }
 
-// badMetadata has n entries whose keys are none.
+// badMetadata returns n entries with invalid keys.
 func badMetadata(n int) map[string]string {
 	m := make(map[string]string, n)
 	for i := range n {
@@ -53,8 +53,9 @@ func badMetadata(n int) map[string]string {
 	return m
 }
 
-// Too many channels for a stream, too many streams for a subject. Nothing of what was refused stays.
-func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+// TestHostileSubscriptions checks too many channels for a stream and too many streams for a
+// subject. A refused request leaves nothing behind.
+func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, func(c *config.Config) { c.Limits.StreamsPerSubject = 3 })
 	many := func(n int) *parleyv1.SubscribeRequest {
 		r := &parleyv1.SubscribeRequest{}
@@ -65,7 +66,7 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	}
 	exceeded := want{code: "resource_exhausted", reason: "LIMIT_EXCEEDED", field: "channels", limit: 500}
 	elements := want{code: "resource_exhausted", reason: "TOO_LARGE", limit: 50_000}
-	// One message of 900 kB of metadata entries, in a batch.
+	// One message of a batch with 900 kB of metadata entries.
 	metadataItem := "\x0a\xa0\xf7\x36" + strings.Repeat("\x2a\x00", 450_000)
 	g.run([]line{
 		{name: "501 channels", procedure: subscribing, message: many(501), want: exceeded},
@@ -92,7 +93,7 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 			a := g.call(&l, &dialects[i], token)
 			g.judge(name+", "+dialects[i].name, a, want{code: "resource_exhausted", reason: "NODE_FULL", limit: 3})
 		}
-		// On a stream that lives, too many channels change nothing.
+		// Too many channels change nothing on a live stream.
 		update := &parleyv1.UpdateSubscriptionRequest{StreamId: first.streamID, Add: many(500).GetChannels()}
 		_, err := c.UpdateSubscription(t.Context(), update)
 		if d := detailOf(t, err); connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetLimit() != 500 {
@@ -113,8 +114,9 @@ func TestHostileSubscriptions(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// Positions of a stream that it cannot go on from: an old epoch and a position beyond the end are an explicit gap of that channel, and the
-// other channels of the stream go on.
+// TestHostilePositions checks positions from which a stream can't continue. An old epoch or a
+// position beyond the end causes an explicit gap in that channel; the stream's other channels
+// continue.
 func TestHostilePositions(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -152,7 +154,7 @@ func TestHostilePositions(t *testing.T) {
 	}
 }
 
-// unread is a subscriber that reads its first frames and then no more.
+// unread opens a stream whose client reads the first frames and then stops.
 func (g *target) unread(opts []connect.ClientOption, channel string) *connect.ServerStreamForClient[parleyv1.SubscribeResponse] {
 	g.t.Helper()
 	transport := &http.Transport{
@@ -177,7 +179,8 @@ func (g *target) unread(opts []connect.ClientOption, channel string) *connect.Se
 	return s
 }
 
-// Who stops reading is cut, and is told what was sent last; what came before is dense. Others do not wait.
+// TestHostileReaders checks that a subscriber that stops reading is cut and told its last sent
+// position, and that everything before it arrived without gaps. Other subscribers do not wait.
 func TestHostileReaders(t *testing.T) {
 	t.Parallel()
 	g := attack(t, func(c *config.Config) { c.Limits.QueueBytes, c.Limits.QueueEvents = 256<<10, 8 })

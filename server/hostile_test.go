@@ -25,17 +25,17 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// cpuLimit is what one hostile call may cost the server and this test together, in time on a processor.
+// cpuLimit is the processor time that one hostile call may cost the server and this test together.
 const cpuLimit = raceCost * 50 * time.Millisecond
 
-// logLines is the server's log, as JSON. It is safe for concurrent use.
+// logLines holds the server's log, parsed as JSON. It is safe for concurrent use.
 type logLines struct {
 	mu    sync.Mutex // guards what follows
 	lines []map[string]any
 	bad   []string
 }
 
-// Write implements io.Writer; slog writes one record at a time.
+// Write implements io.Writer. slog writes one record per call.
 func (l *logLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failures gives the lines about a failed request.
+// failures returns the records of a failed request.
 func (l *logLines) failures(requestID string) []map[string]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *logLines) check(t *testing.T) {
 	}
 }
 
-// target is a server under attack, and what can be seen of it.
+// target is a server under attack, with access to its log, metrics and stored state.
 type target struct {
 	*servertest.Server
 
@@ -87,13 +87,13 @@ type target struct {
 	log    *logLines
 	h1, h2 *http.Client
 	calls  atomic.Int64
-	// own speaks as the tester, once it was asked for.
+	// own is the tester's client; nil until tester is called.
 	own client
-	// queues tells what the server holds of queues; nil where there are none.
+	// queues describes the server's queue state; nil if the test has none.
 	queues func() string
 }
 
-// attack starts a server with a JSON log that the test reads. What the server logs is checked at the end.
+// attack starts a server with a JSON log. The log is checked when the test ends.
 func attack(t *testing.T, change func(*config.Config)) *target {
 	t.Helper()
 	g := &target{t: t, log: &logLines{}}
@@ -113,35 +113,37 @@ func attack(t *testing.T, change func(*config.Config)) *target {
 // line is a hostile request and the answer that it must get.
 type line struct {
 	name string
-	// procedure is a method of MessageService, QueueService or AdminService; path stands instead of it where it names something else.
+	// procedure is a method of MessageService, QueueService or AdminService. path replaces it for
+	// any other target.
 	procedure, path string
-	// message is sent in the four dialects; json and binary are payloads as they are, for those that speak them.
+	// message is sent in all four dialects. json and binary are raw payloads for the dialects that
+	// use that form.
 	message      proto.Message
 	json, binary string
-	// body makes the whole body of a payload; unset: as the dialect does.
+	// body builds the whole body from a payload; nil means as the dialect does.
 	body func(d *dialect, payload []byte) []byte
-	// header is added, method stands instead of POST.
+	// header is added to the request. method replaces POST.
 	header http.Header
 	method string
-	// only names the dialects that the line has a meaning in; empty: all.
+	// only names the dialects in which the line has a meaning; empty means all.
 	only string
-	// token makes the valid token; unset: one that may do everything.
+	// token is the valid token; empty means one that may do everything.
 	token string
-	// open says that who has no token gets the same answer.
+	// open means that a request without a token gets the same answer.
 	open bool
 	want want
-	// by has the answers of the dialects that differ.
+	// by has the answers for dialects that differ.
 	by map[string]want
 }
 
 // want is the answer that a line must get.
 type want struct {
 	code, reason, field string
-	// limit is the detail's. With TOO_LARGE, 0 stands for any.
+	// limit is the detail's limit. With TOO_LARGE, 0 matches any.
 	limit int64
-	// http is the status, where it is not what follows from the code.
+	// http is the status if it does not follow from the code, else 0.
 	http int
-	// library says that the answer is only HTTP's, by connect: then it has no code and no detail.
+	// library means that connect answers with an HTTP status only, without code or detail.
 	library bool
 }
 
@@ -161,7 +163,7 @@ func refused(code string) want {
 	}[code]}
 }
 
-// unknownField is the answer to a JSON request that changes something and has a field that nobody knows.
+// unknownField is the answer to a JSON write request with an unknown field.
 func unknownField(path string) want {
 	return want{code: "invalid_argument", reason: "MALFORMED_REQUEST", field: path}
 }
@@ -171,10 +173,10 @@ var (
 	expired         = want{code: "unauthenticated", reason: "TOKEN_EXPIRED"}
 )
 
-// insides are words of Go, of its libraries and of the engines, which no answer may have.
+// insides matches words of Go, its libraries and the engines, which no answer may contain.
 var insides = regexp.MustCompile(`strconv|unmarshal|parleyv1|goroutine|proto: |http: |\bEOF\b|gzip: |flate: |i/o timeout|(?i:redis|mongo|\bnats\b|jetstream|pebble)`)
 
-// in gives the answer to expect in a dialect.
+// in returns the expected answer in a dialect.
 func (l *line) in(d *dialect) want {
 	if w, ok := l.by[d.name]; ok {
 		return w
@@ -182,14 +184,14 @@ func (l *line) in(d *dialect) want {
 	return l.want
 }
 
-// dialects gives the dialects that a line is sent in.
+// dialects returns the dialects in which a line is sent.
 func (l *line) dialects() []*dialect {
 	var out []*dialect
 	for i := range dialects {
 		d := &dialects[i]
 		extra := strings.HasPrefix(d.name, "grpc") && d.json
 		switch {
-		case l.procedure == streamingConsume && !d.h2: // which has no such streams
+		case l.procedure == streamingConsume && !d.h2: // HTTP/1.1 has no bidirectional streams
 		case l.only != "" && !strings.Contains(" "+l.only+" ", " "+d.name+" "):
 		case l.json != "" && d.json, l.binary != "" && !d.json:
 			out = append(out, d)
@@ -200,7 +202,7 @@ func (l *line) dialects() []*dialect {
 	return out
 }
 
-// request makes the line's request.
+// request builds the line's request.
 func (g *target) request(l *line, d *dialect, token string) *http.Request {
 	g.t.Helper()
 	procedure := l.procedure
@@ -269,7 +271,7 @@ func (g *target) call(l *line, d *dialect, token string) *answer {
 	return g.do(d, g.request(l, d, token))
 }
 
-// judge compares an answer with what it must be, and looks for its line in the log.
+// judge compares an answer with the expected one and checks its log record.
 func (g *target) judge(name string, a *answer, w want) {
 	g.t.Helper()
 	if a.code != w.code || (w.http != 0 && a.http != w.http) {
@@ -301,7 +303,8 @@ func (g *target) judge(name string, a *answer, w want) {
 	g.logged(name, a, w)
 }
 
-// logged wants exactly one line about a failed call, with the code where the server's own code saw it.
+// logged checks that a failed call has exactly one log record, with the code if the server's own
+// code saw it.
 func (g *target) logged(name string, a *answer, w want) {
 	g.t.Helper()
 	var lines []map[string]any
@@ -316,14 +319,14 @@ func (g *target) logged(name string, a *answer, w want) {
 	}
 }
 
-// cpu is the time on a processor that this process, which holds the server too, has had.
+// cpu returns the processor time of this process, which includes the server.
 func cpu() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // never fails for the own process
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stored is how many entries the server's store has ever been given.
+// stored returns the number of entries ever written to the server's store.
 func (g *target) stored() string {
 	g.t.Helper()
 	resp, err := g.h1.Get(g.OpsURL + "/metrics")
@@ -344,7 +347,7 @@ func (g *target) stored() string {
 	return ""
 }
 
-// tester gives the client that looks at what the server holds.
+// tester returns the client that reads the server's state.
 func (g *target) tester() client {
 	if g.own == nil {
 		g.own = g.Client(g.Token)
@@ -352,13 +355,13 @@ func (g *target) tester() client {
 	return g.own
 }
 
-// head is where the log of a channel ends.
+// head returns the position of the last entry in a channel's log.
 func (g *target) head(channel string) int64 {
 	g.t.Helper()
 	return listPage(g.t, g.tester(), &parleyv1.ListMessagesRequest{ChannelId: channel}).GetHeadSeq()
 }
 
-// mine gives the tester's channels.
+// mine returns the tester's channels.
 func (g *target) mine() []*parleyv1.UserChannel {
 	g.t.Helper()
 	res, err := g.tester().ListChannels(g.t.Context(), &parleyv1.ListChannelsRequest{PageSize: 200})
@@ -368,7 +371,8 @@ func (g *target) mine() []*parleyv1.UserChannel {
 	return res.GetChannels()
 }
 
-// known is what the store holds besides logs: the tester's channels, their members, and how far each has read.
+// known describes what the store holds besides logs: the tester's channels, their members and read
+// cursors.
 func (g *target) known() string {
 	g.t.Helper()
 	var out strings.Builder
@@ -389,7 +393,7 @@ func (g *target) known() string {
 	return out.String()
 }
 
-// settle waits until rows and cursors of channels in which the tester has sent have caught up with their logs.
+// settle waits until the rows and cursors of channels that the tester has sent to match their logs.
 func (g *target) settle(channels ...string) {
 	g.t.Helper()
 	for _, channel := range channels {
@@ -405,8 +409,9 @@ func (g *target) settle(channels ...string) {
 	}
 }
 
-// run sends every line in every dialect, with a valid token and without. The answer, the log, the store and the time on
-// a processor must all be as they should. Channels besides `room` that the tester has sent to are settled before.
+// run sends every line in every dialect, with and without a valid token, and checks the answer, the
+// log, the store and the processor time. Channels other than `room` that the tester has sent to
+// must be settled before.
 func (g *target) run(lines []line) {
 	send(g.t, g.tester(), "room", "what stands there before")
 	g.settle("room")
@@ -439,8 +444,8 @@ func (g *target) run(lines []line) {
 	}
 }
 
-// measured sends a line and judges answer and cost. What else runs in the process is no fault of the line's, so a cost
-// over the limit is measured again.
+// measured sends a line and checks its answer and cost. Other work in the process may raise the
+// cost, so a cost over the limit is measured again.
 func (g *target) measured(l *line, d *dialect, token, name string, w want) {
 	g.t.Helper()
 	least := time.Hour

@@ -13,12 +13,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Hostile calls, as far as one request shows them, and what follows from them here.
+// Hostile calls, as far as a single request shows them, and their effects.
 //
-// No request has a Struct, an Any or a Timestamp: numbers that are none and deep nesting stand in unknown fields and in numbers
-// instead. That a bad Timestamp is refused is shown in rpc/intercept, as is what becomes of a panic.
+// No request has a Struct, an Any or a Timestamp. Invalid numbers and deep nesting are therefore
+// tested in unknown fields and number fields. Bad Timestamps and panics are tested in
+// rpc/intercept.
 
-// header makes a line's header.
+// header returns the header of a line.
 func header(kv ...string) http.Header {
 	h := make(http.Header)
 	for i := 0; i < len(kv); i += 2 {
@@ -27,21 +28,21 @@ func header(kv ...string) http.Header {
 	return h
 }
 
-// good is a message that would be taken.
+// good returns a message that would be accepted.
 func good() *parleyv1.SendMessageRequest {
 	return &parleyv1.SendMessageRequest{ChannelId: "room", Content: "this must not be stored"}
 }
 
-// zeros gives size zeros, compressed. Several of them one after another are one stream for gzip.
+// zeros returns size zeros, compressed with gzip. Concatenated results form one gzip stream.
 func zeros(size int) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	_, _ = w.Write(make([]byte, size)) // to memory
+	_, _ = w.Write(make([]byte, size)) // never fails: it writes to memory
 	_ = w.Close()
 	return out.Bytes()
 }
 
-// flip gives data with one bit changed; at counts from the end if it is below zero.
+// flip returns data with one bit changed. A negative at counts from the end.
 func flip(data []byte, at int) []byte {
 	out := bytes.Clone(data)
 	if at < 0 {
@@ -53,16 +54,17 @@ func flip(data []byte, at int) []byte {
 
 type bombSet struct{ small, large []byte }
 
-// bombs gives one of 63 KiB that becomes 64 MiB, and one of 3.8 MiB that becomes 3.9 GiB.
+// bombs returns a body of 63 KiB that expands to 64 MiB, and one of 3.8 MiB that expands to 3.9
+// GiB.
 var bombs = sync.OnceValue(func() bombSet {
 	small := zeros(64 << 20)
 	return bombSet{small, bytes.Repeat(small, 61)}
 })
 
-// compressed says so in every dialect's own words.
+// compressed declares gzip in the headers of every dialect.
 var compressed = header("Content-Encoding", "gzip", "Connect-Content-Encoding", "gzip", "Grpc-Encoding", "gzip")
 
-// squeezed sends these bytes as what a compressed message is.
+// squeezed sends data as the content of a compressed message.
 func squeezed(procedure string, data []byte) func(*dialect, []byte) []byte {
 	return func(d *dialect, _ []byte) []byte {
 		if d.framed(procedure) {
@@ -72,14 +74,14 @@ func squeezed(procedure string, data []byte) func(*dialect, []byte) []byte {
 	}
 }
 
-// whole sends these bytes as the whole body, whatever the dialect.
+// whole sends data as the whole body in every dialect.
 func whole(data []byte) func(*dialect, []byte) []byte {
 	return func(*dialect, []byte) []byte { return data }
 }
 
 const (
 	framedOnly = "grpc grpc-web"
-	oneStatus  = 200 // of gRPC and of streams, whose code is elsewhere
+	oneStatus  = 200 // of gRPC and of streams, which carry their code elsewhere
 )
 
 // getLines send GET to the calls that change something, by each of their names.
@@ -194,7 +196,7 @@ func frameLines() []line {
 	}
 }
 
-// liveOnly asks for a channel's live events.
+// liveOnly returns a request for a channel's live events.
 func liveOnly(channel string) *parleyv1.SubscribeRequest {
 	return &parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{live(channel)}}
 }
@@ -230,8 +232,8 @@ func gzipLines() []line {
 	}
 }
 
-// TestHostileTransport is not parallel: it measures what each call costs on a processor.
-func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures the time on a processor, which all tests share
+// TestHostileTransport is not parallel: it measures each call's processor time.
+func TestHostileTransport(t *testing.T) { //nolint:paralleltest // it measures processor time, which all tests share
 	g := attack(t, nil)
 	g.run(callLines())
 	g.run(getLines())

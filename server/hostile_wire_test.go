@@ -23,17 +23,18 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// dialect is one way to speak to the server, by hand: no client stands between a test and the bytes.
+// dialect is one way to call the server. Tests build the bytes by hand, without a client.
 type dialect struct {
 	name string
-	// unary and stream are the content types of a unary call and of a stream.
+	// unary and stream are the content types of unary calls and streams.
 	unary, stream string
 	json, h2      bool
-	// unframed is Connect's unary form: the body is the message.
+	// unframed marks Connect's unary form: the body is the message.
 	unframed bool
 }
 
-// dialects are the four that every line is sent in. Lines about JSON are sent in those that speak it.
+// dialects lists the four dialects in which every line is sent, then two for lines with a JSON
+// payload.
 var dialects = []dialect{
 	{name: "connect-json", unary: "application/json", stream: "application/connect+json", json: true, unframed: true},
 	{name: "connect-proto", unary: "application/proto", stream: "application/connect+proto", unframed: true},
@@ -62,10 +63,10 @@ const (
 	sendTyping    = "SendTyping"
 )
 
-// framed tells whether messages are sent behind a prefix of five bytes.
+// framed reports whether messages have a prefix of five bytes.
 func (d *dialect) framed(procedure string) bool { return !d.unframed || streams(procedure) }
 
-// streams tells whether the server answers with a stream.
+// streams reports whether the server answers with a stream.
 func streams(procedure string) bool {
 	return procedure == subscribing || procedure == consume || procedure == streamingConsume
 }
@@ -77,7 +78,7 @@ func (d *dialect) contentType(procedure string) string {
 	return d.unary
 }
 
-// encode gives a message as this dialect's payload.
+// encode returns a message as this dialect's payload.
 func (d *dialect) encode(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	marshal := proto.Marshal
@@ -91,12 +92,12 @@ func (d *dialect) encode(t *testing.T, m proto.Message) []byte {
 	return data
 }
 
-// prefixed puts a frame's prefix before a payload, with a length that need not be true.
+// prefixed puts a frame prefix before a payload. The length need not be correct.
 func prefixed(flags byte, length int, payload []byte) []byte {
 	return append(wire.BigEndian.AppendUint32([]byte{flags}, uint32(length)), payload...)
 }
 
-// body gives a payload as a call's whole body.
+// body returns a payload as a call's whole body.
 func (d *dialect) body(procedure string, payload []byte) []byte {
 	if d.framed(procedure) {
 		return prefixed(0, len(payload), payload)
@@ -104,20 +105,21 @@ func (d *dialect) body(procedure string, payload []byte) []byte {
 	return payload
 }
 
-// answer is how a call ended, whatever the dialect.
+// answer is the outcome of a call in any dialect.
 type answer struct {
 	http int
-	// code is gRPC's lower-case name; "ok" for a call that went well, empty where the answer is only HTTP's.
+	// code is gRPC's lower-case name: "ok" for a successful call, empty if the answer is an HTTP
+	// status only.
 	code, message string
-	// detail is nil if none came.
+	// detail is nil if the answer has none.
 	detail *parleyv1.ErrorDetail
-	// retry is google.rpc.RetryInfo, nil if none came.
+	// retry is google.rpc.RetryInfo, or nil if the answer has none.
 	retry *errdetails.RetryInfo
-	// requestID is the header's.
+	// requestID is from the response header.
 	requestID string
-	// payloads are the messages that came.
+	// payloads are the received messages.
 	payloads [][]byte
-	// raw is everything that a client can read of the answer, but for the date.
+	// raw is everything that a client can read of the answer, except the date.
 	raw string
 }
 
@@ -131,7 +133,7 @@ type wireError struct {
 	} `json:"details"`
 }
 
-// readAnswer reads a response to its end and takes it apart.
+// readAnswer reads a response to its end and parses it.
 func readAnswer(d *dialect, resp *http.Response) (*answer, error) {
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -161,7 +163,7 @@ func readAnswer(d *dialect, resp *http.Response) (*answer, error) {
 	}
 }
 
-// frames takes a body of frames apart.
+// frames parses a body of frames.
 func frames(data []byte, each func(flags byte, payload []byte) error) error {
 	for len(data) > 0 {
 		if len(data) < 5 || len(data)-5 < int(wire.BigEndian.Uint32(data[1:5])) {
@@ -204,7 +206,7 @@ func (a *answer) readConnectStream(data []byte) error {
 func (a *answer) readGRPC(resp *http.Response, data []byte) error {
 	trailer := resp.Trailer
 	if trailer.Get("Grpc-Status") == "" {
-		trailer = resp.Header // an answer that is nothing but a trailer
+		trailer = resp.Header // the answer is a trailer only
 	}
 	err := frames(data, func(flags byte, payload []byte) error {
 		if flags&0x80 == 0 {
@@ -244,7 +246,7 @@ func (a *answer) status(trailer http.Header) error {
 		return fmt.Errorf("grpc-status-details-bin: %w", err)
 	}
 	a.message = s.GetMessage()
-	if bin == "" { // connect's own answers have no details
+	if bin == "" { // answers of the connect library have no details
 		a.message, err = url.PathUnescape(trailer.Get("Grpc-Message"))
 		return err
 	}
@@ -286,7 +288,7 @@ func (a *answer) addDetail(name string, value []byte) error {
 	}
 }
 
-// decode reads the first message that came.
+// decode reads the first received message.
 func (a *answer) decode(t *testing.T, d *dialect, m proto.Message) {
 	t.Helper()
 	if a.code != "ok" || len(a.payloads) == 0 {

@@ -10,20 +10,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// httpServer serves HTTP on open listeners, which stay the caller's. It implements lifecycle.Service.
+// httpServer serves HTTP on listeners that the caller opened and also closes. It implements
+// lifecycle.Service.
 type httpServer struct {
 	server    *http.Server
 	listeners []net.Listener
 	tls       bool
 	life      lifecycle.Base
-	// failed is closed when a listener has failed; err is set before.
+	// failed is closed when a listener has failed. err is set before that.
 	failed chan struct{}
 	once   sync.Once
 	err    error
 }
 
-// newHTTPServer makes a service that serves on those of the listeners that are not nil: with TLS if the server has a
-// TLSConfig.
+// newHTTPServer creates a service that serves on the listeners, ignoring nil ones. It serves TLS if
+// the server has a TLSConfig.
 func newHTTPServer(server *http.Server, listeners ...net.Listener) *httpServer {
 	h := &httpServer{server: server, tls: server.TLSConfig != nil, failed: make(chan struct{})}
 	for _, l := range listeners {
@@ -34,7 +35,7 @@ func newHTTPServer(server *http.Server, listeners ...net.Listener) *httpServer {
 	return h
 }
 
-// Start begins to serve. See lifecycle.Service.
+// Start starts serving. See lifecycle.Service.
 func (h *httpServer) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		run.OnStop(h.shutdown)
@@ -45,8 +46,8 @@ func (h *httpServer) Start(ctx context.Context) error {
 	})
 }
 
-// Stop closes the listeners and waits for the calls under way. If ctx ends before, it closes their connections and returns
-// ctx's error; it does not wait for handlers then.
+// Stop closes the listeners and waits for calls in flight. If ctx ends first, Stop closes their
+// connections and returns ctx's error without waiting for the handlers.
 func (h *httpServer) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 func (h *httpServer) serve(l net.Listener) {
@@ -71,5 +72,6 @@ func (h *httpServer) shutdown(ctx context.Context) error {
 	return nil
 }
 
-// failure returns why a listener has failed; nil if none has. Call it after Stop or once failed is closed.
+// failure returns the error of the first listener that failed, or nil. Call it only after Stop or
+// after failed is closed.
 func (h *httpServer) failure() error { return h.err }

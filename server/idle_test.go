@@ -15,10 +15,10 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// idleStack gives the most stack, in bytes, that a stream may hold while it waits: its handler, and net/http's two goroutines
-// of the connection. A stack is halved only while less than a quarter of it is in use, so one frame too many between
-// net/http and Session.Next doubles the handler's, from 8 KiB to 16.
-// Under the race detector frames are larger.
+// idleStack returns the most stack, in bytes, that a waiting stream may hold: that of its handler
+// and of net/http's two goroutines for the connection. A stack is halved only while less than a
+// quarter of it is in use, so one frame too many between net/http and Session.Next doubles the
+// handler's from 8 KiB to 16 KiB. Under the race detector frames are larger.
 func idleStack() float64 {
 	if raceCost > 1 {
 		return 48 << 10
@@ -26,7 +26,8 @@ func idleStack() float64 {
 	return 24 << 10
 }
 
-// idle opens streams on connections of their own and reads what comes first; from then on nobody reads.
+// idle opens n streams on separate connections and reads their first frames. After that nothing
+// reads them.
 func idle(tb testing.TB, s *servertest.Server, n int) {
 	tb.Helper()
 	request, err := proto.Marshal(&parleyv1.SubscribeRequest{Channels: []*parleyv1.ChannelPosition{{ChannelId: "room"}}})
@@ -62,7 +63,7 @@ func idle(tb testing.TB, s *servertest.Server, n int) {
 	}
 }
 
-// heldBy gives the stack and the heap that are in use, once all stacks are as small as they get.
+// heldBy returns the stack and heap in use, after all stacks have shrunk as far as they can.
 func heldBy() (stack, heap float64) {
 	for range 5 { // each collection halves a stack at most
 		runtime.GC()
@@ -72,7 +73,7 @@ func heldBy() (stack, heap float64) {
 	return float64(m.StackInuse), float64(m.HeapAlloc)
 }
 
-func TestIdleStreamsHoldLittleStack(t *testing.T) { //nolint:paralleltest // the stacks of others would count
+func TestIdleStreamsHoldLittleStack(t *testing.T) { //nolint:paralleltest // other tests' stacks would count
 	const n = 200
 	s := servertest.Dev(t)
 	before, _ := heldBy()
@@ -83,8 +84,8 @@ func TestIdleStreamsHoldLittleStack(t *testing.T) { //nolint:paralleltest // the
 	}
 }
 
-// BenchmarkIdleStreams tells the memory that an idle stream holds, on a connection of its own, in bytes. The client's end
-// of a connection is in it.
+// BenchmarkIdleStreams reports the bytes of memory that an idle stream on its own connection holds,
+// including the client's end of the connection.
 func BenchmarkIdleStreams(b *testing.B) {
 	const n = 500
 	for b.Loop() {

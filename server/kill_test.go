@@ -118,8 +118,8 @@ func redisServers(dir string) int {
 	return n
 }
 
-// After kill -9 at any moment the next start finds everything that was acknowledged, once and in its place, the
-// orphaned redis-server included.
+// TestKillNineLosesNothing checks that after kill -9 at any moment the next start finds every
+// acknowledged message once and in its place, and takes over the orphaned redis-server.
 func TestKillNineLosesNothing(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -195,13 +195,15 @@ func TestKillNineLosesNothing(t *testing.T) {
 		}
 	}
 	t.Logf("%d acknowledged over 4 kills, %d stored", n, len(byID))
-	// Everything is published too: a subscriber gets it all, and the cache heals with the next send.
+	// Everything is also published: a subscriber receives all of it, and the next send rebuilds the
+	// cache.
 	subscribe(t, c, from("kill", 0)).await("kill", 0, len(byID))
 	send(t, c, "kill", "after")
 	awaitSource(t, c, "kill", "cache")
 }
 
-// A signal drains and ends the process within two seconds, with success.
+// TestSignalEndsSoon checks that a signal drains and ends the process successfully within five
+// seconds.
 func TestSignalEndsSoon(t *testing.T) {
 	t.Parallel()
 	p := startDev(t, filepath.Join(t.TempDir(), "d"))

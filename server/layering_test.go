@@ -12,36 +12,40 @@ import (
 	"testing"
 )
 
-// module is the path that every package of ours begins with, in whichever of the repository's modules it is.
+// module is the import path prefix of every package in this repository, of whichever module.
 const module = "github.com/parleyhq/parley/"
 
-// outside is what the domain must not know, however far down: the wire, the drivers and the transport.
+// outside lists what the domain must not import, even indirectly: wire formats, drivers and
+// transports.
 var outside = []string{
 	module + "gen/", module + "internal/gen/", "connectrpc.com/", "google.golang.org/protobuf/", "google.golang.org/grpc",
 	"go.mongodb.org/", "github.com/redis/", "github.com/nats-io/", "github.com/cockroachdb/", "github.com/prometheus/",
 }
 
-// A layer is a set of packages and what they may import. Paths are relative to the module; one that ends in a slash
-// also stands for everything below it.
+// layer is a set of packages and what they may import. Paths are relative to the module. A path
+// that ends in a slash includes everything below it.
 type layer struct {
 	name string
-	// packages that the rule binds, and those of them that it does not.
+	// packages are bound by the rule, apart from those in except.
 	packages, except []string
-	// imports are our packages that these may import directly, beside themselves. What those import is their own rule.
+	// imports are the repository's packages that the layer may import directly, besides its own.
+	// The imports of those packages have their own rules.
 	imports []string
-	// never are the import paths' beginnings that must not be reached, through whatever other package.
+	// never are import path prefixes that must not be reached, directly or indirectly.
 	never []string
 	// later is true if the layer's packages need not exist yet.
 	later bool
 }
 
-// betweenNodes are the import paths' beginnings that neither package cluster nor what stands on it may reach.
+// betweenNodes are import path prefixes that package cluster and the packages above it must not
+// reach.
 var betweenNodes = []string{
 	module + "gen/go/parley/v1", "connectrpc.com/", "go.mongodb.org/", "github.com/redis/", "github.com/nats-io/",
 	"github.com/cockroachdb/",
 }
 
-// layers is the dependency rule: cmd -> server -> adapters and transport -> domain -> fault and ident -> std.
+// layers is the dependency rule: cmd -> server -> adapters and transport -> domain -> fault and
+// ident -> std.
 var layers = []layer{
 	{
 		name:     "generated code imports generated code",
@@ -225,7 +229,7 @@ var layers = []layer{
 	},
 }
 
-// forTests are the beginnings of what no binary may hold. They don't bind one another.
+// forTests are import path prefixes that no binary may contain. They may import each other.
 var forTests = []string{
 	module + "server/internal/testkit", module + "server/internal/cluster/clustertest", module + "server/internal/store/storetest",
 	module + "server/internal/lifecycle/lifecycletest", module + "server/servertest",
@@ -233,13 +237,14 @@ var forTests = []string{
 	"testing", "github.com/google/go-cmp/", "go.uber.org/goleak", "pgregory.net/rapid",
 }
 
-// pkg is what `go list` tells of a package: its imports and, with theirs, all that it is built from. Tests don't count.
+// pkg is the output of `go list` for a package: its imports and all its dependencies, without those
+// of tests.
 type pkg struct {
 	ImportPath    string
 	Imports, Deps []string
 }
 
-// list returns our packages by path relative to the module.
+// list returns the repository's packages by path relative to the module.
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...")
@@ -261,7 +266,7 @@ func list(t *testing.T) map[string]pkg {
 	}
 }
 
-// TestLayering holds the packages to the dependency rule.
+// TestLayering checks every package against layers.
 func TestLayering(t *testing.T) {
 	t.Parallel()
 	packages := list(t)
@@ -295,7 +300,7 @@ func (l layer) check(t *testing.T, name string, p pkg) {
 	}
 }
 
-// TestNoTestCodeInProduction keeps what only tests need out of everything that is built into a binary.
+// TestNoTestCodeInProduction checks that no binary contains code that only tests need.
 func TestNoTestCodeInProduction(t *testing.T) {
 	t.Parallel()
 	for name, p := range list(t) {
@@ -310,7 +315,7 @@ func TestNoTestCodeInProduction(t *testing.T) {
 	}
 }
 
-// isForTests tells whether the package is one of forTests or below one.
+// isForTests reports whether the package is one of forTests or below one.
 func isForTests(importPath string) bool {
 	return slices.ContainsFunc(forTests, func(f string) bool {
 		f = strings.TrimSuffix(f, "/")
@@ -318,7 +323,8 @@ func isForTests(importPath string) bool {
 	})
 }
 
-// within tells whether the package is in the set: named by it, or below an entry that ends in a slash.
+// within reports whether the package is in the set: named by it, or below an entry that ends in a
+// slash.
 func within(name string, set []string) bool {
 	return slices.ContainsFunc(set, func(s string) bool {
 		return name == path.Clean(s) || strings.HasSuffix(s, "/") && strings.HasPrefix(name, s)

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// listenAPI opens the API's address. In dev without TLS it reports whether all that answers there on the names below
-// localhost is this server: browsers try [::1] before 127.0.0.1, and whoever listens there gets what was meant for us.
+// listenAPI opens the API's listener. In dev without TLS, ours reports whether this server receives
+// every call to a name below localhost. Browsers try [::1] before 127.0.0.1, so a process that
+// listens there would receive the calls instead.
 func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 	var lc net.ListenConfig
 	if s.apiLn, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
@@ -22,11 +23,11 @@ func (s *Server) listenAPI(ctx context.Context) (ours bool, err error) {
 		return false, nil
 	}
 	if !addr.IP.Equal(net.IPv4(127, 0, 0, 1)) {
-		return addr.IP.IsUnspecified(), nil // which is all addresses, of both kinds
+		return addr.IP.IsUnspecified(), nil // both IPv4 and IPv6
 	}
 	beside, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(addr.Port)))
 	if err != nil {
-		// Without IPv6 nobody else can be there. Whatever else the reason is, somebody may.
+		// Without IPv6 no other process can listen there. Any other error may mean that one does.
 		return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT), nil
 	}
 	s.besideLn = beside

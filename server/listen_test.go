@@ -15,7 +15,8 @@ import (
 
 const localNames = "http://*.localhost:*"
 
-// TestDevListensOnBothLoopbacks: browsers try [::1] first, so nobody else may be there.
+// TestDevListensOnBothLoopbacks checks that dev also listens on [::1]: browsers try it first, so no
+// other process may.
 func TestDevListensOnBothLoopbacks(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -36,7 +37,8 @@ func TestDevListensOnBothLoopbacks(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseOnTheOtherLoopback: the page does not call names that another process answers.
+// TestSomebodyElseOnTheOtherLoopback checks that the page does not call names that another process
+// may answer.
 func TestSomebodyElseOnTheOtherLoopback(t *testing.T) {
 	t.Parallel()
 	if !hasIPv6(t) {
@@ -62,7 +64,7 @@ func hasIPv6(t *testing.T) bool {
 	return true
 }
 
-// otherLoopback listens on [::1], on a port that is free on 127.0.0.1, which addr is.
+// otherLoopback listens on [::1], on the port of addr. addr is on 127.0.0.1 and free.
 func otherLoopback(t *testing.T) (other net.Listener, addr string) {
 	t.Helper()
 	var lc net.ListenConfig
@@ -81,7 +83,7 @@ func otherLoopback(t *testing.T) (other net.Listener, addr string) {
 	return nil, ""
 }
 
-// TestDevWithASecret: tokens are signed with the secret that is configured, and by no other.
+// TestDevWithASecret checks that dev signs and accepts tokens with the configured secret only.
 func TestDevWithASecret(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef0123456789abcdef"

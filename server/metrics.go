@@ -12,10 +12,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// scope names Parley's own instruments and spans.
+// scope is the instrumentation scope of Parley's instruments and spans.
 const scope = "github.com/parleyhq/parley/server"
 
-// pipelineMetrics are the instruments of what the pipeline's packages report through their hooks.
+// pipelineMetrics are the instruments that the hooks of the pipeline's packages record to.
 type pipelineMetrics struct {
 	batchSize metric.Int64Histogram
 	inserts   metric.Float64Histogram
@@ -50,7 +50,7 @@ func newPipelineMetrics(meters metric.MeterProvider) (*pipelineMetrics, error) {
 	return &m, nil
 }
 
-// onForward is the hook of the writer that forwards.
+// onForward returns the OnForward hook of the forwarding writer.
 func (m *pipelineMetrics) onForward(ctx context.Context) func(string) {
 	return func(result string) {
 		m.forwards.Add(ctx, 1, metric.WithAttributes(attribute.String("result", result)))
@@ -64,7 +64,8 @@ var (
 	resultMiss  = metric.WithAttributeSet(attribute.NewSet(attribute.String("result", "miss")))
 )
 
-// onInsert is the writer's hook. It has no request's context: an insert serves many.
+// onInsert returns the writer's OnInsert hook. It uses ctx rather than a request's context because
+// one insert serves many requests.
 func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration, error) {
 	return func(entries int, took time.Duration, err error) {
 		result := resultOK
@@ -76,7 +77,7 @@ func (m *pipelineMetrics) onInsert(ctx context.Context) func(int, time.Duration,
 	}
 }
 
-// onList is the reader's hook.
+// onList returns the reader's OnList hook.
 func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
 	return func(fromCache bool) {
 		result := resultMiss
@@ -87,7 +88,8 @@ func (m *pipelineMetrics) onList(ctx context.Context) func(bool) {
 	}
 }
 
-// onDeliver ends the trace that began with a send: one span per event and node, not one per subscriber.
+// onDeliver returns the hub's OnDeliver hook. It ends the trace that began with a send, with one
+// span per event and node rather than one per subscriber.
 func onDeliver(ctx context.Context, tracers trace.TracerProvider, propagator propagation.TextMapPropagator) func(*message.Event, int) {
 	tracer := tracers.Tracer(scope)
 	return func(e *message.Event, subscribers int) {

@@ -2,5 +2,5 @@
 
 package server_test
 
-// raceCost is how much longer code takes on a processor that the race detector watches.
+// raceCost is the factor by which the race detector slows code down.
 const raceCost = 1

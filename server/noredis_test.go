@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// Without redis-server on PATH `parleyd dev` has every service. Its banner says what a restart loses, and a restart loses that only.
+// TestDevWithoutRedisServer checks that `parleyd dev` has every service without redis-server on
+// PATH, that its banner says what a restart loses, and that a restart loses nothing else.
 func TestDevWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	cfg := server.DevConfig()
@@ -65,7 +66,7 @@ func TestDevWithoutRedisServer(t *testing.T) {
 	life(false)
 }
 
-// Queues behave there as they do on redis-server.
+// TestQueuesWithoutRedisServer checks that queues behave the same without redis-server.
 func TestQueuesWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, test := range map[string]func(t *testing.T){
@@ -77,7 +78,7 @@ func TestQueuesWithoutRedisServer(t *testing.T) {
 	}
 }
 
-// consuming asks for the deliveries of a topic's group g.
+// consuming returns a request for the deliveries of a topic's group g.
 func consuming(topic string) *parleyv1.ConsumeRequest {
 	return &parleyv1.ConsumeRequest{Topic: topic, Group: "g", Consumer: "c", MaxMessages: 10}
 }

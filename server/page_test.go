@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// look asks as a browser does: over HTTP/1.1 and without a token.
+// look sends a request as a browser does: over HTTP/1.1 and without a token.
 func look(t *testing.T, method, url string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -60,7 +60,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageFromElsewhere lets a page of another origin import the SDK where the API may be called from there.
+// TestPageFromElsewhere checks that a page of another origin may import the SDK if that origin may
+// call the API.
 func TestPageFromElsewhere(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t, servertest.With(func(c *config.Config) { c.HTTP.CORSOrigins = []string{"https://app.example"} }))
@@ -72,7 +73,8 @@ func TestPageFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestPageIsNoCall: what may be a call is answered as one, whatever the page has.
+// TestPageIsNoCall checks that a request that may be a call is answered as one, whatever files the
+// page has.
 func TestPageIsNoCall(t *testing.T) {
 	t.Parallel()
 	on := servertest.Dev(t)

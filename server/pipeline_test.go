@@ -25,7 +25,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// modes are the two ways to run a server; what is promised holds for both.
+// modes are the two ways to run a server. Tests of promises that hold for both run in each.
 var modes = map[string]func(testing.TB, ...servertest.Option) *servertest.Server{
 	"dev": servertest.Dev, "serve": servertest.Serve,
 }
@@ -60,7 +60,7 @@ func listPage(t *testing.T, c client, req *parleyv1.ListMessagesRequest) *parley
 	return res
 }
 
-// source tells whether a list came from the cache or from the store.
+// source reports whether a list came from the cache or the store.
 func source(t *testing.T, c client, channel string) string {
 	t.Helper()
 	ctx, info := connect.NewClientContext(t.Context())
@@ -133,7 +133,7 @@ func (s *stream) read(first chan struct{}) {
 	s.err = s.conn.Err()
 }
 
-// entries gives the log entries that came for a channel, without state and gap.
+// entries returns the log entries received for a channel, without states and gaps.
 func (s *stream) entries(channel string) []*parleyv1.ChannelEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *stream) entries(channel string) []*parleyv1.ChannelEvent {
 	return out
 }
 
-// await waits for n entries of a channel, and checks that they follow on each other.
+// await waits for n entries of a channel and checks that they are consecutive.
 func (s *stream) await(channel string, after int64, n int) []*parleyv1.ChannelEvent {
 	s.t.Helper()
 	var got []*parleyv1.ChannelEvent
@@ -170,7 +170,8 @@ func (s *stream) await(channel string, after int64, n int) []*parleyv1.ChannelEv
 	return got
 }
 
-// awaitState waits until the channel's state has come: what is sent from then on is live.
+// awaitState waits until the channel's state has arrived. Messages sent after that are delivered
+// live.
 func (s *stream) awaitState(channel string) {
 	s.t.Helper()
 	s.awaitEvent(func(e *parleyv1.ChannelEvent) bool { return e.GetChannelId() == channel && e.GetState() != nil })
@@ -201,7 +202,8 @@ func live(channel string) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel}
 }
 
-// One message's life, over every protocol: sent, seen live, listed, edited, recalled.
+// TestMessageOverEveryProtocol follows one message over every protocol: sent, seen live, listed,
+// edited, recalled.
 func TestMessageOverEveryProtocol(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
@@ -249,7 +251,7 @@ func TestMessageOverEveryProtocol(t *testing.T) {
 	})
 }
 
-// M9: a subscriber that comes back gets exactly what it missed, from any position, across everything that happened.
+// TestResume checks that a returning subscriber receives exactly what it missed, from any position.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {
@@ -309,7 +311,8 @@ func TestUpdateSubscription(t *testing.T) {
 	})
 }
 
-// M6 and M7: only sends create or refresh a channel's cache, and it is a dense piece of the log.
+// TestOnlySendsBuildTheCache checks that only sends create or refresh a channel's cache, and that
+// the cache is a contiguous part of the log.
 func TestOnlySendsBuildTheCache(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
@@ -368,7 +371,8 @@ func TestOnlySendsBuildTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The recall has gone through the builder once a later send of another channel in the same bucket has.
+	// The builder has handled the recall once it has cached a later send to another channel in the
+	// same bucket.
 	sub := subscribe(t, c, from("cached", 160))
 	sub.await("cached", 160, int(recall.GetSeq()-160))
 	for i := range 8 {
@@ -393,7 +397,8 @@ func TestOnlySendsBuildTheCache(t *testing.T) {
 	}
 }
 
-// Cache and store agree message by message, whatever was edited or recalled.
+// TestCacheAndStoreAgree checks that cache and store return the same messages after edits and
+// recalls.
 func TestCacheAndStoreAgree(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
@@ -435,7 +440,8 @@ func TestCacheAndStoreAgree(t *testing.T) {
 	}
 }
 
-// Without Redis sends, live delivery and reads go on; the cache heals by itself when it is back.
+// TestRedisAway checks that sends, live delivery and reads work without Redis, and that the cache
+// heals on its own when Redis is back.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
@@ -462,7 +468,8 @@ func TestRedisAway(t *testing.T) {
 	})
 }
 
-// Without NATS sends go on; when it is back the cache and every subscriber catch up.
+// TestNATSAway checks that sends work without NATS, and that the cache and every subscriber catch
+// up when NATS is back.
 func TestNATSAway(t *testing.T) {
 	t.Parallel()
 	s := servertest.Serve(t)
@@ -478,7 +485,7 @@ func TestNATSAway(t *testing.T) {
 	if _, err := c.RecallMessage(t.Context(), &parleyv1.RecallMessageRequest{ChannelId: "n", MsgId: secret.GetMsgId()}); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(1200*time.Millisecond, s.NATS.Start) // older than a second: published as it is by then
+	time.AfterFunc(1200*time.Millisecond, s.NATS.Start) // sends older than a second are published as they are then
 	sub.await("n", 0, 23)
 	awaitSource(t, c, "n", "cache")
 
@@ -507,7 +514,8 @@ func TestNATSAway(t *testing.T) {
 	}
 }
 
-// A restart loses nothing that was acknowledged, and subscribers are told to come back.
+// TestRestart checks that a restart loses nothing acknowledged and that subscribers are told to
+// reconnect.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, s *servertest.Server) {

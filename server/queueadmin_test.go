@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// A topic without settings can grow: most keys stay where they were, and the others move to the new partitions.
+// TestDefaultTopicGrows checks that a topic without settings can grow: most keys stay in their
+// partitions, and the rest move to new ones.
 func TestDefaultTopicGrows(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -46,7 +47,7 @@ func TestDefaultTopicGrows(t *testing.T) {
 	if err != nil || grown.GetTopic().GetPartitions() != 9 {
 		t.Fatalf("grown %v, %v", grown, err)
 	}
-	testkit.Eventually(t, 10*time.Second, func() error { // the settings are known within two seconds
+	testkit.Eventually(t, 10*time.Second, func() error { // settings take effect within two seconds
 		after, moved := produced(), 0
 		for i := range after {
 			if after[i] != before[i] {
@@ -63,7 +64,8 @@ func TestDefaultTopicGrows(t *testing.T) {
 	})
 }
 
-// Each operation is paused and resumed by itself, and who produces meanwhile is told to try again.
+// TestPauseOfOneOperation checks that each operation is paused and resumed independently, and that
+// producers are told to retry while it is paused.
 func TestPauseOfOneOperation(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -101,7 +103,7 @@ func TestPauseOfOneOperation(t *testing.T) {
 	}
 	pause([2]bool{true, true}, onProduce)
 	resume([2]bool{true, false}, onConsume)
-	c.await(2) // what was produced while nothing was delivered
+	c.await(2) // produced while consuming was paused
 	resume([2]bool{false, false}, onProduce, onConsume)
 	if err := produceOne(); err != nil {
 		t.Error(err)
@@ -109,7 +111,8 @@ func TestPauseOfOneOperation(t *testing.T) {
 	c.await(3)
 }
 
-// A retry with one of the topic's non-retryable codes makes a dead letter, whatever attempts are left.
+// TestRetryWithANonRetryableCode checks that a retry with one of the topic's non-retryable codes
+// creates a dead letter even if attempts are left.
 func TestRetryWithANonRetryableCode(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -138,7 +141,7 @@ func TestRetryWithANonRetryableCode(t *testing.T) {
 	if l := letters.GetDeadLetters(); err != nil || len(l) != 1 || l[0].GetCode() != "E1" || l[0].GetReason() != "no use" || l[0].GetMessageId() != held[0].GetMessageId() {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
-	// All that the stream holds is extended together; what it holds no more is no part of it.
+	// Extending all of the stream's deliveries excludes those that it no longer holds.
 	extended, err := queues.Extend(ctx, &parleyv1.ExtendRequest{
 		Topic: "jobs", Group: "g", StreamId: c.streamID, Target: &parleyv1.ExtendRequest_All{All: &parleyv1.AllDeliveries{}},
 	})
@@ -147,7 +150,8 @@ func TestRetryWithANonRetryableCode(t *testing.T) {
 	}
 }
 
-// Each selection of dead letters names what it says, and nothing else goes.
+// TestSelectedDeadLetters checks that each selection of dead letters affects exactly the letters
+// that it names.
 func TestSelectedDeadLetters(t *testing.T) {
 	t.Parallel()
 	g := attack(t, nil)
@@ -216,7 +220,7 @@ func TestSelectedDeadLetters(t *testing.T) {
 
 	c := g.consumes(g.Token, nil, consuming("jobs"))
 	var items []*parleyv1.NackItem
-	for _, d := range c.await(3) { // what was replayed
+	for _, d := range c.await(3) { // the replayed messages
 		items = append(items, dead(d.GetToken()))
 	}
 	if err := callErr(queues.Nack(ctx, &parleyv1.NackRequest{Topic: "jobs", Group: "g", StreamId: c.streamID, Items: items})); err != nil {

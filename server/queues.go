@@ -10,20 +10,20 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// queues are the parts of work queues that the transport calls.
+// queues holds the parts of work queues that the transport calls.
 type queues struct {
 	service *queue.Service
 	admin   *queue.Admin
 	calls   *remote.QueueSessions
 }
 
-// addTo gives the transport what serves its calls about queues.
+// addTo sets the fields of deps that serve calls about work queues.
 func (q *queues) addTo(deps *rpc.Deps, hub *queue.Hub, secret []byte) {
 	deps.Queues, deps.Admin, deps.QueueCalls = q.service, q.admin, q.calls
 	deps.Consumers, deps.PageSecret = rpc.HubConsumers{Hub: hub}, secret
 }
 
-// buildQueues joins the parts of work queues.
+// buildQueues creates the store, catalog, consumers and scheduler of work queues.
 func (s *Server) buildQueues(b *backends, tel *telemetry.Telemetry) (*queues, error) {
 	meter := tel.Meters.Meter(scope)
 	metrics, err := queue.NewMetrics(meter)

@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// reconnectWithin is over what time the subscribers of a draining server are asked to spread their return.
+// reconnectWithin is the time over which subscribers of a draining server are asked to spread their
+// reconnects.
 const reconnectWithin = time.Second
 
-// Run serves until ctx ends, then drains within the configured time, and closes everything whatever happens. It returns
-// nil after a drain that lost nobody's call.
+// Run serves until ctx ends, a listener or the store fails, or the store's epoch is replaced. It
+// then drains for up to Limits.DrainTimeout and closes everything in any case. It returns nil after
+// a drain that completed every call.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.serve(ctx); err != nil {
 		return errors.Join(err, s.Close(ctx))
@@ -34,7 +36,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(broken, s.api.failure(), s.ops.failure(), err)
 }
 
-// serve opens the API and the ops address for calls.
+// serve starts serving the API and the ops address. In dev it first writes the files for local
+// tools.
 func (s *Server) serve(ctx context.Context) error {
 	if s.devToken != "" {
 		if err := writeDevFiles(s.cfg.DataDir, s.URL(), s.devToken); err != nil {
@@ -47,21 +50,24 @@ func (s *Server) serve(ctx context.Context) error {
 	return s.ops.Start(ctx)
 }
 
-// errStoreFailed ends a server whose disk failed it: what was acknowledged is there at the next start.
+// errStoreFailed ends a server whose disk failed. Acknowledged messages are there at the next
+// start.
 var errStoreFailed = errors.New("the message store failed for good; see the log")
 
-// drain ends the server in order; see ARCHITECTURE.md. What does not end in time is cut.
+// drain stops the server in the order given in ARCHITECTURE.md. It cuts whatever does not end
+// before ctx does.
 func (s *Server) drain(ctx context.Context) error {
 	s.draining.Store(true)
 	s.handler.Health.SetServing(false)
-	s.roster.Leave() // before anything else ends: the others take the work over meanwhile
-	// Most of the time may go to clients; the engines need the rest to save what they have.
+	s.roster.Leave() // first, so that other nodes take over its work during the drain
+	// Clients get three quarters of the time. The engines need the rest to save their data.
 	clients, cancel := context.WithTimeout(ctx, s.cfg.Limits.DrainTimeout*3/4)
 	defer cancel()
 	return errors.Join(s.drainStreams(clients), s.api.Stop(clients), s.ops.Stop(clients), s.done.Close(ctx))
 }
 
-// drainStreams ends the streams of both kinds at once. Consumers of queues may finish what they hold for half of the time.
+// drainStreams ends subscriber and consumer streams concurrently. Queue consumers get up to half of
+// DrainTimeout to finish their deliveries.
 func (s *Server) drainStreams(ctx context.Context) error {
 	var both errgroup.Group
 	both.Go(func() error { return s.hub.Drain(ctx, reconnectWithin) })
@@ -69,5 +75,5 @@ func (s *Server) drainStreams(ctx context.Context) error {
 	return both.Wait()
 }
 
-// Close frees a server that was built and is not run. After Run it does nothing.
+// Close releases the resources of a server that was built but not run. After Run it does nothing.
 func (s *Server) Close(ctx context.Context) error { return s.done.Close(ctx) }

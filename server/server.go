@@ -1,5 +1,5 @@
-// Package server is Parley's composition root: the one place that knows every adapter. New builds a node, Run serves
-// until its context ends and then drains in the order that ARCHITECTURE.md gives.
+// Package server is Parley's composition root: it connects every adapter. New builds a node. Run
+// serves until its context ends, then drains in the order given in ARCHITECTURE.md.
 package server
 
 import (
@@ -48,19 +48,20 @@ type options struct {
 	spans   sdktrace.SpanExporter
 }
 
-// WithDev runs every engine in this process or beside it, in Config.DataDir, and mints a token.
+// WithDev runs every engine in this process or as its child, with data in Config.DataDir, and
+// creates a token.
 func WithDev() Option { return func(o *options) { o.dev = true } }
 
-// WithVersion names the build in traces and metrics, and to clients that call GetServerInfo.
+// WithVersion sets the version shown in traces, metrics and GetServerInfo.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 
-// WithLogOutput sends the log elsewhere than to standard error.
+// WithLogOutput writes the log to w instead of standard error.
 func WithLogOutput(w io.Writer) Option { return func(o *options) { o.logTo = w } }
 
-// WithSpans hands every sampled span to the exporter too; for tests.
+// WithSpans also exports every sampled span to e. It is for tests.
 func WithSpans(e sdktrace.SpanExporter) Option { return func(o *options) { o.spans = e } }
 
-// Server is one node. Run it once.
+// Server is one node. Run may be called once.
 type Server struct {
 	services
 
@@ -69,25 +70,26 @@ type Server struct {
 	log   *slog.Logger
 	done  lifecycle.Stack
 	notes []string
-	// failed is closed when the store has failed for good.
+	// failed is closed when the store has failed permanently.
 	failed <-chan struct{}
-	// endpoint makes and answers calls between nodes.
+	// endpoint sends and answers calls between nodes.
 	endpoint *cluster.Endpoint
 
 	handler *rpc.Handler
-	// api and ops serve between the start of Run and its drain.
+	// api and ops serve from the start of Run until its drain.
 	api, ops *httpServer
 	apiLn    net.Listener
 	opsLn    net.Listener
-	// besideLn is the API on [::1], beside an apiLn on 127.0.0.1 in dev; nil if there is none.
+	// besideLn is the API's listener on [::1] beside an apiLn on 127.0.0.1. It is set in dev only,
+	// and may be nil.
 	besideLn net.Listener
-	// draining makes the server unready.
+	// draining is set once the drain begins; the server is then not ready.
 	draining atomic.Bool
 	devToken string
 }
 
-// New builds a node and starts it, all or nothing: it has opened its engines and its listeners when it returns, and serves
-// once Run is called. The configuration is taken as validated.
+// New builds and starts a node. When it returns, the node's engines and listeners are open; Run
+// serves calls. After an error everything is closed again. New does not validate cfg.
 func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error) {
 	var o options
 	for _, opt := range opts {
@@ -95,7 +97,7 @@ func New(ctx context.Context, cfg config.Config, opts ...Option) (*Server, error
 	}
 	s := &Server{cfg: cfg, dev: o.dev}
 	if err := s.build(ctx, &o); err != nil {
-		// What was opened is closed in good order even if ctx has ended meanwhile.
+		// The engines are closed in order even if ctx has ended.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return nil, errors.Join(err, s.done.Close(closing))
@@ -154,7 +156,8 @@ func (s *Server) build(ctx context.Context, o *options) error {
 	return s.start(life)
 }
 
-// devAuth makes the data directory's secret the key for tokens, unless one is configured.
+// devAuth sets the key for tokens to the data directory's, unless one is configured, and creates
+// the dev token.
 func (s *Server) devAuth() error {
 	if s.cfg.Auth.HS256Secret == "" {
 		secret, err := devSecret(s.cfg.DataDir)
@@ -168,7 +171,7 @@ func (s *Server) devAuth() error {
 	return err
 }
 
-// buildPipeline joins the engines: writer and reader, feed, hub, transport.
+// buildPipeline connects the engines to the writer, reader, feed, hub and transport.
 func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.Telemetry, version string) error {
 	metrics, err := newPipelineMetrics(tel.Meters)
 	if err != nil {
@@ -239,7 +242,8 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	return s.buildTransport(ctx, deps)
 }
 
-// buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the caller sets the rest.
+// buildTransport builds the API's handler and its server. It sets deps.Verifier and deps.Page; the
+// caller sets the rest.
 func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	keys, err := authn.ReadPublicKeys(s.cfg.Auth.PublicKeys)
 	if err != nil {
@@ -287,8 +291,8 @@ func (s *Server) buildTransport(ctx context.Context, deps rpc.Deps) error {
 	return nil
 }
 
-// newPage gives the chat page. Where the names below localhost are ours, it may call them too: see
-// clients/pages/src/connection/address.ts.
+// newPage returns the handler of the chat page. If ours is true, the page may also call names below
+// localhost: see clients/pages/src/connection/address.ts.
 func newPage(ours bool) (http.Handler, error) {
 	var connect []string
 	if ours {
@@ -297,7 +301,8 @@ func newPage(ours bool) (http.Handler, error) {
 	return page.New(page.Config{Files: pages.Files(), Connect: connect})
 }
 
-// buildFeed builds what carries entries from the store to the event stream, and from there to the cache and the rows.
+// buildFeed builds the feed from the store to the event stream, and from there to the cache and the
+// channel rows.
 func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.Telemetry) error {
 	metrics, err := feed.NewMetrics(tel.Meters.Meter(scope))
 	if err != nil {
@@ -325,8 +330,8 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	return nil
 }
 
-// The durable consumers of the event stream, and the most events that each takes at once: rows are joined per channel,
-// so many events make one write.
+// The durable consumers of the event stream and their batch sizes in events. Channel rows are
+// joined per channel, so many events make one write.
 const (
 	cacheGroup, cacheBatch     = natsbus.CacheGroup, 256
 	channelGroup, channelBatch = natsbus.ChannelGroup, 2048
@@ -350,7 +355,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// URL is the API's base URL, with the port that was given by the system where the configuration says 0.
+// URL returns the API's base URL. If the configured port is 0, the URL has the port that the system
+// chose.
 func (s *Server) URL() string {
 	if s.cfg.TLS.Cert != "" {
 		return "https://" + s.apiLn.Addr().String()
@@ -358,16 +364,17 @@ func (s *Server) URL() string {
 	return "http://" + s.apiLn.Addr().String()
 }
 
-// OpsURL is the base URL of health, metrics and pprof.
+// OpsURL returns the base URL of health, metrics and pprof.
 func (s *Server) OpsURL() string { return "http://" + s.opsLn.Addr().String() }
 
-// DevToken is the token of a server built WithDev; empty for any other.
+// DevToken returns the token of a server built WithDev, and "" for any other.
 func (s *Server) DevToken() string { return s.devToken }
 
-// DevSecret signs the tokens of a server built WithDev.
+// DevSecret returns the HS256 key that signs the tokens of a server built WithDev.
 func (s *Server) DevSecret() []byte { return []byte(s.cfg.Auth.HS256Secret.Reveal()) }
 
-// Restored replaces the epoch of every log in the configured MongoDB. No node may be running.
+// Restored replaces the epoch of every log in the configured MongoDB and returns the new one. No
+// node may be running.
 func Restored(ctx context.Context, cfg config.Config) (string, error) {
 	store, err := mongostore.Open(ctx, mongostore.Config{
 		URI: cfg.Mongo.URI.Reveal(), Database: cfg.Mongo.Database, Buckets: cfg.Buckets,
@@ -375,8 +382,8 @@ func Restored(ctx context.Context, cfg config.Config) (string, error) {
 	return newEpoch(ctx, store, err)
 }
 
-// RestoredDev is Restored for the data directory, cfg.DataDir, of a `parleyd dev`, whose lock makes sure that it is
-// stopped.
+// RestoredDev is Restored for the data directory cfg.DataDir of a `parleyd dev`. It fails if that
+// server is running, because the server holds the directory's lock.
 func RestoredDev(ctx context.Context, cfg config.Config) (string, error) {
 	store, err := embedded.Open(cfg.DataDir+"/store", embedded.Config{Buckets: cfg.Buckets})
 	return newEpoch(ctx, store, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// The limits and features that a server tells are those of its configuration, and reflection is served where it says so.
+// TestServerInfo checks that the server reports the limits and features of its configuration, and
+// serves reflection only if configured.
 func TestServerInfo(t *testing.T) {
 	t.Parallel()
 	for _, reflection := range []bool{true, false} {

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
-// services are what a node runs on top of its engines, besides its HTTP servers.
+// services are the background parts of a node above its engines, without its HTTP servers.
 type services struct {
 	epoch    *epochWatcher
 	feeder   *feed.Feeder
@@ -25,18 +25,19 @@ type services struct {
 	members  *channel.Watcher
 	changes  *remote.Changes
 	streams  *remote.Sessions
-	// forwards appends on the bucket's home node, by writer on this one.
+	// forwards sends appends to the bucket's home node, and uses writer if that is this node.
 	forwards *remote.Writer
 	roster   *cluster.Roster
 	hints    *remote.QueueHints
-	// consumers holds the consumer streams of queues.
+	// consumers holds the streams of queue consumers.
 	consumers *queue.Hub
 	calls     *remote.QueueSessions
 	scheduler *queue.Scheduler
 	verifier  *authn.Verifier
 }
 
-// start starts the services in this order. They stop in reverse, each before what it works on.
+// start starts the services in this order. They stop in reverse order, each before the services
+// that it uses.
 func (s *Server) start(ctx context.Context) error {
 	for _, next := range []struct {
 		name    string

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// goStatements are the goroutines that no service owns, by function: each ends with the call or the store that it belongs to.
-// Others are started by lifecycle.Run.Go, or by a sync.WaitGroup that somebody waits for.
+// goStatements lists the functions that start goroutines without a service, and when each goroutine
+// ends. All other goroutines are started by lifecycle.Run.Go, or by a sync.WaitGroup that is waited
+// for.
 var goStatements = map[string]string{
 	"cmd/parleyd.run":                         "they end with the process",
 	"internal/cluster/remote.Writer.giveUpOn": "ends with the forward",
@@ -23,12 +24,13 @@ var goStatements = map[string]string{
 	"internal/store/mongostore.newSaver":      "ends with the feed",
 }
 
-// folder is the parsed files of one folder.
+// folder holds the parsed files of one folder.
 type folder struct {
 	code, tests []*ast.File
 }
 
-// folders returns the server's folders by path below this one. Folders for tests alone are left out.
+// folders returns the server's folders by path relative to this one, without folders that only
+// tests use.
 func folders(t *testing.T) map[string]*folder {
 	t.Helper()
 	all := map[string]*folder{}
@@ -64,12 +66,18 @@ func folders(t *testing.T) map[string]*folder {
 	return all
 }
 
-// TestServices finds background parts that are no services, and services without a stress test.
+// TestServices finds background parts that are not services, and services without a stress test.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	found, unowned := 0, map[string]bool{}
 	for dir, src := range folders(t) {
 		stressed := stressTests(src.tests)
+		for _, name := range embedders(src.code) {
+			found++
+			if !stressed[name] {
+				t.Errorf("%s.%s is a service without a test that calls lifecycletest.Stress[*%[2]s]", dir, name)
+			}
+		}
 		for _, f := range functions(src.code) {
 			name := f.typeName
 			switch {
@@ -105,7 +113,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// function is a function, or a method of the type called typeName.
+// function is a function, or a method of the type typeName.
 type function struct {
 	*ast.FuncDecl
 
@@ -130,7 +138,7 @@ func functions(files []*ast.File) []function {
 	return all
 }
 
-// typeName returns the last word of a type such as *feed.Feeder or Call[Req, Res].
+// typeName returns the last identifier of a type such as *feed.Feeder or Call[Req, Res].
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -147,7 +155,29 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// stressTests returns the types that tests call lifecycletest.Stress for.
+// embedders returns the struct types that are services because they embed *cluster.Handlers.
+func embedders(files []*ast.File) []string {
+	var names []string
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, f := range s.Fields.List {
+					if len(f.Names) == 0 && typeName(f.Type) == "Handlers" {
+						names = append(names, spec.Name.Name)
+					}
+				}
+			}
+			return false
+		})
+	}
+	return names
+}
+
+// stressTests returns the types for which tests call lifecycletest.Stress.
 func stressTests(files []*ast.File) map[string]bool {
 	types := map[string]bool{}
 	for _, file := range files {

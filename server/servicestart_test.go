@@ -41,7 +41,8 @@ func TestHTTPServerStartsAndStops(t *testing.T) {
 	})
 }
 
-// A call under way is finished before Stop returns, or cut when Stop has no more time.
+// TestHTTPServerStopsWithCallsUnderWay checks that a call in flight finishes before Stop returns,
+// or is cut when Stop's context ends.
 func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, hurry := range map[string]bool{"finished": false, "cut": true} {
@@ -86,7 +87,7 @@ func TestHTTPServerStopsWithCallsUnderWay(t *testing.T) {
 	}
 }
 
-// get returns what a call was answered, or its error.
+// get returns a call's response, or its error.
 func get(t *testing.T, url string) string {
 	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// devTLS starts a `parleyd dev --tls`, and gives the certificates that a client of it trusts.
+// devTLS starts a `parleyd dev --tls` and returns the certificates that its clients trust.
 func devTLS(t *testing.T) (*servertest.Server, *x509.CertPool) {
 	t.Helper()
 	cert, key, err := server.DevCertificate(t.TempDir(), "127.0.0.1:0")
@@ -40,7 +40,8 @@ func devTLS(t *testing.T) (*servertest.Server, *x509.CertPool) {
 	return s, roots
 }
 
-// TestTLSOneConnection has eight streams and calls beside them on one connection, as the tabs of a browser have it.
+// TestTLSOneConnection runs eight streams and calls beside them on one connection, as the tabs of a
+// browser do.
 func TestTLSOneConnection(t *testing.T) {
 	t.Parallel()
 	s, roots := devTLS(t)
@@ -91,7 +92,7 @@ func TestTLSOneConnection(t *testing.T) {
 	}
 }
 
-// hears reads the stream until the message came.
+// hears reads the stream until the message arrives.
 func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], content string) error {
 	for stream.Receive() {
 		for _, e := range stream.Msg().GetEvents().GetEvents() {
@@ -103,7 +104,8 @@ func hears(stream *connect.ServerStreamForClient[parleyv1.SubscribeResponse], co
 	return fmt.Errorf("the stream ended: %w", stream.Err())
 }
 
-// TestDevCertificate is made once, holds for the names that a browser may use, and signs nothing else.
+// TestDevCertificate checks that the certificate is created once, covers the host names that a
+// browser may use, and can't sign others.
 func TestDevCertificate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

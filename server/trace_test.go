@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// One trace leads from the send over the change feed to the cache and to the delivery.
+// TestOneTraceFromSendToDelivery checks that one trace leads from the send over the change feed to
+// the cache and to the delivery.
 func TestOneTraceFromSendToDelivery(t *testing.T) {
 	t.Parallel()
 	for name, start := range modes {
@@ -32,7 +33,7 @@ func TestOneTraceFromSendToDelivery(t *testing.T) {
 				"parley.v1.MessageService/SendMessage", "message_change_events publish", "redis_cache_group process", "deliver insert",
 			}
 			testkit.Eventually(t, 15*time.Second, func() error {
-				send(t, c, "traced", "hello") // the first may come by replay, which is no delivery of its own trace
+				send(t, c, "traced", "hello") // the first may arrive by replay, which is not a delivery in its own trace
 				traces := make(map[string]map[string]bool)
 				for _, span := range spans.GetSpans() {
 					id := span.SpanContext.TraceID().String()
@@ -60,7 +61,7 @@ func TestOneTraceFromSendToDelivery(t *testing.T) {
 	}
 }
 
-// The ops address tells what an operator's tools ask for.
+// TestOpsAddress checks that the ops address serves health, readiness, metrics and pprof.
 func TestOpsAddress(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)

@@ -9,63 +9,69 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The names of promises that were broken, besides those that every harness has.
+// The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: something that was acknowledged is not in the log.
+	// Loss: an acknowledged write is not in the log.
 	Loss chaos.Name = "loss"
-	// Duplicate: the log holds one client_msg_id twice, or one write was answered with two places.
+	// Duplicate: the log contains one client_msg_id twice, or one write was acknowledged with two
+	// seqs.
 	Duplicate chaos.Name = "duplicate"
 	// Density: the seqs of a log are not 1, 2, 3 and so on.
 	Density chaos.Name = "density"
-	// Count: an entry's count is not how many messages the log holds up to it.
+	// Count: an entry's count is not the number of messages in the log up to it.
 	Count chaos.Name = "count"
-	// Order: msg_time goes back, or a write is placed before one that was answered before it began.
+	// Order: msg_time decreases, or a write comes before one that was acknowledged before it began.
 	Order chaos.Name = "order"
-	// Unsent: the log holds what nobody asked for, or not as it was asked for.
+	// Unsent: the log contains an entry that no client requested, or not as it was requested.
 	Unsent chaos.Name = "unsent"
-	// Denied: the log holds a write of which it was said that it had failed.
+	// Denied: the log contains a write that was answered as failed.
 	Denied chaos.Name = "denied"
 	// Answer: an answer does not agree with the log.
 	Answer chaos.Name = "answer"
-	// Prefix: what is stored of a batch's channel is not a prefix of what was asked.
+	// Prefix: the stored items of a batch in one channel are not a prefix of those requested.
 	Prefix chaos.Name = "prefix"
-	// Changed: a message was changed after its recall, or is not what its last change made it.
+	// Changed: a message was changed after its recall, or does not match its last change.
 	Changed chaos.Name = "changed"
-	// Wrong: somebody was shown a message that is not what the log makes of it.
+	// Wrong: a client was shown a message that does not match the log.
 	Wrong chaos.Name = "wrong-copy"
-	// StaleRead: a read misses what was acknowledged more than a second before it began, or what min_seq asks for.
+	// StaleRead: a read misses writes acknowledged more than a second before it began, or entries
+	// up to its min_seq.
 	StaleRead chaos.Name = "stale-read"
-	// StaleEdit: a read shows a text from before an edit that it must show.
+	// StaleEdit: a read shows the text from before an edit that it must show.
 	StaleEdit chaos.Name = "stale-edit"
 	// Recalled: a text was shown, or is still stored, after its recall was acknowledged.
 	Recalled chaos.Name = "recalled-text"
-	// Hole: a page, a stream or a cached set misses an entry between two others, or at its beginning.
+	// Hole: a page, a stream or a cached set misses an entry between two others or at its
+	// beginning.
 	Hole chaos.Name = "hole"
 	// Repeat: a stream delivered an entry twice or out of order.
 	Repeat chaos.Name = "repeat"
-	// Gap: a stream said that entries can't be had, though all can.
+	// Gap: a stream reported entries as unavailable although all are available.
 	Gap chaos.Name = "gap"
-	// Cache: a cached set is not a piece of the log.
+	// Cache: a cached set is not a contiguous part of the log.
 	Cache chaos.Name = "cache"
-	// Behind: after everything was mended something did not come level with the log in time.
+	// Behind: a client, a stream or a cached set did not catch up with the log in time after the
+	// last fault was mended.
 	Behind chaos.Name = "behind"
 	// Unpublished: the change stream lacks an entry.
 	Unpublished chaos.Name = "unpublished"
 )
 
-// liveSlack is how long after a recall's answer a live event that was on its way may still bring the text.
+// liveSlack is how long after the answer to a recall a live event in flight may still carry the
+// text.
 const liveSlack = 3 * time.Second
 
-// checker collects violations.
+// checker finds violations in a history by means of the model.
 type checker struct {
 	*model
 	*chaos.Findings
 }
 
-// Check judges a history by the log that the store holds in the end. The result is empty if every promise was kept.
+// Check compares a history with the final log in the store. It returns no violations if every
+// promise was kept.
 func Check(h *History, t *Truth) []chaos.Violation { return check(h, t, 50) }
 
-// check keeps up to limit violations of each name.
+// check is Check with up to limit violations of each name.
 func check(h *History, t *Truth, limit int) []chaos.Violation {
 	c := &checker{model: newModel(h, t), Findings: chaos.NewFindings(limit, 0)}
 	c.checkLogs()
@@ -97,7 +103,7 @@ func (op *Op) brief() string {
 	return s + fmt.Sprintf(" [%.3fs to %.3fs]", time.Duration(op.Begin).Seconds(), time.Duration(op.End).Seconds())
 }
 
-// checkCopies holds every look of a message that anybody had against the model.
+// checkCopies compares every copy that a client was shown with the model.
 func (c *checker) checkCopies() {
 	for i := range c.h.Copies {
 		cp := &c.h.Copies[i]
@@ -108,7 +114,7 @@ func (c *checker) checkCopies() {
 	}
 }
 
-// seenBy says who was first shown a copy.
+// seenBy describes the first read or delivery that showed a copy.
 func (c *checker) seenBy(index int) string {
 	for i := range c.h.Ops {
 		if slices.Contains(c.h.Ops[i].Copies, index) {
@@ -123,7 +129,7 @@ func (c *checker) seenBy(index int) string {
 	return "shown to nobody"
 }
 
-// checkMarks looks for texts that were recalled in everything that the stores hold.
+// checkMarks searches all stores for recalled texts.
 func (c *checker) checkMarks() {
 	for _, s := range c.messages {
 		if s.recalled == 0 {
@@ -142,7 +148,8 @@ func (c *checker) checkMarks() {
 	}
 }
 
-// checkLiveness looks at how long calls took, and who died.
+// checkLiveness reports calls that took too long, subscribers that did not catch up in time, and
+// nodes that exited unexpectedly.
 func (c *checker) checkLiveness() {
 	const grace = int64(3 * time.Second)
 	for i := range c.h.Ops {
@@ -161,8 +168,8 @@ func (c *checker) checkLiveness() {
 	c.ReportExits(c.h.Exits)
 }
 
-// checkRolling looks for calls that failed a client which knows all nodes, while nothing was done but restarting these
-// in turn.
+// checkRolling reports failed calls of clients that know all nodes, made while the only fault was a
+// rolling restart.
 func (c *checker) checkRolling() {
 	const after = 5 * second
 	for i := range c.h.Ops {

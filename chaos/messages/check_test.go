@@ -16,11 +16,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const sec = int64(time.Second)
 
-// story is a small history without a fault, in one channel:
+// story is a small correct history of one channel:
 //
 //	1 send a   2 send b   3 edit a   4 send c   5 recall b   6 send last
 //
-// Each write is answered 0.1 s after it began, and one begins every 2 s.
+// A write begins every 2 s and is answered after 0.1 s.
 type story struct {
 	*testing.T
 
@@ -37,7 +37,8 @@ func newStory(t *testing.T) *story {
 	return newStoryOf(t, "a")
 }
 
-// newStoryOf returns the story with the edit at 3 of message a or b. The recall at 5 replaces an edit of b.
+// newStoryOf returns the story with an edit of message a or b at 3. The recall at 5 replaces an
+// edit of b.
 func newStoryOf(t *testing.T, edited string) *story {
 	t.Helper()
 	s := &story{T: t, h: new(History), t: &Truth{
@@ -75,7 +76,7 @@ func newStoryOf(t *testing.T, edited string) *story {
 
 func text1(name string) string { return markOf(name) + " text" }
 
-// write adds an entry and the op that asked for it.
+// write adds an entry and the op that requested it.
 func (s *story) write(kind Kind, id, target string, seq int64) {
 	count := int64(0)
 	for _, e := range s.t.Entries {
@@ -128,7 +129,7 @@ func (s *story) op(op Op) *Op {
 
 func (s *story) entry(seq int64) *Entry { return &s.t.Entries[seq-1] }
 
-// asked gives the op of a write.
+// asked returns the op of a write.
 func (s *story) asked(seq int64) *Op { return &s.h.Ops[seq-1] }
 
 // copy adds a copy of a message.
@@ -141,7 +142,7 @@ func (s *story) copy(seq, changedSeq int64, status Status, content string, metad
 	return len(s.h.Copies) - 1
 }
 
-// now adds a copy as the message is in the end, first one as it was sent.
+// now adds a copy of the message in its final state, first one as it was sent.
 func (s *story) now(seq int64) int {
 	e := s.entry(seq)
 	return s.copy(seq, e.ChangedSeq, e.Status, e.Content, e.Metadata)
@@ -175,7 +176,7 @@ func (s *story) life(client string, begin, after int64) *Life {
 	return l
 }
 
-// deliver adds an event as it would come live before 13 s, and in a replay from then on.
+// deliver adds an event: before 13 s as a live event, from then on as part of a replay.
 func (s *story) deliver(life, at, seq int64) *Delivery {
 	e := s.entry(seq)
 	d := Delivery{Life: life, At: at, Seq: seq, From: seq}
@@ -195,7 +196,7 @@ func (s *story) deliver(life, at, seq int64) *Delivery {
 	return &s.h.Deliveries[len(s.h.Deliveries)-1]
 }
 
-// cache makes the cached set of the log as it is.
+// cache sets the cached set to match the current log.
 func (s *story) cache() {
 	var values []CachedValue
 	for i := range s.t.Entries {
@@ -219,7 +220,7 @@ func (s *story) cache() {
 	s.t.Cache[channel] = values
 }
 
-// publish makes the change stream, each entry as it was when it was appended.
+// publish adds the change stream, with each message in its state when the entry was appended.
 func (s *story) publish() {
 	for i := range s.t.Entries {
 		e := &s.t.Entries[i]
@@ -244,12 +245,12 @@ func (s *story) publish() {
 	}
 }
 
-// drop takes an entry out of the log, and closes the row behind it if dense.
+// drop removes an entry from the log.
 func (s *story) drop(seq int64) {
 	s.t.Entries = slices.Delete(s.t.Entries, int(seq)-1, int(seq))
 }
 
-// delivery finds an event of a life.
+// delivery returns an event of a life.
 func (s *story) delivery(life, seq int64) *Delivery {
 	for i := range s.h.Deliveries {
 		if d := &s.h.Deliveries[i]; d.Life == life && d.Seq == seq && d.Event != EventState {
@@ -260,7 +261,8 @@ func (s *story) delivery(life, seq int64) *Delivery {
 	return nil
 }
 
-// lastPage is the page up from the log's start; newestPage that of the newest messages.
+// lastPage is the ascending page from the log's start, newestPage that of the newest messages, got
+// the read of one message.
 func (s *story) lastPage() *Op   { return &s.h.Ops[6] }
 func (s *story) newestPage() *Op { return &s.h.Ops[7] }
 func (s *story) got() *Op        { return &s.h.Ops[8] }
@@ -323,12 +325,13 @@ func TestCheckPassesWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestCheckOfReplacedEdit has a replay without an event for an edit that a later entry replaced: the next event must cover it.
+// TestCheckOfReplacedEdit checks a replay without an event for an edit that a later entry replaced:
+// the next event must cover it.
 func TestCheckOfReplacedEdit(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {
 		name string
-		from int64 // what the event of 4 covers
+		from int64 // the first entry that the event of 4 covers
 		want []chaos.Name
 	}{
 		{"covered", 3, nil},
@@ -367,7 +370,8 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCheckLimit holds that one fault's many signs don't drown the others, and are counted.
+// TestCheckLimit checks that many violations of one name are limited and counted, so that they do
+// not hide others.
 func TestCheckLimit(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)

@@ -2,8 +2,8 @@ package messages
 
 import "maps"
 
-// checkCache judges the cached sets as they are in the end. Every channel has had a message since everything was mended,
-// so a set that is there must be level with its log.
+// checkCache checks the final contents of the cached sets. Every channel got a message after the
+// last fault was mended, so a cached set must reach the end of its log.
 func (c *checker) checkCache() {
 	for channel, values := range c.t.Cache {
 		log := c.logs[channel]
@@ -36,7 +36,7 @@ func (c *checker) checkCache() {
 	}
 }
 
-// checkCached compares a cached entry with the log's.
+// checkCached compares a cached entry with its entry in the log.
 func (c *checker) checkCached(got *cachedEntry, want *Entry) {
 	kinds := map[int]string{entrySend: "", entryEdit: "edit", entryRecall: "recall"}
 	ok := got.MsgID == want.MsgID && got.EventType == kinds[want.Kind] && got.TargetSeq == want.TargetSeq &&

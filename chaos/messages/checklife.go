@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// checkLives judges what every subscriber was delivered.
+// checkLives checks the deliveries to every subscriber.
 func (c *checker) checkLives() {
 	lives := make(map[int64][]*Delivery)
 	for i := range c.h.Deliveries {
 		d := &c.h.Deliveries[i]
 		lives[d.Life] = append(lives[d.Life], d)
 	}
-	next := make(map[int64]int64) // where a life ended, by life
+	next := make(map[int64]int64) // the final position, by life
 	for i := range c.h.Lives {
 		l := &c.h.Lives[i]
 		events := lives[l.ID]
@@ -24,7 +24,8 @@ func (c *checker) checkLives() {
 	c.checkLevel(next)
 }
 
-// checkLife follows one channel on one stream and gives the place up to which it came; unset if it never began.
+// checkLife checks the events of one life and returns its final position. It returns unset if the
+// life never began.
 func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 	at := l.After
 	for _, d := range events {
@@ -55,9 +56,9 @@ func (c *checker) checkLife(l *Life, events []*Delivery) int64 {
 	return at
 }
 
-// checkCovered judges the entries that an event covers beside its own, and those that it leaves out, for a subscriber at a place. An
-// event covers d.From to d.Seq: all that follows the subscriber's place must be among them. Only an edit that a later entry replaced may
-// come without an event of its own.
+// checkCovered checks the entries that an event covers and those it skips, for a subscriber at
+// position at. An event covers d.From to d.Seq, which must include every entry after at. Only an
+// edit that a later entry replaced may lack an event of its own.
 func (c *checker) checkCovered(l *Life, d *Delivery, at int64) {
 	if d.From < 1 || d.From > d.Seq {
 		c.Reportf(Wrong, l.Channel, d.At, "life %d of %s at %s: %d says that it covers the entries from %d", l.ID, l.Client, l.Addr, d.Seq, d.From)
@@ -108,7 +109,7 @@ func (c *checker) checkState(l *Life, d *Delivery) {
 	}
 }
 
-// checkEvent judges what an entry was delivered as.
+// checkEvent checks a delivered entry against the log.
 func (c *checker) checkEvent(l *Life, d *Delivery) {
 	log := c.logs[l.Channel]
 	if d.Seq < 1 || d.Seq > int64(len(log)) {
@@ -137,8 +138,8 @@ func (c *checker) checkEvent(l *Life, d *Delivery) {
 	}
 }
 
-// held reports whether something of one of the nodes (of any, if addrs is empty) stood still in between, and may have let
-// go afterwards of what it had before.
+// held reports whether a fault between from and to may have held back events of one of the nodes in
+// addrs, which may have been delivered afterwards. An empty addrs means any node.
 func (c *checker) held(addrs string, from, to int64) bool {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
@@ -149,7 +150,7 @@ func (c *checker) held(addrs string, from, to int64) bool {
 	return false
 }
 
-// checkLevel reports streams that did not come level with their logs though everything was mended.
+// checkLevel reports streams that did not catch up with their logs after the last fault was mended.
 func (c *checker) checkLevel(next map[int64]int64) {
 	if c.h.Touched == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkLogs judges every log by itself.
+// checkLogs checks each log on its own.
 func (c *checker) checkLogs() {
 	for channel, log := range c.logs {
 		ids := make(map[string]int64)
@@ -43,7 +43,7 @@ func (c *checker) checkLogs() {
 	}
 }
 
-// checkEntry judges what one entry says.
+// checkEntry compares one entry with the call that requested it.
 func (c *checker) checkEntry(e *Entry) {
 	p := c.payloadOf(e)
 	if p == nil {
@@ -83,7 +83,7 @@ func (c *checker) checkEntry(e *Entry) {
 	}
 }
 
-// checkMessage judges a message as it lies in the store in the end.
+// checkMessage checks the final state of a message in the store.
 func (c *checker) checkMessage(s *subject) {
 	e, want := s.entry, s.final()
 	if e.ChangedSeq != want.seq {
@@ -110,7 +110,7 @@ func (c *checker) checkMessage(s *subject) {
 	}
 }
 
-// checkWrites holds every answer against the log.
+// checkWrites compares every answer to a write with the log.
 func (c *checker) checkWrites() {
 	entries := make(map[clientKey]*Entry)
 	for channel, log := range c.logs {
@@ -137,7 +137,7 @@ func (c *checker) checkWrites() {
 	}
 }
 
-// checkAnswer judges one answer; e is the entry of its client_msg_id, nil if the log has none.
+// checkAnswer checks one answer. e is the entry with its client_msg_id, or nil if the log has none.
 func (c *checker) checkAnswer(op *Op, e *Entry) {
 	c.checkEpoch(op)
 	c.checkChanged(op)
@@ -164,15 +164,16 @@ func (c *checker) checkAnswer(op *Op, e *Entry) {
 	}
 }
 
-// checkEpoch reports an answer that told another epoch than the store's. Answers of the SDK that tell none are passed over.
+// checkEpoch reports an answer with an epoch that is not the store's. It ignores answers without
+// one, as some of the SDK's.
 func (c *checker) checkEpoch(op *Op) {
 	if op.Epoch != "" && c.t.Epoch != "" && op.Epoch != c.t.Epoch {
 		c.Reportf(Answer, op.Channel, op.End, "%s told the epoch %s, the store's is %s", op.brief(), op.Epoch, c.t.Epoch)
 	}
 }
 
-// checkChanged judges the message in the answer to an edit or a recall: it is the message that the call named, as new as the call's
-// entry.
+// checkChanged checks the message in the answer to an edit or a recall: it must be the target, and
+// at least as new as the call's entry.
 func (c *checker) checkChanged(op *Op) {
 	for _, i := range op.Copies {
 		cp := &c.h.Copies[i]
@@ -186,7 +187,7 @@ func (c *checker) checkChanged(op *Op) {
 	}
 }
 
-// checkRealTime looks for writes that stand before one which was acknowledged before they began.
+// checkRealTime reports writes placed before one that was acknowledged before they began.
 func (c *checker) checkRealTime() {
 	entries := make(map[clientKey]int64)
 	for channel, log := range c.logs {
@@ -199,7 +200,7 @@ func (c *checker) checkRealTime() {
 		if !ok {
 			continue
 		}
-		// The first that asked; later ones find what is there.
+		// The first call decides: later ones find its entry.
 		first := slices.MinFunc(p.ops, func(a, b *Op) int { return cmp.Compare(a.Begin, b.Begin) })
 		if before := c.acks[key.channel].by(first.Begin); before >= seq {
 			c.Reportf(Order, key.channel, first.Begin, "%s stands at %d, and %d was acknowledged before it began", first.brief(), seq, before)
@@ -207,7 +208,7 @@ func (c *checker) checkRealTime() {
 	}
 }
 
-// checkBatches looks at what is stored of each batch.
+// checkBatches checks that the stored items of each batch are a prefix, in order, per channel.
 func (c *checker) checkBatches() {
 	type part struct {
 		batch   int64
@@ -232,7 +233,7 @@ func (c *checker) checkBatches() {
 		for _, op := range ops {
 			key := clientKey{op.Channel, op.From, op.ClientMsgID}
 			if len(c.asked[key].ops) > 1 {
-				continue // asked for again by itself, so its place says nothing of the batch
+				continue // sent again outside the batch, so its seq says nothing about the batch
 			}
 			seq, ok := seqs[key]
 			switch {

@@ -8,17 +8,17 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// grace is how soon a removal must have done its work.
+// grace is the time within which a removal must take effect.
 const grace = second
 
-// Member is the name of what a user was let do, or kept from, against his membership. Mine is that of a list of a user's
-// channels that does not agree with the logs.
+// Membership: a user was allowed or refused a call contrary to their membership. Mine: a list of a
+// user's channels contradicts the logs.
 const (
 	Membership chaos.Name = "membership"
 	Mine       chaos.Name = "my-channels"
 )
 
-// belonging is what is known of a membership over a time.
+// belonging is what is known about a membership during a time.
 type belonging int
 
 const (
@@ -27,7 +27,7 @@ const (
 	outside
 )
 
-// tenure is one user's membership of one channel: changes, each from a time on.
+// tenure is one user's membership of one channel. Each change holds from its time on.
 type tenure struct {
 	changes []struct {
 		from int64
@@ -42,7 +42,8 @@ func (t *tenure) set(from int64, is belonging) {
 	}{from, is})
 }
 
-// during gives what the membership was from begin to end; maybe if that changed or is not known.
+// during returns the membership from begin to end. It returns maybe if the membership changed or is
+// unknown.
 func (t *tenure) during(begin, end int64) belonging {
 	is := outside
 	for _, c := range t.changes {
@@ -59,7 +60,8 @@ func (t *tenure) during(begin, end int64) belonging {
 
 type tenant struct{ channel, user string }
 
-// tenures follows every membership through the changes that were asked for.
+// tenures returns every membership, derived from the recorded calls that create channels and add
+// and remove members.
 func (c *checker) tenures() map[tenant]*tenure {
 	all := make(map[tenant]*tenure)
 	for i := range c.h.Ops {
@@ -89,7 +91,7 @@ func (c *checker) tenures() map[tenant]*tenure {
 	return all
 }
 
-// checkMembers judges who was let in.
+// checkMembers checks that members were allowed and others refused.
 func (c *checker) checkMembers() {
 	tenures := c.tenures()
 	if len(tenures) == 0 {
@@ -119,7 +121,7 @@ func (c *checker) checkMembers() {
 	c.checkStreams(tenures, clubs)
 }
 
-// guest gives the user of an op that wants membership.
+// guest returns the user of an op that requires membership.
 func (op *Op) guest() (string, bool) {
 	for _, prefix := range []string{"visitor-", "clubber-"} {
 		if user, ok := strings.CutPrefix(op.Client, prefix); ok {
@@ -129,7 +131,7 @@ func (op *Op) guest() (string, bool) {
 	return "", false
 }
 
-// checkStreams looks for entries that were sent after somebody had been removed, and delivered to him.
+// checkStreams reports entries that were sent after a user's removal and delivered to that user.
 func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool) {
 	lives := make(map[int64]*Life)
 	for i := range c.h.Lives {
@@ -156,7 +158,7 @@ func (c *checker) checkStreams(tenures map[tenant]*tenure, clubs map[string]bool
 	}
 }
 
-// begins gives when each entry was first asked for.
+// begins returns when each entry was first requested.
 func (c *checker) begins() map[messageKey]int64 {
 	begun := make(map[messageKey]int64)
 	for channel, log := range c.logs {
@@ -173,10 +175,10 @@ func (c *checker) begins() map[messageKey]int64 {
 	return begun
 }
 
-// cursor is between which places somebody's read cursor must be.
+// cursor is the range in which a user's read cursor must be.
 type cursor struct{ low, high int64 }
 
-// cursors works out every read cursor from what was sent and marked.
+// cursors returns the range of every read cursor, derived from sends and marks.
 func (c *checker) cursors() map[tenant]*cursor {
 	all := make(map[tenant]*cursor)
 	move := func(channel, user string, low, high int64) {
@@ -195,7 +197,7 @@ func (c *checker) cursors() map[tenant]*cursor {
 			}
 			low := log[i].Seq
 			if t := tenures[tenant{channel, log[i].From}]; t != nil && t.during(begun[messageKey{channel, low}], c.h.Ended) != inside {
-				low = 0 // who is no member by the time when the feed comes to it stays where he was
+				low = 0 // the cursor stays if the user has been removed before the feed reaches the entry
 			}
 			move(channel, log[i].From, low, log[i].Seq)
 		}
@@ -215,7 +217,7 @@ func (c *checker) cursors() map[tenant]*cursor {
 	return all
 }
 
-// count is how many messages the log holds up to and with a place.
+// count returns the number of messages in the log up to and including seq.
 func (c *checker) count(channel string, seq int64) int64 {
 	log := c.logs[channel]
 	if seq < 1 || len(log) == 0 {
@@ -224,7 +226,7 @@ func (c *checker) count(channel string, seq int64) int64 {
 	return log[min(seq, int64(len(log)))-1].Count
 }
 
-// checkMine judges the lists of users' channels in the end, and the answers to marks.
+// checkMine checks the final lists of users' channels, and the answers to marks.
 func (c *checker) checkMine() {
 	c.checkMarked()
 	cursors, tenures := c.cursors(), c.tenures()
@@ -289,8 +291,9 @@ func (c *checker) checkUserChannel(m *mine, mc *UserChannel, at *cursor) {
 	}
 }
 
-// checkMarked judges the answers to marks: the cursor is at least where it was put, it never goes back, and unread is
-// what lies after it in a log that has all that was acknowledged a second before.
+// checkMarked checks the answers to marks: the cursor is at or after the marked seq and never moves
+// back, and unread counts the messages after it in a log that includes all writes acknowledged a
+// second before the call.
 func (c *checker) checkMarked() {
 	type seen struct{ end, seq int64 }
 	last := make(map[tenant][]seen)

@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkReads judges every page and every message that was read.
+// checkReads checks every page and every message read.
 func (c *checker) checkReads() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
@@ -32,7 +32,7 @@ func (c *checker) checkReads() {
 	}
 }
 
-// owed is up to which entry a read must show everything.
+// owed returns the last entry that a read must reflect.
 func (c *checker) owed(op *Op) int64 {
 	bound := max(op.MinSeq, c.acks[op.Channel].by(op.Begin-second))
 	if op.Final {
@@ -51,11 +51,11 @@ func (c *checker) checkGet(op *Op) {
 	}
 }
 
-// checkFresh reports a copy that is older than an entry which it must reflect.
+// checkFresh reports a copy that is older than an entry that it must reflect.
 func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, who string) {
 	s := c.messages[messageKey{cp.Channel, cp.Seq}]
 	if s == nil {
-		return // checkCopies tells
+		return // checkCopies reports it
 	}
 	want := s.last(bound)
 	if cp.ChangedSeq >= want.seq {
@@ -69,8 +69,9 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 		who, cp.Seq, cp.ChangedSeq, cp.Content, want.seq, want.status, bound)
 }
 
-// checkPage holds a page against the messages of the log: none is missing from its near end on, all are as new as
-// promised and as the head that it tells, and one that says that it is the last one is.
+// checkPage compares a page with the messages of the log: no message may be missing from its near
+// end on, every copy must be as new as promised and as the head in the answer, and a page without a
+// next one must reach the end.
 func (c *checker) checkPage(op *Op) {
 	bound := c.owed(op)
 	if op.Head != 0 && op.Head < bound {
@@ -79,7 +80,8 @@ func (c *checker) checkPage(op *Op) {
 	if head := int64(len(c.logs[op.Channel])); op.Head > head {
 		c.Reportf(Loss, op.Channel, op.End, "%s was told of the head %d; the log ends at %d", op.brief(), op.Head, head)
 	}
-	// Who subscribes after the head that a page told will never be told of what lies before it: the page must show it.
+	// A client that subscribes after the page's head gets no event for what lies before it, so the
+	// page must show it.
 	shown := max(bound, op.Head)
 	seqs := make([]int64, len(op.Copies))
 	for i, at := range op.Copies {
@@ -109,8 +111,8 @@ func (c *checker) checkPage(op *Op) {
 	}
 }
 
-// wanted gives the places of the messages that a page must begin with: to its last message if there are more or newer
-// ones, and else to the end that it owes.
+// wanted returns the seqs of the messages that a page must begin with. It ends at the page's last
+// message if more or newer messages exist, and otherwise at the end that the page owes.
 func (c *checker) wanted(op *Op, ascending bool, bound int64, seqs []int64) []int64 {
 	after, before := max(op.After, 0), op.Before
 	if before == unset {
@@ -134,7 +136,8 @@ func (c *checker) wanted(op *Op, ascending bool, bound int64, seqs []int64) []in
 		n, _ := slices.BinarySearch(all, reach+1)
 		return all[:n]
 	}
-	// Descending, the near end is the newest message that had to be shown, or a newer one.
+	// In descending order the near end is the newest message that the page must show, or a newer
+	// one.
 	newest := bound
 	if len(seqs) > 0 {
 		newest = max(newest, seqs[0])

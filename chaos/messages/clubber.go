@@ -10,8 +10,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// clubber is a guest's stream: it follows every club that lets him in, and asks again for those that don't, by whatever
-// node.
+// clubber is a guest's stream. It follows every club that admits the guest, and keeps requesting
+// the others through random nodes.
 type clubber struct {
 	*rawSubscriber
 
@@ -20,7 +20,7 @@ type clubber struct {
 	rng  *rand.Rand
 }
 
-// newClubber makes the stream of a guest on node i.
+// newClubber creates the stream of a guest on node i.
 func (w *world) newClubber(seed uint64, g, i int) *clubber {
 	user := guest(g)
 	c := &clubber{
@@ -36,7 +36,7 @@ func (w *world) newClubber(seed uint64, g, i int) *clubber {
 	return c
 }
 
-// run keeps a stream, which begins empty, until ctx ends.
+// run keeps a stream, which starts without channels, until ctx ends.
 func (c *clubber) run(ctx context.Context) {
 	defer c.client.Close()
 	for ctx.Err() == nil {
@@ -65,7 +65,7 @@ func (c *clubber) lost(channel string) {
 	}
 }
 
-// ask asks for clubs as long as the stream lives.
+// ask requests clubs until the stream ends.
 func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
 	var stream string
 	select {
@@ -89,7 +89,8 @@ func (c *clubber) ask(ctx context.Context, done <-chan struct{}) {
 	<-done
 }
 
-// enter asks a node to add a channel to the stream, which may be at another.
+// enter requests, through one node, that a channel is added to the stream, which may be on another
+// node.
 func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel string) {
 	op := Op{
 		Client: c.name, Addr: addr, Kind: Update, Channel: channel, From: c.user, Limit: int64(rawLimit), After: unset, Before: unset,
@@ -107,7 +108,7 @@ func (c *clubber) enter(ctx context.Context, client *raw, addr, stream, channel 
 	op.end(err)
 	c.rec.Done(&op)
 	if op.Outcome == chaos.Failed {
-		c.lost(channel) // if it did arrive, its events will be found to belong to nothing that was asked for
+		c.lost(channel) // if it was added all the same, its events will match no life
 	}
 }
 
@@ -119,10 +120,10 @@ func (c *clubber) follows(channel string) bool {
 	return ok
 }
 
-// behind never waits for a guest: he may have been shown out at any time.
+// behind always returns nil: a guest may be removed at any time, so a run does not wait for it.
 func (c *clubber) behind(map[string]int64) *Late { return nil }
 
-// mine is what a user was told of his channels, by one node, in the end.
+// mine is a user's final list of channels, from one node.
 type mine struct {
 	User     string        `json:"user"`
 	Addr     string        `json:"addr"`
@@ -130,18 +131,18 @@ type mine struct {
 	Err      string        `json:"err,omitempty"`
 }
 
-// UserChannel is one of a user's channels, as a list told of it.
+// UserChannel is one of a user's channels in a list.
 type UserChannel struct {
 	Channel string `json:"channel"`
 	Head    int64  `json:"head"`
 	Count   int64  `json:"count"`
 	ReadSeq int64  `json:"read_seq"`
 	Unread  int64  `json:"unread"`
-	// Last indexes the history's copies; unset if there was none.
+	// Last indexes the history's copies. It is unset if the channel has no message.
 	Last int `json:"last"`
 }
 
-// listMine lists a user's channels whole.
+// listMine returns the complete list of a user's channels.
 func (w *world) listMine(ctx context.Context, user, addr, token string) mine {
 	m := mine{User: user, Addr: addr}
 	client := newRaw(addr, token)

@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// Kind says what an Op asked for.
+// Kind is the method that an Op calls.
 type Kind string
 
 // The kinds.
@@ -24,49 +24,50 @@ const (
 	Remove   Kind = "remove"
 )
 
-// unset stands for a position that was not given.
+// unset stands for an absent position.
 const unset = -1
 
-// Op is one call and what came of it. Times are nanoseconds since the run began, by the monotonic clock.
+// Op is one call and its result. Times are nanoseconds since the run began, by the monotonic clock.
 type Op struct {
 	ID     int64  `json:"id"`
 	Client string `json:"client"`
-	// Addr is the node, or several with commas between them for a client that moves.
+	// Addr is the node's address, or several addresses separated by commas for a client that moves.
 	Addr    string        `json:"addr,omitempty"`
 	Kind    Kind          `json:"kind"`
 	Begin   int64         `json:"begin"`
 	End     int64         `json:"end"`
 	Outcome chaos.Outcome `json:"outcome"`
-	// Code and Err are those of a call that was not OK.
+	// Code and Err are set if the call was not OK.
 	Code string `json:"code,omitempty"`
 	Err  string `json:"err,omitempty"`
-	// Reason is the error's machine-readable one, where it is of interest.
+	// Reason is the error's machine-readable reason. Only raw calls that require membership, and
+	// the bouncer's, set it.
 	Reason string `json:"reason,omitempty"`
-	// Limit is within which time the call must end.
+	// Limit is the call's timeout.
 	Limit int64 `json:"limit,omitempty"`
 
 	Channel string `json:"channel,omitempty"`
-	// Batch is common to the sends of one request; Item is the place in it.
+	// Batch is shared by the sends of one request. Item is the index in it.
 	Batch int64 `json:"batch,omitempty"`
 	Item  int   `json:"item,omitempty"`
 
-	// What was asked. MsgID is an edit's, a recall's or a get's target, and a send's answer.
+	// The request. MsgID is the target of an edit, a recall or a get, and the answer of a send.
 	From        string            `json:"from,omitempty"`
 	ClientMsgID string            `json:"cmid,omitempty"`
 	MsgID       string            `json:"msg_id,omitempty"`
 	Content     string            `json:"content,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
-	// Repeat says that the same ClientMsgID was asked for before this Op began.
+	// Repeat is set if the same ClientMsgID was requested before this Op began.
 	Repeat bool  `json:"repeat,omitempty"`
 	After  int64 `json:"after,omitempty"`
 	Before int64 `json:"before,omitempty"`
 	MinSeq int64 `json:"min_seq,omitempty"`
-	// Final says that everything was healed and every write done before this read began.
+	// Final is set if the read began after all faults were mended and all writes had ended.
 	Final bool `json:"final,omitempty"`
-	// Users are those whom an add or a remove is about.
+	// Users are the users to add or remove.
 	Users []string `json:"users,omitempty"`
 
-	// What was answered.
+	// The answer.
 	Seq       int64  `json:"seq,omitempty"`
 	Count     int64  `json:"count,omitempty"`
 	TimeMS    int64  `json:"time_ms,omitempty"`
@@ -81,7 +82,7 @@ type Op struct {
 // write reports whether the call may append to a log.
 func (k Kind) write() bool { return k == Send || k == Edit || k == Recall }
 
-// Copy is a message as somebody was shown it.
+// Copy is a message as a client was shown it.
 type Copy struct {
 	Channel     string            `json:"channel"`
 	MsgID       string            `json:"msg_id"`
@@ -97,7 +98,7 @@ type Copy struct {
 	ChangedSeq  int64             `json:"changed_seq"`
 }
 
-// Status says what has become of a message, as the store numbers it.
+// Status is the status of a message, as the store numbers it.
 type Status int
 
 // The statuses.
@@ -107,25 +108,27 @@ const (
 	StatusRecalled Status = 2
 )
 
-// Life is a channel's time with one subscriber: on one stream, or with the SDK, which mends streams itself, on several.
+// Life is the time during which a subscriber follows one channel: on one stream, or with the SDK,
+// which reconnects on its own, on several.
 type Life struct {
 	ID     int64  `json:"id"`
 	Client string `json:"client"`
-	// Addr is the stream's node; several with commas between them where it is not known which.
+	// Addr is the address of the stream's node, or several separated by commas if the node is
+	// unknown.
 	Addr    string `json:"addr,omitempty"`
 	Channel string `json:"channel"`
-	// User is whose stream it is, where that matters.
+	// User is the stream's user. It is set only for guests.
 	User string `json:"user,omitempty"`
-	// Begin is when the stream, or the channel on it, was first asked for.
+	// Begin is when the stream, or the channel on it, was first requested.
 	Begin int64 `json:"begin"`
-	// After is the position that was asked for; unset for live only.
+	// After is the requested position, or unset for live events only.
 	After int64 `json:"after"`
 	Final bool  `json:"final,omitempty"`
-	// End is when the life ended on purpose, by the subscriber; 0 if it lasted to the run's end.
+	// End is when the subscriber ended the life on purpose, or 0 if it lasted until the run's end.
 	End int64 `json:"end,omitempty"`
 }
 
-// Event says what a Delivery told.
+// Event is the type of a Delivery.
 type Event string
 
 // The events.
@@ -138,39 +141,40 @@ const (
 	EventLost     Event = "lost"
 )
 
-// Delivery is one event that a subscriber was given.
+// Delivery is one event that a subscriber received.
 type Delivery struct {
 	Life  int64 `json:"life"`
 	At    int64 `json:"at"`
 	Event Event `json:"event"`
 	Seq   int64 `json:"seq"`
-	// From is the first entry that the event covers; Seq is the last. 0 for what is no entry.
+	// From is the first entry that the event covers, Seq the last. From is 0 if the event is not an
+	// entry.
 	From int64 `json:"from,omitempty"`
-	// Copy indexes the history's copies, from 0; unset for what carries no message.
+	// Copy indexes the history's copies, from 0. It is unset if the event carries no message.
 	Copy int `json:"copy"`
-	// Head, Oldest, Count, Expired, Recovered and Epoch are a state's.
+	// Head, Oldest, Count, Expired, Recovered and Epoch are set for a state only.
 	Head      int64  `json:"head,omitempty"`
 	Oldest    int64  `json:"oldest,omitempty"`
 	Expired   int64  `json:"expired,omitempty"`
 	Count     int64  `json:"count,omitempty"`
 	Recovered bool   `json:"recovered,omitempty"`
 	Epoch     string `json:"epoch,omitempty"`
-	// Note says more of a gap.
+	// Note describes a gap.
 	Note string `json:"note,omitempty"`
 }
 
-// Late is a subscriber that was not level with a log in time, though nothing was broken any more.
+// Late is a subscriber that did not catch up with a log in time after the last fault was mended.
 type Late struct {
 	Client  string `json:"client"`
 	Channel string `json:"channel"`
 	At      int64  `json:"at"`
 	Head    int64  `json:"head"`
-	// Seq is where the subscriber was, Since what it had the time from.
+	// Seq is the subscriber's position. Since is the event from which the time counts.
 	Seq   int64  `json:"seq"`
 	Since string `json:"since"`
 }
 
-// History is everything that was asked, answered and broken in a run.
+// History is every call, delivery and fault of a run.
 type History struct {
 	chaos.History
 
@@ -180,7 +184,8 @@ type History struct {
 	Deliveries []Delivery
 	Lates      []Late
 	Mines      []mine
-	// Touched is when every channel had got its last message, Ended when the subscribers were given up on.
+	// Touched is when every channel had received its last message. Ended is when the run stopped
+	// waiting for the subscribers.
 	Touched, Ended int64
 }
 
@@ -196,7 +201,7 @@ type line struct {
 	Mine     *mine     `json:"mine,omitempty"`
 }
 
-// ReadHistory reads a history that a Recorder wrote. It ignores a last line that is cut off.
+// ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.
 func ReadHistory(path string) (*History, error) {
 	b := newBuilder()
 	if err := chaos.ReadJournal(path, b.add); err != nil {
@@ -205,7 +210,7 @@ func ReadHistory(path string) (*History, error) {
 	return b.done(), nil
 }
 
-// builder makes a history of lines.
+// builder builds a history from lines.
 type builder struct {
 	h     History
 	lives map[int64]int // by id
@@ -243,7 +248,7 @@ func (b *builder) add(l *line) {
 	}
 }
 
-// done returns the history, ordered.
+// done returns the history, sorted.
 func (b *builder) done() *History {
 	h := b.h
 	h.Sort()

@@ -12,7 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// clubs is how many channels take members only; guests is how many users come and go there.
+// clubs is the number of members-only channels. guests is the number of users who join and leave
+// them.
 const (
 	clubs  = 3
 	guests = 4
@@ -21,10 +22,12 @@ const (
 func club(i int) string  { return fmt.Sprintf("club-%d", i) }
 func guest(i int) string { return fmt.Sprintf("guest-%d", i) }
 
-// guestActions are what a guest's token allows. It lacks `manage`, which would let him in without being a member.
+// guestActions are the capabilities of a guest's token. It lacks `manage`, which would grant access
+// without membership.
 var guestActions = map[string][]string{"*": {"send", "history", "subscribe"}}
 
-// bouncer says who is a member of the clubs. There is one, so the order of what happens to a membership is known.
+// bouncer manages the members of the clubs. There is only one, so the order of the changes of a
+// membership is known.
 type bouncer struct {
 	*world
 
@@ -40,7 +43,8 @@ func (w *world) newBouncer(seed uint64) *bouncer {
 	return b
 }
 
-// open makes the clubs, each with every other guest. It is false if the server knows no channels with members.
+// open creates the clubs, each with every other guest. It returns false if the server does not
+// implement channels with members.
 func (b *bouncer) open(ctx context.Context) (bool, error) {
 	for i := range clubs {
 		req := &parleyv1.CreateChannelRequest{ChannelId: club(i), MembersOnly: true}
@@ -69,7 +73,7 @@ func (b *bouncer) open(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// run adds and removes guests until ctx ends, by any node.
+// run adds and removes guests through random nodes until ctx ends.
 func (b *bouncer) run(ctx context.Context) {
 	member := make(map[[2]int]bool)
 	for i := range clubs {
@@ -115,7 +119,7 @@ func (b *bouncer) change(ctx context.Context, c, g int, add bool) Op {
 	return op
 }
 
-// end records how a raw call ended, with the reason of its error.
+// end records the ending of a raw call, with the reason of its error.
 func (op *Op) end(err error) {
 	e := chaos.EndingOf(err)
 	if op.ended(e); e.Reason != 0 {
@@ -123,13 +127,13 @@ func (op *Op) end(err error) {
 	}
 }
 
-// ended records how a call ended.
+// ended records the ending of a call.
 func (op *Op) ended(e chaos.Ending) { op.Outcome, op.Code, op.Err = e.Outcome, e.Code, e.Err }
 
-// notMember is the reason of a refusal for want of membership.
+// notMember is the reason of an error for lack of membership.
 var notMember = parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER.String()
 
-// visitor is a guest who tries to read, write and mark in the clubs, whether he may or not.
+// visitor is a guest that reads, writes and marks in the clubs, whether it is a member or not.
 type visitor struct {
 	*world
 
@@ -156,7 +160,7 @@ func (v *visitor) run(ctx context.Context) {
 	}
 }
 
-// one makes one call of some kind, and gives what came of it.
+// one makes one random call and returns its outcome.
 func (v *visitor) one(ctx context.Context) chaos.Outcome {
 	v.n++
 	op := Op{

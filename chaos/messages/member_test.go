@@ -7,8 +7,8 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// withMembers makes the story's channel one that takes members only: ann is in it from 1 s, bob from 1 s to 7 s. The
-// author is not watched.
+// withMembers returns the story with a members-only channel. ann is a member from 1 s on, bob from
+// 1 s to 7 s. The author's membership is not checked.
 func withMembers(t *testing.T) *story {
 	t.Helper()
 	s := newStory(t)
@@ -23,14 +23,14 @@ func withMembers(t *testing.T) *story {
 	return s
 }
 
-// mark adds an answer to a mark.
+// mark adds a mark with its answer.
 func (s *story) mark(user string, begin, asked, told, unread int64) *Op {
 	return s.op(Op{
 		Client: "visitor-" + user, Kind: MarkRead, Begin: begin, Channel: channel, From: user, MinSeq: asked, Seq: told, Count: unread,
 	})
 }
 
-// visit adds a page that a user was given, or a refusal.
+// visit adds an allowed or refused call of a user.
 func (s *story) visit(user string, begin int64, let bool) {
 	op := Op{Client: "visitor-" + user, Kind: Update, Begin: begin, Channel: channel}
 	if !let {
@@ -39,7 +39,7 @@ func (s *story) visit(user string, begin int64, let bool) {
 	s.op(op)
 }
 
-// watch adds a stream of a user's, which brings one entry.
+// watch adds a stream of a user that delivers one entry.
 func (s *story) watch(user string, at, seq int64) {
 	l := s.life("clubber-"+user, 2*sec, seq-1)
 	l.User, l.End = user, at+sec
@@ -51,7 +51,7 @@ func (s *story) listed() *UserChannel { return &s.h.Mines[0].Channels[0] }
 func TestCheckMembers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		want   chaos.Name // empty for none
+		want   chaos.Name // empty if nothing may be found
 		name   string
 		change func(s *story)
 	}{

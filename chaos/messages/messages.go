@@ -1,13 +1,14 @@
-// Package messages is the fault harness of messaging: it breaks a running fleet under load, and judges what writers, readers
-// and subscribers saw.
+// Package messages is the fault harness of messaging. It injects faults into a fleet under load and
+// checks what writers, readers and subscribers observed.
 //
-// A run has writers, readers and subscribers on every node (world), and a history of all that was asked, answered,
-// delivered and broken (Recorder). In the end everything is mended, every channel gets one more message, and the stores are
-// read raw (Truth). Check then compares the history with the log: what was acknowledged is there, once, in order; nobody was
-// shown what the log does not make of a message, or later than promised; what was recalled is nowhere.
+// A run has writers, readers and subscribers on every node (world), and records every call, answer,
+// delivery and fault in a history (Recorder). At the end it mends all faults, sends one more
+// message to every channel, and reads the stores directly (Truth). Check then compares the history
+// with the log: every acknowledged write is stored once and in order; no client was shown a message
+// that does not match the log, or later than promised; no recalled text exists anywhere.
 //
-// Nothing here uses the server's packages, so nothing of it is judged by its own code. That the checker sees what it
-// should is tested by histories with one fault each, and by mutants.
+// The package does not use the server's packages, so the server's code never checks itself. Tests
+// with histories of one fault each, and mutants, show that the checker finds what it must.
 package messages
 
 import (
@@ -20,7 +21,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// levelLimit is how soon every subscriber must be level with every log once all is mended.
+// levelLimit is the time within which every subscriber must catch up with every log after the last
+// fault was mended.
 const levelLimit = 15 * time.Second
 
 // Harness returns the harness.
@@ -41,12 +43,13 @@ func Harness() *chaos.Harness {
 func fleet(c *chaos.Config) rig.Options {
 	return rig.Options{
 		NATSServers: c.NATSServers, Database: database,
-		// A stream must be known to be dead soon, or coming level again would take longer than levelLimit.
+		// A subscriber must detect a dead stream soon; otherwise it would take longer than
+		// levelLimit to catch up.
 		Env: []string{"PARLEY_LIMITS_HEARTBEAT_INTERVAL=1s", "PARLEY_LIMITS_STREAMS_PER_SUBJECT=1000"},
 	}
 }
 
-// run is the workload of one run.
+// run is one run of the workload.
 type run struct {
 	*world
 	*chaos.Run
@@ -68,7 +71,7 @@ func newRun(c *chaos.Run) (*run, error) {
 		return func(subject string) string {
 			token, err := c.Fleet.Token(subject, capabilities)
 			if err != nil {
-				return err.Error() // which no node takes for a token
+				return err.Error() // an invalid token, which every node refuses
 			}
 			return token
 		}
@@ -83,7 +86,7 @@ func newRun(c *chaos.Run) (*run, error) {
 	return r, nil
 }
 
-// all are all channels.
+// all returns all channels.
 func (r *run) all() []string {
 	all := append([]string{hot}, r.channels...)
 	if r.members {
@@ -94,7 +97,8 @@ func (r *run) all() []string {
 	return all
 }
 
-// drive runs the clients and the schedule, waits until all is settled, and reads the truth.
+// drive runs the clients and the schedule, waits until the workload has settled, and reads the
+// truth.
 func (r *run) drive(ctx context.Context) (*History, *Truth, error) {
 	writeCtx, writing := r.Group(ctx)
 	followCtx, following := r.Group(ctx)
@@ -117,14 +121,15 @@ func (r *run) drive(ctx context.Context) (*History, *Truth, error) {
 	return r.readAll(ctx)
 }
 
-// start starts all clients.
+// start starts all clients except those of the clubs.
 func (r *run) start(writeCtx, followCtx context.Context) error {
 	for i, addr := range r.addrs {
 		if err := r.startFollowers(writeCtx, followCtx, i, addr); err != nil {
 			return err
 		}
 		for k := range r.load.Writers {
-			// Odd ones move between the nodes, even ones stay. Those of one number share a subject across the nodes.
+			// Odd ones move between the nodes, even ones stay. Writers of one number share a
+			// subject across the nodes.
 			addrs := addr
 			if k%2 == 1 {
 				addrs = r.addrsFrom(i)
@@ -154,7 +159,7 @@ func (r *run) start(writeCtx, followCtx context.Context) error {
 	return nil
 }
 
-// startClubs starts those who come and go in channels that take members only.
+// startClubs starts the bouncer and the guests of the members-only channels.
 func (r *run) startClubs(writeCtx, followCtx context.Context) error {
 	b := r.newBouncer(r.Seed)
 	var err error
@@ -171,8 +176,8 @@ func (r *run) startClubs(writeCtx, followCtx context.Context) error {
 	return nil
 }
 
-// startFollowers starts the subscribers that begin at a node: one that stays there, one that moves, a raw one, and one
-// that joins and leaves.
+// startFollowers starts the subscribers that begin at a node: one that stays there, one that moves,
+// a raw one, and one that joins and leaves channels.
 func (r *run) startFollowers(writeCtx, ctx context.Context, i int, addr string) error {
 	for _, s := range []struct{ name, addr string }{
 		{fmt.Sprintf("pinned-%d", i), addr}, {fmt.Sprintf("roaming-%d", i), r.addrsFrom(i)},
@@ -214,7 +219,8 @@ func (r *run) subscribe(ctx context.Context, name, addr string) (*subscriber, er
 	return s, nil
 }
 
-// sendAndRecall sends messages and takes them back while nobody can be told: their text must never be seen.
+// sendAndRecall sends messages and recalls them while NATS is down, so that nobody can be notified.
+// Their text must never be shown.
 func (r *run) sendAndRecall(ctx context.Context, p chaos.Planned) {
 	name := fmt.Sprintf("nemesis-%d", r.rec.ID())
 	w, err := r.newWriter(r.Seed, name, r.addrsFrom(p.Node), name)
@@ -235,12 +241,12 @@ func (r *run) sendAndRecall(ctx context.Context, p chaos.Planned) {
 	}
 }
 
-// fail records that a client ended for good, which none should.
+// fail records that a client ended with an error, which none should.
 func (r *run) fail(name string, err error) {
 	if err != nil {
 		r.Found(chaos.Violation{Name: chaos.Liveness, Detail: fmt.Sprintf("a client ended: %s: %v", name, err)})
 	}
 }
 
-// addrsFrom returns all addresses as the SDK takes them, beginning with node i's.
+// addrsFrom returns all addresses in the SDK's format, starting with node i's.
 func (r *run) addrsFrom(i int) string { return strings.Join(r.Addrs(i), ",") }

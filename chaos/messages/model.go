@@ -10,25 +10,26 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// second is how far a list may be behind what was acknowledged.
+// second is how far a list may lag behind acknowledged writes.
 const second = int64(time.Second)
 
-// model is what must be true, worked out from what was asked and from the log's order in the store.
+// model is the expected state, derived from the requests and from the order of the log in the
+// store.
 type model struct {
 	h    *History
 	t    *Truth
 	logs map[string][]Entry
-	// asked has what was asked for under a client_msg_id, and every op that asked it.
+	// asked has the requests by client_msg_id, with every op that made them.
 	asked map[clientKey]*payload
-	// messages are by place, and by id.
+	// messages has the messages by seq, byID by id.
 	messages map[messageKey]*subject
 	byID     map[string]*subject
-	// sends are the places of each channel's messages, ascending.
+	// sends are the seqs of each channel's messages, ascending.
 	sends map[string][]int64
 	acks  map[string]acks
 }
 
-// clientKey is what makes a write idempotent.
+// clientKey is the idempotency key of a write.
 type clientKey struct{ channel, from, clientMsgID string }
 
 // messageKey identifies an entry of a log, and a message by the entry of its send.
@@ -37,7 +38,7 @@ type messageKey struct {
 	seq     int64
 }
 
-// payload is what was asked for under one client_msg_id.
+// payload is the request made under one client_msg_id.
 type payload struct {
 	kind     Kind
 	content  string
@@ -46,22 +47,23 @@ type payload struct {
 	ops      []*Op
 }
 
-// subject is a message, and all that happened to it, in the order of the log.
+// subject is a message with all its changes, in the order of the log.
 type subject struct {
 	entry   *Entry
 	asked   *payload
 	changes []change
-	// recalled is the seq of the recall, and acked when its first answer came; 0 for none.
+	// recalled is the seq of the recall, and recallAcked the time of its first answer. Both are 0
+	// without one.
 	recalled, recallAcked int64
 }
 
-// change is what a message is from an entry on.
+// change is the state of a message from an entry on.
 type change struct {
 	seq      int64
 	status   Status
 	content  string
 	metadata map[string]string
-	// known is false where nobody is known to have asked for the entry: then its text can't be judged.
+	// known is false if no known call requested the entry. Its text can't be checked then.
 	known bool
 }
 
@@ -97,7 +99,7 @@ func (m *model) ask(op *Op) {
 	p.ops = append(p.ops, op)
 }
 
-// payloadOf gives what was asked for under an entry's client_msg_id; nil if nothing was.
+// payloadOf returns the request with an entry's client_msg_id, or nil if there is none.
 func (m *model) payloadOf(e *Entry) *payload {
 	return m.asked[clientKey{e.Channel, e.From, e.ClientMsgID}]
 }
@@ -129,7 +131,8 @@ func (m *model) append(e *Entry) {
 	}
 }
 
-// at gives what the message is by its entry at changedSeq; false if no entry there changed it.
+// at returns the state of the message after its entry at changedSeq. It returns false if that entry
+// did not change the message.
 func (s *subject) at(changedSeq int64) (change, bool) {
 	i, ok := slices.BinarySearchFunc(s.changes, changedSeq, func(c change, seq int64) int { return cmp.Compare(c.seq, seq) })
 	if !ok {
@@ -138,7 +141,7 @@ func (s *subject) at(changedSeq int64) (change, bool) {
 	return s.changes[i], true
 }
 
-// last gives what the message is once all entries up to bound count.
+// last returns the state of the message after all entries up to bound.
 func (s *subject) last(bound int64) change {
 	i := sort.Search(len(s.changes), func(i int) bool { return s.changes[i].seq > bound })
 	if i == 0 {
@@ -147,15 +150,16 @@ func (s *subject) last(bound int64) change {
 	return s.changes[i-1]
 }
 
-// final is what the message is in the end.
+// final returns the final state of the message.
 func (s *subject) final() change { return s.changes[len(s.changes)-1] }
 
-// acks are the answers to a channel's writes, by the time they came, with the highest seq told so far.
+// acks are the answers to a channel's writes in order of time, each with the highest seq
+// acknowledged so far.
 type acks []ack
 
 type ack struct{ end, seq int64 }
 
-// ackAll gathers the answers.
+// ackAll collects the answers.
 func (m *model) ackAll() {
 	for i := range m.h.Ops {
 		op := &m.h.Ops[i]
@@ -177,7 +181,7 @@ func (m *model) ackAll() {
 	}
 }
 
-// by gives the highest seq that was told before a time.
+// by returns the highest seq acknowledged before a time.
 func (a acks) by(at int64) int64 {
 	i := sort.Search(len(a), func(i int) bool { return a[i].end >= at })
 	if i == 0 {
@@ -186,7 +190,8 @@ func (a acks) by(at int64) int64 {
 	return a[i-1].seq
 }
 
-// differs says in what a copy is not what the model says that it is at its changed_seq; empty if in nothing.
+// differs describes how a copy differs from the model at its changed_seq. It returns "" if it does
+// not.
 func (m *model) differs(c *Copy) string {
 	s := m.messages[messageKey{c.Channel, c.Seq}]
 	if s == nil {

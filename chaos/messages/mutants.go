@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// step and calm make the steps of mutants.
+// step and calm create steps of mutants.
 var (
 	step = chaos.OneFault
 	calm = chaos.Calm

@@ -2,7 +2,8 @@ package messages
 
 import "github.com/parleyhq/parley/chaos"
 
-// shortPlan is for a run of about a minute and a half: every kind of fault that is not much like another, once.
+// shortPlan returns the plan of a run of about a minute and a half. It has one of each kind of
+// fault that differs much from the others, and two node kills.
 func shortPlan() chaos.Plan {
 	return chaos.Plan{
 		Nodes: 3, Scale: 0.2,
@@ -14,7 +15,8 @@ func shortPlan() chaos.Plan {
 	}
 }
 
-// longPlan is what `make chaos` does: every fault, the worst of them many times.
+// longPlan returns the plan of `make chaos`: every fault at least once, the worst ones several
+// times.
 func longPlan() chaos.Plan {
 	return chaos.Plan{
 		Nodes: 3, Scale: 1,

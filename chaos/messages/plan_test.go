@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// TestShortPlanIsShort holds, over many seeds, that the schedule of a short run is short.
+// TestShortPlanIsShort checks, for many seeds, that the schedule of a short run is short.
 func TestShortPlanIsShort(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

@@ -13,14 +13,14 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// changeStream is the name of the stream that carries the change events.
+// changeStream is the name of the NATS stream of change events.
 const changeStream = "message_change_events"
 
 // Published is one event of the change stream.
 type Published struct {
-	// At is when the stream took it, in nanoseconds since 1970.
+	// At is when the stream stored the event, in nanoseconds since 1970.
 	At int64 `json:"at"`
-	// Event is the contract's event_type.
+	// Event is the event_type of the contract.
 	Event       string            `json:"event_type"`
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -39,7 +39,8 @@ type Published struct {
 	ChangedSeq  int64             `json:"changed_seq"`
 }
 
-// openStream waits until the server's streams are there: one that has just come back answers at first that nobody does.
+// openStream waits, up to 30 seconds, until the server's streams are available. A server that has
+// just restarted first answers that there are no responders.
 func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -113,8 +114,8 @@ func readStream(ctx context.Context, url string) ([]Published, error) {
 	return all, nil
 }
 
-// checkPublished judges the change stream: it has every entry, as the message was, and no text that was recalled before
-// it was published.
+// checkPublished checks the change stream: it must have every entry, with the message in its state
+// then or later, and no text that was published after its recall.
 func (c *checker) checkPublished() {
 	has := make(map[messageKey]bool)
 	kinds := map[int]string{entrySend: "insert", entryEdit: "edit", entryRecall: "recall"}

@@ -8,8 +8,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// rawSubscriber follows channels on one node with the generated client: every event of every stream is recorded as the
-// server sent it, with no SDK between that would mend a stream which skips or repeats.
+// rawSubscriber follows channels on one node with the generated client. It records every event of
+// every stream as the server sent it. The SDK would hide a stream that skips or repeats events.
 type rawSubscriber struct {
 	*world
 	places
@@ -17,13 +17,15 @@ type rawSubscriber struct {
 	name, addr string
 	client     *raw
 	follows    []string
-	from       map[string]int64 // where the next stream begins
-	// user is the guest whose stream it is. streams receives the id of each stream, unless it is nil.
+	from       map[string]int64 // the position at which the next stream starts
+	// user is the guest that owns the stream, or "" for others. streams receives the id of each
+	// stream unless it is nil.
 	user    string
 	streams chan string
 }
 
-// deadAfter is how long a stream may be silent. Runs set the heartbeat to a second.
+// deadAfter is how long a stream may be silent before it is closed. Runs set the heartbeat to a
+// second.
 const deadAfter = 5 * time.Second
 
 func (w *world) newRawSubscriber(name, addr string, after int64, channels []string) *rawSubscriber {
@@ -37,16 +39,16 @@ func (w *world) newRawSubscriber(name, addr string, after int64, channels []stri
 	return s
 }
 
-// String names the subscriber.
+// String returns the subscriber's name.
 func (s *rawSubscriber) String() string { return s.name }
 
-// run follows stream after stream until ctx ends.
+// run opens one stream after another until ctx ends.
 func (s *rawSubscriber) run(ctx context.Context) {
 	defer s.client.Close()
 	for ctx.Err() == nil {
 		s.stream(ctx)
 		if ctx.Err() != nil {
-			return // what is not level now stays so, and is judged
+			return // lives that lag now have no end, so Check reports them
 		}
 		for _, channel := range s.follows {
 			if life, ok := s.end(channel); ok {

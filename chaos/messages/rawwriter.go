@@ -17,7 +17,7 @@ import (
 // rawLimit bounds one call of the generated client.
 const rawLimit = 5 * time.Second
 
-// raw is the generated client with nothing around it but a token: its answer is what the server said.
+// raw is the generated client with a token and nothing else: its answer is the server's own.
 type raw struct {
 	*chaos.Conn
 	parleyv1connect.MessageServiceClient
@@ -28,7 +28,7 @@ func newRaw(addr, token string) *raw {
 	return &raw{Conn: c, MessageServiceClient: parleyv1connect.NewMessageServiceClient(c.HTTP, c.URL(), connect.WithGRPC())}
 }
 
-// rawWriter makes each write once, and takes its answer as it is.
+// rawWriter makes each write once, without retries.
 type rawWriter struct {
 	*world
 
@@ -56,7 +56,7 @@ func (w *rawWriter) run(ctx context.Context) {
 	}
 }
 
-// one makes one write of some kind, and gives what came of it.
+// one makes one random write and returns its outcome.
 func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	w.n++
 	op := Op{
@@ -85,7 +85,8 @@ func (w *rawWriter) one(ctx context.Context) chaos.Outcome {
 	}
 	w.rec.Start(&op)
 	w.call(ctx, &op)
-	// Half of what is unknown stays so, and is stored once or not at all.
+	// Half of the writes of unknown outcome are not repeated. Each must be stored once or not at
+	// all.
 	if op.Outcome == chaos.Unknown && w.rng.IntN(2) == 0 && len(w.open) < 100 {
 		w.open = append(w.open, op)
 	}
@@ -126,8 +127,8 @@ func (w *rawWriter) call(ctx context.Context, op *Op) {
 	w.rec.Done(op)
 }
 
-// changed records the time and the message of the answer to an edit or a recall. An answer without them, and a failed call, have
-// neither.
+// changed records the time and the message in the answer to an edit or a recall. Both are nil in a
+// failed call, and in an answer without them.
 func (w *world) changed(op *Op, at *timestamppb.Timestamp, m *parleyv1.ChannelMessage) {
 	if at != nil {
 		op.TimeMS = at.AsTime().UnixMilli()
@@ -144,7 +145,7 @@ func (op *Op) sendRequest() *parleyv1.SendMessageRequest {
 	}
 }
 
-// sent takes the answer to a send, nil if there is none.
+// sent records the answer to a send. A nil res is ignored.
 func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	if res == nil {
 		return
@@ -154,7 +155,7 @@ func (w *rawWriter) sent(op *Op, res *parleyv1.SendMessageResponse) {
 	w.world.pool.add(sent{op.Channel, op.MsgID, op.From})
 }
 
-// batch makes a batch whose first item is like op, and gives what came of the last.
+// batch sends a batch whose items resemble op, and returns the outcome of the last item.
 func (w *rawWriter) batch(ctx context.Context, op Op) chaos.Outcome {
 	channels := []string{op.Channel, w.pick(w.rng)}
 	batch := w.rec.ID()

@@ -10,10 +10,10 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// readLimit bounds a read.
+// readLimit is the timeout of a read.
 const readLimit = 8 * time.Second
 
-// reader reads pages and messages from one node, each once.
+// reader reads pages and messages from one node, without retries.
 type reader struct {
 	*world
 
@@ -63,8 +63,9 @@ func (r *reader) op(channel string) Op {
 	}
 }
 
-// list reads up to some pages of a query; each is an op, as a query that goes on from the page before. It reports
-// whether it came to the end, and whether all calls were answered.
+// list reads a query until its end, and at most the given number of pages. Each page is an op of
+// its own, recorded as a query that continues after the previous page. end reports whether the last
+// page was reached, ok whether all calls were answered.
 func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end, ok bool) {
 	req := &parleyv1.ListMessagesRequest{ChannelId: query.Channel, MinSeq: query.MinSeq, PageSize: size}
 	if query.After != unset {
@@ -105,7 +106,7 @@ func (r *reader) list(ctx context.Context, query Op, size int32, pages int) (end
 	return false, true
 }
 
-// get reads one message, and reports whether it was answered.
+// get reads one message and reports whether the call succeeded.
 func (r *reader) get(ctx context.Context) bool {
 	target, ok := r.world.pool.pick(r.rng, "")
 	if !ok {
@@ -128,7 +129,7 @@ func (r *reader) get(ctx context.Context) bool {
 	return err == nil
 }
 
-// historian reads as a program does that uses the SDK, and moves between the nodes.
+// historian reads through the SDK, as a program would, and moves between the nodes.
 type historian struct {
 	*world
 

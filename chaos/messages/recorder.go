@@ -8,23 +8,24 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The marks of a history, besides those that every history has.
+// The marks of a history, besides those that all histories share.
 const (
 	markTouched = "touched"
 	markEnded   = "ended"
 )
 
-// Recorder writes a history while it happens. Safe for concurrent use.
+// Recorder records a history during the run. Safe for concurrent use.
 type Recorder struct {
 	*chaos.Recorder[line]
 
-	mu    sync.Mutex       // guards what follows; it is taken before the embedded recorder's lock
-	b     *builder         // Copies and Lives are changed with the lock held
+	mu    sync.Mutex       // guards the fields below; locked before the embedded recorder's lock
+	b     *builder         // Copies and Lives are changed with mu held
 	known map[string][]int // copies by message and changed_seq
 	next  int64
 }
 
-// NewRecorder creates a history in the file at path; an empty path keeps it in memory only.
+// NewRecorder creates a history in the file at path. If path is empty, the history is in memory
+// only.
 func NewRecorder(path string) (*Recorder, error) {
 	r := &Recorder{b: newBuilder(), known: make(map[string][]int)}
 	var err error
@@ -35,7 +36,7 @@ func NewRecorder(path string) (*Recorder, error) {
 	return r, nil
 }
 
-// ID returns a number that was not returned before.
+// ID returns a new unique number.
 func (r *Recorder) ID() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,16 +44,16 @@ func (r *Recorder) ID() int64 {
 	return r.next
 }
 
-// Start sets the id and the beginning of an op, which counts as in flight until Done.
+// Start sets the op's id and begin. The op counts as in flight until Done.
 func (r *Recorder) Start(op *Op) {
-	r.mu.Lock() // so that ids are in the order of time
+	r.mu.Lock() // orders the ids by time
 	r.next++
 	op.ID, op.Begin = r.next, r.Now()
 	r.mu.Unlock()
 	r.Begin(op.Kind.write())
 }
 
-// Done records an op. It ends now, unless its end is set.
+// Done records an op. It sets End to the current time unless End is set.
 func (r *Recorder) Done(op *Op) {
 	r.End(op.Kind.write())
 	if op.End == 0 {
@@ -61,7 +62,7 @@ func (r *Recorder) Done(op *Op) {
 	r.Write(line{Op: op})
 }
 
-// Copy records what a message looked like, and returns its index. Equal copies have one index.
+// Copy records a copy of a message and returns its index. Equal copies share an index.
 func (r *Recorder) Copy(c *Copy) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,14 +78,14 @@ func (r *Recorder) Copy(c *Copy) int {
 	return i
 }
 
-// same compares every field of two copies.
+// same reports whether all fields of two copies are equal.
 func same(a, b *Copy) bool {
 	x, y := *a, *b
 	x.Metadata, y.Metadata = nil, nil
 	return x.plain() == y.plain() && maps.Equal(a.Metadata, b.Metadata)
 }
 
-// plainCopy is a copy without its map, which can be compared.
+// plainCopy is a copy without its map, so that it is comparable.
 type plainCopy struct {
 	channel, msgID, from, msgType, content, clientMsgID string
 	seq, count, timeMS, changedSeq                      int64
@@ -98,7 +99,7 @@ func (c *Copy) plain() plainCopy {
 	}
 }
 
-// Life records that a channel begins on a stream, and returns the life's id.
+// Life records that a subscriber begins to follow a channel, and returns the life's id.
 func (r *Recorder) Life(l Life) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +109,7 @@ func (r *Recorder) Life(l Life) int64 {
 	return l.ID
 }
 
-// EndLife records that the subscriber gave a channel up.
+// EndLife records that the subscriber stopped following a channel. It ignores an unknown id.
 func (r *Recorder) EndLife(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +122,7 @@ func (r *Recorder) EndLife(id int64) {
 	r.Write(line{Life: &l})
 }
 
-// Deliver records an event. It came now, unless its time is set.
+// Deliver records an event. It sets At to the current time unless At is set.
 func (r *Recorder) Deliver(d Delivery) {
 	if d.At == 0 {
 		d.At = r.Now()
@@ -129,13 +130,13 @@ func (r *Recorder) Deliver(d Delivery) {
 	r.Write(line{Delivery: &d})
 }
 
-// Late records a subscriber that is not level in time.
+// Late records a subscriber that did not catch up in time.
 func (r *Recorder) Late(l Late) {
 	l.At = r.Now()
 	r.Write(line{Late: &l})
 }
 
-// Close writes out the file and returns the history, to which nothing may be added any more.
+// Close flushes and closes the file and returns the history. Nothing may be recorded afterwards.
 func (r *Recorder) Close() (*History, error) {
 	err := r.Recorder.Close()
 	return r.b.done(), err

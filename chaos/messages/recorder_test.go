@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// TestReadHistory holds that what lies on disk is what was judged.
+// TestReadHistory checks that a history read from its file equals the recorded one.
 func TestReadHistory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "history.jsonl")
@@ -56,7 +56,7 @@ func TestReadHistory(t *testing.T) {
 		t.Errorf("read back another history (-want +got):\n%s", diff)
 	}
 
-	// A run that was killed leaves half a line.
+	// A killed run leaves a truncated line.
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

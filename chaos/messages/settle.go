@@ -12,11 +12,13 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// redelivery is how soon channels' rows and read cursors must be level once all is mended.
+// redelivery is the time within which channels' rows and read cursors must be up to date after the
+// last fault was mended.
 const redelivery = 13 * time.Second
 
-// settle is the run's end: all is mended, what a node missed in silence is noticed, every channel gets one more message,
-// and each time everybody comes level.
+// settle ends the run. It waits until all nodes are ready, makes one node miss messages while cut
+// off from NATS, and sends one more message to every channel. After each of these it waits until
+// all subscribers have caught up. Then it reads everything back.
 func (r *run) settle(ctx context.Context) error {
 	if err := r.nemesis.Healed(ctx); err != nil {
 		return err
@@ -32,15 +34,17 @@ func (r *run) settle(ctx context.Context) error {
 	r.level(ctx, "every channel got its last message")
 	r.rec.Mark(markEnded)
 	if r.members {
-		// What a node took from the change stream and did not confirm before it died comes again only after a while.
+		// A node may have died with unacknowledged entries of the change stream, which are
+		// redelivered only after a while.
 		chaos.Sleep(ctx, time.Until(healed.Add(redelivery)))
 	}
 	return r.readBack(ctx)
 }
 
-// level waits until every subscriber has what was told of every channel, and records one that has not in time.
+// level waits until every subscriber has every entry that any client was told of, and records a
+// subscriber that has not in time.
 //
-// Who was late once does not have the time a second time: the run has failed anyway.
+// After the first late subscriber the limit is a second, because the run has failed anyway.
 func (r *run) level(ctx context.Context, since string) {
 	limit := levelLimit
 	if r.late {
@@ -66,7 +70,7 @@ func (r *run) level(ctx context.Context, since string) {
 	}
 }
 
-// heads are the logs' ends, as far as anyone was told.
+// heads returns the end of each log, as far as any client was told.
 func (r *run) heads() map[string]int64 {
 	heads := make(map[string]int64)
 	for _, channel := range r.all() {
@@ -75,8 +79,8 @@ func (r *run) heads() map[string]int64 {
 	return heads
 }
 
-// whisper sends the last message for a while of some channels, as one node has no NATS. Nothing that comes after shows that
-// node what it missed: it must look by itself.
+// whisper sends the last message for a while to some channels while one node is cut off from NATS.
+// No later message reveals the gap to that node, so it must check on its own.
 func (r *run) whisper(ctx context.Context) error {
 	rng := chaos.Source(r.Seed, "whisper")
 	deaf := rng.IntN(len(r.addrs))
@@ -100,7 +104,7 @@ func (r *run) whisper(ctx context.Context) error {
 	return nil
 }
 
-// behind gives a subscriber that is not level yet, nil if all are.
+// behind returns a subscriber that has not caught up, or nil if all have.
 func (r *run) behind(heads map[string]int64) *Late {
 	for _, f := range r.followers {
 		if late := f.behind(heads); late != nil {
@@ -111,7 +115,7 @@ func (r *run) behind(heads map[string]int64) *Late {
 	return nil
 }
 
-// touch sends one message to every channel, after which all caches must be level too.
+// touch sends one message to every channel. Afterwards all caches must be up to date, too.
 func (r *run) touch(ctx context.Context) {
 	w, err := r.newWriter(r.Seed, "toucher", r.addrsFrom(0), "toucher")
 	if err != nil {
@@ -125,7 +129,8 @@ func (r *run) touch(ctx context.Context) {
 	}
 }
 
-// readBack reads every channel whole on every node: as pages, up and down, and as a stream from its beginning.
+// readBack reads every channel completely on every node: as pages, in both directions, and as a
+// stream from the beginning.
 func (r *run) readBack(ctx context.Context) error {
 	heads := r.heads()
 	var g errgroup.Group
@@ -150,12 +155,13 @@ func (r *run) readBack(ctx context.Context) error {
 	if r.members {
 		r.listAll(ctx)
 	}
-	// What fails here is in the history, as an op that failed though nothing was broken, and is judged there.
+	// A failure here is in the history as an op that failed although no fault was active, so Check
+	// reports it.
 	r.fail("reading back", g.Wait())
 	return nil
 }
 
-// listAll lists the channels of everybody who has sent or marked something, on every node.
+// listAll lists the channels of every author, and of one guest per node, on every node.
 func (r *run) listAll(ctx context.Context) {
 	for i, addr := range r.addrs {
 		for k := range max(r.load.Writers, r.load.RawWriters) {
@@ -167,13 +173,13 @@ func (r *run) listAll(ctx context.Context) {
 	}
 }
 
-// recordMine records a user's channels, as a node lists them.
+// recordMine records the list of a user's channels from one node.
 func (r *run) recordMine(ctx context.Context, user, addr, token string) {
 	m := r.listMine(ctx, user, addr, token)
 	r.rec.Write(line{Mine: &m})
 }
 
-// replay follows every channel from its beginning until it is level.
+// replay follows every channel from its beginning until it has caught up with heads.
 func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*levelLimit)
 	defer cancel()
@@ -198,7 +204,7 @@ func (r *run) replay(ctx context.Context, i int, addr string, heads map[string]i
 	return nil
 }
 
-// readAll reads the stores, and closes the history.
+// readAll reads the stores and closes the history.
 func (r *run) readAll(ctx context.Context) (*History, *Truth, error) {
 	cache := r.Fleet.Redis.Client()
 	defer cache.Close()

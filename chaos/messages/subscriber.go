@@ -11,17 +11,16 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// follower is a subscriber whose places can be asked for.
+// follower is a subscriber that reports its positions.
 type follower interface {
 	String() string
-	// behind gives a channel that is not at the place which all should have reached, nil if there is none.
+	// behind returns a channel whose position is before its head in heads, or nil if there is none.
 	behind(heads map[string]int64) *Late
 }
 
-// places are where a subscriber is in each channel that it follows, and the lives that these belong to. Safe for
-// concurrent use.
+// places are a subscriber's positions and lives, by channel. Safe for concurrent use.
 type places struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	at map[string]int64
 	id map[string]int64
 }
@@ -44,7 +43,7 @@ func (p *places) end(channel string) (life int64, ok bool) {
 	return life, ok
 }
 
-// move notes an event's place, and gives the life that it belongs to.
+// move records an event's seq and returns the life that the event belongs to.
 func (p *places) move(channel string, seq int64) (life int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +64,7 @@ func (p *places) behind(heads map[string]int64) *Late {
 	return nil
 }
 
-// subscriber follows channels through the SDK, which keeps its place by itself.
+// subscriber follows channels through the SDK, which keeps its positions on its own.
 type subscriber struct {
 	*world
 	places
@@ -76,7 +75,7 @@ type subscriber struct {
 	rng        *rand.Rand
 }
 
-// newSubscriber connects a subscriber to no channel yet.
+// newSubscriber creates a subscriber without channels.
 func (w *world) newSubscriber(ctx context.Context, seed uint64, name, addr string) (*subscriber, error) {
 	client, err := parley.New(addr, parley.WithToken(w.token(name)))
 	if err != nil {
@@ -87,10 +86,10 @@ func (w *world) newSubscriber(ctx context.Context, seed uint64, name, addr strin
 	}, nil
 }
 
-// String names the subscriber.
+// String returns the subscriber's name.
 func (s *subscriber) String() string { return s.name }
 
-// follow adds a channel from a place in it; unset is live only.
+// follow adds a channel from a position. unset means live events only.
 func (s *subscriber) follow(ctx context.Context, channel string, after int64, final bool) error {
 	life := s.rec.Life(Life{
 		Client: s.name, Addr: s.addr, Channel: channel, Begin: s.rec.Now(), After: after, Final: final,
@@ -109,14 +108,15 @@ func (s *subscriber) follow(ctx context.Context, channel string, after int64, fi
 	return err
 }
 
-// leave forgets a channel.
+// leave ends the channel's life.
 func (s *subscriber) leave(channel string) {
 	if life, ok := s.end(channel); ok {
 		s.rec.EndLife(life)
 	}
 }
 
-// run takes events until ctx ends, which the subscription must have been made with, or wait says that it is enough.
+// run records events until the subscription ends. It returns nil if the subscription was closed or
+// its context canceled, and the error otherwise. It closes the client.
 func (s *subscriber) run(ctx context.Context) error {
 	defer s.client.Close()
 	for {
@@ -135,7 +135,7 @@ func (s *subscriber) take(e parley.Event) {
 	at := s.rec.Now()
 	life, ok := s.move(e.ChannelID, e.Seq)
 	if !ok {
-		return // left while the event was on its way
+		return // removed while the event was in flight
 	}
 	d := Delivery{Life: life, At: at, Seq: e.Seq, From: e.FromSeq, Copy: unset, Epoch: e.Epoch}
 	switch e.Kind {
@@ -163,7 +163,7 @@ func (s *subscriber) take(e parley.Event) {
 	s.rec.Deliver(d)
 }
 
-// wander joins and leaves cold channels until ctx ends, in every way that there is to join.
+// wander joins and leaves cold channels until ctx ends, in every way to join.
 func (s *subscriber) wander(ctx context.Context) {
 	joined := make(map[string]bool)
 	left := make(map[string]time.Time)
@@ -175,7 +175,7 @@ func (s *subscriber) wander(ctx context.Context) {
 			left[channel] = time.Now()
 			s.leave(channel)
 			callCtx, cancel := context.WithTimeout(ctx, writeLimit)
-			_ = s.sub.Remove(callCtx, channel) // its end is the subscription's, which run tells
+			_ = s.sub.Remove(callCtx, channel) // an error ends the subscription, and run returns it
 			cancel()
 		case time.Since(left[channel]) > 2*time.Second:
 			after := int64(unset)
@@ -190,8 +190,8 @@ func (s *subscriber) wander(ctx context.Context) {
 	}
 }
 
-// visitors come again and again from nowhere, reads a few channels from their beginning to what was told before it came, and
-// goes.
+// visitors runs short-lived subscribers, one after another, until ctx ends. Each reads a few
+// channels from their beginning up to the heads known when it starts.
 func (w *world) visitors(ctx context.Context, seed uint64, name string) error {
 	rng := chaos.Source(seed, name)
 	for chaos.Pause(ctx, rng, 1500*time.Millisecond) {

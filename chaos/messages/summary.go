@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// summarize writes what a run showed, for people.
+// summarize writes a run's figures and violations, for people.
 func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	ops := make(chaos.Tally[Kind])
 	for i := range h.Ops {
@@ -54,7 +54,7 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 
 func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 
-// worstGap is the longest time between two acknowledged writes within a span.
+// worstGap returns the longest time between two acknowledged writes within a span of time.
 func (h *History) worstGap(from, to int64) int64 {
 	var ends []int64
 	for i := range h.Ops {

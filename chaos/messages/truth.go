@@ -23,8 +23,9 @@ const (
 	entryRecall = 2
 )
 
-// Entry is one entry of a log, as it lies in the store. The field names are those of the server's documents, read here
-// without its code: what judges the server must not trust it.
+// Entry is one entry of a log, as it is stored. The field names are those of the server's
+// documents. They are read without the server's code, because a check must not trust what it
+// checks.
 type Entry struct {
 	ID          string            `bson:"_id"                json:"id"`
 	MsgID       string            `bson:"msg_id"             json:"msg_id"`
@@ -50,26 +51,27 @@ type CachedValue struct {
 	Value string `json:"value"`
 }
 
-// Truth is what the stores hold in the end, read raw.
+// Truth is the final contents of the stores, read directly.
 type Truth struct {
-	// Entries of every log, in no order.
+	// Entries are the entries of all logs, in no order.
 	Entries []Entry `json:"entries"`
-	// Cache is every cached set by channel, ascending.
+	// Cache is every cached set by channel, in ascending order.
 	Cache map[string][]CachedValue `json:"cache"`
-	// Marks are the places that hold a text with a mark, by mark.
+	// Marks are the locations of each mark in the stores, by mark.
 	Marks map[string][]string `json:"marks"`
 	Epoch string              `json:"epoch"`
 	// Published is the change stream, in its order.
 	Published []Published `json:"published"`
 }
 
-// database is MongoDB's.
+// database is the name of the database in MongoDB.
 const database = "parley"
 
-// cachePrefix is what the key of a channel's set begins with.
+// cachePrefix is the prefix of the key of a channel's cached set.
 const cachePrefix = "msg_cache:"
 
-// readTruth reads all stores: every document and every value, of whatever collection and key, and every event.
+// readTruth reads all stores: every document of every collection, every value of every key, and
+// every event.
 func readTruth(ctx context.Context, mongoURI string, cache *redis.Client, natsURL string) (*Truth, error) {
 	t := &Truth{Cache: make(map[string][]CachedValue), Marks: make(map[string][]string)}
 	client, err := mongo.Connect(options.Client().ApplyURI(mongoURI).SetReadConcern(readconcern.Majority()))
@@ -131,7 +133,7 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		// Long values may be compressed in a dump: what is read by type below is not.
+		// A dump may compress long values, so the values below are read uncompressed.
 		t.note("Redis "+key, dump)
 		channel, ok := strings.CutPrefix(key, cachePrefix)
 		if !ok {
@@ -150,7 +152,7 @@ func (t *Truth) readRedis(ctx context.Context, cache *redis.Client) error {
 	return keys.Err()
 }
 
-// note remembers which marks a place holds.
+// note records the marks in text under a location.
 func (t *Truth) note(where, text string) {
 	for {
 		mark, rest, ok := nextMark(text)
@@ -162,13 +164,14 @@ func (t *Truth) note(where, text string) {
 	}
 }
 
-// The mark of a content is its op's id between these. Neither BSON's extended JSON nor the cache's JSON escapes them.
+// The mark of a content is its op's client_msg_id between these. Neither BSON's extended JSON nor
+// the cache's JSON escapes them.
 const markBegin, markEnd = "[op:", "]"
 
-// markOf makes the mark of the content of an op with a name of its own.
+// markOf returns the mark for the content of an op with a unique name.
 func markOf(name string) string { return markBegin + name + markEnd }
 
-// nextMark finds the first mark in text, and gives what follows it.
+// nextMark returns the first mark in text and the text after it.
 func nextMark(text string) (mark, rest string, ok bool) {
 	_, after, ok := strings.Cut(text, markBegin)
 	if !ok {
@@ -178,7 +181,7 @@ func nextMark(text string) (mark, rest string, ok bool) {
 	return mark, rest, ok
 }
 
-// logs gives the entries by channel, each log in the order of seq.
+// logs returns the entries by channel, each log in order of seq.
 func (t *Truth) logs() map[string][]Entry {
 	logs := make(map[string][]Entry)
 	for _, e := range t.Entries {
@@ -190,7 +193,7 @@ func (t *Truth) logs() map[string][]Entry {
 	return logs
 }
 
-// cachedEntry is what a value of a cached set says.
+// cachedEntry is the decoded value of a member of a cached set.
 type cachedEntry struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`

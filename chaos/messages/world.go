@@ -10,15 +10,15 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// world is what the clients of a run share.
+// world is the state that the clients of a run share.
 type world struct {
 	rec   *Recorder
 	addrs []string
-	// token gives a token for a subject, which may do everything.
+	// token returns a token for a subject, with all capabilities.
 	token func(subject string) string
-	// guestToken gives one that does not let him into a channel that takes members only.
+	// guestToken returns a token that does not grant access to members-only channels.
 	guestToken func(subject string) string
-	// members is set if the server has channels that take members only.
+	// members is set if the server supports members-only channels.
 	members  bool
 	channels []string
 	load     load
@@ -27,7 +27,7 @@ type world struct {
 	pool pool
 }
 
-// hot is the channel that half of the writes go to.
+// hot is the channel that receives half of the writes.
 const hot = "hot"
 
 // defaultLoad is the load of every run.
@@ -35,12 +35,12 @@ var defaultLoad = load{
 	Channels: 40, Writers: 2, RawWriters: 1, Readers: 2, WriteEvery: 40 * time.Millisecond, ReadEvery: 60 * time.Millisecond,
 }
 
-// load says how many clients there are and how fast they go.
+// load is the number of clients and their pace.
 type load struct {
 	// Channels is the number of cold channels.
 	Channels int
-	// Writers and RawWriters are per node. Writers use the SDK, as a program would; raw ones make each call once, so
-	// that what one answer says can be judged by itself.
+	// Writers and RawWriters are per node. Writers use the SDK, as a program would. Raw writers
+	// never retry, so each answer can be checked on its own.
 	Writers, RawWriters int
 	// Readers are per node.
 	Readers int
@@ -48,7 +48,7 @@ type load struct {
 	WriteEvery, ReadEvery time.Duration
 }
 
-// pick chooses a channel: the hot one every other time.
+// pick returns the hot channel half of the time, and otherwise a random cold one.
 func (w *world) pick(rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		return hot
@@ -56,7 +56,7 @@ func (w *world) pick(rng *rand.Rand) string {
 	return w.channels[rng.IntN(len(w.channels))]
 }
 
-// note records what a message that was shown tells, and gives its copy's index.
+// note records a message that a client was shown, and returns the index of its copy.
 func (w *world) note(m *parleyv1.ChannelMessage) int {
 	w.told.raise(m.GetChannelId(), max(m.GetSeq(), m.GetChangedSeq()))
 	return w.rec.Copy(copyOf(m))
@@ -79,7 +79,7 @@ func copyOf(m *parleyv1.ChannelMessage) *Copy {
 	}
 }
 
-// told is the highest seq of each channel that any client was told of.
+// told is the highest seq of each channel that any client was told of. Safe for concurrent use.
 type told struct {
 	mu  sync.Mutex // guards seq
 	seq map[string]int64
@@ -100,17 +100,18 @@ func (t *told) get(channel string) int64 {
 	return t.seq[channel]
 }
 
-// sent is a message that was acknowledged.
+// sent is an acknowledged message.
 type sent struct{ channel, msgID, from string }
 
-// pool has the newest acknowledged messages, to be edited, recalled and read by whoever comes by.
+// pool has the newest acknowledged messages, for any client to edit, recall or read. Safe for
+// concurrent use.
 type pool struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	ring []sent
 	next int
 }
 
-// poolSize bounds the pool: the newer a message, the more happens to it at once.
+// poolSize bounds the pool. A small pool concentrates changes on the same messages.
 const poolSize = 300
 
 func (p *pool) add(s sent) {
@@ -124,8 +125,9 @@ func (p *pool) add(s sent) {
 	p.next = (p.next + 1) % poolSize
 }
 
-// pick gives one, half of the time one of the very newest, of which the last entries are still on their way; from chooses
-// the sender unless it is empty.
+// pick returns a random message, half of the time one of the newest eight, whose latest entries are
+// still in flight. Unless from is empty, it returns only messages of that sender, and false if it
+// found none in 20 tries.
 func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +146,7 @@ func (p *pool) pick(rng *rand.Rand, from string) (sent, bool) {
 	return sent{}, false
 }
 
-// text makes a content with a mark of its own, long enough now and then to matter.
+// text returns a content with the mark of name. One in 50 contents has thousands of bytes.
 func text(rng *rand.Rand, name string) string {
 	n := rng.IntN(60)
 	if rng.IntN(50) == 0 {

@@ -10,10 +10,11 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// writeLimit bounds a write by the SDK: longer than any fault lasts that is not everywhere.
+// writeLimit is the timeout of a write through the SDK. It is longer than any fault that leaves
+// some nodes working.
 const writeLimit = 25 * time.Second
 
-// writer is a program that writes through the SDK.
+// writer is a client that writes through the SDK.
 type writer struct {
 	*world
 
@@ -25,7 +26,8 @@ type writer struct {
 	last []Op
 }
 
-// newWriter makes a writer; several share a subject, so that they change the same messages at once.
+// newWriter creates a writer. Several writers share a subject, so that they change the same
+// messages concurrently.
 func (w *world) newWriter(seed uint64, name, addr, subject string) (*writer, error) {
 	client, err := parley.New(addr, parley.WithToken(w.token(subject)))
 	if err != nil {
@@ -34,7 +36,7 @@ func (w *world) newWriter(seed uint64, name, addr, subject string) (*writer, err
 	return &writer{world: w, name: name, addr: addr, subject: subject, client: client, rng: chaos.Source(seed, name)}, nil
 }
 
-// run writes until ctx ends. What is under way then is finished.
+// run writes until ctx ends. It finishes writes in flight.
 func (w *writer) run(ctx context.Context) {
 	defer w.client.Close()
 	for chaos.Pause(ctx, w.rng, w.load.WriteEvery) {
@@ -54,7 +56,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// op makes an op with a client_msg_id of its own.
+// op returns a new op with a unique client_msg_id.
 func (w *writer) op(kind Kind, channel string) Op {
 	w.n++
 	return Op{
@@ -63,7 +65,7 @@ func (w *writer) op(kind Kind, channel string) Op {
 	}
 }
 
-// message makes the op of a send with a text, and metadata now and then.
+// message returns the op of a send with a text and, one time in four, metadata.
 func (w *writer) message(channel string) Op {
 	op := w.op(Send, channel)
 	op.Content = text(w.rng, op.ClientMsgID)
@@ -88,7 +90,7 @@ func (w *writer) send(ctx context.Context, channel string) {
 	}
 }
 
-// resend makes the call of a send.
+// resend sends the message of an op.
 func (w *writer) resend(ctx context.Context, op *Op) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
@@ -98,7 +100,7 @@ func (w *writer) resend(ctx context.Context, op *Op) {
 	w.done(op, r, err)
 }
 
-// repeat sends again what was sent before.
+// repeat sends an earlier message again, with the same client_msg_id.
 func (w *writer) repeat(ctx context.Context) {
 	if len(w.last) == 0 {
 		return
@@ -113,7 +115,7 @@ func (w *writer) repeat(ctx context.Context) {
 	w.resend(ctx, &op)
 }
 
-// batch sends many messages at once, to a few channels.
+// batch sends 2 to 19 messages to up to three channels in one call.
 func (w *writer) batch(ctx context.Context) {
 	channels := []string{hot, w.pick(w.rng), w.pick(w.rng)}
 	ops := make([]Op, 2+w.rng.IntN(18))
@@ -149,7 +151,7 @@ func (w *writer) edit(ctx context.Context) {
 	w.done(&op, r, err)
 }
 
-// recall takes back one of the subject's own messages, or as a moderator anyone's.
+// recall recalls one of the subject's own messages or, as a moderator, anyone's.
 func (w *writer) recall(ctx context.Context) {
 	from := w.subject
 	if w.rng.IntN(4) == 0 {
@@ -171,10 +173,10 @@ func (w *writer) take(ctx context.Context, target sent) {
 	w.rec.Start(&op)
 	r, err := w.client.Recall(ctx, op.Channel, op.MsgID, parley.WithClientMsgID(op.ClientMsgID))
 	w.done(&op, r, err)
-	w.pool.add(target) // among the newest again: somebody will try to edit it
+	w.pool.add(target) // newest again, so another client is likely to edit it
 }
 
-// done records what became of a write.
+// done records the result of a write.
 func (w *writer) done(op *Op, r *parley.Receipt, err error) {
 	if err == nil {
 		op.Outcome, op.Seq, op.Count, op.Duplicate, op.Epoch = chaos.OK, r.Seq, r.Count, r.Duplicate, r.Epoch

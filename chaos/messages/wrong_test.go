@@ -96,7 +96,7 @@ var wrongAnswers = []wrong{
 		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: string(chaos.Roll), Target: "all", Begin: 0, End: 40 * sec})
 		s.asked(6).Addr, s.asked(6).Outcome, s.asked(6).Limit = "n1,n2", chaos.Unknown, 60*sec
 	}},
-	{chaos.Crash, "a node ended by itself", func(s *story) { s.h.Exits = append(s.h.Exits, chaos.Exit{Node: "n1", At: 1}) }},
+	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = append(s.h.Exits, chaos.Exit{Node: "n1", At: 1}) }},
 }
 
 var wrongReads = []wrong{

@@ -9,53 +9,55 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The names of promises that were broken, besides those that every harness has.
+// The names of broken promises, besides those that all harnesses share.
 const (
-	// Loss: a message that was taken is neither settled nor waiting for a group.
+	// Loss: an accepted message is neither settled nor pending for a group.
 	Loss chaos.Name = "loss"
-	// Twice: one message was stored twice, or told with two ids.
+	// Twice: one message was stored twice, or answered with two ids.
 	Twice chaos.Name = "twice"
-	// Unsent: somebody was given what nobody produced, or other than it was produced.
+	// Unsent: a consumer received a message that was not produced, or not as it was produced.
 	Unsent chaos.Name = "unsent"
-	// Denied: a produce of which it was said that it failed was stored, or a cancelled message appeared.
+	// Denied: a produce that was answered as failed was stored, or a cancelled message appeared.
 	Denied chaos.Name = "denied"
-	// Stuck: a message was not settled in time once all was mended.
+	// Stuck: a message was not settled in time after the last fault was mended.
 	Stuck chaos.Name = "stuck"
 	// Early: a message was delivered before it was due.
 	Early chaos.Name = "early"
 	// Order: a later message of a key overtook an earlier one that was not retried.
 	Order chaos.Name = "order"
-	// Strict: in a topic of strict order two messages of a key were out at a time, or out of order.
+	// Strict: in a topic with strict order two messages of a key were in flight at once or out of
+	// order.
 	Strict chaos.Name = "strict-order"
 	// Again: a message was delivered after its ack was accepted.
 	Again chaos.Name = "delivered-again"
-	// Fence: a settlement was accepted from a stream that had lost the partition.
+	// Fence: a settlement by a stream that had lost the partition was accepted.
 	Fence chaos.Name = "fence"
-	// Both: a stream was given messages of a partition that another one had.
+	// Both: a stream received messages of a partition that another stream held.
 	Both chaos.Name = "two-owners"
-	// Epoch: a lease's epoch went back, or two holders had one.
+	// Epoch: a lease's epoch decreased, or two holders had the same one.
 	Epoch chaos.Name = "epoch"
 	// Attempts: an attempt was not counted, or there were more than allowed.
 	Attempts chaos.Name = "attempts"
-	// Dead: a dead letter that should not be, or that is missing.
+	// Dead: a dead letter exists that should not, or one is missing.
 	Dead chaos.Name = "dead-letters"
-	// Conservation: the counters do not add up, or do not agree with what was answered.
+	// Conservation: the counters do not add up, or do not match the answers.
 	Conservation chaos.Name = "conservation"
-	// Told: AdminService tells other than Redis has.
+	// Told: AdminService reports something other than Redis has.
 	Told chaos.Name = "told"
-	// Handling: the SDK's worker asked for other than its handler said, handled two messages of a key at a time, or gave up.
+	// Handling: the SDK's worker sent a settlement that differs from its handler's result, handled
+	// two messages of a key at once, or gave up.
 	Handling chaos.Name = "handling"
 )
 
-// slack is how long a delivery may be on its way.
+// slack is how long a delivery may be in flight.
 const slack = 2 * time.Second
 
-// checker collects violations.
+// checker finds violations in a history by means of the model.
 type checker struct {
 	*model
 	*chaos.Findings
 
-	// gone counts what was taken and is nowhere, in topics that drop the oldest.
+	// gone counts the accepted messages that are nowhere, in topics that drop the oldest.
 	gone map[spot]int64
 }
 
@@ -63,7 +65,8 @@ func newChecker(h *History, t *Truth) *checker {
 	return &checker{model: newModel(h, t), Findings: chaos.NewFindings(20, h.Began), gone: make(map[spot]int64)}
 }
 
-// Check judges a history by what Redis holds in the end. The result is empty if every promise was kept.
+// Check compares a history with the final contents of Redis. It returns no violations if every
+// promise was kept.
 func Check(h *History, t *Truth) []chaos.Violation {
 	c := newChecker(h, t)
 	for _, msg := range c.sorted() {
@@ -83,7 +86,7 @@ func Check(h *History, t *Truth) []chaos.Violation {
 	return c.Violations()
 }
 
-// since writes a time as seconds of the run.
+// since formats a time as seconds since the run began.
 func (c *checker) since(at int64) string {
 	if at == forever {
 		return "never"
@@ -91,10 +94,11 @@ func (c *checker) since(at int64) string {
 	return fmt.Sprintf("%.3fs", time.Duration(at-c.h.Began).Seconds())
 }
 
-// text is written only where somebody reads it: of the violations that a wrong server shows, most are only counted.
+// text is a Stringer that is formatted only if needed: most violations of a wrong server are only
+// counted.
 type text func() string
 
-// String writes it.
+// String calls the function.
 func (t text) String() string { return t() }
 
 // op describes a call in a few words.
@@ -105,7 +109,7 @@ func (c *checker) op(op *Op) fmt.Stringer {
 	})
 }
 
-// story tells all that happened to a message in a group.
+// story describes the history of a message in a group.
 func (c *checker) story(f *fate) fmt.Stringer {
 	return text(func() string {
 		var b strings.Builder
@@ -119,7 +123,7 @@ func (c *checker) story(f *fate) fmt.Stringer {
 	})
 }
 
-// checkTaken judges what became of the produce itself.
+// checkTaken checks the result of producing a message.
 func (c *checker) checkTaken(msg *message) {
 	if len(msg.asked) == 0 {
 		c.Reportf(Unsent, msg.topic, 0, "nobody produced %q, which is %v", msg.mark, msg.ids)
@@ -153,7 +157,7 @@ func (c *checker) checkTaken(msg *message) {
 	}
 }
 
-// checkFates judges what became of a message in each group.
+// checkFates checks the final state of a message in each group.
 func (c *checker) checkFates(msg *message) {
 	_, mayCancel := msg.cancelled()
 	for _, group := range c.groups(msg.topic) {
@@ -180,7 +184,8 @@ func (c *checker) checkFates(msg *message) {
 	}
 }
 
-// checkStored looks for messages that a stream holds twice, and in topics that keep everything for what it lacks.
+// checkStored reports messages that a stream contains twice and, in topics that keep everything,
+// missing ones.
 func (c *checker) checkStored() {
 	for i := range c.t.Partitions {
 		p := &c.t.Partitions[i]
@@ -211,14 +216,14 @@ func (c *checker) checkStored() {
 	}
 }
 
-// checkEarly looks for deliveries before their time.
+// checkEarly reports deliveries before the due time.
 func (c *checker) checkEarly(msg *message) {
 	due := int64(forever)
 	for _, op := range slices.Concat(msg.asked, msg.changes) {
 		if op.Outcome == chaos.Failed || op.Kind == Produce || op.Kind == Cancel {
 			continue
 		}
-		// Where the answer is not known, it can't be earlier than what was asked for.
+		// Without an answer, the message can't be due before the requested time.
 		at := op.AtMS
 		switch {
 		case op.DueMS != 0:
@@ -239,7 +244,7 @@ func (c *checker) checkEarly(msg *message) {
 	}
 }
 
-// checkBackoff looks for retries before the delay that the consumer asked for.
+// checkBackoff reports retries before the delay that the consumer requested.
 func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 	for _, op := range f.settled {
 		if op.Kind != Nack || op.Outcome != chaos.OK || op.DelayMS <= 0 || op.Dead {
@@ -255,8 +260,8 @@ func (c *checker) checkBackoff(msg *message, group string, f *fate) {
 	}
 }
 
-// firstAsked returns when the settlement of op was first asked for: by op, or by an earlier try whose answer is not known and which
-// may be the one that took effect.
+// firstAsked returns when the settlement of op was first requested: by op, or by an earlier try
+// without an answer, which may be the one that took effect.
 func (f *fate) firstAsked(op *Op) int64 {
 	begin := op.Begin
 	for _, try := range f.settled {
@@ -267,7 +272,8 @@ func (f *fate) firstAsked(op *Op) int64 {
 	return begin
 }
 
-// checkLiveness looks at how long calls took, what was left undone, and who died.
+// checkLiveness reports calls that took too long, undrained groups, and nodes that exited
+// unexpectedly.
 func (c *checker) checkLiveness() {
 	const limit = int64(callLimit + 3*time.Second)
 	for i := range c.h.Ops {
@@ -281,7 +287,7 @@ func (c *checker) checkLiveness() {
 	c.ReportExits(c.h.Exits)
 }
 
-// stopped reports whether the client of a call stood still meanwhile.
+// stopped reports whether the client of a call was stopped during it.
 func (c *checker) stopped(op *Op) bool {
 	return slices.ContainsFunc(c.h.Faults, func(f chaos.Fault) bool {
 		return f.Name == string(ConsumerStop) && f.Target == op.Client && f.Begin <= op.End && op.Begin <= f.End

@@ -11,14 +11,15 @@ import (
 
 const sec = int64(time.Second)
 
-// began is when all stories do.
+// began is when every story begins.
 const began = 1_000_000 * sec
 
-// story is a history in which everything is right, for tests to break.
+// story is a correct history, for tests to break.
 //
-// In topic jobs (one partition, group a) m1 and m2 of key k are delivered to s1 and acknowledged; m3 of key k is delivered
-// to s1, which loses the partition, and to s2 as its second attempt; m4 fails twice and is acknowledged, m5 is buried. late
-// is due at 20 s. In topic steps (strict order) n1 fails once, then n2 follows; s3 is a stream of the SDK's worker w.
+// In topic jobs (one partition, group a), m1 and m2 of key k are delivered to s1 and acknowledged.
+// m3 of key k is delivered to s1, which loses the partition, and then to s2 as its second attempt.
+// m4 fails twice and is acknowledged. m5 is nacked to the dead letters. late is due at 20 s. In
+// topic steps (strict order), n1 fails once, then n2 follows. s3 is a stream of the SDK's worker w.
 type story struct {
 	h *History
 	t *Truth
@@ -84,7 +85,7 @@ func newStory() *story {
 	return s
 }
 
-// at gives the time of a second of the run, and a little more: no two things of a story happen at one moment.
+// at returns the time of a second of the run.
 func at(second int64) int64 { return began + second*sec }
 
 func id(n int64) string { return fmt.Sprintf("0-%d-0", 1_000_000_000_000+n) }
@@ -141,7 +142,7 @@ func (s *story) settle(second int64, kind Kind, stream, mark string, attempt int
 	return &s.h.Ops[len(s.h.Ops)-1]
 }
 
-// store makes what Redis has in the end.
+// store sets the final contents of Redis.
 func (s *story) store() {
 	entry := func(mark string) Stored {
 		op := s.asked(mark)
@@ -191,7 +192,7 @@ func (s *story) given(mark string, attempt int) *Delivery {
 	panic("nobody was given " + mark)
 }
 
-// part is a topic's one partition in the end.
+// part returns a topic's only partition in its final state.
 func (s *story) part(topic string) *Partition {
 	for i := range s.t.Partitions {
 		if s.t.Partitions[i].Topic == topic {
@@ -203,7 +204,7 @@ func (s *story) part(topic string) *Partition {
 
 func (s *story) group(topic string) *Group { return &s.part(topic).Groups[0] }
 
-// forget takes the acks of a message off, and what counts them.
+// forget removes the acks of a message and their count.
 func (s *story) forget(mark string) {
 	s.h.Ops = slices.DeleteFunc(s.h.Ops, func(op Op) bool { return op.Mark == mark && op.Kind == Ack })
 	s.group(s.asked(mark).Topic).Stats["acked"]--

@@ -7,10 +7,11 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkAgain looks for deliveries of a message that was acknowledged.
+// checkAgain reports deliveries of a message after its ack.
 //
-// An attempt that follows another one fences it. So if the ack of one was accepted, there can't be a later one at all,
-// whenever it comes; and the same one can't come again, but for what was on its way.
+// A new attempt fences the previous one. So if the ack of one attempt was accepted, no later
+// attempt may exist at any time. The same attempt may come again only while it was already in
+// flight.
 func (c *checker) checkAgain(msg *message, group string, f *fate) {
 	for _, op := range f.settled {
 		if op.Kind != Ack || op.Outcome != chaos.OK {
@@ -29,7 +30,7 @@ func (c *checker) checkAgain(msg *message, group string, f *fate) {
 	}
 }
 
-// checkAttempts looks at how attempts were counted.
+// checkAttempts checks how attempts were counted.
 func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	t := c.topics[msg.topic]
 	by := make(map[int]*Delivery)
@@ -51,7 +52,7 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 			c.Reportf(Attempts, msg.topic, d.At, "attempt %d of %s in group %s was given to two streams%s", d.Attempt, msg.mark, group, c.story(f))
 		}
 	}
-	// What was given back with success comes as the next attempt, even where attempts between were not seen.
+	// A nack that was accepted leads to the next attempt, even if attempts between were not seen.
 	for _, op := range f.settled {
 		if op.Kind != Nack || op.Outcome != chaos.OK {
 			continue
@@ -64,7 +65,7 @@ func (c *checker) checkAttempts(msg *message, group string, f *fate) {
 	}
 }
 
-// checkDead judges whether a message should be a dead letter.
+// checkDead checks whether a message should be a dead letter.
 func (c *checker) checkDead(msg *message, group string, f *fate) {
 	t := c.topics[msg.topic]
 	if t == nil {
@@ -83,7 +84,7 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 	}
 	did, _ := f.acked()
 	switch {
-	case len(f.dead) == 0 && must && !t.Drops: // there it may have been removed before
+	case len(f.dead) == 0 && must && !t.Drops: // with DropOldest it may have been removed before
 		c.Reportf(Dead, msg.topic, 0, "%s was given up in group %s and is no dead letter%s", msg.mark, group, c.story(f))
 	case len(f.dead) > 0 && did:
 		c.Reportf(Dead, msg.topic, 0, "%s was acknowledged in group %s and is a dead letter (%q)%s",
@@ -92,19 +93,20 @@ func (c *checker) checkDead(msg *message, group string, f *fate) {
 		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s (%q) after %d attempts of %d, and nobody gave it up%s", msg.mark, group,
 			f.dead[0].Reason, f.dead[0].Attempts, t.MaxAttempts, c.story(f))
 	case len(f.dead) > 0 && f.dead[0].Attempts > t.MaxAttempts+1:
-		// The claim that finds that no attempt is left counts as one, though nobody is given the message.
+		// The claim that finds no attempt left counts as one, though no consumer receives the
+		// message.
 		c.Reportf(Dead, msg.topic, 0, "%s is a dead letter of group %s after %d attempts of %d",
 			msg.mark, group, f.dead[0].Attempts, t.MaxAttempts)
 	}
 }
 
-// line of messages of one key in one partition for one group.
+// lane is the sequence of messages of one key in one partition for one group.
 type lane struct {
 	topic, group, key string
 	partition         int
 }
 
-// checkOrder judges the order of each key's messages.
+// checkOrder checks the order of each key's messages.
 func (c *checker) checkOrder() {
 	lanes := make(map[lane][]*message)
 	for _, msg := range c.sorted() {
@@ -134,13 +136,14 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkOvertaken looks for a message that was delivered, and one before it that had not been.
+// checkOvertaken reports messages that were delivered before an earlier one of their key.
 //
-// Consumers on two streams see things at times of their own, so it goes by stream: whoever is given a message has been
-// given, in the same stream, all before it which are still to be done. So if one before it comes later, to anybody, and
-// it did not come in that stream, it was passed over.
+// Consumers on two streams observe events at different times, so the check is per stream: a stream
+// that receives a message must have received all earlier unsettled messages of the key. So if an
+// earlier message is delivered later, on any stream, and not before on this one, it was skipped.
 func (c *checker) checkOvertaken(l lane, messages []*message) {
-	// latest is when each message came last, 0 for one that may come at any time; before is the latest of all up to it.
+	// latest is each message's last delivery, or 0 if it may come at any time; before is the
+	// maximum up to it.
 	latest, before := make([]int64, len(messages)), make([]int64, len(messages))
 	for i, msg := range messages {
 		f := msg.in(l.group)
@@ -152,7 +155,7 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 	for i, later := range messages {
 		for _, d := range later.in(l.group).deliveries {
 			if c.forgotten(d.At, d.At) || c.lateOfPast(d) {
-				continue // acks of earlier messages may be forgotten too, so that these come again
+				continue // acks of earlier messages may be forgotten too, so these may come again
 			}
 			for k := i - 1; k >= 0 && before[k] > d.At; k-- {
 				f := messages[k].in(l.group)
@@ -168,8 +171,9 @@ func (c *checker) checkOvertaken(l lane, messages []*message) {
 	}
 }
 
-// onItsWay reports whether the last delivery of a message was sent before d and read after it, because the reader stood
-// still: it is then no later attempt than one that was seen before, or one that an ack had ended.
+// onItsWay reports whether the last delivery of a message may have been sent before d although it
+// was read after it, because its reader was stopped. Its attempt is then not later than one seen
+// before d.
 func (c *checker) onItsWay(f *fate, d *Delivery) bool {
 	last, seen := f.deliveries[len(f.deliveries)-1], 0
 	for _, e := range f.deliveries {
@@ -180,14 +184,15 @@ func (c *checker) onItsWay(f *fate, d *Delivery) bool {
 	return last.Attempt <= seen || c.held(last.Stream, d.At, last.At)
 }
 
-// settledBefore reports whether an ack was asked for before a time, and may have been accepted.
+// settledBefore reports whether an ack was requested before a time and may have been accepted.
 func (f *fate) settledBefore(at int64) bool {
 	return slices.ContainsFunc(f.settled, func(op *Op) bool {
 		return op.Kind == Ack && op.Begin < at && op.Outcome != chaos.Failed
 	})
 }
 
-// checkStrict holds that the messages before one that is out were settled for good before it went out, and never came again.
+// checkStrict checks that the earlier messages of a key were finally settled before a later one was
+// delivered, and never came again.
 func (c *checker) checkStrict(l lane, messages []*message) {
 	for i, later := range messages {
 		f := later.in(l.group)
@@ -208,7 +213,7 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 				}
 			}
 			for _, d := range b.deliveries {
-				// What a reader that stood still reads afterwards may have been sent before.
+				// A stopped reader may read afterwards what was sent before.
 				if d.At > out.At && d.Attempt > seen && seen > 0 && !c.held(d.Stream, out.At, d.At) {
 					c.Reportf(Strict, l.topic, d.At, "key %s in group %s: attempt %d of %s came to %s after %s was out since %s%s", l.key, l.group,
 						d.Attempt, before.mark, d.Client, later.mark, c.since(out.At), c.story(b))
@@ -218,11 +223,12 @@ func (c *checker) checkStrict(l lane, messages []*message) {
 	}
 }
 
-// over reports whether a message may have been settled for good at a time.
+// over reports whether a message may have been finally settled at a time.
 func (c *checker) over(msg *message, f *fate, at int64) bool {
 	if len(f.dead) > 0 || f.settledBefore(at) {
-		return true // when a letter died is not known where nobody gave it up; what came of it is judged by itself
+		return true // the time of a death without a nack is unknown; checkDead checks the letter
 	}
-	// One that was produced at the same time, or of which nobody ever heard, was not there.
+	// A message that was produced concurrently, or of unknown outcome and never seen, was not
+	// there.
 	return !msg.taken() && len(f.deliveries) == 0
 }

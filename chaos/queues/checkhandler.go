@@ -9,13 +9,13 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// attempt is one of a message, as one client had it.
+// attempt is one attempt of a message at one client.
 type attempt struct {
 	client, topic, messageID string
 	n                        int
 }
 
-// checkHandlers holds the SDK's workers to what their handlers said.
+// checkHandlers compares the calls of the SDK's workers with the results of their handlers.
 func (c *checker) checkHandlers() {
 	handled := make(map[attempt][]*Handled)
 	lanes := make(map[lane][]*Handled)
@@ -24,7 +24,7 @@ func (c *checker) checkHandlers() {
 		at := attempt{r.Client, r.Topic, r.MessageID, r.Attempt}
 		handled[at] = append(handled[at], r)
 		if r.Key != "" {
-			l := lane{r.Topic, r.Client, r.Key, r.Partition} // a client is of one group
+			l := lane{r.Topic, r.Client, r.Key, r.Partition} // a client belongs to one group
 			lanes[l] = append(lanes[l], r)
 		}
 	}
@@ -50,18 +50,19 @@ func (c *checker) checkHandlers() {
 	}
 }
 
-// isLife reports whether a client is a life of a process.
+// isLife reports whether client is a life of a process, named "<process>-<number>".
 func isLife(client, process string) bool {
 	rest, ok := strings.CutPrefix(client, process+"-")
 	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
 }
 
-// checkSaid holds a settlement by the SDK to what the handler had said by then.
+// checkSaid compares a settlement by the SDK with the handler's results until then.
 func (c *checker) checkSaid(op *Op, handled []*Handled, given []*Delivery) {
 	said := slices.ContainsFunc(handled, func(r *Handled) bool {
 		return r.End <= op.Begin && r.Kind == op.Kind && r.Dead == op.Dead && r.DelayMS == op.DelayMS
 	})
-	// A worker that stops gives back what it has not begun; what came to it twice it may have begun once.
+	// A stopping worker releases deliveries that it has not begun. Of a delivery that came twice it
+	// may have begun one.
 	unbegun := op.Kind == Release && len(handled) < max(1, len(given))
 	if !said && !unbegun {
 		text := "did not say anything"
@@ -74,7 +75,8 @@ func (c *checker) checkSaid(op *Op, handled []*Handled, given []*Delivery) {
 	}
 }
 
-// checkLane holds that a worker handled the messages of a key one at a time, in the order in which it was given them.
+// checkLane checks that a worker handled the messages of a key one at a time, in the order of their
+// delivery.
 func (c *checker) checkLane(list []*Handled, given map[attempt][]*Delivery) {
 	slices.SortFunc(list, func(a, b *Handled) int { return cmp.Compare(a.Begin, b.Begin) })
 	var last *Handled
@@ -90,7 +92,7 @@ func (c *checker) checkLane(list []*Handled, given map[attempt][]*Delivery) {
 			c.Reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s, which it was not given", r.Client, r.Attempt, r.Mark)
 		}
 		if len(deliveries) != 1 {
-			continue // which of them it was is not known
+			continue // which one it handled is unknown
 		}
 		if deliveries[0].At < lastGiven {
 			c.Reportf(Handling, r.Topic, r.Begin, "%s handled attempt %d of %s of key %s, which it was given at %s, after one that it was given at %s",

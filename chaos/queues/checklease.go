@@ -7,13 +7,14 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkLeases judges the epochs that Redis was seen with.
+// checkLeases checks the observed epochs of leases.
 func (c *checker) checkLeases() {
 	for at, leases := range c.leases {
 		holders := make(map[int64]string)
 		var last int64
 		for _, l := range leases {
-			// What Redis has forgotten it may show as it was before; what is new must be beyond all.
+			// A lease that Redis has forgotten may return as it was before. A new one must be
+			// beyond all earlier ones.
 			if _, old := holders[l.Epoch]; l.Epoch < last && (!old || !c.forgotten(0, l.From)) {
 				c.Reportf(Epoch, at.topic, l.From, "partition %d of group %s went back from epoch %d to %d", at.partition, at.group, last, l.Epoch)
 			}
@@ -31,7 +32,7 @@ func (c *checker) checkLeases() {
 	}
 }
 
-// checkFences looks for calls that were accepted, and deliveries that were made, without the lease.
+// checkFences reports accepted calls and deliveries without the lease.
 func (c *checker) checkFences() {
 	for i := range c.h.Ops {
 		op := &c.h.Ops[i]
@@ -40,7 +41,7 @@ func (c *checker) checkFences() {
 			continue
 		}
 		if op.Kind == Extend && c.forgotten(op.Begin-int64(leaseTTL), op.End) {
-			continue // a renewal that Redis has forgotten is counted on until it would have ended
+			continue // the holder relies on a renewal that Redis has forgotten until the lease ends
 		}
 		if l := c.other(d, op.Begin, op.End); l != nil {
 			c.Reportf(Fence, op.Topic, op.Begin, "%s on partition %d of group %s, which %q had in epoch %d from %s to %s", c.op(op), d.Partition,
@@ -56,8 +57,9 @@ func (c *checker) checkFences() {
 	}
 }
 
-// anothers returns the lease of another stream, or of nobody, under which a delivery was made; nil if there was none. What is read
-// late may have been on its way since before, but never since before the message was there.
+// anothers returns the lease of another stream, or of none, under which a delivery was made. It
+// returns nil if there is none. A delivery that was read late may have been in flight before, but
+// not before the message was produced.
 func (c *checker) anothers(d *Delivery) *Lease {
 	from := d.At - int64(slack)
 	if l := c.other(d, from, d.At); l != nil && !c.held(d.Stream, from, d.At) {
@@ -70,8 +72,9 @@ func (c *checker) anothers(d *Delivery) *Lease {
 	return c.other(d, made, d.At)
 }
 
-// other returns the lease of another stream, or of nobody, that lasted from one time to another; nil if there was none. All
-// of the time must lie in one lease that was seen before and after it.
+// other returns the lease of another stream, or of none, that lasted from one time to another. It
+// returns nil if there is none. One lease must have been observed both before and after the whole
+// time.
 func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	leases := c.leases[spot{d.Topic, d.Group, d.Partition}]
 	at, _ := slices.BinarySearchFunc(leases, from, func(l *Lease, from int64) int {
@@ -89,7 +92,7 @@ func (c *checker) other(d *Delivery, from, to int64) *Lease {
 	return nil
 }
 
-// spots returns what Redis has of every group in every partition.
+// spots returns the counters in Redis of every group in every partition.
 func (t *Truth) spots() map[spot]Count {
 	counts := make(map[spot]Count)
 	for i := range t.Partitions {
@@ -108,7 +111,8 @@ func (t *Truth) spots() map[spot]Count {
 	return counts
 }
 
-// sum is what was answered of a group's partition: for certain, and perhaps. What was refused is in neither.
+// sum counts the answers for a group's partition: the certain ones, and those including unknown
+// outcomes. Refused calls are in neither.
 type sum struct{ taken, mayTaken, acked, mayAcked int64 }
 
 func one(b bool) int64 {
@@ -118,8 +122,8 @@ func one(b bool) int64 {
 	return 0
 }
 
-// checkCounts holds conservation: at each moment that was counted, and in the end by what Redis has, the counters against
-// what was answered.
+// checkCounts checks conservation at each recorded count and in the final state of Redis, and
+// compares the final counters with the answers.
 func (c *checker) checkCounts() {
 	for i := range c.h.Counts {
 		if n := &c.h.Counts[i]; n.off() != 0 {
@@ -140,7 +144,7 @@ func (c *checker) checkCounts() {
 			s.taken, s.mayTaken = s.taken+one(msg.taken()), s.mayTaken+one(msg.mayBeTaken())
 		}
 	}
-	// Of a message that nobody ever saw the partition is not known: it may be any of its topic's.
+	// The partition of a message that was never seen is unknown: it may be any of its topic's.
 	anywhere := func(at spot) *sum {
 		if s := answered[spot{at.topic, at.group, -1}]; s != nil {
 			return s
@@ -166,7 +170,7 @@ func (c *checker) checkCounts() {
 		}
 		accepted := s.acked
 		if t := c.topics[at.topic]; t != nil && t.Drops {
-			accepted -= n.Trimmed // an ack of what was removed meanwhile is accepted, and does not count
+			accepted -= n.Trimmed // an ack of a trimmed message is accepted, but not counted
 		}
 		if n.Acked < accepted || n.Acked > s.mayAcked+anywhere(at).mayAcked {
 			c.Reportf(Conservation, at.topic, 0, "partition %d of group %s counts %d acked; %d acks were accepted, %d may have been", at.partition,
@@ -176,7 +180,7 @@ func (c *checker) checkCounts() {
 	c.checkLetters()
 }
 
-// checkLetters holds the counters of dead letters against these.
+// checkLetters compares the counters of dead letters with the letters.
 func (c *checker) checkLetters() {
 	letters := make(map[spot]int64)
 	for i := range c.t.Partitions {
@@ -193,7 +197,7 @@ func (c *checker) checkLetters() {
 	}
 }
 
-// checkTold holds what AdminService tells in the end against what Redis has.
+// checkTold compares AdminService's final report with Redis.
 func (c *checker) checkTold() {
 	has := c.t.spots()
 	for i := range c.t.Counts {

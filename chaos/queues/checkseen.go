@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// checkSeen holds that the leases and the counters were looked at, and whenever nothing was broken.
+// checkSeen checks that leases and counters were observed whenever no fault was active.
 func (c *checker) checkSeen() {
 	for name, n := range map[string]int{"lease": len(c.h.Leases), "count": len(c.h.Counts), "last count": len(c.t.Counts)} {
 		if n == 0 {
@@ -26,11 +26,12 @@ func (c *checker) checkSeen() {
 	}
 }
 
-// recovery is how long after a fault was mended it may still be felt: connections are made anew, after a wait.
+// recovery is how long a fault may have effects after it was mended: clients reconnect after a
+// wait.
 const recovery = int64(3 * time.Second)
 
-// explained reports whether a failure met a fault of whom it asked, or of Redis, from which all answers come. Replies that are lost to
-// nodes explain one that a repeat made good.
+// explained reports whether a failure coincided with a fault of its target, or of Redis, where all
+// answers come from. Lost replies explain a failure only if it was not the last try.
 func (c *checker) explained(f *Failure) bool {
 	return slices.ContainsFunc(c.h.Faults, func(fault chaos.Fault) bool {
 		hit := fault.Target == "redis" || f.Who == Auditing && (fault.Target == f.Addr || fault.Name == string(chaos.Roll) ||

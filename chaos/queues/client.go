@@ -16,10 +16,11 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// callLimit bounds one call.
+// callLimit is the timeout of one call.
 const callLimit = 5 * time.Second
 
-// client is the generated clients with nothing around them but a token: their answer is what the server said.
+// client is the generated clients with a token and nothing else: their answers are the server's
+// own.
 type client struct {
 	*chaos.Conn
 	parleyv1connect.QueueServiceClient
@@ -35,15 +36,15 @@ func newClient(addr, token string) *client {
 	}
 }
 
-// call returns the context of one call.
+// call returns a context for one call.
 func (c *client) call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return c.Call(ctx, callLimit)
 }
 
-// end records how a call ended.
+// end records the ending of a call.
 func (op *Op) end(err error) { op.ended(chaos.EndingOf(err)) }
 
-// ended records how a call, or one item of it, ended.
+// ended records the ending of a call, or of one item of it.
 func (op *Op) ended(e chaos.Ending) {
 	op.End, op.Outcome, op.Err = now(), e.Outcome, e.String()
 	if e.Outcome != chaos.OK {
@@ -55,33 +56,34 @@ func reasonText(reason parleyv1.ErrorReason) string {
 	return strings.TrimPrefix(reason.String(), "ERROR_REASON_")
 }
 
-// The kinds of messages: what consumers do with one is said by the mark's beginning, so that every consumer does the same.
+// The kinds of messages. The prefix of a message's mark determines how consumers settle it, so all
+// consumers do the same.
 const (
 	good   = "good"   // it is acknowledged
-	twice  = "twice"  // its first two attempts fail
+	twice  = "twice"  // the first two attempts fail
 	poison = "poison" // every attempt fails
-	reject = "reject" // it fails with a code that is not retried
-	bury   = "bury"   // the consumer wants it dead
-	hand   = "hand"   // it is released half of the time
-	long   = "long"   // it takes longer than the ack timeout, and is extended
+	reject = "reject" // fails with a code that is not retried
+	bury   = "bury"   // the consumer sends it to the dead letters
+	hand   = "hand"   // half of its attempts are released
+	long   = "long"   // takes longer than the ack timeout and is extended
 )
 
-// reasonTold is the reason of every nack.
+// reasonTold is the reason in every nack.
 const reasonTold = "as told"
 
-// verdict is what is done with a delivery.
+// verdict is the settlement of a delivery.
 type verdict struct {
 	kind Kind // Ack, Nack or Release
-	// delayMS is none where the consumer asks for no delay.
+	// delayMS is none if the consumer requests no delay.
 	delayMS int64
 	code    string
 	bury    bool
 }
 
-// dead reports whether the message is to be a dead letter, by the flag or by its code.
+// dead reports whether the message is to become a dead letter, by the flag or by its code.
 func (v verdict) dead() bool { return v.bury || v.code == rejectCode }
 
-// decide says what is done with an attempt of a message.
+// decide returns the verdict for an attempt of a message.
 func decide(rng *rand.Rand, mark string, attempt int) verdict {
 	v := verdict{kind: Nack, delayMS: none}
 	switch kind := kindOf(mark); {
@@ -101,10 +103,11 @@ func decide(rng *rand.Rand, mark string, attempt int) verdict {
 	return v
 }
 
-// rejectCode is a code of the topics' non_retryable_codes.
+// rejectCode is one of the topics' non_retryable_codes.
 const rejectCode = "rejected"
 
-// payload makes a message's payload: its mark, and more, long enough now and then to matter.
+// payload returns a message's payload: its mark and random filler. One in 50 payloads has thousands
+// of bytes.
 func payload(rng *rand.Rand, mark string) []byte {
 	n := rng.IntN(100)
 	if rng.IntN(50) == 0 {
@@ -113,13 +116,13 @@ func payload(rng *rand.Rand, mark string) []byte {
 	return append([]byte(mark+"|"), bytes.Repeat([]byte{0xff, 0, '\r'}, n/3)...)
 }
 
-// markOf reads the mark of a payload.
+// markOf returns the mark of a payload.
 func markOf(payload []byte) string {
 	mark, _, _ := bytes.Cut(payload, []byte("|"))
 	return string(mark)
 }
 
-// kindOf reads what is to be done with a message.
+// kindOf returns the kind of a message from its mark.
 func kindOf(mark string) string {
 	kind, _, _ := strings.Cut(mark, "-")
 	return kind
@@ -127,7 +130,7 @@ func kindOf(mark string) string {
 
 func newMark(kind, client string, n int) string { return fmt.Sprintf("%s-%s-%d", kind, client, n) }
 
-// errMissing is an answer that lacks an item.
+// errMissing is the error of an answer without an item.
 var errMissing = errors.New("no result")
 
 func orMissing(err error) error {
@@ -137,8 +140,8 @@ func orMissing(err error) error {
 	return err
 }
 
-// endAll takes what came of the items of one call: results for each, or the error of all. done, unless nil, takes what else an item was
-// answered.
+// endAll records the endings of the items of one call: results for each, or the error of the call.
+// done, unless nil, is called with each result.
 func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []R, err error, done func(op *Op, r R)) {
 	for i, op := range ops {
 		if err != nil || i >= len(results) {
@@ -152,7 +155,7 @@ func endAll[R interface{ GetError() *parleyv1.ItemError }](ops []*Op, results []
 	}
 }
 
-// produced and scheduled take what was answered of a message that was taken.
+// produced and scheduled record the answer for an accepted message.
 func (op *Op) produced(r *parleyv1.ProduceResult) {
 	if m := r.GetProduced(); m != nil {
 		op.MessageID, op.Partition, op.Duplicate = m.GetMessageId(), int(m.GetPartition()), m.GetDuplicate()

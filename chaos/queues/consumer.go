@@ -15,32 +15,32 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Consumer says what a consumer does. It is text on the command line of one that is a process of its own.
+// Consumer configures a consumer. A consumer process reads it as a line of JSON from its input.
 type Consumer struct {
 	Name string `json:"name,omitempty"`
-	// Addrs are the nodes that it goes to, one after another as streams end.
+	// Addrs are the nodes that it connects to, one after another as streams end.
 	Addrs []string `json:"addrs,omitempty"`
 	Token string   `json:"token,omitempty"`
 	Seed  uint64   `json:"seed,omitempty"`
 	Topic string   `json:"topic,omitempty"`
 	Group string   `json:"group,omitempty"`
-	// Bidi settles on the stream; else by calls to any node.
+	// Bidi settles deliveries on the stream. Otherwise they are settled by calls to any node.
 	Bidi bool `json:"bidi,omitempty"`
-	// SDK consumes by the SDK's Worker.
+	// SDK consumes through the SDK's Worker.
 	SDK bool `json:"sdk,omitempty"`
-	// Credits is how many messages it has at a time; 100 if 0.
+	// Credits is the window in messages. 0 means 100.
 	Credits int64 `json:"credits,omitempty"`
-	// AckTimeout is the stream's: 2 s if 0.
+	// AckTimeout is the stream's ack timeout. 0 means 2 s.
 	AckTimeout time.Duration `json:"ack_timeout,omitempty"`
-	// Work is the most that one message takes.
+	// Work is the maximum time that a batch of messages takes.
 	Work time.Duration `json:"work,omitempty"`
-	// Pause is how long it does not read now and then; 0 is never.
+	// Pause is how long it stops reading, at random moments. 0 means never.
 	Pause time.Duration `json:"pause,omitempty"`
-	// Mended acknowledges everything.
+	// Mended acknowledges every message, whatever its mark.
 	Mended bool `json:"mended,omitempty"`
 }
 
-// consumer is a Consumer at work.
+// consumer is a running Consumer.
 type consumer struct {
 	Consumer
 
@@ -49,7 +49,7 @@ type consumer struct {
 	n       atomic.Int64
 }
 
-// workers is how many goroutines of a consumer do what it is given.
+// workers is the number of goroutines of a consumer that settle deliveries.
 const workers = 3
 
 func (c *Consumer) setDefaults() {
@@ -70,7 +70,7 @@ func newConsumer(c Consumer, out sink) *consumer {
 	return w
 }
 
-// run consumes until ctx ends, on one stream after another.
+// run consumes on one stream after another until ctx ends.
 func (w *consumer) run(ctx context.Context) {
 	rng := chaos.Source(w.Seed, w.Name)
 	for at := 0; ctx.Err() == nil; at++ {
@@ -89,15 +89,15 @@ type streaming struct {
 	info Stream
 	link link
 	todo chan *parleyv1.Delivery
-	// heard is when the stream last said something.
+	// heard is when the stream last received a frame.
 	heard atomic.Int64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	doneN  int64
 	doneSz int64
 }
 
-// maxBytes is the credits in bytes.
+// maxBytes is the window in bytes.
 const maxBytes = 4 << 20
 
 func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
@@ -130,7 +130,7 @@ func (w *consumer) consume(ctx context.Context, c *client, seed uint64) {
 	w.out.write(line{Stream: &s.info})
 }
 
-// listen ends a stream that has been silent for too long.
+// listen cancels a stream that has been silent for too long.
 func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
 	for chaos.Sleep(ctx, time.Second) {
 		if now()-s.heard.Load() > int64(streamSilence+s.Pause) {
@@ -140,10 +140,11 @@ func (s *streaming) listen(ctx context.Context, cancel context.CancelFunc) {
 	}
 }
 
-// streamSilence is when a stream counts as dead; the nodes' heartbeats come every second.
+// streamSilence is how long a stream may be silent before it counts as dead. The nodes send
+// heartbeats every second.
 const streamSilence = 5 * time.Second
 
-// frame takes a frame of the stream.
+// frame processes a frame of the stream.
 func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	at := now()
 	s.heard.Store(at)
@@ -165,7 +166,7 @@ func (s *streaming) frame(ctx context.Context, f *parleyv1.ConsumeResponse) {
 	}
 }
 
-// newDelivery notes what a stream was given.
+// newDelivery returns the record of a delivery on a stream.
 func newDelivery(s *Stream, d *parleyv1.Delivery, at int64) *Delivery {
 	return &Delivery{
 		At: at, Client: s.Client, Topic: s.Topic, Group: s.Group, Stream: s.ID, Token: d.GetToken(), MessageID: d.GetMessageId(),
@@ -174,7 +175,7 @@ func newDelivery(s *Stream, d *parleyv1.Delivery, at int64) *Delivery {
 	}
 }
 
-// work does what the stream is given, a few at a time, until ctx ends.
+// work settles the stream's deliveries, a few at a time, until ctx ends.
 func (s *streaming) work(ctx context.Context, rng *rand.Rand) {
 	for {
 		var batch []*parleyv1.Delivery
@@ -200,7 +201,7 @@ func (s *streaming) work(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// settle ends some deliveries, each as its mark says, and grants as many more.
+// settle settles some deliveries according to their marks, and grants as many credits.
 func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv1.Delivery) {
 	var acks, nacks []*task
 	for _, d := range batch {
@@ -227,13 +228,13 @@ func (s *streaming) settle(ctx context.Context, rng *rand.Rand, batch []*parleyv
 	s.link.grant(ctx, messages, bytes)
 }
 
-// task is the end of one delivery.
+// task is the settlement of one delivery.
 type task struct {
 	op   *Op
 	nack *parleyv1.NackItem
 }
 
-// task decides what is done with a delivery.
+// task returns the settlement of a delivery.
 func (s *streaming) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
 	mark := markOf(d.GetPayload())
 	v := verdict{kind: Ack, delayMS: none}
@@ -251,7 +252,7 @@ func (s *streaming) task(rng *rand.Rand, d *parleyv1.Delivery) *task {
 	return t
 }
 
-// nack returns the request that says the verdict of a nack or a release.
+// nack returns the request for the verdict of a nack or a release.
 func (v verdict) nack(token string) *parleyv1.NackItem {
 	if v.kind == Release {
 		return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
@@ -269,7 +270,7 @@ func (v verdict) nack(token string) *parleyv1.NackItem {
 	return item
 }
 
-// lengthen does work that takes longer than the ack timeout.
+// lengthen simulates work that takes longer than the ack timeout, and extends the deadline twice.
 func (s *streaming) lengthen(ctx context.Context, d *parleyv1.Delivery) {
 	for range 2 {
 		chaos.Sleep(ctx, s.AckTimeout*2/3)
@@ -281,7 +282,8 @@ func (s *streaming) lengthen(ctx context.Context, d *parleyv1.Delivery) {
 	}
 }
 
-// make settles some deliveries in one call, and again while the outcome is not known: a repeat does no harm.
+// make settles some deliveries in one call. It retries those of unknown outcome, up to three times:
+// settlements are idempotent.
 func (s *streaming) make(ctx context.Context, tasks []*task) {
 	for try := 0; len(tasks) > 0 && try < 4; try++ {
 		if try > 0 && !chaos.Sleep(ctx, 200*time.Millisecond) {

@@ -12,16 +12,16 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// dueBatch is how many messages one call schedules.
+// dueBatch is the maximum number of messages that one call schedules.
 const dueBatch = 1000
 
-// fall schedules many messages for one second, and has them consumed.
+// fall schedules r.due messages within one second and consumes them.
 func (r *run) fall(ctx context.Context) {
 	if r.due == 0 {
 		return
 	}
 	began := time.Now()
-	// Far enough ahead that all are stored by then.
+	// Far enough in the future that all are stored by then.
 	at := began.Add(2*time.Second + time.Duration(r.due)*200*time.Microsecond)
 	var wg sync.WaitGroup
 	calls := make(chan int)
@@ -64,7 +64,8 @@ func (r *run) scheduleDue(ctx context.Context, c *client, name string, at time.T
 			ID: fmt.Sprintf("%s/%d", name, i), Client: name, Addr: c.Addr, Kind: Schedule, Begin: now(), Topic: due, Mark: mark, DelayMS: none,
 			AtMS: when.UnixMilli(),
 		}
-		// A key that is the message's own: without one a call's messages all go to one partition.
+		// Each message has a key of its own: messages of a call without keys all go to one
+		// partition.
 		op.Key = mark
 		ops = append(ops, op)
 		req.Messages = append(req.Messages, &parleyv1.ScheduledMessage{

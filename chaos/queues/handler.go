@@ -14,11 +14,11 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// sdkPatience is how long the SDK waits for an answer at first: a request on a stream four times that.
+// sdkPatience is the attempt timeout of the SDK. Requests on a stream may take four times as long.
 const sdkPatience = 1500 * time.Millisecond
 
-// handle consumes by the SDK's Worker until ctx ends. What that says on the wire is recorded by a tap, and what its handler did
-// beside it.
+// handle consumes through the SDK's Worker until ctx ends. A tap records the calls on the wire, and
+// the handler its results.
 func handle(ctx context.Context, c Consumer, out sink) error {
 	c.setDefaults()
 	client, err := parley.New(strings.Join(c.Addrs, ","), parley.WithToken(c.Token), parley.WithAttemptTimeout(sdkPatience),
@@ -41,10 +41,11 @@ func handle(ctx context.Context, c Consumer, out sink) error {
 	return nil
 }
 
-// sdkConcurrency is more than a partition's keys need, so that only what must wait for one another does.
+// sdkConcurrency exceeds the number of keys of a partition, so that only messages of one key wait
+// for each other.
 const sdkConcurrency = 24
 
-// handler does what messages say, and records it.
+// handler settles messages according to their marks, and records the results.
 type handler struct {
 	consumer Consumer
 	out      sink
@@ -75,7 +76,7 @@ func (h *handler) handle(ctx context.Context, d *queue.Delivery) error {
 	return v.err()
 }
 
-// err is what a handler returns for a verdict.
+// err returns the handler's error for a verdict.
 func (v verdict) err() error {
 	if v.kind == Ack {
 		return nil

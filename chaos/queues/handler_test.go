@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestHandleRecords has the SDK's Worker do messages of every kind, and wants everything that it said and was told in the history.
+// TestHandleRecords runs the SDK's Worker on messages of every kind, and requires that the history
+// has all its calls and their answers.
 func TestHandleRecords(t *testing.T) {
 	t.Parallel()
 	for _, bidi := range []bool{true, false} {
@@ -44,7 +45,7 @@ func TestHandleRecords(t *testing.T) {
 	}
 }
 
-// handleAll consumes until nothing is left.
+// handleAll consumes until no message is left.
 func handleAll(t *testing.T, s *parleytest.Server, bidi bool) *History {
 	t.Helper()
 	rec, err := NewRecorder("")
@@ -76,7 +77,7 @@ func handleAll(t *testing.T, s *parleytest.Server, bidi bool) *History {
 	return h
 }
 
-// checkRecord wants each delivery once, and what became of it.
+// checkRecord checks that each delivery was recorded once, with its settlement.
 func checkRecord(t *testing.T, h *History, acked int) {
 	t.Helper()
 	ended, acks := make(map[string]int), 0

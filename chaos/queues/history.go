@@ -4,7 +4,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// Kind says what an Op asked for.
+// Kind is the method or settlement of an Op.
 type Kind string
 
 // The kinds.
@@ -19,62 +19,62 @@ const (
 	Extend     Kind = "extend"
 )
 
-// takes reports whether the call gives a topic a message.
+// takes reports whether the call adds a message to a topic.
 func (k Kind) takes() bool { return k == Produce || k == Schedule }
 
 // ends reports whether the call ends a delivery.
 func (k Kind) ends() bool { return k == Ack || k == Nack || k == Release }
 
-// forever is the End of what did not end: its process was killed.
+// forever is the End of an op that did not end because its process was killed.
 const forever = 1<<63 - 1
 
-// none stands for a delay that was not given.
+// none stands for an absent delay.
 const none = -1
 
-// Op is one message of one call and what came of it. Times are nanoseconds since 1970: all processes and Redis have the
-// same machine's clock.
+// Op is one message of one call and its result. Times are nanoseconds since 1970: all processes and
+// Redis share the machine's clock.
 type Op struct {
-	// ID is the client's name and a number of its own.
+	// ID is the client's name and a unique number.
 	ID     string `json:"id"`
 	Client string `json:"client"`
 	Addr   string `json:"addr,omitempty"`
 	Kind   Kind   `json:"kind"`
 	Begin  int64  `json:"begin"`
-	// End is 0 in a line that was written before the call ended, and forever if there is no later one.
+	// End is 0 in a line written before the call ended, and forever if no later line exists.
 	End     int64         `json:"end,omitempty"`
 	Outcome chaos.Outcome `json:"outcome,omitempty"`
-	// Reason and Err are those of a call that was not OK.
+	// Reason and Err are set if the call was not OK.
 	Reason string `json:"reason,omitempty"`
 	Err    string `json:"err,omitempty"`
 	Topic  string `json:"topic"`
-	// Mark is the message's, unique in the run, and the beginning of its payload.
+	// Mark is the message's mark, unique in the run. Its payload starts with it.
 	Mark string `json:"mark,omitempty"`
-	// MessageID is what was asked for, or what was answered to a produce.
+	// MessageID is in the request, or in the answer to a produce.
 	MessageID string `json:"message_id,omitempty"`
 
-	// Of a produce.
+	// Set for a produce.
 	Key       string `json:"key,omitempty"`
 	Idem      string `json:"idem,omitempty"`
 	Partition int    `json:"partition,omitempty"`
 	Duplicate bool   `json:"duplicate,omitempty"`
-	// DelayMS is what was asked for, none if nothing was; AtMS is the time that was asked for instead.
+	// DelayMS is the requested delay, or none. AtMS is the requested time instead of a delay.
 	DelayMS int64 `json:"delay_ms,omitempty"`
 	AtMS    int64 `json:"at_ms,omitempty"`
-	// DueMS is what was answered.
+	// DueMS is the due time in the answer.
 	DueMS int64 `json:"due_ms,omitempty"`
 
-	// Of a settlement.
+	// Set for a settlement.
 	Group   string `json:"group,omitempty"`
 	Stream  string `json:"stream,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
-	// Dead says that the nack wants a dead letter, by its flag or its code.
+	// Dead is set if the nack requests a dead letter, by its flag or its code.
 	Dead bool `json:"dead,omitempty"`
-	// Repeat says that the same was asked for before, and the answer was not had.
+	// Repeat is set if the same was requested before without an answer.
 	Repeat bool `json:"repeat,omitempty"`
 }
 
-// Delivery is a message that a consumer was given.
+// Delivery is a message that a consumer received.
 type Delivery struct {
 	At        int64  `json:"at"`
 	Client    string `json:"client"`
@@ -87,11 +87,11 @@ type Delivery struct {
 	Key       string `json:"key,omitempty"`
 	Mark      string `json:"mark"`
 	Attempt   int    `json:"attempt"`
-	// MadeMS is when Redis took it, as the delivery says.
+	// MadeMS is when Redis stored the message, according to the delivery.
 	MadeMS int64 `json:"made_ms"`
 }
 
-// Handled is a delivery that a handler of the SDK's Worker has done, and what it said of it.
+// Handled is a delivery that a handler of the SDK's Worker has finished, with its result.
 type Handled struct {
 	Begin     int64  `json:"begin"`
 	End       int64  `json:"end"`
@@ -103,7 +103,7 @@ type Handled struct {
 	Key       string `json:"key,omitempty"`
 	Mark      string `json:"mark"`
 	Attempt   int    `json:"attempt"`
-	// Kind is Ack, Nack or Release; DelayMS and Dead are as an Op's.
+	// Kind is Ack, Nack or Release. DelayMS and Dead are those of an Op.
 	Kind    Kind  `json:"kind"`
 	DelayMS int64 `json:"delay_ms"`
 	Dead    bool  `json:"dead,omitempty"`
@@ -117,26 +117,26 @@ type Stream struct {
 	Topic  string `json:"topic"`
 	Group  string `json:"group"`
 	Begin  int64  `json:"begin"`
-	// End is 0 where the process was killed.
+	// End is 0 if the process was killed.
 	End    int64  `json:"end,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Slow says that it does not read at once what it is sent.
+	// Slow is set if the client does not read at once.
 	Slow bool `json:"slow,omitempty"`
 }
 
-// Lease is a state of a partition's lease that Redis was seen to have, at From, at To and always between them.
+// Lease is an observed state of a partition's lease, which lasted at least from From to To.
 type Lease struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
 	Partition int    `json:"partition"`
-	// Holder is the stream, empty for none.
+	// Holder is the id of the stream, or "" for none.
 	Holder string `json:"holder,omitempty"`
 	Epoch  int64  `json:"epoch"`
 	From   int64  `json:"from"`
 	To     int64  `json:"to"`
 }
 
-// Count is what a partition was said to hold for a group, at one moment.
+// Count is the counters of a partition for a group at one moment.
 type Count struct {
 	At        int64  `json:"at"`
 	Topic     string `json:"topic"`
@@ -157,53 +157,53 @@ type Count struct {
 	Skipped   int64 `json:"skipped"`
 }
 
-// off is by how much conservation does not hold: 0 if it does.
+// off returns the amount by which conservation is violated, or 0.
 func (c *Count) off() int64 {
 	return c.Produced - c.Cancelled + c.Replayed - c.Acked - c.Dead - c.Trimmed - c.Skipped - c.waiting()
 }
 
-// waiting is what the group has still to do.
+// waiting returns the number of unsettled messages of the group.
 func (c *Count) waiting() int64 { return c.Unread + c.Pending + c.Retrying + c.Parked + c.Delayed }
 
-// Topic is what a run made, as far as it is judged by it.
+// Topic is a topic of the run, with the settings that the checks depend on.
 type Topic struct {
 	Name       string   `json:"name"`
 	Partitions int      `json:"partitions"`
 	Groups     []string `json:"groups"`
 	Strict     bool     `json:"strict,omitempty"`
-	// Keeps says that messages stay in the stream when they are settled, for longer than the run.
+	// Keeps is set if settled messages stay in the stream for longer than the run.
 	Keeps bool `json:"keeps,omitempty"`
-	// Drops says that the oldest messages go when a partition is full.
+	// Drops is set if the oldest messages are removed when a partition is full.
 	Drops       bool `json:"drops,omitempty"`
 	MaxAttempts int  `json:"max_attempts"`
 }
 
-// The parts of the harness that may fail, other than by a call that the history has.
+// The parts of the harness that may fail other than in a recorded call.
 const (
 	Observing = "observer"
 	Auditing  = "auditor"
 	Working   = "worker"
 )
 
-// Failure is what a part of the harness could not do.
+// Failure is a failed request of a part of the harness.
 type Failure struct {
 	Who string `json:"who"`
-	// Addr is whom it asked: "redis", a node, or who of several it was.
+	// Addr is the target: "redis", a node, or the name of a worker.
 	Addr  string `json:"addr"`
 	Begin int64  `json:"begin"`
 	End   int64  `json:"end"`
-	// Try is 1, or more for a repeat that came right after a failure.
+	// Try is 1, or more for an immediate retry after a failure.
 	Try int    `json:"try,omitempty"`
 	Err string `json:"err"`
 }
 
-// Window is a time, from and up to.
+// Window is a time span.
 type Window struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 }
 
-// History is everything that was asked, answered, delivered and broken in a run.
+// History is every call, delivery and fault of a run.
 type History struct {
 	chaos.History
 
@@ -213,12 +213,14 @@ type History struct {
 	Streams    []Stream
 	Leases     []Lease
 	Counts     []Count
-	// Workers are the processes that consume by the SDK; a client of one is called by its name and a number.
+	// Workers are the processes that consume through the SDK. A client of one has its name with a
+	// number.
 	Workers  []string
 	Handled  []Handled
 	Failures []Failure
-	// Past are times of which Redis has forgotten everything, as after a promotion.
+	// Past are the times whose changes Redis may have forgotten, as after a promotion.
 	Past []Window
-	// Undrained says what was not done in time once all was mended; empty if all was.
+	// Undrained describes the messages that were not settled in time at the end. It is "" if all
+	// were.
 	Undrained string
 }

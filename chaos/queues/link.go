@@ -14,17 +14,17 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// link is how a consumer talks: on the stream itself, or by calls of their own.
+// link is how a consumer settles: on the stream itself or by separate calls.
 type link interface {
-	// consume hands the consumer every frame, until the stream ends.
+	// consume passes every frame to the consumer until the stream ends.
 	consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error
-	// settle makes one call with tasks of one kind of call, and gives what came of each.
+	// settle makes one call for tasks of one kind, and returns the result of each.
 	settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error)
-	// grant allows more.
+	// grant grants credits up to these totals.
 	grant(ctx context.Context, messages, bytes int64)
 }
 
-// unary is a server stream, and calls that go to any node.
+// unary is a server stream, with calls that go to any node.
 type unary struct{ s *streaming }
 
 func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error {
@@ -39,7 +39,7 @@ func (u *unary) consume(ctx context.Context, c *client, start *parleyv1.ConsumeR
 	return stream.Err()
 }
 
-// client picks a node.
+// client returns a random node's client.
 func (u *unary) client() *client { return u.s.clients[rand.IntN(len(u.s.clients))] }
 
 func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleResult, error) {
@@ -63,7 +63,8 @@ func (u *unary) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRe
 }
 
 func (u *unary) grant(ctx context.Context, messages, bytes int64) {
-	// Of a window's last one there is no next that would make it good: the stream would dry up, and the consumer with it.
+	// The last grant of a window has no successor to make up for its loss: the stream would stall,
+	// and with it the consumer.
 	for {
 		err := u.grantOnce(ctx, messages, bytes)
 		if err == nil || connect.CodeOf(err) == connect.CodeFailedPrecondition || !chaos.Sleep(ctx, 100*time.Millisecond) {
@@ -98,18 +99,18 @@ func items(tasks []*task) []*parleyv1.NackItem {
 	return list
 }
 
-// bidi does everything on one stream.
+// bidi sends and receives everything on one stream.
 type bidi struct {
 	s *streaming
 
 	sending sync.Mutex // guards stream's Send
-	// stream is set before the first delivery comes.
+	// stream is set before the first delivery.
 	stream *connect.BidiStreamForClientSimple[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse]
 
 	// gone is closed when the stream has ended.
 	gone chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	next    int64
 	waiting map[int64]chan *parleyv1.StreamingAnswer
 }
@@ -118,7 +119,7 @@ func newBidi(s *streaming) *bidi {
 	return &bidi{s: s, gone: make(chan struct{}), waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
 }
 
-// errGone is for what was under way when the stream ended.
+// errGone is the error of requests in flight when the stream ended.
 var errGone = errors.New("the stream has ended")
 
 func (b *bidi) consume(ctx context.Context, c *client, start *parleyv1.ConsumeRequest) error {
@@ -181,7 +182,8 @@ func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRes
 	default:
 		r.Request = &parleyv1.StreamingConsumeRequest_Nack{Nack: &parleyv1.StreamingNack{Items: items(tasks)}}
 	}
-	// It may wait for the stream as long as that lives; the answer is not waited for longer than the limit.
+	// Send may block as long as the stream lives, so it runs in a goroutine. settle waits no longer
+	// than the limit.
 	sent := make(chan error, 1)
 	go func() { sent <- b.send(r) }()
 	for {
@@ -204,7 +206,7 @@ func (b *bidi) settle(ctx context.Context, tasks []*task) ([]*parleyv1.SettleRes
 	}
 }
 
-// refused gives the results of a request that was refused as a whole.
+// refused returns the results of a request that was refused as a whole.
 func refused(e *parleyv1.ItemError, n int) []*parleyv1.SettleResult {
 	results := make([]*parleyv1.SettleResult, n)
 	for i := range results {

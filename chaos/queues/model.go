@@ -10,36 +10,36 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// name is a message's: its topic and its mark.
+// name identifies a message by its topic and its mark.
 type name struct{ topic, mark string }
 
-// spot is a group's partition.
+// spot is a partition of a topic as one group sees it.
 type spot struct {
 	topic, group string
 	partition    int
 }
 
-// message is all that is known of one message.
+// message is everything known about one message.
 type message struct {
 	name
 
 	asked   []*Op // produces and schedules
 	changes []*Op // cancels and reschedules
-	// ids are all message ids that it was ever seen with, and where.
+	// ids are all ids with which the message was seen, with the place where each was first seen.
 	ids  map[string]string
 	fate map[string]*fate // by group
 }
 
-// fate is what became of a message in a group.
+// fate is the history and the final state of a message in a group.
 type fate struct {
 	deliveries []*Delivery // in order of time
-	settled    []*Op       // in order of their beginning
+	settled    []*Op       // in order of their begin
 	dead       []*Stored
-	// places are where Redis has it in the end, if the group has still to do with it.
+	// places are where Redis has the message at the end, if the group has not settled it.
 	places []string
 }
 
-// model is a history by message.
+// model is a history and a truth, arranged by message.
 type model struct {
 	h *History
 	t *Truth
@@ -169,7 +169,7 @@ func among(entries []Stored, ids []string) []Stored {
 	return found
 }
 
-// message gives one by its name, a new one if it was not heard of.
+// message returns the message with a name. It creates it if it does not exist.
 func (m *model) message(topic, mark string) *message {
 	key := name{topic, mark}
 	msg := m.messages[key]
@@ -190,7 +190,7 @@ func (m *model) see(msg *message, id, where string) {
 	m.byID[[2]string{msg.topic, id}] = msg
 }
 
-// in gives what became of the message in a group.
+// in returns the fate of the message in a group.
 func (msg *message) in(group string) *fate {
 	f := msg.fate[group]
 	if f == nil {
@@ -200,7 +200,7 @@ func (msg *message) in(group string) *fate {
 	return f
 }
 
-// id is the message's, the empty string if it is not known.
+// id returns an id of the message, or "" if none is known.
 func (msg *message) id() string {
 	for id := range msg.ids {
 		return id
@@ -230,20 +230,21 @@ func (msg *message) key() string {
 	return ""
 }
 
-// scheduled reports whether the message came by Schedule; it has no place among the others of its key.
+// scheduled reports whether the message was produced by Schedule. Such messages have no order
+// within their key.
 func (msg *message) scheduled() bool { return len(msg.asked) > 0 && msg.asked[0].Kind == Schedule }
 
-// taken reports whether somebody was told that the message was taken.
+// taken reports whether a call that adds the message succeeded.
 func (msg *message) taken() bool {
 	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome == chaos.OK })
 }
 
-// mayBeTaken reports whether the message was taken, or may have been.
+// mayBeTaken reports whether the message was or may have been accepted.
 func (msg *message) mayBeTaken() bool {
 	return slices.ContainsFunc(msg.asked, func(op *Op) bool { return op.Outcome != chaos.Failed })
 }
 
-// cancelled reports whether the message was cancelled, or may have been.
+// cancelled reports whether the message was cancelled (did) and whether it may have been (may).
 func (msg *message) cancelled() (did, may bool) {
 	for _, op := range msg.changes {
 		if op.Kind != Cancel {
@@ -255,7 +256,8 @@ func (msg *message) cancelled() (did, may bool) {
 	return did, may
 }
 
-// acked reports whether the message was acknowledged in the group, or may have been.
+// acked reports whether the message was acknowledged in the group (did) and whether it may have
+// been (may).
 func (f *fate) acked() (did, may bool) {
 	for _, op := range f.settled {
 		if op.Kind != Ack {
@@ -267,20 +269,21 @@ func (f *fate) acked() (did, may bool) {
 	return did, may
 }
 
-// givenBack reports whether somebody asked for the message to be tried again, or for it to be released, before a time.
+// givenBack reports whether a settlement of one of the kinds was requested before a time and may
+// have been accepted.
 func (f *fate) givenBack(before int64, kinds ...Kind) bool {
 	return slices.ContainsFunc(f.settled, func(op *Op) bool {
 		return op.Begin < before && op.Outcome != chaos.Failed && slices.Contains(kinds, op.Kind)
 	})
 }
 
-// forgotten reports whether what was done then may be lost.
+// forgotten reports whether changes between from and to may be lost.
 func (m *model) forgotten(from, to int64) bool {
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool { return w.From <= to && from <= w.To })
 }
 
-// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten, though it was read after that. A stream
-// that began later was not sent it then.
+// lateOfPast reports whether a delivery may have been sent in a time that Redis has forgotten,
+// though it was read after it. A stream that began later can't have received it then.
 func (m *model) lateOfPast(d *Delivery) bool {
 	s := m.streams[d.Stream]
 	return slices.ContainsFunc(m.h.Past, func(w Window) bool {
@@ -288,10 +291,10 @@ func (m *model) lateOfPast(d *Delivery) bool {
 	})
 }
 
-// holds are the faults that hold back what is on its way to a consumer, and let it go afterwards.
+// holds are the faults that hold back deliveries to a consumer and release them afterwards.
 var holds = []chaos.FaultName{chaos.NodeStop, chaos.NodeIsolate, chaos.StallRedis, ConsumerStop}
 
-// held reports whether what a stream was sent may have waited somewhere between two times.
+// held reports whether deliveries to a stream may have been held back between two times.
 func (m *model) held(stream string, from, to int64) bool {
 	s := m.streams[stream]
 	if s == nil || s.Slow {
@@ -304,7 +307,7 @@ func (m *model) held(stream string, from, to int64) bool {
 	})
 }
 
-// sorted gives the messages in an order that does not change.
+// sorted returns the messages in a deterministic order.
 func (m *model) sorted() []*message {
 	all := make([]*message, 0, len(m.messages))
 	for _, msg := range m.messages {

@@ -6,20 +6,21 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// The folders of what the mutants change.
+// The folders of the files that the mutants change.
 const (
 	queueDir  = "server/internal/queue/"
 	scriptDir = "server/internal/store/redisqueue/lua/"
 )
 
-// markUnchecked has a fetch give what is new whatever was fetched before. Without it a worker that does not know all that is pending is
-// sent to claim that, so that nothing else shows which is wrong with what it claims first.
+// markUnchecked lets a fetch return new entries whatever was fetched before. Without it, a fetch
+// makes a worker that does not know all pending messages claim them first, which hides other
+// defects in what it claims.
 var markUnchecked = chaos.Edit{
 	File: scriptDir + "lib_fetch.lua",
 	Old:  "if (redis.call('HGET', stats, 'fetched') or '0') ~= mark then\n", New: "if false then\n",
 }
 
-// step and calm make the steps of mutants.
+// step and calm create steps of mutants.
 var (
 	step = chaos.OneFault
 	calm = chaos.Calm
@@ -123,7 +124,8 @@ var mutants = []chaos.Mutant{
 		Edits: []chaos.Edit{{
 			File: scriptDir + "delay_due.lua",
 			Old:  "  redis.call('ZREM', line, member)\n  redis.call('HDEL', data, member)\n",
-			// Whose time has a fraction was kept already: or it would never end.
+			// A fraction marks a member that was kept once. Without the check it would be kept
+			// forever.
 			New: "  if scheduled and moved % 10 == 1 and not string.find(due[at + 1], '.', 1, true) then\n" +
 				"    redis.call('ZADD', line, text(now + 2000) .. '.5', member)\n" +
 				"  else\n    redis.call('ZREM', line, member)\n    redis.call('HDEL', data, member)\n  end\n",
@@ -165,11 +167,12 @@ var mutants = []chaos.Mutant{
 	},
 }
 
-// asleep is for how long an owner sleeps: its leases end after 2 s, and others have them soon after.
+// asleep is how long an owner sleeps. Its leases end after 2 s, and other streams acquire them soon
+// after.
 const asleep = 3500 * time.Millisecond
 
-// healthy is a fleet that only loses replies; takeovers are for what happens when partitions change hands, zombies for
-// what happens when an owner wakes that has lost them.
+// healthy has no faults but lost replies. takeovers make partitions change owners. zombies let an
+// owner wake up after it has lost its partitions.
 var (
 	healthy   = []chaos.Step{calm(6 * time.Second)}
 	takeovers = []chaos.Step{

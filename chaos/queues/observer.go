@@ -11,7 +11,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// observer looks at all leases in Redis, over and over.
+// observer repeatedly reads all leases in Redis.
 type observer struct {
 	out    sink
 	client *redis.Client
@@ -20,7 +20,7 @@ type observer struct {
 	open   []Lease
 }
 
-// lookEvery is how often the leases are looked at.
+// lookEvery is the interval between reads of the leases.
 const lookEvery = 15 * time.Millisecond
 
 func newObserver(out sink, client *redis.Client, topics []Topic) *observer {
@@ -37,7 +37,7 @@ func newObserver(out sink, client *redis.Client, topics []Topic) *observer {
 	return o
 }
 
-// run looks until ctx ends.
+// run observes until ctx ends.
 func (o *observer) run(ctx context.Context) {
 	for chaos.Sleep(ctx, lookEvery) {
 		o.look(ctx)
@@ -47,7 +47,7 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-// look asks for all at one moment, which lies between two that are known.
+// look reads all leases at once, at a time between before and after.
 func (o *observer) look(ctx context.Context) {
 	callCtx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -77,7 +77,7 @@ func (o *observer) look(ctx context.Context) {
 	}
 }
 
-// keep records a lease that was seen.
+// keep records an observed lease.
 func (o *observer) keep(i int) {
 	if l := o.open[i]; l.From != 0 {
 		l.To = max(l.To, l.From)
@@ -85,7 +85,7 @@ func (o *observer) keep(i int) {
 	}
 }
 
-// auditor asks AdminService what there is, over and over.
+// auditor repeatedly requests the counters from AdminService.
 type auditor struct {
 	out     sink
 	clients []*client
@@ -100,10 +100,11 @@ func (a *auditor) run(ctx context.Context) {
 	}
 }
 
-// auditTries is how often the auditor asks for one thing: so often in a row no replies are lost by chance.
+// auditTries is the maximum number of tries for one request. That many in a row do not fail through
+// lost replies alone.
 const auditTries = 5
 
-// audit records what a topic holds, as a node says.
+// audit records the counters of a topic, according to a node.
 func (a *auditor) audit(ctx context.Context, c *client, t *Topic) {
 	for try := 1; try <= auditTries; try++ {
 		begin := now()
@@ -119,7 +120,7 @@ func (a *auditor) audit(ctx context.Context, c *client, t *Topic) {
 	}
 }
 
-// counts asks a node for what a topic holds.
+// counts returns the counters of a topic, according to a node.
 func (a *auditor) counts(ctx context.Context, c *client, t *Topic) ([]Count, error) {
 	ctx, cancel := c.call(ctx)
 	defer cancel()
@@ -142,7 +143,7 @@ func (a *auditor) counts(ctx context.Context, c *client, t *Topic) ([]Count, err
 	return counts, nil
 }
 
-// letters asks a node for all dead letters of a topic.
+// letters returns all dead letters of a topic, according to a node.
 func (a *auditor) letters(ctx context.Context, c *client, topic string) ([]Stored, error) {
 	var letters []Stored
 	page := ""

@@ -15,11 +15,12 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// ConsumeFlag is the argument with which a program is a consumer: its main calls Consume and ends.
+// ConsumeFlag is the argument that turns a program into a consumer: its main must call Consume and
+// exit.
 const ConsumeFlag = "-consume"
 
-// Consume is a consumer that is a process of its own. It reads what to do from a line of in, tells what it does by lines
-// on out, each written before it goes on, and ends when in does.
+// Consume runs a consumer in a process of its own. It reads its Consumer from the first line of in,
+// and writes every record to out as a line of JSON before it continues. It returns when in ends.
 func Consume(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
@@ -33,7 +34,7 @@ func Consume(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, _ = lines.ReadByte() // until its end
+		_, _ = lines.ReadByte() // until the end of in
 		cancel()
 	}()
 	if c.SDK {
@@ -43,7 +44,7 @@ func Consume(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// pipe tells another process's recorder.
+// pipe is a sink that sends lines to the recorder of another process.
 type pipe struct {
 	mu  sync.Mutex // guards out
 	out io.Writer
@@ -59,19 +60,19 @@ func (p *pipe) write(l line) {
 	_, _ = p.out.Write(append(data, '\n')) // fails once the run is gone, and then nobody reads
 }
 
-// worker is a consumer's process, which can be started again and again.
+// worker is a consumer's process, which can be restarted.
 type worker struct {
 	consumer Consumer
 	out      sink
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	cmd   *exec.Cmd
 	stdin io.Closer
 	life  int
-	read  chan struct{} // closed when all that the process told is recorded
+	read  chan struct{} // closed when all output of the process is recorded
 }
 
-// start starts the process, unless it runs.
+// start starts the process unless it is running.
 func (w *worker) start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +85,7 @@ func (w *worker) start() error {
 	}
 	w.life++
 	c := w.consumer
-	c.Name = fmt.Sprintf("%s-%d", c.Name, w.life) // ids of calls are made of it
+	c.Name = fmt.Sprintf("%s-%d", c.Name, w.life) // unique ids of calls derive from it
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (w *worker) start() error {
 	return nil
 }
 
-// name is the present life's.
+// name returns the name of the current life.
 func (w *worker) name() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,13 +138,13 @@ func (w *worker) signal(sig syscall.Signal) error {
 	return w.cmd.Process.Signal(sig)
 }
 
-// kill ends the process by SIGKILL, and records what it had told.
+// kill kills the process with SIGKILL, and waits until its output is recorded.
 func (w *worker) kill() {
 	_ = w.signal(syscall.SIGKILL)
 	w.wait()
 }
 
-// stop lets the process end by itself.
+// stop closes the process's input and waits until it has exited.
 func (w *worker) stop() {
 	w.mu.Lock()
 	if w.cmd != nil {
@@ -164,13 +165,13 @@ func (w *worker) wait() {
 	w.cmd = nil
 }
 
-// The faults of consumers that are processes.
+// The faults of consumer processes.
 const (
-	ConsumerKill chaos.FaultName = "consumer-kill" // kill -9 while it holds leases, and a new one a moment later
+	ConsumerKill chaos.FaultName = "consumer-kill" // kill -9 while it holds leases, and a restart a moment later
 	ConsumerStop chaos.FaultName = "consumer-stop" // SIGSTOP past its ack timeout, and SIGCONT
 )
 
-// breaks are the faults of a run's consumers.
+// breaks returns the faults of a run's consumers.
 func breaks(workers []*worker) map[chaos.FaultName]chaos.Break {
 	pick := func(p chaos.Planned) *worker { return workers[p.Node%len(workers)] }
 	return map[chaos.FaultName]chaos.Break{

@@ -15,13 +15,13 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// producer gives a topic messages, alone and in batches, at once and for later.
+// producer produces and schedules messages of a topic, alone and in batches.
 type producer struct {
 	out     sink
 	name    string
 	topic   string
 	clients []*client
-	// sdk makes the calls that produce and schedule, unless nil.
+	// sdk makes the calls that produce and schedule unless it is nil.
 	sdk   *queue.Producer
 	rng   *rand.Rand
 	every time.Duration
@@ -29,18 +29,19 @@ type producer struct {
 	n     int
 	// again are calls of unknown outcome whose messages have idempotency keys, to be repeated.
 	again []call
-	// later are scheduled messages that may be cancelled.
+	// later are scheduled messages that may be cancelled or rescheduled.
 	later []*Op
 }
 
-// call is one Produce or Schedule: an op and a message for each item.
+// call is one Produce or Schedule call, with an op and a message for each item.
 type call struct {
 	ops      []*Op
 	messages []*parleyv1.QueueMessage
 }
 
 const (
-	// keys is how many keys there are at a time; they are replaced every so often, so that each has not too many messages.
+	// keys is the number of keys at a time. They are replaced every keyLife, which bounds the
+	// messages of each key.
 	keys    = 12
 	keyLife = 15 * time.Second
 )
@@ -53,13 +54,13 @@ func (p *producer) run(ctx context.Context) {
 			every = chaos.AfterFailure
 		}
 	}
-	// What was promised to be repeated is: then it is known whether it is there.
+	// Repeat the rest, so that their outcomes become known.
 	for _, c := range p.again {
 		p.make(context.WithoutCancel(ctx), c)
 	}
 }
 
-// one makes one call of some kind, and gives what came of its last item.
+// one makes one random call and returns the outcome of its last item.
 func (p *producer) one(ctx context.Context) chaos.Outcome {
 	switch n := p.rng.IntN(100); {
 	case len(p.again) > 0 && n < 50:
@@ -67,7 +68,7 @@ func (p *producer) one(ctx context.Context) chaos.Outcome {
 		p.again = p.again[1:]
 		return p.make(ctx, c)
 	case n < 6 && len(p.later) > 0:
-		at := len(p.later) - 1 - p.rng.IntN(min(4, len(p.later))) // older ones have appeared
+		at := len(p.later) - 1 - p.rng.IntN(min(4, len(p.later))) // older ones are due already
 		op := p.later[at]
 		p.later = append(p.later[:at], p.later[at+1:]...)
 		return p.change(ctx, op)
@@ -78,7 +79,7 @@ func (p *producer) one(ctx context.Context) chaos.Outcome {
 	}
 }
 
-// fresh makes a call with new messages.
+// fresh returns a call with new messages.
 func (p *producer) fresh(kind Kind) call {
 	var c call
 	size := 1
@@ -125,7 +126,7 @@ func (p *producer) kind() string {
 	}
 }
 
-// make calls, and records each item.
+// make makes a call and records each item.
 func (p *producer) make(ctx context.Context, c call) chaos.Outcome {
 	cl := p.clients[p.rng.IntN(len(p.clients))]
 	addr := cl.Addr
@@ -163,7 +164,7 @@ func (p *producer) produce(ctx context.Context, cl *client, c call) {
 	endAll(c.ops, res.GetResults(), err, (*Op).produced)
 }
 
-// bySDK has the SDK make the call: what it tells of each message after all its attempts is what counts.
+// bySDK makes the call through the SDK. The result for each message is the one after all attempts.
 func (p *producer) bySDK(ctx context.Context, c call) {
 	messages := make([]queue.Message, len(c.messages))
 	for i, m := range c.messages {
@@ -188,7 +189,7 @@ func (p *producer) bySDK(ctx context.Context, c call) {
 	}
 }
 
-// endSDK takes what came of one item of a call by the SDK.
+// endSDK records the ending of one item of a call by the SDK.
 func (op *Op) endSDK(results []queue.Result, i int, err error) {
 	var r *queue.Receipt
 	if i < len(results) {
@@ -197,7 +198,7 @@ func (op *Op) endSDK(results []queue.Result, i int, err error) {
 	if r == nil {
 		err = orMissing(err)
 	} else {
-		err = nil // which is what ended the call for others
+		err = nil // it is the error of other items
 		op.MessageID, op.Partition, op.Duplicate = r.MessageID, r.Partition, r.Duplicate
 		if op.Kind == Schedule {
 			op.DueMS = r.DueTime.UnixMilli()
@@ -212,7 +213,7 @@ func (p *producer) start(op *Op, addr string) {
 	p.out.write(line{Op: op})
 }
 
-// finish records the items, and keeps for later what can be done with them.
+// finish records the items, and stores those that can be repeated or changed later.
 func (p *producer) finish(c call) {
 	var open call
 	for i, op := range c.ops {

@@ -15,34 +15,35 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Promotion returns the harness of queues whose Redis has a replica. That falls behind, the primary dies, the replica takes
-// its place as Sentinel would have it, and the old primary returns as a replica. What is lost must be exactly what the
-// replica lacked, and no epoch may go back.
+// Promotion returns the harness of queues whose Redis has a replica. The replica falls behind, the
+// primary dies, the replica takes its place as Sentinel would arrange it, and the old primary
+// returns as a replica. Exactly the messages that the replica lacked must be lost, and no epoch may
+// decrease.
 func Promotion() *chaos.Harness {
 	s := spec((*run).promote, func(chaos.Size) int { return 0 })
 	s.Name, s.Short, s.Long = "promotion", promotionPlan, promotionPlan
 	return chaos.New(s)
 }
 
-// The addresses of a promotion, beside that of the fleet's Redis: of the replica, of the old primary once it is one, and of
-// what stands between the replica and the primary.
+// The ports of a promotion besides that of the fleet's Redis: the replica's, that of the old
+// primary once it is a replica, and that of the proxy between replica and primary.
 const (
 	replicaPort  = "6380"
 	returnedPort = "6381"
 	betweenPort  = "7379"
 )
 
-// promotion is what was seen of one.
+// promotion is what was observed of a promotion.
 type promotion struct {
-	// primary and replica are what each had when the primary died.
+	// primary and replica are the contents of each when the primary died.
 	primary, replica *Truth
-	// at is when the replica took its place.
+	// at is when the replica took the primary's place.
 	at int64
 	// returned is the old primary, as a replica.
 	returned *rig.Redis
 }
 
-// lag is how long the replica hears nothing before the primary dies.
+// lag is how long the replica receives nothing before the primary dies.
 const lag = 3 * time.Second
 
 func (r *run) promote(ctx context.Context) error {
@@ -66,7 +67,7 @@ func (r *run) promote(ctx context.Context) error {
 	r.Logger.InfoContext(ctx, "the replica falls behind")
 	f := chaos.Fault{Name: "promotion", Target: "redis"}
 	r.rec.BeginFault(&f)
-	past := Window{From: now() - int64(500*time.Millisecond)} // what was answered a moment ago may be on its way yet
+	past := Window{From: now() - int64(500*time.Millisecond)} // recent answers may still be in flight
 	between.Stall()
 	chaos.Sleep(ctx, lag)
 	p := new(promotion)
@@ -74,7 +75,7 @@ func (r *run) promote(ctx context.Context) error {
 	for i := range r.Fleet.Nodes() {
 		r.Fleet.Link(i, rig.EngineRedis).Stall()
 	}
-	chaos.Sleep(ctx, 100*time.Millisecond) // what had passed is done
+	chaos.Sleep(ctx, 100*time.Millisecond) // requests that got through have been processed
 	client := r.Fleet.Redis.Client()
 	p.primary, err = readTruth(ctx, client, r.topics)
 	_ = client.Close()
@@ -98,7 +99,7 @@ func (r *run) promote(ctx context.Context) error {
 	return r.nemesis.Healed(ctx)
 }
 
-// takeOver makes the replica the primary, at the old one's address.
+// takeOver promotes the replica to primary, at the old primary's address.
 func (r *run) takeOver(ctx context.Context, p *promotion, replica *rig.Redis) error {
 	client := replica.Client()
 	defer client.Close()
@@ -119,14 +120,14 @@ func (r *run) takeOver(ctx context.Context, p *promotion, replica *rig.Redis) er
 	p.at = now()
 	for i := range r.Fleet.Nodes() {
 		link := r.Fleet.Link(i, rig.EngineRedis)
-		link.Cut() // nothing that was meant for the old primary comes to the new one
+		link.Cut() // no data for the old primary may reach the new one
 		link.Restore()
 	}
 	r.Logger.InfoContext(ctx, "the replica is the primary")
 	return nil
 }
 
-// startReplica starts a server as a replica, and waits until it has all that its primary has.
+// startReplica starts a server as a replica, and waits until it has synchronized with its primary.
 func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*rig.Redis, error) {
 	server, err := rig.StartRedis(ctx, rig.RedisConfig{
 		Dir: dir, Addr: addr, AppendOnly: true, Args: []string{"--replicaof", host, port, "--repl-diskless-sync-delay", "0"},
@@ -150,7 +151,7 @@ func (r *run) startReplica(ctx context.Context, dir, addr, host, port string) (*
 	}
 }
 
-// checkPromoted judges what the promotion lost, in the topic that keeps everything.
+// checkPromoted checks which messages the promotion lost, in the topic that keeps everything.
 func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	p := r.promotion
 	if p == nil {
@@ -197,7 +198,8 @@ func (r *run) checkPromoted(ctx context.Context, h *History, t *Truth) error {
 	return nil
 }
 
-// level reads a replica once it has what the truth has, or as it is after a while.
+// level reads a replica until it has as many messages as the truth, for up to 10 seconds. It
+// returns the last read.
 func (r *run) level(ctx context.Context, client *redis.Client, t *Truth) (*Truth, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -213,7 +215,7 @@ func (r *run) foundf(name chaos.Name, format string, args ...any) {
 	r.Found(chaos.Violation{Name: name, Object: jobs, Detail: fmt.Sprintf(format, args...)})
 }
 
-// marks are the jobs that a truth has, due or not.
+// marks returns the marks of all messages of the topic jobs, due or not.
 func (t *Truth) marks() map[string]bool {
 	all := make(map[string]bool)
 	for i := range t.Partitions {

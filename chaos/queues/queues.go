@@ -1,15 +1,18 @@
-// Package queues is the fault harness of work queues: it breaks a running fleet under load, and judges what producers and consumers saw.
+// Package queues is the fault harness of work queues. It injects faults into a fleet under load and
+// checks what producers and consumers observed.
 //
-// A run has producers, consumers in this process and consumers in processes of their own (worker), a schedule of faults
-// (package chaos), an observer that looks at all leases in Redis, an auditor that asks for all counters, and a history of
-// all that was asked, answered, delivered and broken (Recorder). In the end everything is mended, the groups do what is
-// left, and Redis is read raw (Truth). Check then holds the history against it: what was taken was delivered and settled
-// once it could be, in order, never early, never after its ack; nobody settled or was given what was another's; the dead
-// letters are those that should be, and everything adds up.
+// A run has producers, consumers in this process and in processes of their own (worker), a schedule
+// of faults (package chaos), an observer that reads all leases in Redis, an auditor that requests
+// all counters, and a history of every call, answer, delivery and fault (Recorder). At the end it
+// mends all faults, lets the groups settle all messages, and reads Redis directly (Truth). Check
+// then compares the history with it: every accepted message was delivered and settled when due, in
+// order, never early, and never after its ack; no stream settled or received messages of another's
+// partition; the dead letters are the expected ones, and the counters add up.
 //
-// Nothing here uses the server's packages, so nothing of it is judged by its own code. Some consumers and a producer use the SDK:
-// what that says on the wire is recorded there (tap) and judged as what others say, and what it tells its program is judged by
-// itself. That the checker sees what it should is tested by histories with one fault each, and by mutants.
+// The package does not use the server's packages, so the server's code never checks itself. Some
+// consumers and a producer use the SDK. A tap records their calls on the wire, which are checked
+// like those of others; what the SDK reports to its program is checked separately. Tests with
+// histories of one fault each, and mutants, show that the checker finds what it must.
 package queues
 
 import (
@@ -27,14 +30,14 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// shortPlan is for a run of less than a minute.
+// shortPlan returns the plan of a run of less than a minute.
 func shortPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 2, Targets: processTargets(), Scale: 0.2, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 2, ConsumerStop: 1, chaos.NodeKill: 1, chaos.NodeStop: 1, chaos.RedisKill: 1, chaos.NATSAway: 1,
 	}}
 }
 
-// longPlan is what `make chaos` does: every fault, the worst of them many times.
+// longPlan returns the plan of `make chaos`: every fault, the worst ones many times.
 func longPlan() chaos.Plan {
 	return chaos.Plan{Nodes: 3, Targets: processTargets(), Scale: 0.6, Counts: map[chaos.FaultName]int{
 		ConsumerKill: 16, ConsumerStop: 6, chaos.NodeKill: 8, chaos.NodeStop: 5, chaos.NodeIsolate: 2, chaos.Roll: 3, chaos.RedisKill: 5,
@@ -42,7 +45,7 @@ func longPlan() chaos.Plan {
 	}}
 }
 
-// processTargets are the targets of the faults of consumers.
+// processTargets returns the numbers of targets of the faults of consumers.
 func processTargets() map[chaos.FaultName]int {
 	return map[chaos.FaultName]int{ConsumerKill: processes, ConsumerStop: processes}
 }
@@ -50,7 +53,7 @@ func processTargets() map[chaos.FaultName]int {
 // promotionPlan has no faults: the promotion has steps of its own.
 func promotionPlan() chaos.Plan { return chaos.Plan{Nodes: 2} }
 
-// dueMessages is how many messages fall due in one second, once all is mended.
+// dueMessages returns how many messages are due in one second at the end of a run.
 func dueMessages(s chaos.Size) int {
 	switch s {
 	case chaos.Minimal:
@@ -62,8 +65,8 @@ func dueMessages(s chaos.Size) int {
 	}
 }
 
-// The topics of a run: jobs keeps what was settled, steps is of strict order, ring drops the oldest, due has what falls due
-// in one second.
+// The topics of a run. jobs keeps settled messages, steps has strict order, ring drops the oldest,
+// and due has the messages that are due in one second.
 const (
 	jobs  = "jobs"
 	steps = "steps"
@@ -71,7 +74,7 @@ const (
 	due   = "due"
 )
 
-// topics are what a run makes.
+// topics returns the topics of a run.
 func topics() []Topic {
 	return []Topic{
 		{Name: jobs, Partitions: 6, Groups: []string{"a", "b"}, Keeps: true, MaxAttempts: 6},
@@ -81,7 +84,8 @@ func topics() []Topic {
 	}
 }
 
-// leaseTTL is the nodes' setting: short, so that a stopped node loses its leases within a short run.
+// leaseTTL is the lease TTL of the nodes. It is short, so that a stopped node loses its leases
+// within a short run.
 const leaseTTL = 2 * time.Second
 
 // Harness returns the harness of queues under faults.
@@ -91,8 +95,8 @@ func Harness() *chaos.Harness {
 	return chaos.New(s)
 }
 
-// spec returns a harness of queues without a name and plans. breakThings breaks the fleet, in whatever way; due returns how
-// many messages fall due in one second, once all is mended.
+// spec returns a harness of queues without a name and plans. breakThings injects the faults. due
+// returns how many messages are due in one second at the end.
 func spec(breakThings func(r *run, ctx context.Context) error, due func(chaos.Size) int) chaos.Spec[History, Truth] {
 	return chaos.Spec[History, Truth]{
 		Fleet: fleet,
@@ -113,7 +117,7 @@ func fleet(*chaos.Config) rig.Options {
 	}}
 }
 
-// run is the workload of one run.
+// run is one run of the workload.
 type run struct {
 	*chaos.Run
 
@@ -124,9 +128,9 @@ type run struct {
 	workers []*worker
 	nemesis *chaos.Nemesis
 	auditor *auditor
-	// due is how many messages fall due in one second in the end; 0 is none.
+	// due is the number of messages due in one second at the end.
 	due int
-	// promotion is what was seen of one; nil if there was none.
+	// promotion is the observed promotion, or nil.
 	promotion *promotion
 }
 
@@ -152,7 +156,7 @@ func newRun(c *chaos.Run, fallDue int) (*run, error) {
 	return r, nil
 }
 
-// drive runs the clients, breaks things, waits for the groups, and reads the truth.
+// drive runs the clients, injects faults, waits for the groups, and reads the truth.
 func (r *run) drive(ctx context.Context, breakThings func(r *run, ctx context.Context) error) (*History, *Truth, error) {
 	lookCtx, looking := r.Group(ctx)
 	consumeCtx, consuming := r.Group(ctx)
@@ -181,7 +185,7 @@ func (r *run) drive(ctx context.Context, breakThings func(r *run, ctx context.Co
 	return r.readAll(ctx)
 }
 
-// open makes the topics and their groups.
+// open creates the topics and their groups.
 func (r *run) open(ctx context.Context) error {
 	for i := range r.topics {
 		t := &r.topics[i]
@@ -193,10 +197,10 @@ func (r *run) open(ctx context.Context) error {
 	return nil
 }
 
-// ringSize is how many messages the topic that drops the oldest holds.
+// ringSize is the maximum number of messages in the topic that drops the oldest.
 const ringSize = 200
 
-// makeTopic makes a topic and its groups.
+// makeTopic creates a topic and its groups.
 func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	topic := &parleyv1.Topic{
 		Name: t.Name, Partitions: int32(t.Partitions), StrictOrder: t.Strict, //nolint:gosec // few
@@ -225,10 +229,10 @@ func makeTopic(ctx context.Context, c *client, t *Topic) error {
 	return nil
 }
 
-// processes is how many consumers are processes of their own.
+// processes is the number of consumer processes.
 const processes = 6
 
-// killable are the consumers that are killed and stopped: each a process of its own.
+// killable returns the consumers that faults kill and stop. Each runs in a process of its own.
 func (r *run) killable() []Consumer {
 	all := make([]Consumer, processes)
 	for i := range all {
@@ -249,7 +253,7 @@ func (r *run) killable() []Consumer {
 	return all
 }
 
-// residents are the consumers of this process.
+// residents returns the consumers of this process.
 func (r *run) residents() []Consumer {
 	base := Consumer{Token: r.token, Seed: r.Seed, Group: "a", Topic: jobs, Work: 20 * time.Millisecond}
 	var all []Consumer
@@ -268,7 +272,7 @@ func (r *run) residents() []Consumer {
 	return all
 }
 
-// look starts what looks at leases, counters and nodes.
+// look starts the observer, the auditor and the watch of the nodes.
 func (r *run) look(ctx context.Context, g *chaos.Group) {
 	redis := r.Fleet.Redis.Client()
 	o := newObserver(r.rec, redis, r.topics)
@@ -321,7 +325,7 @@ func (r *run) producer(name, topic string, every time.Duration) *producer {
 	return &producer{out: r.rec, name: name, topic: topic, clients: r.clients, rng: chaos.Source(r.Seed, name), every: every}
 }
 
-// breakFleet breaks the fleet by the schedule.
+// breakFleet injects the faults of the schedule.
 func (r *run) breakFleet(ctx context.Context) error {
 	if err := r.nemesis.Run(ctx); err != nil {
 		return err
@@ -330,15 +334,16 @@ func (r *run) breakFleet(ctx context.Context) error {
 	return r.nemesis.Healed(ctx)
 }
 
-// drainLimit is how soon everything must be settled once all is mended: leases end, streams come back, what waits for a
-// retry is tried.
+// drainLimit is the time within which every message must be settled after the last fault was
+// mended. Until then leases end, streams reconnect, and retries run.
 const drainLimit = 30 * time.Second
 
-// perDue is how much longer that is for each message that falls due in the end. Beside them there is the backlog of the faults: that of
-// group b, one of whose consumers has a window of five, took ten minutes after a long run on two cores.
+// perDue extends drainLimit for each message that is due at the end. It also covers the backlog
+// from the faults: that of group b, one of whose consumers has a window of five, took ten minutes
+// after a long run on two cores.
 const perDue = 8 * time.Millisecond
 
-// drain waits until no group has anything to do, and records it if that takes too long.
+// drain waits until all groups have settled their messages, and records it if that takes too long.
 func (r *run) drain(ctx context.Context) {
 	redis := r.Fleet.Redis.Client()
 	defer redis.Close()
@@ -361,7 +366,7 @@ func (r *run) drain(ctx context.Context) {
 	r.Logger.InfoContext(ctx, "all is settled", "took", time.Since(began).Round(time.Millisecond))
 }
 
-// left says what a group has still to do; empty if none has.
+// left describes the unsettled messages of all groups. It returns "" if there are none.
 func (t *Truth) left() string {
 	var text strings.Builder
 	for _, n := range t.spots() {

@@ -7,13 +7,13 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// sink is where a client tells what it does: a Recorder, or a pipe to the process that has one.
+// sink receives the records of a client: a Recorder, or a pipe to the process that has one.
 type sink interface {
 	// write records a line.
 	write(l line)
 }
 
-// line is one line of a history's file; exactly one field is set.
+// line is one line of a history's file. Exactly one field is set.
 type line struct {
 	chaos.Line
 
@@ -30,17 +30,18 @@ type line struct {
 	Undrained string    `json:"undrained,omitempty"`
 }
 
-// now returns the time by the machine's clock, which is Redis' clock as well.
+// now returns the time by the machine's clock, which Redis uses, too.
 func now() int64 { return chaos.WallClock() }
 
-// Recorder writes a history while it happens. Safe for concurrent use.
+// Recorder records a history during the run. Safe for concurrent use.
 type Recorder struct {
 	*chaos.Recorder[line]
 
 	b *builder
 }
 
-// NewRecorder creates a history in the file at path; an empty path keeps it in memory only.
+// NewRecorder creates a history in the file at path. If path is empty, the history is in memory
+// only.
 func NewRecorder(path string) (*Recorder, error) {
 	r := &Recorder{b: new(builder)}
 	var err error
@@ -60,13 +61,13 @@ func (r *Recorder) write(l line) {
 	r.Write(l)
 }
 
-// Close writes out the file and returns the history, to which nothing may be added any more.
+// Close flushes and closes the file and returns the history. Nothing may be recorded afterwards.
 func (r *Recorder) Close() (*History, error) {
 	err := r.Recorder.Close()
 	return r.b.done(), err
 }
 
-// ReadHistory reads a history that a Recorder wrote.
+// ReadHistory reads a history that a Recorder wrote. It ignores a truncated last line.
 func ReadHistory(path string) (*History, error) {
 	var b builder
 	if err := chaos.ReadJournal(path, b.add); err != nil {
@@ -75,12 +76,12 @@ func ReadHistory(path string) (*History, error) {
 	return b.done(), nil
 }
 
-// builder makes a history of lines.
+// builder builds a history from lines.
 type builder struct {
 	h       History
 	ops     map[string]int // by id, those without an end
 	streams map[string]int // by id
-	leases  map[Lease]int  // by all but the end
+	leases  map[Lease]int  // by all fields but To
 }
 
 func (b *builder) add(l *line) {
@@ -114,7 +115,7 @@ func (b *builder) add(l *line) {
 	}
 }
 
-// put adds a value, or replaces that of the same key.
+// put adds a value or replaces the value with the same key.
 func put[K comparable, V any](index map[K]int, list *[]V, key K, v V) map[K]int {
 	if at, ok := index[key]; ok {
 		(*list)[at] = v
@@ -135,7 +136,7 @@ func (b *builder) addOp(op *Op) {
 	}
 }
 
-// done gives the history. What has no end is of unknown outcome.
+// done returns the history. Ops without an end get an unknown outcome.
 func (b *builder) done() *History {
 	h := b.h
 	h.Sort()

@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// TestReadHistory holds that what is judged again from its file is what was judged.
+// TestReadHistory checks that a history read from its file equals the recorded one.
 func TestReadHistory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "history.jsonl")
@@ -22,7 +22,7 @@ func TestReadHistory(t *testing.T) {
 		begun := s.h.Ops[i]
 		begun.End, begun.Outcome = 0, ""
 		r.write(line{Op: &begun})
-		if i > 0 { // the first does not end
+		if i > 0 { // the first op has no end
 			r.write(line{Op: &s.h.Ops[i]})
 		}
 	}

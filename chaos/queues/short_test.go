@@ -7,11 +7,12 @@ import (
 	"github.com/parleyhq/parley/chaos/internal/chaostest"
 )
 
-// limit bounds a run; it takes about a minute.
+// limit bounds a run, which takes about a minute.
 const limit = 4 * time.Minute
 
-// TestShort breaks a real fleet under a load of queues for less than a minute, by a schedule of its own each time, and wants
-// every promise kept. The seed is in the output; `make chaos ARGS='-room queues -short -seed ...'` repeats the schedule.
+// TestShort injects faults into a real fleet under a load of queues for less than a minute, with a
+// random schedule, and requires every promise to be kept. The seed is in the output: `make chaos
+// ARGS='-room queues -short -seed ...'` repeats the schedule.
 func TestShort(t *testing.T) {
 	if testing.Short() {
 		t.Log("not part of the quick tests")
@@ -21,8 +22,8 @@ func TestShort(t *testing.T) {
 	chaostest.Run(t, "chaos-queues", limit, "-room", "queues", "-short")
 }
 
-// TestPromotion has a replica of Redis that lacks the last seconds take the primary's place: what is lost is what it
-// lacked, and no epoch goes back.
+// TestPromotion promotes a replica of Redis that lacks the last seconds. Exactly the messages that
+// it lacked must be lost, and no epoch may decrease.
 func TestPromotion(t *testing.T) {
 	if testing.Short() {
 		t.Log("not part of the quick tests")

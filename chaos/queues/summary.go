@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/chaos"
 )
 
-// summarize writes what a run showed, for people.
+// summarize writes a run's figures and violations, for people.
 func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	ops := make(chaos.Tally[Kind])
 	for i := range h.Ops {
@@ -52,7 +52,8 @@ func summarize(w io.Writer, h *History, t *Truth, r *chaos.Result) {
 	}
 }
 
-// writeHandled tells what the SDK's workers did, and how often the harness could not look.
+// writeHandled writes how many messages the SDK's workers handled, and how many requests of the
+// harness failed.
 func (h *History) writeHandled(w io.Writer) {
 	handled, failures := make(map[string]int), make(map[string]int)
 	for i := range h.Handled {
@@ -68,7 +69,8 @@ func (h *History) writeHandled(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "  looks that failed: %v, the longest took %s\n", failures, longest.Round(time.Millisecond))
 }
 
-// lateness gives how long after their time scheduled messages first came, ascending. Those that were rescheduled are left out.
+// lateness returns the delays between due time and first delivery of scheduled messages, ascending,
+// without rescheduled ones.
 func lateness(h *History, topic string) []time.Duration {
 	dues, first := make(map[string]int64), make(map[string]int64)
 	for i := range h.Ops {

@@ -11,15 +11,16 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// tap stands between the SDK's Worker and the wire, and records what that asks for and is told: so what the server says to it is
-// judged as what it says to others, whatever the SDK makes of it. It implements connect.Interceptor. Safe for concurrent use.
+// tap records the calls and answers between the SDK's Worker and the wire. So the server's answers
+// to the Worker are checked like those to other clients, whatever the SDK does with them. It
+// implements connect.Interceptor. Safe for concurrent use.
 type tap struct {
 	consumer Consumer
 	out      sink
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	n  int
-	// given are the deliveries by token. unsure are tokens that were asked to be settled, and it is not known whether they were.
+	// given are the deliveries by token. unsure are tokens with a settlement of unknown outcome.
 	given  map[string]*Delivery
 	unsure map[string]bool
 }
@@ -67,12 +68,12 @@ func (t *tap) WrapStreamingClient(next connect.StreamingClientFunc) connect.Stre
 	}
 }
 
-// WrapStreamingHandler implements connect.Interceptor: there are none.
+// WrapStreamingHandler implements connect.Interceptor. It does nothing, as there are no handlers.
 func (t *tap) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
-// asked makes the ops of a request, of tokens or of items.
+// asked returns the ops of a request, for its tokens or its items.
 func (t *tap) asked(kind Kind, tokens []string, items []*parleyv1.NackItem) []*Op {
 	var ops []*Op
 	for _, token := range tokens {
@@ -106,7 +107,7 @@ func (t *tap) op(kind Kind, token string) *Op {
 	return op
 }
 
-// begin records what is asked for now.
+// begin records that a request begins.
 func (t *tap) begin(ops []*Op, addr string) {
 	for _, op := range ops {
 		op.Addr, op.Begin = addr, now()
@@ -114,7 +115,7 @@ func (t *tap) begin(ops []*Op, addr string) {
 	}
 }
 
-// end records what came of it: results for each, or the error of all.
+// end records the endings of a request's ops: results for each, or the error of the request.
 func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
 	endAll(ops, results, err, nil)
 	for _, op := range ops {
@@ -127,13 +128,13 @@ func (t *tap) end(ops []*Op, results []*parleyv1.SettleResult, err error) {
 	}
 }
 
-// tapped is one stream.
+// tapped is one stream with a tap.
 type tapped struct {
 	connect.StreamingClientConn
 
 	t *tap
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	info       Stream
 	unanswered map[int64][]*Op // by call id
 	over       bool
@@ -168,7 +169,7 @@ func (c *tapped) Send(msg any) error {
 	return err
 }
 
-// take gives the ops of a request that is not answered yet, once.
+// take removes and returns the ops of an unanswered request.
 func (c *tapped) take(id int64) []*Op {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +202,7 @@ func (c *tapped) Receive(msg any) error {
 	return nil
 }
 
-// frame records a frame of the stream, before the SDK has it.
+// frame records a frame of the stream before the SDK receives it.
 func (c *tapped) frame(f *parleyv1.ConsumeResponse) {
 	at := now()
 	if id := f.GetInfo().GetStreamId(); id != "" {
@@ -220,7 +221,7 @@ func (c *tapped) frame(f *parleyv1.ConsumeResponse) {
 	}
 }
 
-// end records that the stream is over, and what it has left open.
+// end records the end of the stream and of the ops in flight.
 func (c *tapped) end(err error) {
 	c.mu.Lock()
 	if c.over {

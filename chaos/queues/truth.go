@@ -14,54 +14,56 @@ import (
 	clusterv1 "github.com/parleyhq/parley/internal/gen/parley/cluster/v1"
 )
 
-// Truth is what Redis holds of queues in the end, read raw by the layout that package redisqueue documents and without its
-// code: what judges the server must not trust it.
+// Truth is the final contents of Redis for queues. They are read by the layout that package
+// redisqueue documents, without its code, because a check must not trust what it checks.
 type Truth struct {
 	Partitions []Partition `json:"partitions"`
 	// Letters are the dead letters as AdminService lists them.
 	Letters []Stored `json:"letters"`
-	// Counts are what AdminService counts.
+	// Counts are the counters as AdminService reports them.
 	Counts []Count `json:"counts"`
 }
 
-// Partition is one partition's content.
+// Partition is the contents of one partition.
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
 	Produced  int64  `json:"produced"`
 	Cancelled int64  `json:"cancelled"`
-	// Entries are the stream's, Delayed what is not due, Dead the dead letters of all groups.
+	// Entries are those of the stream, Delayed the scheduled messages that are not due, and Dead
+	// the dead letters of all groups.
 	Entries []Stored `json:"entries"`
 	Delayed []Stored `json:"delayed"`
 	Dead    []Stored `json:"dead"`
 	Groups  []Group  `json:"groups"`
 }
 
-// Group is what a group has in a partition.
+// Group is the state of a group in a partition.
 type Group struct {
 	Group string           `json:"group"`
 	Stats map[string]int64 `json:"stats"`
 	Epoch int64            `json:"epoch"`
-	// Last is up to where the stream was read.
+	// Last is the id of the last entry read from the stream.
 	Last string `json:"last"`
-	// Pending are ids of the stream's entries that were delivered and not settled.
+	// Pending are the ids of the stream's entries that were delivered and not settled.
 	Pending []string `json:"pending"`
-	// Retries are the entries of the stream of retries that wait or are pending, Retrying and Parked what is not in it.
+	// Retries are the unread and pending entries of the retry stream. Retrying and Parked are not
+	// in it.
 	Retries  []Stored `json:"retries"`
 	Retrying []Stored `json:"retrying"`
 	Parked   []Stored `json:"parked"`
 }
 
-// Stored is a message as it lies somewhere.
+// Stored is a stored message.
 type Stored struct {
-	// ID is the entry's in its stream; empty outside of one.
+	// ID is the entry's id in its stream, or "" outside of one.
 	ID        string `json:"id,omitempty"`
 	MessageID string `json:"message_id"`
 	Mark      string `json:"mark"`
 	Key       string `json:"key,omitempty"`
 	Attempts  int    `json:"attempts,omitempty"`
 	DueMS     int64  `json:"due_ms,omitempty"`
-	// Of a dead letter.
+	// Set for a dead letter.
 	Topic     string `json:"topic,omitempty"`
 	Partition int    `json:"partition,omitempty"`
 	Group     string `json:"group,omitempty"`
@@ -84,7 +86,7 @@ func readTruth(ctx context.Context, c *redis.Client, topics []Topic) (*Truth, er
 	return t, nil
 }
 
-// mainKey is a partition's stream, and what the names of all its other keys begin with.
+// mainKey returns the key of a partition's stream, which is the prefix of all its other keys.
 func mainKey(topic string, partition int) string {
 	return "stream:topic:{" + topic + ":" + strconv.Itoa(partition) + "}"
 }
@@ -161,7 +163,8 @@ func readGroup(ctx context.Context, c *redis.Client, topic string, partition int
 	return g, err
 }
 
-// readReading gives up to where a group has read a stream, and what it has pending. A stream that is not there was not read.
+// readReading returns the last entry that a group has read of a stream, and its pending entries. A
+// missing stream counts as unread.
 func readReading(ctx context.Context, c *redis.Client, key, group string) (last string, pending []string, err error) {
 	n, err := c.Exists(ctx, key).Result()
 	if err != nil || n == 0 {
@@ -212,8 +215,8 @@ func readStream(ctx context.Context, c *redis.Client, key string, partition int)
 	return stored, nil
 }
 
-// readItems reads a sorted set of times and the hash beside it: "<attempts> <message id> <due ms or 0> <length of key>
-// <key><record>".
+// readItems reads a sorted set of times and the hash that belongs to it. An item is "<attempts>
+// <message id> <due ms or 0> <length of key> <key><record>".
 func readItems(ctx context.Context, c *redis.Client, key string) ([]Stored, error) {
 	members, err := c.ZRangeWithScores(ctx, key, 0, -1).Result()
 	if err != nil {
@@ -247,7 +250,7 @@ func readItems(ctx context.Context, c *redis.Client, key string) ([]Stored, erro
 	return stored, nil
 }
 
-// decode takes the record.
+// decode sets the key and the mark from a record.
 func (s *Stored) decode(data string) error {
 	var r clusterv1.QueueRecord
 	if err := proto.Unmarshal([]byte(data), &r); err != nil {
@@ -262,7 +265,8 @@ func number(text string) int64 {
 	return n
 }
 
-// after compares ids of stream entries, or of messages of one partition without it.
+// after reports whether the stream entry id a is after b. It also compares message ids of one
+// partition without the partition.
 func after(a, b string) bool {
 	ams, aseq, _ := strings.Cut(a, "-")
 	bms, bseq, _ := strings.Cut(b, "-")

@@ -153,10 +153,10 @@ var wrongCounts = []wrong{
 	}},
 	{Told, "a dead letter is listed otherwise", func(s *story) { s.t.Letters[0].Attempts = 2 }},
 	{chaos.Liveness, "a call did not end", func(s *story) { s.ended("m1", 1).End += 20 * sec }},
-	{chaos.Crash, "a node ended by itself", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
+	{chaos.Crash, "a node ended on its own", func(s *story) { s.h.Exits = []chaos.Exit{{Node: "n1", At: at(5)}} }},
 }
 
-// What the SDK's worker did with n1, n1 again and n2.
+// The changes concern the worker's attempts 1 and 2 of n1, and n2.
 var wrongHandlers = []wrong{
 	{Handling, "a message was acknowledged though its handler had failed", func(s *story) { s.h.Handled[1].Kind = Nack }},
 	{Handling, "a message was acknowledged before its handler had ended", func(s *story) { s.h.Handled[2].End = s.ended("n2", 1).Begin + 1 }},
@@ -178,7 +178,7 @@ var wrongHandlers = []wrong{
 	{chaos.Blind, "a worker of a like name handled nothing", func(s *story) { s.h.Workers = append(s.h.Workers, "w-") }},
 }
 
-// unseen is a story in which somebody could not look, and something was broken or not.
+// unseen returns a change that adds a fault and a failure of the observer or the auditor.
 func unseen(who, addr, fault, target string, after int64) func(s *story) {
 	return func(s *story) {
 		s.h.Faults = append(s.h.Faults, chaos.Fault{Name: fault, Target: target, Begin: at(5), End: at(7)})
@@ -199,8 +199,8 @@ var wrongLooks = []wrong{
 	{chaos.Blind, "the auditor fails long after the fault", unseen(Auditing, "n1", string(chaos.NodeKill), "n1", recovery+1)},
 }
 
-// promote has Redis forget 3 s to 5 s: the ack of m1, which stream s0 was given and s2 is given again. Slow stream s1, which begins at a
-// second, reads the later m2 at 6 s.
+// promote makes Redis forget 3 s to 5 s, with the ack of m1 by stream s0. s2 receives m1 again. The
+// slow stream s1, which begins at second begin, reads the later m2 at 6 s.
 func (s *story) promote(begin int64) {
 	s.h.Past = []Window{{From: at(3), To: at(5)}}
 	s.h.Streams = append(s.h.Streams, Stream{ID: "s0", Client: "c0", Addr: "n1", Topic: jobs, Group: "a"})
@@ -216,7 +216,7 @@ func (s *story) promote(begin int64) {
 	s.ended("m2", 1).Begin, s.ended("m2", 1).End = at(7), at(7)+1
 }
 
-// right are changes of the story that break nothing.
+// right are changes of the story that break no promise.
 var right = []struct {
 	name   string
 	change func(s *story)
@@ -301,7 +301,7 @@ var right = []struct {
 	}},
 }
 
-// lose makes a message a dead letter: its consumers were lost as often as they may.
+// lose makes a message a dead letter, as if its consumers had been lost as often as allowed.
 func (s *story) lose(mark string) {
 	op := *s.asked(mark)
 	topic := op.Topic
@@ -315,7 +315,7 @@ func (s *story) lose(mark string) {
 	s.recount()
 }
 
-// recount has AdminService tell what there is.
+// recount sets AdminService's counts to match Redis.
 func (s *story) recount() {
 	s.t.Counts = nil
 	for _, n := range s.t.spots() {

@@ -11,17 +11,17 @@ import (
 	"github.com/parleyhq/parley/internal/program"
 )
 
-// benchProgram is the program that measures. It is not part of parley because of its size.
+// benchProgram is the name of the benchmark program. It is not part of parley because of its size.
 const benchProgram = "parley-bench"
 
-// howToGet ends the error for a program that is not installed.
+// howToGet describes how to install the benchmark program. It ends the error for a missing program.
 const howToGet = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest installs it, and so does 'make build' in the repository"
 
 type benchCommand struct {
 	Args []string `arg:"" optional:"" help:"Arguments of parley-bench; 'parley bench --help' lists them."`
 }
 
-// Run starts the program with the arguments, in place of this process.
+// Run replaces this process with the benchmark program.
 func (c *benchCommand) Run(s *session, parsed *kong.Context) error {
 	return s.startBench(append(globalFlags(parsed), c.Args...))
 }
@@ -30,13 +30,14 @@ type queueBenchCommand struct {
 	Args []string `arg:"" optional:"" help:"Flags of parley-bench; 'parley bench --help' lists them."`
 }
 
-// Run is `parley bench queue`.
+// Run implements `parley bench queue`.
 func (c *queueBenchCommand) Run(s *session, parsed *kong.Context) error {
 	return s.startBench(append(append(globalFlags(parsed), "queue"), c.Args...))
 }
 
-// startBench replaces this process with the program, which so has its standard input and output, its signals and its exit
-// code. It returns only an error. Without the program, --help shows how to get it and is no error.
+// startBench replaces this process with the benchmark program, which inherits its standard input
+// and output, its signals and its exit code. It returns only on an error. If the program is not
+// installed, --help prints how to install it, which is not an error.
 func (s *session) startBench(args []string) error {
 	path, err := program.Find(benchProgram)
 	switch {
@@ -51,7 +52,8 @@ func (s *session) startBench(args []string) error {
 	}
 }
 
-// globalFlags returns the flags that stand before the command, as arguments for a program that has flags of the same names.
+// globalFlags returns the flags before the command, as arguments for a program that has flags of
+// the same names.
 func globalFlags(parsed *kong.Context) []string {
 	var args []string
 	for _, p := range parsed.Path {

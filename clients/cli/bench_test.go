@@ -22,13 +22,13 @@ import (
 	"github.com/parleyhq/parley/internal/program"
 )
 
-// The names under which the test's own program is one of the two.
+// The names under which the test's own program runs as one of the two programs.
 const (
 	parleyName = "parley"
 	benchName  = "parley-bench"
 )
 
-// started is what the fake parley-bench writes about how it was started.
+// started is what the fake parley-bench writes about its start.
 type started struct {
 	Path  string
 	PID   int
@@ -37,8 +37,8 @@ type started struct {
 	Addr  string
 }
 
-// asProgram runs this test's program as parley or as a fake parley-bench if that is its name, and returns whether it did and the
-// exit code.
+// asProgram runs this test's program as parley or as a fake parley-bench, according to its name. It
+// returns the exit code, and whether it ran one of them.
 func asProgram() (code int, ok bool) {
 	switch filepath.Base(os.Args[0]) {
 	case parleyName:
@@ -50,7 +50,8 @@ func asProgram() (code int, ok bool) {
 	}
 }
 
-// fakeBench reports how it was started and exits with 7. With the argument wait it first waits for a SIGTERM and exits with 42.
+// fakeBench reports how it was started and exits with 7. With the argument wait it first waits for
+// a SIGTERM and exits with 42.
 func fakeBench() int {
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
@@ -108,8 +109,9 @@ func runCommand(t *testing.T, cmd *exec.Cmd) outcome {
 	return outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
 }
 
-// TestBenchStartsProgram starts parley-bench with the arguments, the environment and the standard input of `parley bench`, and
-// exits with its code. The one beside parley is preferred to the one in PATH.
+// TestBenchStartsProgram checks that parley-bench gets the arguments, the environment and the
+// standard input of `parley bench`, which exits with its code. A program beside parley takes
+// precedence over one in PATH.
 func TestBenchStartsProgram(t *testing.T) {
 	t.Parallel()
 	alone, inPath, both := t.TempDir(), t.TempDir(), t.TempDir()
@@ -174,13 +176,14 @@ func TestBenchIsSignalled(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	_ = cmd.Wait() // the exit code says more
+	_ = cmd.Wait() // the exit code is checked instead
 	if code := cmd.ProcessState.ExitCode(); code != 42 {
 		t.Errorf("exit code %d: %s", code, cmd.ProcessState)
 	}
 }
 
-// TestBenchIsNotInstalled says how to get parley-bench where it is neither beside parley nor in PATH.
+// TestBenchIsNotInstalled checks the hint to install parley-bench if it is neither beside parley
+// nor in PATH.
 func TestBenchIsNotInstalled(t *testing.T) {
 	t.Parallel()
 	dir, empty := t.TempDir(), t.TempDir()

@@ -166,7 +166,7 @@ func (*userChannelsCommand) Run(s *session) error {
 	})
 }
 
-// list writes the items of an iterator, in order.
+// list writes the items of an iterator, in order. what names the command in errors.
 func list[T any](
 	s *session, what string,
 	items func(ctx context.Context, client *parley.Client) iter.Seq2[T, error], write func(p printer, item T) error,

@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// field gives a field of each object.
+// field returns a field of each object.
 func field(objects []map[string]any, name string) []any {
 	var all []any
 	for _, o := range objects {
@@ -19,7 +19,7 @@ func field(objects []map[string]any, name string) []any {
 	return all
 }
 
-// TestChannels makes a channel for a few, changes its members, and reads it.
+// TestChannels creates a channel with members, changes its members, and reads it.
 func TestChannels(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -110,7 +110,7 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// tailing is a tail under way.
+// tailing is a running tail command.
 type tailing struct {
 	stdout, stderr buffer
 	done           chan int
@@ -136,7 +136,8 @@ func wantText(t *testing.T, b *buffer, text string) {
 	})
 }
 
-// TestTailTellsOfTypingAndLoss shows both beside the output, or as JSON in it, and ends with its last channel.
+// TestTailTellsOfTypingAndLoss checks that tail writes both to the side output, or as JSON to the
+// output, and that it ends with its last channel.
 func TestTailTellsOfTypingAndLoss(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -152,7 +153,7 @@ func TestTailTellsOfTypingAndLoss(t *testing.T) {
 		if n := s.Streams(); n != 2 {
 			return fmt.Errorf("%d streams", n)
 		}
-		// Only those are told who follow already.
+		// Only current followers get the event.
 		if got := runWith(t, ann, "", "typing", "one"); got.code != 0 {
 			return fmt.Errorf("typing: %s", got.stderr)
 		}

@@ -1,5 +1,6 @@
-// Package cli is the command line of Parley. It sends, follows, reads and imports messages, manages channels and their members, works
-// with queues, shows what a server offers, and mints tokens for development.
+// Package cli implements Parley's command line. It sends, follows, reads and imports messages,
+// manages channels and their members, works with queues, shows the server's version, limits and
+// features, and creates tokens for development.
 package cli
 
 import (
@@ -24,7 +25,7 @@ const (
 	exitUsage = 2
 )
 
-// commands are the flags and commands; kong makes the parser from it.
+// commands declares the flags and commands. kong builds the parser from it.
 type commands struct {
 	Addr    string `help:"Server: host:port or URL; several with commas for a fleet. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." aliases:"server" placeholder:"ADDR,..."`
 	Token   string `help:"Bearer token. Default: $PARLEY_TOKEN, else the token that a local 'parleyd dev' wrote." placeholder:"TOKEN"`
@@ -49,7 +50,7 @@ type commands struct {
 	Bench   benchCommand   `cmd:"" passthrough:"" help:"Measure a server: each figure next to its floor from the same run. Starts parley-bench, a program of its own."`
 }
 
-// session is what a command runs with.
+// session is the environment of a command: its streams, its context and the global flags.
 type session struct {
 	ctx            context.Context //nolint:containedctx // kong calls commands with one bound value
 	stdin          io.Reader
@@ -58,13 +59,14 @@ type session struct {
 	flags          *commands
 }
 
-// usageError is a mistake in how the command was called.
+// usageError is an error in the arguments of the command.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Run runs the command line with the arguments after the program's name, and gives the exit code: 0 for success, 1 for
-// an error, 2 for a mistake in the arguments. The end of ctx interrupts it.
+// Run executes the command line with args, the arguments after the program's name. It returns the
+// exit code: 0 for success, 1 for an error, 2 for an error in the arguments. When ctx ends, the
+// command is interrupted.
 func Run(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string,
 ) int {
@@ -73,7 +75,8 @@ func Run(
 	parser, err := kong.New(&flags,
 		kong.Name("parley"), kong.Description("Send, follow, read and import messages of a Parley server, and work with its queues."),
 		kong.Writers(stdout, stderr), kong.Vars{"version": program.Version()},
-		// kong ends the program after --help and --version. Here only main may, so parsing goes on and its outcome is passed over.
+		// kong exits after --help and --version. Only main may exit here, so parsing continues and
+		// its result is ignored.
 		kong.Exit(func(int) { finished = true }),
 	)
 	if err != nil {
@@ -98,8 +101,8 @@ func Run(
 	return exitOK
 }
 
-// withoutDeadline returns a context that ends with ctx and has no deadline. The SDK applies --timeout only to calls whose context has no
-// deadline.
+// withoutDeadline returns a context that ends with ctx and has no deadline. The SDK applies
+// --timeout only to calls whose context has no deadline.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	free, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
@@ -118,7 +121,8 @@ func fail(stderr io.Writer, err error) int {
 	return exitError
 }
 
-// with calls work with a client, which it closes afterwards. Each call of the client has the deadline of --timeout.
+// with calls work with a client and closes the client afterwards. Each call of the client has the
+// deadline of --timeout.
 func (s *session) with(work func(ctx context.Context, client *parley.Client) error) error {
 	client, err := s.client()
 	if err != nil {
@@ -128,8 +132,8 @@ func (s *session) with(work func(ctx context.Context, client *parley.Client) err
 	return work(s.ctx, client)
 }
 
-// client returns a client with the address and the token of the flags, the environment or the files. Each of its calls has the
-// deadline of --timeout, unless the call's context has one.
+// client returns a client with the address and the token of the flags, the environment or the
+// files. Each of its calls has the deadline of --timeout, unless the call's context has one.
 func (s *session) client(opts ...parley.Option) (*parley.Client, error) {
 	found, err := access.Find(access.Options{
 		Addr: s.flags.Addr, Token: s.flags.Token, CAFile: s.flags.CAFile, DataDir: s.flags.DataDir, Getenv: s.getenv,

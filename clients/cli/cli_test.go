@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// buffer is an output that may be read while it is written.
+// buffer is an output that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -48,7 +48,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// outcome is what a run left behind.
+// outcome is the result of a run.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -69,7 +69,7 @@ func runWith(t *testing.T, env map[string]string, stdin string, args ...string) 
 	return outcome{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }
 
-// run runs it against a server.
+// run runs the command line against a server.
 func run(t *testing.T, s *parleytest.Server, args ...string) outcome {
 	t.Helper()
 	return runWith(t, map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "tester"}, "", args...)
@@ -83,7 +83,7 @@ func (o outcome) wantOK(t *testing.T) outcome {
 	return o
 }
 
-// objects are the JSON objects of an output, one a line.
+// objects returns the JSON objects of an output, one per line.
 func (o outcome) objects(t *testing.T) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -181,7 +181,7 @@ func TestSendAndHistory(t *testing.T) {
 	}
 }
 
-// TestTerminalIsSafe has content that would command the terminal of whoever reads it.
+// TestTerminalIsSafe uses content that would control the reader's terminal.
 func TestTerminalIsSafe(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -212,7 +212,8 @@ func TestErrorsAreToldWithTheirReason(t *testing.T) {
 	}
 }
 
-// TestAccess follows where address and token come from, and that a local server's token is shown to no other.
+// TestAccess checks the sources of address and token, and that the token of a local server is sent
+// to no other server.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -245,7 +246,7 @@ func TestAccess(t *testing.T) {
 func TestTail(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
-	s.SetUser("", "bob") // of the client below, which changes messages of bob's
+	s.SetUser("", "bob") // for the client below, which edits and recalls messages of bob
 	s.Post("room", "bob", "one")
 	s.Post("room", "bob", "two")
 	args := []string{"--addr", s.Addr(), "--token", "tester", "tail", "room", "other", "--after", "1", "--count", "5"}
@@ -254,7 +255,7 @@ func TestTail(t *testing.T) {
 	go func() {
 		done <- cli.Run(testContext(t), args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
 	}()
-	// The other channel is at its start: nothing is after 1 there, which is a gap.
+	// The other channel has no entries, so a start after 1 is a gap.
 	eventually(t, func() error {
 		if !strings.Contains(stdout.String(), "<bob> two") || !strings.Contains(stdout.String(), "-- other:") {
 			return fmt.Errorf("stdout is %q", stdout.String())
@@ -363,7 +364,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A token with a capability that no server knows would look as if it allowed something.
+// A token with a capability that no server knows would seem to allow something.
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
@@ -420,7 +421,7 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatalf("not in time: %v", err)
 }
 
-// itemFault makes the item with an id fail, the first n times.
+// itemFault fails the item with an id the first n times.
 func itemFault(id string, n int, err error) func(string, proto.Message) *parleytest.Fault {
 	return func(method string, _ proto.Message) *parleytest.Fault {
 		if method != "SendMessages/"+id || n == 0 {

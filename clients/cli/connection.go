@@ -9,16 +9,16 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// connectionReport tells people how a stream is.
+// connectionReport writes changes of a stream's state to w, for humans.
 type connectionReport struct {
 	w io.Writer
-	// live is what is done while the stream lives.
+	// live describes what the command does while the stream is live.
 	live string
 
 	troubled atomic.Bool
 }
 
-// changed is told of each change.
+// changed is the callback for a change of state.
 func (r *connectionReport) changed(change parley.StateChange) {
 	switch change.State {
 	case parley.StateWaiting:

@@ -12,8 +12,9 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestFleetLosesNodes imports into a fleet and follows it while nodes are killed and brought back, each as it serves the import:
-// everything is stored once, and the follower sees it once and in order.
+// TestFleetLosesNodes imports into a fleet and follows it, while each node that serves the import
+// is killed and restarted. Everything must be stored once, and the follower must see it once and in
+// order.
 func TestFleetLosesNodes(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -62,7 +63,7 @@ func TestFleetLosesNodes(t *testing.T) {
 	}
 }
 
-// TestLocalTokenIsShownToLocalNodesOnly has one address of several that is elsewhere.
+// TestLocalTokenIsShownToLocalNodesOnly uses several addresses, one of which is not local.
 func TestLocalTokenIsShownToLocalNodesOnly(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

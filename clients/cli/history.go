@@ -16,7 +16,7 @@ type historyCommand struct {
 	All     bool   `help:"Everything in the range, without a limit."`
 }
 
-// Run writes messages, oldest first.
+// Run writes a channel's messages, oldest first.
 func (c *historyCommand) Run(s *session) error {
 	if c.Limit < 1 || c.Before < 0 || (c.After != nil && *c.After < 0) {
 		return usagef("--limit must be positive, --after and --before not negative")

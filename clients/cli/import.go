@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// importBatch is how many messages go in one request.
+	// importBatch is the maximum number of messages in one request.
 	importBatch = 500
-	// maxContent and maxID are the server's limits, in bytes. They are checked before anything is sent, so that a log which
-	// can't be imported whole is not imported in part.
+	// maxContent and maxID are the server's limits, in bytes. They are checked before anything is
+	// sent, so that a log with a line that is too long is not imported in part.
 	maxContent = 64 << 10
 	maxID      = 128
-	// maxComplaints is how many lines that can't be imported are named.
+	// maxComplaints is the maximum number of invalid lines that an error lists.
 	maxComplaints = 10
 )
 
@@ -35,7 +35,7 @@ type importCommand struct {
 	Speed    float64       `help:"Replay each log at so many times the speed at which it was written: 1 as it was, 60 an hour a minute. Without it, as fast as can be." placeholder:"TIMES"`
 }
 
-// importCount is what an import did; for programs as it stands.
+// importCount is the result of an import, in its JSON form.
 type importCount struct {
 	Event        string `json:"event"`
 	ChannelID    string `json:"channel_id"`
@@ -50,8 +50,8 @@ type importCount struct {
 	Repaired     int    `json:"repaired_lines"`
 }
 
-// Run imports. What was imported before is found there by its client_msg_id, so an import that was interrupted is gone on
-// with by running it again.
+// Run imports logs. The server finds messages of an earlier import by their client_msg_id. An
+// interrupted import therefore continues when it is run again.
 func (c *importCommand) Run(s *session) error {
 	if c.Speed != 0 && !(c.Speed >= minSpeed && c.Speed <= maxSpeed) { // NaN too
 		return usagef("--speed must be between %g and %g", minSpeed, maxSpeed)
@@ -94,7 +94,8 @@ func (c *importCommand) Run(s *session) error {
 		c.Channel, count.Sent, count.AlreadyThere, count.Total, count.Text, count.Action, count.Notices))
 }
 
-// survey counts what is to be imported, and refuses what can't be before anything is sent.
+// survey counts the messages to import. It returns an error for messages that cannot be imported,
+// before anything is sent.
 func (c *importCommand) survey(s *session, files []string, count *importCount) error {
 	var complaints []error
 	var strange string
@@ -138,7 +139,7 @@ func (c *importCommand) survey(s *session, files []string, count *importCount) e
 	return nil
 }
 
-// refuse says what a server would not take.
+// refuse returns an error for a message that the server would refuse, and nil for any other line.
 func refuse(path string, l irclog.Line) error {
 	switch {
 	case !l.IsMessage():
@@ -158,10 +159,11 @@ func lineName(path string, l irclog.Line) string {
 	return filepath.Base(path) + ":" + strconv.Itoa(l.Number)
 }
 
-// clientMsgID is file and line.
+// clientMsgID returns an id made of the file's name and the line's number.
 func clientMsgID(path string, l irclog.Line) string { return irclog.EncodeID(lineName(path, l)) }
 
-// importFiles sends batch after batch, in order: the next one goes when all of the last is stored.
+// importFiles sends batch after batch, in order. The next batch is sent when the last one is
+// stored.
 func (c *importCommand) importFiles(
 	ctx context.Context, client *parley.Client, files []string, count *importCount, progress func(int),
 ) error {
@@ -202,7 +204,7 @@ func (c *importCommand) outgoing(path string, l irclog.Line) parley.Outgoing {
 	}
 }
 
-// sendBatch stores a batch, however often the server goes away meanwhile, within the time that the user gave.
+// sendBatch stores a batch. It retries failures for the time of --retry-for.
 func (c *importCommand) sendBatch(ctx context.Context, client *parley.Client, batch []parley.Outgoing, count *importCount) error {
 	if len(batch) == 0 {
 		return nil
@@ -236,7 +238,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isTerminal reports whether a person looks at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// parleytestClient is a bare generated client.
+// parleytestClient returns a generated client.
 func parleytestClient(t *testing.T, s *parleytest.Server) parleyv1connect.MessageServiceClient {
 	t.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -29,7 +29,7 @@ func parleytestClient(t *testing.T, s *parleytest.Server) parleyv1connect.Messag
 	return parleyv1connect.NewMessageServiceClient(&http.Client{Transport: transport}, "http://"+s.Addr())
 }
 
-// stored is what the channel holds, one line per message.
+// stored returns the channel's messages, one line per message.
 func stored(s *parleytest.Server, channel string) []string {
 	var lines []string
 	for _, m := range s.Messages(channel) {
@@ -75,7 +75,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportIntoParleyd imports into a real server, twice, with one restart between, and follows the channel.
+// TestImportIntoParleyd imports into a real server twice, with a restart between, and follows the
+// channel.
 func TestImportIntoParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)
@@ -116,7 +117,8 @@ func bigLog(t *testing.T, n int) (dir string, want []string) {
 	return dir, want
 }
 
-// TestImportThroughCrashes kills and restarts the server in the middle, several times, and loses answers.
+// TestImportThroughCrashes kills and restarts the server several times during an import, and loses
+// answers.
 func TestImportThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -186,7 +188,8 @@ func TestImportIsResumed(t *testing.T) {
 	}
 }
 
-// TestImportRefusesBeforeItSends has lines that no server would take: nothing may be sent, and each is named.
+// TestImportRefusesBeforeItSends imports lines that no server accepts. Nothing may be sent, and the
+// error must list each line.
 func TestImportRefusesBeforeItSends(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

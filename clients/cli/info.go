@@ -10,7 +10,7 @@ import (
 
 type infoCommand struct{}
 
-// infoJSON is the JSON form of what a server offers.
+// infoJSON is the JSON form of the server's version, features and limits.
 type infoJSON struct {
 	Version  string     `json:"version"`
 	Features []string   `json:"features"`
@@ -44,7 +44,7 @@ func infoToJSON(i *parley.ServerInfo) infoJSON {
 	return value
 }
 
-// Run shows what the server offers. Of a fleet, it shows one node.
+// Run shows the server's version, features and limits. For a fleet it shows those of one node.
 func (*infoCommand) Run(s *session) error {
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		info, err := client.ServerInfo(ctx)
@@ -74,5 +74,5 @@ func (*infoCommand) Run(s *session) error {
 	})
 }
 
-// bytesText returns a number of bytes for people.
+// bytesText returns a number of bytes for humans.
 func bytesText(n int32) string { return count(int64(n), "byte", "bytes") }

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestInfo shows what a real server offers, for people and as JSON.
+// TestInfo shows the version, limits and features of a real server, for humans and as JSON.
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)

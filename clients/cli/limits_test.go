@@ -13,7 +13,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// What the commands check before a call is what the schema allows.
+// TestLimitsAreTheSchemas checks that the limits of the commands are those of the schema.
 func TestLimitsAreTheSchemas(t *testing.T) {
 	t.Parallel()
 	resolve := func(fd protoreflect.FieldDescriptor) *validate.FieldRules {

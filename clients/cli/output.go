@@ -13,7 +13,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// printer writes lines for people or JSON for programs. What is no message goes to the side output for people.
+// printer writes lines for humans, or JSON for programs. For humans, aside writes to side.
 type printer struct {
 	w, side io.Writer
 	json    bool
@@ -21,7 +21,7 @@ type printer struct {
 
 func (s *session) printer() printer { return printer{w: s.stdout, side: s.stderr, json: s.flags.JSON} }
 
-// print writes value as JSON, or text, as the user asked.
+// print writes value as JSON if the user asked for JSON, else text.
 func (p printer) print(value any, text string) error {
 	if !p.json {
 		_, err := io.WriteString(p.w, text+"\n")
@@ -32,7 +32,7 @@ func (p printer) print(value any, text string) error {
 	return encoder.Encode(value)
 }
 
-// messageJSON is a message for programs.
+// messageJSON is the JSON form of a message.
 type messageJSON struct {
 	Event       string            `json:"event,omitempty"`
 	ChannelID   string            `json:"channel_id"`
@@ -61,12 +61,12 @@ func toJSON(m *parley.Message) messageJSON {
 
 func lowerName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
 
-// message writes a message as it is now.
+// message writes a message in its current state.
 func (p printer) message(m *parley.Message) error {
 	return p.print(toJSON(m), line(m, m.GetSeq(), said(m)))
 }
 
-// event writes what a subscription told. States are not for the output.
+// event writes an event of a subscription. It does not write states.
 func (p printer) event(e parley.Event) error {
 	switch e.Kind {
 	case parley.EventSent, parley.EventEdited, parley.EventRecalled:
@@ -110,7 +110,7 @@ func (p printer) gap(e parley.Event) error {
 	}, text)
 }
 
-// lostJSON is the loss of a channel for programs.
+// lostJSON is the JSON form of the loss of a channel.
 type lostJSON struct {
 	Event     string `json:"event"`
 	ChannelID string `json:"channel_id"`
@@ -125,7 +125,7 @@ func (p printer) lost(e parley.Event) error {
 		fmt.Sprintf("-- %s: lost after %d (%s)", e.ChannelID, e.Seq, strings.ReplaceAll(reason, "_", " ")))
 }
 
-// typingJSON is somebody typing, for programs.
+// typingJSON is the JSON form of a typing event.
 type typingJSON struct {
 	Event     string `json:"event"`
 	ChannelID string `json:"channel_id"`
@@ -138,7 +138,7 @@ func (p printer) typing(e parley.Event) error {
 		fmt.Sprintf("-- %s: %s is typing", e.ChannelID, oneLine(user)))
 }
 
-// aside writes JSON to the output, or text beside it.
+// aside writes JSON to the output, or text to the side output.
 func (p printer) aside(value any, text string) error {
 	if !p.json {
 		p.w = p.side
@@ -146,13 +146,13 @@ func (p printer) aside(value any, text string) error {
 	return p.print(value, text)
 }
 
-// line is `2026-01-31 12:34:56 general 42 <ann> hello`.
+// line returns a line such as `2026-01-31 12:34:56 general 42 <ann> hello`.
 func line(m *parley.Message, seq int64, text string) string {
 	at := m.GetMsgTime().AsTime().Local().Format(time.DateTime)
 	return fmt.Sprintf("%s %s %d %s", at, m.GetChannelId(), seq, text)
 }
 
-// said is who said what.
+// said returns a message's sender and content, on one line.
 func said(m *parley.Message) string {
 	from := oneLine(m.GetFromId())
 	switch {
@@ -165,7 +165,7 @@ func said(m *parley.Message) string {
 	}
 }
 
-// oneLine escapes what would break the line or command the terminal.
+// oneLine escapes characters that would break the line or control the terminal.
 func oneLine(s string) string {
 	if strings.IndexFunc(s, unsafeRune) < 0 {
 		return s

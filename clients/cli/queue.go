@@ -62,7 +62,7 @@ func (s *session) administer(work func(ctx context.Context, admin *queue.Admin) 
 	})
 }
 
-// groupsOf returns the group, or all groups of the topic if group is empty.
+// groupsOf returns group, or all groups of the topic if group is empty.
 func groupsOf(ctx context.Context, admin *queue.Admin, topic, group string) ([]string, error) {
 	if group != "" {
 		return []string{group}, nil
@@ -71,7 +71,7 @@ func groupsOf(ctx context.Context, admin *queue.Admin, topic, group string) ([]s
 	return t.GetGroups(), err
 }
 
-// explainQueue is explain, with what to do about the common failures of queues.
+// explainQueue is explain with hints for the common failures of queues.
 func explainQueue(what string, err error) error {
 	var hint string
 	switch {

@@ -30,19 +30,19 @@ func newQueues(t *testing.T) *queues {
 // run runs `parley queue` with arguments.
 func (q *queues) run(args ...string) outcome { return q.pipe("", args...) }
 
-// ok is run of what must succeed.
+// ok is run for commands that must succeed.
 func (q *queues) ok(args ...string) outcome {
 	q.t.Helper()
 	return q.run(args...).wantOK(q.t)
 }
 
-// pipe is run with something on the standard input.
+// pipe is run with standard input.
 func (q *queues) pipe(stdin string, args ...string) outcome {
 	q.t.Helper()
 	return runWith(q.t, q.env, stdin, append([]string{"queue"}, args...)...)
 }
 
-// fails runs what must end with the exit code and say each of the texts.
+// fails runs a command that must fail with the exit code and an error with each of the texts.
 func (q *queues) fails(code int, args []string, texts ...string) {
 	q.t.Helper()
 	got := q.run(args...)
@@ -56,7 +56,7 @@ func (q *queues) fails(code int, args []string, texts ...string) {
 	}
 }
 
-// object gives the only JSON object that a run wrote.
+// object returns the only JSON object that a run wrote.
 func (q *queues) object(args ...string) map[string]any {
 	q.t.Helper()
 	objects := q.ok(append(args, "--json")...).objects(q.t)
@@ -66,7 +66,7 @@ func (q *queues) object(args ...string) map[string]any {
 	return objects[0]
 }
 
-// group gives what stats tell of a topic's only group.
+// group returns the stats of a topic's only group.
 func (q *queues) group(topic string) map[string]any {
 	q.t.Helper()
 	groups, _ := q.object("stats", topic)["groups"].([]any)
@@ -76,7 +76,7 @@ func (q *queues) group(topic string) map[string]any {
 	return groups[0].(map[string]any)
 }
 
-// running is a command under way.
+// running is a running command.
 type running struct {
 	stdout, stderr buffer
 	interrupt      context.CancelFunc
@@ -100,7 +100,7 @@ func (q *queues) startTo(r *running, stdin io.Reader, stdout io.Writer, args ...
 	}()
 }
 
-// wantEnd waits until it has ended with the code.
+// wantEnd waits until the command has ended with the code.
 func (r *running) wantEnd(t *testing.T, code int) {
 	t.Helper()
 	if got := <-r.done; got != code {
@@ -108,7 +108,7 @@ func (r *running) wantEnd(t *testing.T, code int) {
 	}
 }
 
-// TestQueueTopics makes a topic with every setting, changes some, looks at it, and deletes it.
+// TestQueueTopics creates a topic with every setting, changes some, shows it, and deletes it.
 func TestQueueTopics(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -182,11 +182,12 @@ func TestQueueTopics(t *testing.T) {
 	q.fails(1, []string{"create", "__own"}, "two underscores")
 }
 
-// TestQueueGroups makes groups at several places of a topic, and moves them.
+// TestQueueGroups creates groups at several positions of a topic, and moves them.
 func TestQueueGroups(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
-	// Without a retention, messages that the group was moved past may be dropped before it is moved back.
+	// Without a retention, messages that the group was moved past may be dropped before it is moved
+	// back.
 	q.ok("create", "jobs", "--partitions", "1", "--retention", "1d", "--group", "work")
 	q.ok("produce", "jobs", "one", "two")
 	for place, unread := range map[string]float64{"beginning": 2, "end": 0, "2030-01-01T00:00:00Z": 0, "2020-01-01 12:00:00": 2} {
@@ -227,7 +228,8 @@ func TestQueueGroups(t *testing.T) {
 	q.fails(1, []string{"pending", "jobs", "--group", "none"}, "GROUP_NOT_FOUND")
 }
 
-// TestQueueUsage has mistakes that are told before anything is sent, with the flag and the limit.
+// TestQueueUsage makes mistakes that are reported before anything is sent, with the flag and the
+// limit.
 func TestQueueUsage(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 300)
@@ -326,7 +328,7 @@ func TestQueueUsage(t *testing.T) {
 	}
 }
 
-// TestQueueOnDeadServer says so, and not for ever.
+// TestQueueOnDeadServer checks that a command against a dead server ends with an error.
 func TestQueueOnDeadServer(t *testing.T) {
 	t.Parallel()
 	q := &queues{t: t, env: map[string]string{"PARLEY_ADDR": "127.0.0.1:1", "PARLEY_TOKEN": "any"}}
@@ -340,7 +342,7 @@ func TestQueueOnDeadServer(t *testing.T) {
 	}
 }
 
-// payloads are what a consume printed, sorted: partitions are not in order among themselves.
+// payloads returns what a consume printed, sorted: partitions have no order among themselves.
 func payloads(stdout string) []string {
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	slices.Sort(lines)

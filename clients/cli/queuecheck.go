@@ -13,7 +13,7 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// maxAhead is how far ahead messages may be scheduled, and the longest retention.
+	// maxAhead is the maximum delay of a scheduled message, and the maximum retention.
 	maxAhead = 366 * day
 )
 
@@ -25,7 +25,7 @@ var (
 	deadLetterIDForm   = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$`)
 )
 
-// firstOf gives the first mistake.
+// firstOf returns the first error that is not nil, or nil.
 func firstOf(mistakes ...error) error {
 	for _, err := range mistakes {
 		if err != nil {
@@ -35,7 +35,7 @@ func firstOf(mistakes ...error) error {
 	return nil
 }
 
-// checkName refuses what can't be the name of a topic, a group or a consumer.
+// checkName returns an error for an invalid name of a topic, a group or a consumer.
 func checkName(what, name string) error {
 	if !nameForm.MatchString(name) {
 		return usagef("%s %q: want 1 to 64 of A-Z a-z 0-9 _ -", what, name)
@@ -43,7 +43,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// checkOptionalName is checkName of what may be left away.
+// checkOptionalName is checkName for an optional name.
 func checkOptionalName(what, name string) error {
 	if name == "" {
 		return nil
@@ -88,7 +88,7 @@ func checkRange(flag string, n, low, high int64) error {
 	return nil
 }
 
-// checkOptional is checkRange of what may be left away.
+// checkOptional is checkRange for an optional number.
 func checkOptional[T int | int32 | int64](flag string, n *T, low, high int64) error {
 	if n == nil {
 		return nil
@@ -103,7 +103,7 @@ func checkDuration(flag string, d, low, high time.Duration) error {
 	return nil
 }
 
-// checkSpan is checkDuration of what may be left away.
+// checkSpan is checkDuration for an optional duration.
 func checkSpan(flag string, d span, low, high time.Duration) error {
 	if !d.given {
 		return nil
@@ -111,7 +111,7 @@ func checkSpan(flag string, d span, low, high time.Duration) error {
 	return checkDuration(flag, d.d, low, high)
 }
 
-// checkMessage refuses what no topic takes of the flags that are about messages.
+// checkMessage returns an error for flags that would make an invalid message.
 func checkMessage(key, idempotencyKey string, headers map[string]string) error {
 	if len(key) > maxQueueKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
 		return usagef("--key: %d bytes, want at most %d of UTF-8 without NUL", len(key), maxQueueKey)
@@ -136,7 +136,7 @@ func checkMessage(key, idempotencyKey string, headers map[string]string) error {
 	return nil
 }
 
-// span is a duration that may be left away, and that knows days: 90s, 1h30m, 7d.
+// span is an optional duration that can be given in days too: 90s, 1h30m, 7d.
 type span struct {
 	d     time.Duration
 	given bool
@@ -149,7 +149,7 @@ func (s *span) UnmarshalText(text []byte) error {
 	if days, ok := strings.CutSuffix(string(text), "d"); ok {
 		var n float64
 		n, err = strconv.ParseFloat(days, 64)
-		if s.d = time.Duration(n * float64(day)); err == nil && n >= -1e5 && n <= 1e5 { // NaN is neither
+		if s.d = time.Duration(n * float64(day)); err == nil && n >= -1e5 && n <= 1e5 { // false for NaN
 			return nil
 		}
 	} else if s.d, err = time.ParseDuration(string(text)); err == nil {
@@ -158,7 +158,7 @@ func (s *span) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no duration: want one like 500ms, 90s, 1h30m or 7d", text)
 }
 
-// spell writes a duration as span reads it.
+// spell formats a duration in the form that span parses.
 func spell(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
@@ -173,10 +173,10 @@ func spell(d time.Duration) string {
 	return text
 }
 
-// moment is a time that may be left away, RFC 3339 or local.
+// moment is an optional time, in RFC 3339 or as a local time.
 type moment struct{ t time.Time }
 
-// The bounds of times that the server takes.
+// The server's limits for years.
 const (
 	minYear = 2000
 	maxYear = 9999
@@ -197,11 +197,12 @@ func (m *moment) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// place is where a group starts to read: beginning, end or a time. The zero value is not given.
+// place is a position at which a group starts to read: beginning, end or a time. The zero value
+// means that none was given.
 type place struct {
 	queue.Start
 
-	// text is the place for people.
+	// text describes the position for humans.
 	text string
 }
 

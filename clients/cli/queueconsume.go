@@ -15,8 +15,8 @@ import (
 
 const (
 	maxConcurrency = 5000
-	// printWindow is how many messages may be on their way where each is only printed. It is few enough that a worker which stops can
-	// give back all that comes until it is used up.
+	// printWindow is the default window if messages are only printed. It is small enough for a
+	// worker that stops to release all messages that arrive until the window is used up.
 	printWindow = 24
 )
 
@@ -44,7 +44,7 @@ type queueConsumeCommand struct {
 	Unary       bool `help:"Use a call for each request in place of one stream: for HTTP/1.1 and proxies that can't do better."`
 }
 
-// payloadJSON is a payload for programs: text if it is valid UTF-8, else base64.
+// payloadJSON is the JSON form of a payload: text if it is valid UTF-8, else base64.
 type payloadJSON struct {
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 string  `json:"payload_base64,omitempty"`
@@ -108,8 +108,9 @@ func (c *queueConsumeCommand) check() error {
 	}
 }
 
-// Run consumes until it is interrupted, which is no error, or has handled as many as it should. What it then has begun it finishes;
-// what it was sent beyond that goes back, and does not count as tried.
+// Run consumes until it is interrupted, which is not an error, or has handled --count messages. It
+// then finishes the messages that it has begun and releases the other ones, which does not count as
+// an attempt.
 func (c *queueConsumeCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
@@ -124,7 +125,8 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	run := &consuming{queueConsumeCommand: c, s: s, stop: stop}
 	worker := queue.NewWorker(client, c.Topic, c.Group, run.handle, run.options()...)
 	err = worker.Run(ctx)
-	// The worker does not wait for what goes on after the stop timeout; commands are ended then, and not left behind.
+	// The worker does not wait for commands that still run after the stop timeout. They are ended
+	// then, and waited for here.
 	run.commands.Wait()
 	if stats := worker.Stats(); err == nil || stats.Delivered > 0 {
 		run.tell(stats)
@@ -138,7 +140,7 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	return nil
 }
 
-// consuming is a consume under way.
+// consuming is the state of a running consume command.
 type consuming struct {
 	*queueConsumeCommand
 
@@ -146,7 +148,7 @@ type consuming struct {
 	stop     context.CancelFunc
 	commands sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows, and the outputs
+	mu      sync.Mutex // guards the fields below, and the outputs
 	begun   int64
 	failure error
 }
@@ -185,7 +187,7 @@ func (c *consuming) options() []queue.WorkerOption {
 	return opts
 }
 
-// handle does what is to be done with one message.
+// handle handles one message.
 func (c *consuming) handle(ctx context.Context, d *queue.Delivery) error {
 	if !c.begin() {
 		return queue.ErrRelease
@@ -206,7 +208,7 @@ func (c *consuming) handle(ctx context.Context, d *queue.Delivery) error {
 	return nil
 }
 
-// failed is a handler's error with what the flags say of failures.
+// failed returns a handler's error that applies the flags for failures.
 func (c *consuming) failed(err error, code string) error {
 	if c.RetryAfter.given {
 		err = queue.RetryAfter(err, c.RetryAfter.d)
@@ -220,7 +222,7 @@ func (c *consuming) failed(err error, code string) error {
 	return err
 }
 
-// begin reports whether one more message may be handled. The last one stops the worker.
+// begin reports whether one more message may be handled. The last message stops the worker.
 func (c *consuming) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +235,8 @@ func (c *consuming) begin() bool {
 	return true
 }
 
-// fail ends the command, for a reason that is none of the message's, which goes back.
+// fail ends the command because of an error that the message did not cause. It returns
+// queue.ErrRelease, so that the message is released.
 func (c *consuming) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,14 +260,14 @@ func (c *consuming) print(d *queue.Delivery) error {
 	return nil
 }
 
-// note tells people something on the error output.
+// note writes a line to the error output, for humans.
 func (c *consuming) note(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, _ = fmt.Fprintln(c.s.stderr, "parley: "+oneLine(text))
 }
 
-// tell says in the end what became of the messages.
+// tell writes how many messages were acked, failed, released and lost.
 func (c *consuming) tell(stats queue.Stats) {
 	parts := []string{fmt.Sprintf("%d acked", stats.Acked)}
 	for _, one := range []struct {

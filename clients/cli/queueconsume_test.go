@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQueueConsume prints what comes, and ends after a count with the rest given back as it was.
+// TestQueueConsume prints messages and ends after a count. The other messages must be released.
 func TestQueueConsume(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -44,7 +44,7 @@ func TestQueueConsume(t *testing.T) {
 	q.fails(1, []string{"consume", "none", "--group", "work"}, "TOPIC_NOT_FOUND")
 }
 
-// TestQueueConsumeCounts ends after as many as it should, and not one more, while many are handled at once.
+// TestQueueConsumeCounts checks that a concurrent consume handles exactly --count messages.
 func TestQueueConsumeCounts(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -61,7 +61,8 @@ func TestQueueConsumeCounts(t *testing.T) {
 	}
 }
 
-// TestQueueConsumeInterrupted ends a consumer that waits for more: nothing is left of it.
+// TestQueueConsumeInterrupted interrupts a consumer that waits for messages. Nothing of it may
+// remain.
 func TestQueueConsumeInterrupted(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -79,12 +80,13 @@ func TestQueueConsumeInterrupted(t *testing.T) {
 	}
 }
 
-// broken is an output that takes nothing.
+// broken is an output whose writes fail.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// TestQueueConsumeToBrokenOutput acknowledges nothing that it could not print.
+// TestQueueConsumeToBrokenOutput checks that messages that could not be printed are not
+// acknowledged.
 func TestQueueConsumeToBrokenOutput(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -103,7 +105,7 @@ func TestQueueConsumeToBrokenOutput(t *testing.T) {
 	}
 }
 
-// TestQueueNack gives messages back, with what is to become of them.
+// TestQueueNack nacks messages with each outcome.
 func TestQueueNack(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -144,7 +146,7 @@ func TestQueueNack(t *testing.T) {
 	}
 }
 
-// TestQueueExec runs a command for each message: what it exits with decides.
+// TestQueueExec runs a command for each message. Its exit code decides the outcome.
 func TestQueueExec(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -160,7 +162,7 @@ func TestQueueExec(t *testing.T) {
 		coded*) exit 65 ;;
 		killed*) kill -9 $$ ;;
 		esac`
-	// Eight attempts: one each, and two of what is tried again.
+	// Eight attempts: one each, and two for retried messages.
 	got := q.ok("consume", "jobs", "--group", "work", "--count", "8", "--concurrency", "4", "--exec", command)
 	want := []string{
 		"out coded jobs/work//1", "out fine jobs/work/k/1", "out killed jobs/work//1", "out once jobs/work//1", "out once jobs/work//2",
@@ -183,7 +185,8 @@ func TestQueueExec(t *testing.T) {
 	}
 }
 
-// TestQueueExecForPrograms writes one object a line, with what the command did; what it writes itself goes beside.
+// TestQueueExecForPrograms writes one object per line, with the command's result. The command's own
+// output goes to stderr.
 func TestQueueExecForPrograms(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -209,7 +212,8 @@ func TestQueueExecForPrograms(t *testing.T) {
 	}
 }
 
-// TestQueueExecInterrupted lets a command that runs finish, and gives the rest back as it was.
+// TestQueueExecInterrupted interrupts a consumer. The running command must finish, the other
+// messages must be released.
 func TestQueueExecInterrupted(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -230,7 +234,8 @@ func TestQueueExecInterrupted(t *testing.T) {
 	}
 }
 
-// TestQueueExecEnded ends commands that take too long, with all that they started: after their own limit, or after the consumer's.
+// TestQueueExecEnded ends commands that take too long, with all processes that they started: after
+// their own limit, or after the consumer's.
 func TestQueueExecEnded(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -283,7 +288,8 @@ func wantGone(t *testing.T, path string, n int) {
 		return errors.Join(slices.Collect(func(yield func(error) bool) {
 			for _, id := range ids {
 				pid, err := strconv.Atoi(id)
-				// A child of ours that is gone has been waited for; one that was left to init may not be, where that does not.
+				// A child of this process that has ended was waited for. An orphan may stay a
+				// zombie if init does not reap it.
 				stat, readErr := os.ReadFile("/proc/" + id + "/stat")
 				zombie := readErr == nil && strings.Contains(string(stat), ") Z ")
 				if err != nil || (syscall.Kill(pid, 0) == nil && !zombie) {

@@ -85,7 +85,8 @@ func first[T any](limit int64, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// letterFlags select dead letters: by id, of one group, or all of the topic. Nothing is selected by omission.
+// letterFlags select dead letters: by id, of one group, or all of the topic. Without flags, nothing
+// is selected.
 type letterFlags struct {
 	IDs   []string `arg:"" optional:"" name:"dead-letter-ids" help:"The dead letters' ids, as dlq list shows them."`
 	Group string   `help:"All dead letters of this group." placeholder:"GROUP" xor:"letters"`
@@ -104,7 +105,7 @@ func (f *letterFlags) check(what string) error {
 	return firstOf(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
 }
 
-// selections returns the selections of the calls to make: one call takes a limited number of ids.
+// selections returns one selection for each call. One call accepts a limited number of ids.
 func (f *letterFlags) selections() iter.Seq[queue.Selection] {
 	return func(yield func(queue.Selection) bool) {
 		switch {
@@ -209,8 +210,8 @@ func (c *dlqReplayCommand) replay(ctx context.Context, admin *queue.Admin, done 
 		}
 		return nil
 	}
-	// A message that fails again at once is a dead letter again. The command would never end if it replayed those too, so it replays no
-	// more than there are now.
+	// A replayed message that fails again at once becomes a dead letter again. The command would
+	// never end if it replayed those too, so it replays at most as many as there are now.
 	total, _, err := admin.Stats(ctx, c.Topic)
 	if err != nil {
 		return err
@@ -223,7 +224,8 @@ func (c *dlqReplayCommand) replay(ctx context.Context, admin *queue.Admin, done 
 	if c.Group != "" {
 		letters = queue.DeadLettersOf(c.Group)
 	}
-	// At least one call, even if there are no dead letters: the server checks that the group exists.
+	// It makes at least one call, even without dead letters: the server checks that the group
+	// exists.
 	for more := true; more; more = more && left > 0 {
 		var n int64
 		limit := queue.WithLimit(int(min(max(left, 1), maxReplayed)))

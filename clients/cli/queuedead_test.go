@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// bury makes dead letters of payloads, one group's.
+// bury creates dead letters of one group with these payloads.
 func (q *queues) bury(topic, group string, payloads ...string) {
 	q.t.Helper()
 	q.ok(append([]string{"produce", topic}, payloads...)...)
 	q.ok("consume", topic, "--group", group, "--count", fmt.Sprint(len(payloads)), "--nack", "--dead-letter", "--reason", "poison\x1b[2J")
 }
 
-// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another partition: each once.
+// TestQueueReplay replays dead letters by id, of a group, all, a few, and to another partition.
+// Each must be replayed once.
 func TestQueueReplay(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -98,7 +99,7 @@ func TestQueuePurge(t *testing.T) {
 	}
 }
 
-// TestQueueTrim removes what is settled, and only if it is forced what is not.
+// TestQueueTrim removes settled messages, and unsettled ones only with --force.
 func TestQueueTrim(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -19,20 +19,22 @@ import (
 )
 
 const (
-	// execGrace is how long a command may take to end when it is asked to, and what it left behind may hold its outputs.
+	// execGrace is how long a command may take to end after SIGTERM. Afterwards, processes that it
+	// started may keep its outputs open for the same time.
 	execGrace = 5 * time.Second
-	// maxExecLine bounds what is remembered of a line that a command writes; longer ones come in pieces.
+	// maxExecLine bounds the buffered part of a line that a command writes. Longer lines are
+	// written in pieces.
 	maxExecLine = 64 << 10
 )
 
-// execJSON is how a command did, for programs. Code is exit-n or signal-n.
+// execJSON is the JSON form of a command's result. Code is exit-n or signal-n.
 type execJSON struct {
 	OK     bool   `json:"ok"`
 	Code   string `json:"code"`
 	TookMS int64  `json:"took_ms"`
 }
 
-// execute runs the command for one message. Its error says what is to become of the message.
+// execute runs the command for one message. Its error decides what happens to the message.
 func (c *consuming) execute(ctx context.Context, d *queue.Delivery) error {
 	c.commands.Add(1)
 	defer c.commands.Done()
@@ -58,10 +60,12 @@ func (c *consuming) execute(ctx context.Context, d *queue.Delivery) error {
 	return c.failed(err, code)
 }
 
-// command runs the command and gives its code; empty if it did not run, or ctx ended it.
+// command runs the command and returns its code. The code is empty if the command did not run, or
+// if ctx ended it.
 func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
-	// A group of its own: an interrupt at the terminal is for this process, which lets the command finish.
+	// The command has its own process group: an interrupt at the terminal reaches only this
+	// process, which lets the command finish.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = execGrace
@@ -69,13 +73,13 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	cmd.Stdin = bytes.NewReader(d.Payload)
 	stdout := &lineWriter{mu: &c.mu, w: c.s.stdout}
 	if c.s.flags.JSON {
-		stdout.w = c.s.stderr // the output is one JSON object a line
+		stdout.w = c.s.stderr // the output has one JSON object per line
 	}
 	stderr := &lineWriter{mu: &c.mu, w: c.s.stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
-		// What the command started, and what did not heed the first signal.
+		// Processes that the command started, or that ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	stdout.end()
@@ -88,7 +92,7 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	}
 	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // what it left behind is none of ours
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // processes that it left behind do not count
 		return "exit-0", nil
 	case errors.Is(err, syscall.E2BIG): // headers too long for an environment; no other attempt would help
 		return "exec-too-large", err
@@ -122,7 +126,8 @@ func environment(d *queue.Delivery) []string {
 	return env
 }
 
-// lineWriter writes whole lines, so that those of commands that run at once are not mixed. It is for one command.
+// lineWriter writes whole lines, so that lines of concurrent commands are not mixed. It is for one
+// command.
 type lineWriter struct {
 	mu *sync.Mutex // held to write to w
 	w  io.Writer
@@ -133,7 +138,8 @@ type lineWriter struct {
 	err  error
 }
 
-// Write implements io.Writer. It takes everything: a command must not fail for our output.
+// Write implements io.Writer. It accepts everything: a command must not fail because of parley's
+// output.
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.part = append(l.part, p...)
 	whole := bytes.LastIndexByte(l.part, '\n') + 1
@@ -144,7 +150,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end writes what is left, as a line.
+// end writes the rest of the buffer as a line.
 func (l *lineWriter) end() {
 	if len(l.part) > 0 {
 		l.part = append(l.part, '\n')

@@ -18,7 +18,7 @@ type queuePendingCommand struct {
 	Limit int64  `help:"How many deliveries of a group at most, 1 to 10000." default:"50" placeholder:"N"`
 }
 
-// pendingJSON is the JSON form of a delivery that is not settled.
+// pendingJSON is the JSON form of an unsettled delivery.
 type pendingJSON struct {
 	Topic     string `json:"topic"`
 	Group     string `json:"group"`
@@ -30,7 +30,8 @@ type pendingJSON struct {
 	IdleMS    int64  `json:"idle_ms"`
 }
 
-// pendingViewJSON is the JSON form of a group's unsettled deliveries at one time. --watch writes it.
+// pendingViewJSON is the JSON form of a group's unsettled deliveries at one time. --watch writes
+// it.
 type pendingViewJSON struct {
 	Event      string        `json:"event"`
 	Time       string        `json:"time"`
@@ -40,7 +41,7 @@ type pendingViewJSON struct {
 	Deliveries []pendingJSON `json:"deliveries"`
 }
 
-// Run shows what is in flight.
+// Run shows unsettled deliveries.
 func (c *queuePendingCommand) Run(s *session) error {
 	err := firstOf(c.topicArg.check(), c.watching.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, 10_000))
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *queuePendingCommand) Run(s *session) error {
 	})
 }
 
-// load gives the first deliveries of a group.
+// load returns the first deliveries of a group.
 func (c *queuePendingCommand) load(ctx context.Context, admin *queue.Admin, group string) ([]pendingJSON, error) {
 	deliveries := []pendingJSON{} // a list, not null
 	order := queue.ByIdle
@@ -97,7 +98,7 @@ func (c *queuePendingCommand) load(ctx context.Context, admin *queue.Admin, grou
 	return deliveries, nil
 }
 
-// total gives how many deliveries a group has in all, of which so many were listed.
+// total returns the number of a group's unsettled deliveries, of which listed were loaded.
 func (c *queuePendingCommand) total(ctx context.Context, admin *queue.Admin, group string, listed int64) (int64, error) {
 	if listed < c.Limit {
 		return listed, nil
@@ -164,7 +165,7 @@ type ownerJSON struct {
 	LeaseMS   int64  `json:"lease_left_ms"`
 }
 
-// Run shows who has which partition.
+// Run shows the consumer of each partition.
 func (c *queuePartitionsCommand) Run(s *session) error {
 	if err := firstOf(c.topicArg.check(), c.watching.check(), checkOptionalName("--group", c.Group)); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// What goes in one call of the SDK, which makes requests of it.
+// The limits of one call of the SDK, which may make several requests for it.
 const (
 	produceBatch      = 1000
 	produceBatchBytes = 1 << 20
@@ -43,7 +43,7 @@ type producedJSON struct {
 	IdempotencyKey string `json:"idempotency_key"`
 }
 
-// producedCountJSON is how many messages were taken, for programs.
+// producedCountJSON is the JSON form of the number of produced messages.
 type producedCountJSON struct {
 	Event      string `json:"event"`
 	Topic      string `json:"topic"`
@@ -51,14 +51,14 @@ type producedCountJSON struct {
 	Duplicates int    `json:"duplicates"`
 }
 
-// outgoing is a message on its way, and where it comes from, for people.
+// outgoing is a message to produce.
 type outgoing struct {
 	queue.Message
 
 	from string
 }
 
-// producing is a produce under way.
+// producing is the state of a running produce command.
 type producing struct {
 	*queueProduceCommand
 
@@ -87,7 +87,7 @@ func (c *queueProduceCommand) check() error {
 	return nil
 }
 
-// Run produces.
+// Run produces messages.
 func (c *queueProduceCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
@@ -144,7 +144,8 @@ func (p *producing) all() error {
 	}
 }
 
-// message makes a message of a payload, or of what has its key before it.
+// message returns the message for a payload, or for a key and a payload with --key-separator. from
+// describes its origin in errors.
 func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
 	m := outgoing{from: from, Message: queue.Message{Key: c.Key, Headers: c.Header, IdempotencyKey: c.IdempotencyKey}}
 	if c.KeySeparator != "" {
@@ -164,7 +165,8 @@ func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
 	return m, nil
 }
 
-// lines produces the lines of standard input as they come: what has come while a batch was under way is the next one.
+// lines produces the lines of standard input as they arrive. Lines that arrive while a batch is in
+// flight form the next batch.
 func (p *producing) lines() error {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	defer cancel()
@@ -191,10 +193,10 @@ func (p *producing) lines() error {
 	}
 }
 
-// interrupted is what a command that was interrupted before its end fails with.
+// interrupted returns the error of a command that was interrupted.
 func interrupted(ctx context.Context) error { return fmt.Errorf("interrupted: %w", context.Cause(ctx)) }
 
-// gather takes what waits already, as far as it goes into one batch.
+// gather returns first and the messages that are already waiting, as many as fit into one batch.
 func gather(first outgoing, waiting <-chan outgoing) []outgoing {
 	batch, size := []outgoing{first}, len(first.Payload)
 	for len(batch) < produceBatch && size < produceBatchBytes {
@@ -211,10 +213,11 @@ func gather(first outgoing, waiting <-chan outgoing) []outgoing {
 	return batch
 }
 
-// readLines reads standard input, without its empty lines.
+// readLines reads standard input and skips empty lines.
 func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
 	scanner := bufio.NewScanner(p.s.stdin)
-	// A little more than what is let through, so that it is message that refuses what is too long.
+	// The buffer is a little larger than the limits, so that message returns the error for a line
+	// that is too long.
 	scanner.Buffer(nil, maxQueueKey+len(p.KeySeparator)+maxQueuePayload+16)
 	number := 0
 	for scanner.Scan() {
@@ -241,7 +244,7 @@ func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
 	return nil
 }
 
-// send produces a batch and writes what became of it.
+// send produces a batch and writes the results.
 func (p *producing) send(batch []outgoing) error {
 	messages := make([]queue.Message, len(batch))
 	for i := range batch {

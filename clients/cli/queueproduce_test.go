@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQueueProduce takes messages from arguments, lines and whole inputs, with all that may go with them.
+// TestQueueProduce produces messages from arguments, lines and whole inputs, with all their flags.
 func TestQueueProduce(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -63,7 +63,8 @@ func TestQueueProduce(t *testing.T) {
 	}
 }
 
-// TestQueueProduceOfLongLines produces what is before a line that is too long, and says which one that is.
+// TestQueueProduceOfLongLines checks that lines before one that is too long are produced, and that
+// the error has the line's number.
 func TestQueueProduceOfLongLines(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -89,7 +90,8 @@ func TestQueueProduceOfLongLines(t *testing.T) {
 	}
 }
 
-// TestQueueProduceFollowsItsInput produces each line as it comes, and ends at once when interrupted.
+// TestQueueProduceFollowsItsInput produces each line as it arrives, and ends at once when
+// interrupted.
 func TestQueueProduceFollowsItsInput(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -114,7 +116,8 @@ func TestQueueProduceFollowsItsInput(t *testing.T) {
 	_ = out.Close()
 }
 
-// TestQueueProduceToFullTopic gives up in time, and says what was taken.
+// TestQueueProduceToFullTopic checks that the command ends in time, and reports the produced
+// messages.
 func TestQueueProduceToFullTopic(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -122,7 +125,7 @@ func TestQueueProduceToFullTopic(t *testing.T) {
 	q.fails(1, []string{"produce", "small", "1", "2", "3", "--timeout", "500ms"}, "TOPIC_FULL", "2 messages were produced")
 }
 
-// TestQueueSchedule puts messages off, cancels some and gives some another time.
+// TestQueueSchedule schedules messages, cancels some and reschedules some.
 func TestQueueSchedule(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

@@ -10,20 +10,20 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// dueFlags are the flags about when a message appears.
+// dueFlags are the flags that set when a message is due.
 type dueFlags struct {
 	Delay span   `help:"The message is due after this, up to 366d." placeholder:"DURATION" xor:"due"`
 	At    moment `help:"The message is due at this time by the server's clock, up to 366 days ahead, as 2026-01-31T12:00:00Z." placeholder:"TIME" xor:"due"`
 }
 
 func (c *dueFlags) check() error {
-	if ahead := time.Until(c.At.t); ahead > maxAhead+day { // a day for clocks that differ; the server looks closer
+	if ahead := time.Until(c.At.t); ahead > maxAhead+day { // a day for clocks that differ; the server checks exactly
 		return usagef("--at %s: want at most %s ahead", c.At.t.Format(time.RFC3339), spell(maxAhead))
 	}
 	return checkSpan("--delay", c.Delay, 0, maxAhead)
 }
 
-// call produces messages, now or later.
+// call produces messages, or schedules them.
 func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue.Message) ([]queue.Result, error) {
 	switch {
 	case c.Delay.given:
@@ -46,8 +46,8 @@ func (a *scheduledArgs) check() error {
 	return firstOf(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
 }
 
-// each calls work for each message. It continues after a failure, except after one that used up the deadline: the server does not
-// answer.
+// each calls work for each message. It continues after a failure, except after one that used up the
+// deadline: the server does not answer.
 func (a *scheduledArgs) each(s *session, what string, work func(ctx context.Context, p *queue.Producer, id string) error) error {
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		producer := queue.NewProducer(client, a.Topic)

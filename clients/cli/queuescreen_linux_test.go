@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal gives both ends of a pseudo-terminal of so many columns and lines.
+// openTerminal returns both ends of a pseudo-terminal of this size.
 func openTerminal(t *testing.T, columns, lines uint16) (outside, inside *os.File) {
 	t.Helper()
 	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -40,7 +40,7 @@ func openTerminal(t *testing.T, columns, lines uint16) (outside, inside *os.File
 
 var control = regexp.MustCompile(`\r|\n|\x1b\[(\d*)([A-Z])|[^\r\n\x1b]+`)
 
-// drawn gives the lines that a terminal shows after an output.
+// drawn returns the lines that a terminal shows after an output.
 func drawn(t *testing.T, output string) []string {
 	t.Helper()
 	lines, row, column := []string{""}, 0, 0
@@ -106,7 +106,7 @@ func (q *queues) startOnTerminal(columns, rows uint16, args ...string) *terminal
 	return v
 }
 
-// wantScreen waits until the screen shows each text once, and nothing that does not fit.
+// wantScreen waits until the screen shows each text once, and fits.
 func (v *terminalView) wantScreen(texts ...string) {
 	v.t.Helper()
 	eventually(v.t, func() error {
@@ -137,7 +137,8 @@ func (v *terminalView) end() {
 	<-v.read
 }
 
-// TestQueueWatchOnTerminal draws in place: whatever has happened, one picture is to be seen, which fits.
+// TestQueueWatchOnTerminal checks that views replace each other: there is always one picture, which
+// fits.
 func TestQueueWatchOnTerminal(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -152,7 +153,7 @@ func TestQueueWatchOnTerminal(t *testing.T) {
 	v.end()
 }
 
-// TestQueueWatchShrinks leaves nothing of a picture that had more lines.
+// TestQueueWatchShrinks checks that a shorter picture leaves no lines of the previous one.
 func TestQueueWatchShrinks(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

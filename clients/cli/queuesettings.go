@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// topicSettings are the flags of what can be changed of a topic.
+// topicSettings are the flags of the settings that can be changed.
 type topicSettings struct {
 	Partitions *int32 `help:"1 to 256. It can only grow, and not with the partitioner hash. Default: 8." placeholder:"N"`
 
@@ -53,7 +53,7 @@ func (c *topicSettings) check() error {
 	return err
 }
 
-// apply sets what the flags name.
+// apply sets the settings whose flags are given.
 func (c *topicSettings) apply(t *queue.Topic) {
 	if c.Partitions != nil {
 		t.Partitions = *c.Partitions
@@ -116,7 +116,7 @@ func (c *topicSettings) changesRetry() bool {
 	return c.MaxAttempts != nil || c.MinBackoff.given || c.MaxBackoff.given || c.NonRetryable != nil
 }
 
-// fields names what apply sets, as UpdateTopic wants it.
+// fields returns the names of the settings that apply sets, for UpdateTopic.
 func (c *topicSettings) fields() []string {
 	var fields []string
 	for _, one := range []struct {
@@ -183,7 +183,7 @@ func topicToJSON(t *queue.Topic) topicJSON {
 	}
 }
 
-// pausedText returns the paused operations of a topic for people. It is empty if none is paused.
+// pausedText returns the paused operations of a topic for humans. It is empty if none is paused.
 func pausedText(t *queue.Topic) string {
 	switch {
 	case t.GetProducePaused() && t.GetConsumePaused():
@@ -197,7 +197,7 @@ func pausedText(t *queue.Topic) string {
 	}
 }
 
-// showTopic writes a topic's settings, a line for each as the flag that changes it.
+// showTopic writes a topic's settings, one per line, named like their flags.
 func showTopic(s *session, t *queue.Topic) error {
 	var b strings.Builder
 	orNone := func(texts []string) string {

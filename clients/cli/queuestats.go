@@ -17,7 +17,7 @@ type queueStatsCommand struct {
 	Partitions bool     `help:"Each partition too."`
 }
 
-// Run shows what topics hold.
+// Run shows the counts of topics.
 func (c *queueStatsCommand) Run(s *session) error {
 	if err := firstOf(checkNames("<topics>", c.Topics), c.check()); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *queueStatsCommand) Run(s *session) error {
 	})
 }
 
-// topics gives the names that were asked for, or of all topics.
+// topics returns the topics of the arguments, or all topics.
 func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]string, error) {
 	if len(c.Topics) > 0 {
 		return c.Topics, nil
@@ -71,30 +71,32 @@ func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]s
 }
 
 const (
-	// minPast and maxPast are how many numbers a view draws of each thing at least and at most.
+	// minPast and maxPast are the minimum and maximum number of values in a drawing.
 	minPast = 8
 	maxPast = 30
-	// tableWidth is about what a table takes beside such a drawing.
+	// tableWidth is the approximate width of the table beside a drawing.
 	tableWidth = 80
 )
 
-// tick is a counter at some time.
+// tick is the value of a counter at a time.
 type tick struct {
 	at    time.Time
 	count int64
 }
 
-// statsView writes stats for people. While it is watched it also tells rates, and draws how depth and lag went.
+// statsView writes stats for humans. With --watch it also writes rates, and draws the past values
+// of depth and lag.
 type statsView struct {
 	partitions, watch bool
-	// room is how many columns there are.
+	// room is the number of columns of the output.
 	room int
 
 	before map[string]tick
 	past   map[string][]int64
 }
 
-// rate gives what a counter has gained since the last time, as ` (12.5/s)`; empty where that is nothing, or not known.
+// rate returns a counter's rate since the last call, as ` (12.5/s)`. It returns an empty string if
+// the rate is 0 or unknown.
 func (v *statsView) rate(of string, now time.Time, count int64) string {
 	last, known := v.before[of]
 	v.before[of] = tick{at: now, count: count}
@@ -109,7 +111,7 @@ func (v *statsView) rate(of string, now time.Time, count int64) string {
 	return fmt.Sprintf(" (%.1f/s)", perSecond)
 }
 
-// trend draws a number and those before it; empty while there is but one.
+// trend draws a number and its past values. It returns an empty string if there are none.
 func (v *statsView) trend(of string, value int64) string {
 	if !v.watch {
 		return ""
@@ -123,7 +125,8 @@ func (v *statsView) trend(of string, value int64) string {
 	return spark(past[len(past)-drawn:])
 }
 
-// topic writes one topic: a line for the topic, a row for each group, and with --partitions a row for each partition and group.
+// topic writes one topic: a line for the topic, a row for each group, and with --partitions a row
+// for each partition and group.
 func (v *statsView) topic(
 	p printer, name string, now time.Time, total *queue.TopicStats, partitions []*queue.PartitionStats,
 ) error {
@@ -171,7 +174,7 @@ func (v *statsView) topic(
 	return rows.flush()
 }
 
-// oldest is the age of the oldest message that a group has to do; `-` if it has none.
+// oldest returns the age of a group's oldest unsettled message, or `-` if there is none.
 func oldest(g *queue.GroupStats) string {
 	if g.GetUnread()+g.GetPending()+g.GetRetrying()+g.GetParked() == 0 {
 		return "-"
@@ -179,7 +182,7 @@ func oldest(g *queue.GroupStats) string {
 	return about(g.GetOldestAge().AsDuration())
 }
 
-// countsJSON is the JSON form of the counts that a topic and a partition both have.
+// countsJSON is the JSON form of the counts that topics and partitions share.
 type countsJSON struct {
 	Length      int64            `json:"length"`
 	Delayed     int64            `json:"delayed"`
@@ -236,7 +239,7 @@ func statsToJSON(
 	return value
 }
 
-// counts are the counts that a topic and a partition both have.
+// counts are the counts that topics and partitions share.
 type counts interface {
 	GetLength() int64
 	GetDelayed() int64

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// table writes aligned columns, for people.
+// table writes aligned columns, for humans.
 type table struct {
 	to     io.Writer
 	text   bytes.Buffer
@@ -51,7 +51,7 @@ func (t *table) flush() error {
 	return nil
 }
 
-// about shortens a duration to what people want to know of it.
+// about formats a duration, rounded for humans.
 func about(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -69,7 +69,7 @@ func about(d time.Duration) string {
 	}
 }
 
-// count writes a number with its noun.
+// count formats a number with its noun.
 func count(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -77,7 +77,7 @@ func count(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// clip shortens a text to so many characters.
+// clip shortens a text to at most limit characters.
 func clip(text string, limit int) string {
 	runes := []rune(text)
 	if len(runes) <= limit {
@@ -88,7 +88,7 @@ func clip(text string, limit int) string {
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// spark draws numbers as bars, the highest as high as they go.
+// spark draws numbers as bars. The highest number has the highest bar.
 func spark(values []int64) string {
 	top := int64(1)
 	for _, v := range values {

@@ -52,7 +52,7 @@ type queueUpdateCommand struct {
 	topicSettings
 }
 
-// Run changes what flags name of a topic's settings.
+// Run changes the settings whose flags are given.
 func (c *queueUpdateCommand) Run(s *session) error {
 	if err := firstOf(c.topicArg.check(), c.topicSettings.check()); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *queueUpdateCommand) Run(s *session) error {
 		return usagef("update: no flag names a setting")
 	}
 	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
-		// A policy is replaced as a whole, so what no flag names is taken from what is there.
+		// A policy is replaced as a whole, so its other fields must keep their current values.
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
 			return explainQueue("update", err)
@@ -140,7 +140,8 @@ func (c *queueDeleteCommand) Run(s *session) error {
 	})
 }
 
-// checkConfirm requires the name of what the command removes for good.
+// checkConfirm returns an error unless confirm is the name of the object that the command removes
+// permanently.
 func checkConfirm(confirm, name, what string) error {
 	if confirm != name {
 		return usagef("--confirm %q: %s is removed for good; to confirm, give --confirm %s", confirm, what, name)
@@ -148,7 +149,8 @@ func checkConfirm(confirm, name, what string) error {
 	return nil
 }
 
-// operationFlags name the operations of a pause or a resume. None is an error: nothing is paused by omission.
+// operationFlags select the operations of a pause or a resume. None is an error: nothing is paused
+// by omission.
 type operationFlags struct {
 	Produce bool `help:"New messages: produce and schedule."`
 	Consume bool `help:"Deliveries to consumers."`
@@ -210,7 +212,7 @@ func (c *queueResumeCommand) Run(s *session) error {
 	})
 }
 
-// pausedLine returns a line that says which operations of a topic are paused.
+// pausedLine returns a line with the paused operations of a topic.
 func pausedLine(t *queue.Topic) string {
 	if paused := pausedText(t); paused != "" {
 		return t.GetName() + " is paused: " + paused

@@ -15,10 +15,10 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// minInterval keeps a view from being a load.
+// minInterval limits the load that a view causes.
 const minInterval = 100 * time.Millisecond
 
-// watching are the flags of what can be shown again and again.
+// watching are the flags of commands that can refresh their output.
 type watching struct {
 	Watch    bool `help:"Show it again and again until interrupted: in place on a terminal, else one after another."`
 	Interval span `help:"How often --watch shows it, at least 100ms. Default: 1s." placeholder:"DURATION"`
@@ -31,11 +31,12 @@ func (w *watching) check() error {
 	return checkSpan("--interval", w.Interval, minInterval, day)
 }
 
-// show writes what there is to see.
+// show writes one view to p.
 type show func(ctx context.Context, client *parley.Client, p printer) error
 
-// repeat calls show once, or with --watch until the user interrupts, which is no error. Each call of the client has the deadline of
-// --timeout. After a failure that may pass, the view stays as it is, and the error is written beside it.
+// repeat calls show once, or with --watch until the user interrupts, which is not an error. Each
+// call of the client has the deadline of --timeout. After a temporary failure, the view does not
+// change, and the error is written beside it.
 func (w *watching) repeat(s *session, what string, show show) error {
 	client, err := s.client()
 	if err != nil {
@@ -83,18 +84,18 @@ func (w *watching) repeat(s *session, what string, show show) error {
 	}
 }
 
-// passes reports whether an error is one that may pass.
+// passes reports whether an error is temporary.
 func passes(err error) bool {
 	e, ok := errors.AsType[*parley.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || (ok && e.Retryable)
 }
 
-// screen is an output. On a terminal each picture takes the place of the one before.
+// screen is an output. On a terminal each picture replaces the previous one.
 type screen struct {
 	w        io.Writer
 	fd       int
 	terminal bool
-	// drawn is how many lines the last picture has.
+	// drawn is the number of lines of the last picture.
 	drawn int
 }
 
@@ -106,7 +107,7 @@ func newScreen(w io.Writer) *screen {
 	return sc
 }
 
-// size gives the terminal's columns and lines.
+// size returns the terminal's columns and lines, or 80 and 24 if they are unknown.
 func (sc *screen) size() (width, height int) {
 	width, height, err := term.GetSize(sc.fd)
 	if err != nil || width <= 0 || height <= 0 {
@@ -115,7 +116,7 @@ func (sc *screen) size() (width, height int) {
 	return width, height
 }
 
-// room gives the columns that there are, which are many where the output is no terminal.
+// room returns the number of columns, or 1000 if the output is not a terminal.
 func (sc *screen) room() int {
 	if !sc.terminal {
 		return 1000
@@ -124,8 +125,8 @@ func (sc *screen) room() int {
 	return width
 }
 
-// draw writes a picture, in place of the last one if it is one of several. What does not fit into the terminal is left away then,
-// for it could not be drawn over.
+// draw writes a picture. With again, and on a terminal, it replaces the last picture. It then omits
+// lines that do not fit into the terminal, because they could not be overwritten.
 func (sc *screen) draw(text string, again bool) error {
 	if !sc.terminal || !again {
 		_, err := io.WriteString(sc.w, text)
@@ -149,7 +150,8 @@ func (sc *screen) draw(text string, again bool) error {
 	return err
 }
 
-// note tells people something beside the pictures, which on a terminal the next one takes the place of.
+// note writes a message for humans beside the picture. On a terminal the next picture overwrites
+// it.
 func (sc *screen) note(side io.Writer, text string) {
 	if !sc.terminal || !isTerminal(side) {
 		_, _ = fmt.Fprintln(side, text)

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestQueueStats tells what a topic holds, for people and programs, in all and by partition.
+// TestQueueStats shows the counts of a topic, for humans and programs, in total and by partition.
 func TestQueueStats(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -81,7 +81,8 @@ func TestQueueStats(t *testing.T) {
 	}
 }
 
-// TestQueueStatsOfDeletedTopic passes over a topic that is deleted between the list and its stats, unless it was asked for.
+// TestQueueStatsOfDeletedTopic deletes a topic between the list and its stats. The topic must be
+// skipped, unless it is an argument.
 func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -98,7 +99,8 @@ func TestQueueStatsOfDeletedTopic(t *testing.T) {
 	}
 }
 
-// TestQueueWatch follows depth, lag and what is pending, through a restart of the server, until it is interrupted.
+// TestQueueWatch follows depth, lag and pending deliveries, through a restart of the server, until
+// it is interrupted.
 func TestQueueWatch(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -143,7 +145,7 @@ func TestQueueWatch(t *testing.T) {
 	}
 }
 
-// TestQueueWatchEnds where the topic does not exist any more.
+// TestQueueWatchEnds checks that the view ends when the topic no longer exists.
 func TestQueueWatchEnds(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -158,7 +160,7 @@ func TestQueueWatchEnds(t *testing.T) {
 	}
 }
 
-// TestQueuePending lists what is in flight, as much of it as is wanted, in either order.
+// TestQueuePending lists deliveries in flight, with a limit, in either order.
 func TestQueuePending(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)

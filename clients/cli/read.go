@@ -12,7 +12,7 @@ type readCommand struct {
 	Seq     int64  `arg:"" help:"The highest seq that you have read."`
 }
 
-// cursorJSON is a read cursor for programs.
+// cursorJSON is the JSON form of a read cursor.
 type cursorJSON struct {
 	ChannelID string `json:"channel_id"`
 	ReadSeq   int64  `json:"read_seq"`
@@ -39,7 +39,7 @@ type typingCommand struct {
 	Channel string `arg:"" help:"The channel."`
 }
 
-// Run tells that the user is typing, once.
+// Run sends one typing event.
 func (c *typingCommand) Run(s *session) error {
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		if err := client.Typing(ctx, c.Channel); err != nil {

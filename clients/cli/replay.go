@@ -8,14 +8,15 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// The bounds of --speed. The least keeps a log of a year within what a time.Duration holds.
+// The limits of --speed. With the minimum, the duration of a year's log still fits into a
+// time.Duration.
 const (
 	minSpeed = 0.01
 	maxSpeed = 1e6
 )
 
-// replayFiles sends the messages of each file at the pace at which they were written, times the speed, and file after file
-// without a pause between.
+// replayFiles replays the messages of each file at the pace at which they were written, times the
+// speed. It does not pause between files.
 func (c *importCommand) replayFiles(
 	ctx context.Context, client *parley.Client, files []string, count *importCount, progress func(int),
 ) error {
@@ -37,11 +38,12 @@ func (c *importCommand) replayFiles(
 	return nil
 }
 
-// replay sends each message of one file when it is due, in order. What became due while the one before was sent goes in one
-// request with it, so that a replay that fell behind, because the server was away, catches up.
+// replay sends the messages of one file in order, each when it is due. Messages that became due
+// meanwhile are sent together in one request, so that a replay that fell behind, because the server
+// was unavailable, catches up.
 //
-// Nothing is waited for until the first message that was not there already: what an earlier run of the command stored is
-// passed over one by one, as only the server's answer tells where it ended.
+// It does not wait until the first message that was not stored before. It sends messages of an
+// earlier run one by one, because only the server's answer shows where that run ended.
 func (c *importCommand) replay(
 	ctx context.Context, client *parley.Client, path string, messages []irclog.Line, count *importCount, progress func(int),
 ) error {
@@ -67,7 +69,7 @@ func (c *importCommand) replay(
 	return nil
 }
 
-// sleepUntil waits until t, or gives the error of ctx if that ends first.
+// sleepUntil waits until t. If ctx ends first, it returns the error of ctx.
 func sleepUntil(ctx context.Context, t time.Time) error {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

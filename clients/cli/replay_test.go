@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// writeLog writes a log of messages with these stamps, and gives what a channel must hold of it.
+// writeLog writes a log of messages with these times. It returns the expected content of the
+// channel.
 func writeLog(t *testing.T, dir string, stamps ...string) (want []string) {
 	t.Helper()
 	var b strings.Builder
@@ -30,14 +31,14 @@ func writeLog(t *testing.T, dir string, stamps ...string) (want []string) {
 	return want
 }
 
-// TestImportAtSpeed replays an hour and nine minutes, through a midnight and at 1200 times their speed: no message is sent
-// before its time.
+// TestImportAtSpeed replays an hour and nine minutes, through a midnight and at 1200 times their
+// speed. No message may be sent early.
 func TestImportAtSpeed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	dir := t.TempDir()
 	want := writeLog(t, dir, "11:55", "11:55", "11:58", "12:01", "12:04", "01:01", "01:04")
-	offsets := []int{0, 25, 150, 300, 450, 3300, 3450} // In ms, of which a minute is 50.
+	offsets := []int{0, 25, 150, 300, 450, 3300, 3450} // In ms; one minute is 50.
 	begin := time.Now()
 	got := run(t, s, "import", dir, "--channel", "room", "--speed", "1200").wantOK(t)
 	if !strings.Contains(got.stdout, "7 sent, 0 already there, 7 total") {
@@ -73,8 +74,8 @@ func TestImportAtSpeedCatchesUp(t *testing.T) {
 	}
 }
 
-// TestImportAtSpeedPassesOverWhatIsThere replays a log whose first ten hours an earlier run has stored: at 600 times their
-// speed they would take a minute.
+// TestImportAtSpeedPassesOverWhatIsThere replays a log whose first ten hours an earlier run has
+// stored. At 600 times their speed they would take a minute.
 func TestImportAtSpeedPassesOverWhatIsThere(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -11,7 +11,8 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// maxStdin is a little more than the longest message that a server takes, so that a longer one is refused by it.
+// maxStdin is larger than the server's limit for a message, so that the server refuses a message
+// that is too long.
 const maxStdin = 128 << 10
 
 type sendCommand struct {
@@ -24,7 +25,7 @@ type sendCommand struct {
 	Meta    map[string]string `help:"Metadata, as key=value." mapsep:"none"`
 }
 
-// receiptJSON is a receipt for programs.
+// receiptJSON is the JSON form of a receipt.
 type receiptJSON struct {
 	ChannelID   string `json:"channel_id"`
 	MsgID       string `json:"msg_id"`
@@ -36,7 +37,7 @@ type receiptJSON struct {
 	Duplicate   bool   `json:"duplicate"`
 }
 
-// Run sends.
+// Run sends one message, or one for each line of standard input.
 func (c *sendCommand) Run(s *session) error {
 	switch {
 	case c.Lines && len(c.Text) > 0:
@@ -102,7 +103,8 @@ func (c *sendCommand) send(s *session, client *parley.Client, content string) er
 // timeFormat is RFC 3339 with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// refusedChannels names the channels that an error is about, if it does.
+// refusedChannels returns the refused channels of an error as text. It returns an empty string if
+// there are none.
 func refusedChannels(err error) string {
 	e, ok := errors.AsType[*parley.Error](err)
 	if !ok || len(e.Positions) == 0 {
@@ -115,7 +117,7 @@ func refusedChannels(err error) string {
 	return " (" + strings.Join(ids, ", ") + ")"
 }
 
-// explain says what a call was for, and what to do about the common failures.
+// explain adds the name of the call to an error, and a hint for the common failures.
 func explain(what string, err error) error {
 	switch {
 	case errors.Is(err, parley.ErrTokenInvalid), errors.Is(err, parley.ErrTokenExpired):

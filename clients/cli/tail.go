@@ -16,7 +16,8 @@ type tailCommand struct {
 	Count     int      `help:"End after so many lines." placeholder:"N"`
 }
 
-// Run follows until it is interrupted, which is no error, or has written as much as it should.
+// Run follows channels until it is interrupted, which is not an error, or has written --count
+// lines.
 func (c *tailCommand) Run(s *session) error {
 	if c.Count < 0 || (c.After != nil && *c.After < 0) {
 		return usagef("--count and --after must not be negative")

@@ -11,7 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestTLS trusts the certificate that a local server made for itself, one that is named, and no other.
+// TestTLS checks which certificates are trusted: that of a local server, and one of --ca-file, but
+// no other.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/internal/access"
 )
 
-// subjectForm is what a user id is held to.
+// subjectForm is the form of a user id.
 var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 
 type tokenCommand struct {
@@ -23,14 +23,14 @@ type tokenCommand struct {
 	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin=<action>,...' with read, write; 'admin' alone is both." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
-// tokenJSON is a token for programs.
+// tokenJSON is the JSON form of a token.
 type tokenJSON struct {
 	Token     string `json:"token"`
 	Subject   string `json:"sub"`
 	ExpiresAt string `json:"expire_time"`
 }
 
-// Run mints a token with the server's secret.
+// Run creates a token and signs it with the server's secret.
 func (c *tokenCommand) Run(s *session) error {
 	if !subjectForm.MatchString(c.Sub) {
 		return usagef("--sub: want 1 to 128 printable ASCII characters without spaces")
@@ -57,7 +57,8 @@ func (c *tokenCommand) Run(s *session) error {
 	return s.printer().print(tokenJSON{Token: token, Subject: c.Sub, ExpiresAt: expires.UTC().Format(time.RFC3339)}, token)
 }
 
-// secret gives $PARLEY_AUTH_HS256_SECRET, which servers heed too, else what a local `parleyd dev` made.
+// secret returns $PARLEY_AUTH_HS256_SECRET, which servers read too, or else the secret that a local
+// `parleyd dev` wrote.
 func (s *session) secret() (string, error) {
 	if key := s.getenv("PARLEY_AUTH_HS256_SECRET"); key != "" {
 		return key, nil
@@ -77,25 +78,27 @@ func (s *session) secret() (string, error) {
 // adminCapability is the name of the capability without a pattern.
 const adminCapability = "admin"
 
-// capabilityKind is what capabilities of one name may allow.
+// capabilityKind describes the capabilities of one name.
 type capabilityKind struct {
 	actions []string
-	// longest is the most characters of a name that a pattern covers. It is 0 for a capability without a pattern.
+	// longest is the maximum number of characters of a name that a pattern covers. It is 0 for a
+	// capability without a pattern.
 	longest int
 }
 
-// capabilityKinds are the capabilities by what stands before their pattern.
+// capabilityKinds maps the name of a capability, before its pattern, to its kind.
 var capabilityKinds = map[string]capabilityKind{
 	"channel":       {[]string{"send", "history", "subscribe", "moderate", "send_as", "manage"}, 128},
 	"queue":         {[]string{"produce", "consume"}, 64},
 	adminCapability: {[]string{"read", "write"}, 0},
 }
 
-// patternForm is a name, or the beginning of names: one `*` at the end stands for any rest.
+// patternForm is a name or a prefix of names: a `*` at the end matches any rest.
 var patternForm = regexp.MustCompile(`^([A-Za-z0-9_-]+|[A-Za-z0-9_-]*\*)$`)
 
-// parseCapabilities parses capabilities such as `channel:*=send,history`, `queue:jobs=consume`, `admin=read` and `admin`. A
-// capability or an action that no server knows is an error: a token with it would look as if it allowed something.
+// parseCapabilities parses capabilities such as `channel:*=send,history`, `queue:jobs=consume`,
+// `admin=read` and `admin`. A capability or an action that no server knows is an error: otherwise a
+// token with it would seem to allow something.
 func parseCapabilities(texts []string) (map[string][]string, error) {
 	capabilities := make(map[string][]string)
 	for _, text := range texts {

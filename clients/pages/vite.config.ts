@@ -4,7 +4,8 @@ import { defineConfig } from "vitest/config";
 
 const target = ["es2022", "chrome123", "firefox121", "safari17.5"];
 
-// The TypeScript SDK as one module without imports, for pages without a build step, beside the page.
+// sdkModule bundles the TypeScript SDK as one module without imports, for pages without a build
+// step.
 function sdkModule(): Plugin {
   let outDir = "";
   return {
@@ -31,7 +32,7 @@ function sdkModule(): Plugin {
   };
 }
 
-// One page for each of these files, with what they share in common.
+// The pages. Their common modules are shared.
 const pages = ["index.html", "queues.html"];
 
 const server = process.env.PARLEY_ADDR ?? "http://127.0.0.1:8080";
@@ -46,7 +47,7 @@ export default defineConfig({
     emptyOutDir: true,
     rolldownOptions: { input: pages },
   },
-  // While working on the page: its own server passes calls on to a running parleyd.
+  // During development, Vite's server forwards calls to a running parleyd.
   server: { proxy: { "/parley.v1.": server, "/parley.js": server } },
   test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 30_000 },
 });

@@ -22,14 +22,15 @@ const help = "I know !time, !echo <text> and !help."
 type bot struct {
 	client *parley.Client
 	log    *slog.Logger
-	// name is the user that the bot is: what that one says is never answered.
+	// name is the user id of the bot. The bot never answers its own messages.
 	name    string
 	channel string
 	state   string
 }
 
-// run answers until ctx ends. The place is noted after the answer: a bot that dies between the two answers that question
-// again, under the same client_msg_id, and the server stores the answer once.
+// run answers questions until ctx ends. It stores its position after the answer. A bot that dies
+// between the two answers the question again with the same client_msg_id, and the server stores the
+// answer once.
 func (b *bot) run(ctx context.Context) error {
 	start, err := b.start()
 	if err != nil {
@@ -50,7 +51,7 @@ func (b *bot) run(ctx context.Context) error {
 			b.log.Warn("some of the log is gone; what was asked there stays unanswered", "reason", event.Gap.GetReason())
 		case parley.EventLost:
 			return fmt.Errorf("%s is no member of %s any more", b.name, b.channel)
-		default: // The rest asks nothing.
+		default: // The other events contain no question.
 		}
 		if p, ok := sub.Position(b.channel); ok && event.Kind != parley.EventTyping {
 			if err := b.note(p); err != nil {
@@ -69,12 +70,12 @@ func (b *bot) answer(ctx context.Context, question *parley.Message) error {
 	_, err := b.client.Send(ctx, b.channel, text, parley.WithClientMsgID("answer-"+question.GetMsgId()),
 		parley.WithMetadata(map[string]string{"reply_to": question.GetMsgId()}))
 	if errors.Is(err, parley.ErrClientMsgIDReused) {
-		return nil // Answered before, when it was another time.
+		return nil // Answered before, at another time.
 	}
 	return err
 }
 
-// reply gives the answer to what was said, or nothing where that was no command.
+// reply returns the answer to a message, or an empty string if the message is not a command.
 func reply(said string, now time.Time) string {
 	command, rest, _ := strings.Cut(strings.TrimSpace(said), " ")
 	switch {
@@ -89,7 +90,7 @@ func reply(said string, now time.Time) string {
 	}
 }
 
-// start gives where the bot was, or now where it never was.
+// start returns the stored position, or the end of the channel's log if there is none.
 func (b *bot) start() (parley.Start, error) {
 	data, err := os.ReadFile(b.state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +109,8 @@ func (b *bot) start() (parley.Start, error) {
 	return parley.After(p), nil
 }
 
-// note keeps the place: the file is the old one or the new one, whole, whenever the bot or the machine dies.
+// note stores the position. The file is replaced as a whole: if the bot or the machine dies, it
+// contains either the old or the new position.
 func (b *bot) note(p parley.Position) error {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -126,7 +128,7 @@ func (b *bot) note(p parley.Position) error {
 	return os.Rename(next, b.state)
 }
 
-// subject gives the user that a token is of. Whether the token holds is for the server to say.
+// subject returns the user id of a token. It does not verify the token; the server does.
 func subject(token string) (string, error) {
 	var claims jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &claims); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// asBot makes the test's own program the bot: a process to kill, built with the race detector.
+// asBot makes the test's own program run the bot, as a process that can be killed, with the race
+// detector.
 const asBot = "PARLEY_EXAMPLE_BOT"
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// room is a server, a user of it who asks, and the file in which the bot keeps its place.
+// room is a server, a user who asks questions, and the file with the bot's position.
 type room struct {
 	t      *testing.T
 	ctx    context.Context
@@ -49,7 +50,7 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-// start starts the bot. The function that it gives kills it.
+// start starts the bot. It returns a function that kills it.
 func (r *room) start() (kill func()) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0], "--channel", "room", "--state", r.state)
@@ -71,7 +72,7 @@ func (r *room) start() (kill func()) {
 	return kill
 }
 
-// ready waits until the bot has noted a place.
+// ready waits until the bot has stored a position.
 func (r *room) ready() {
 	r.t.Helper()
 	for r.ctx.Err() == nil {
@@ -83,7 +84,7 @@ func (r *room) ready() {
 	r.t.Fatal("the bot is not ready in time")
 }
 
-// ask sends and gives the message's id.
+// ask sends a question and returns the message's id.
 func (r *room) ask(text string) string {
 	r.t.Helper()
 	receipt, err := r.user.Send(r.ctx, "room", text)
@@ -93,8 +94,8 @@ func (r *room) ask(text string) string {
 	return receipt.MsgID
 }
 
-// answers waits until the bot has said "end" to an "!echo end" that it asks now, and gives all that the bot said before that:
-// the answers by the id of what they answer.
+// answers sends "!echo end" and waits for its answer. It returns all previous answers of the bot,
+// by the id of their question.
 func (r *room) answers() map[string][]string {
 	r.t.Helper()
 	end := r.ask("!echo end")
@@ -141,7 +142,7 @@ func TestBotAnswers(t *testing.T) {
 	}
 }
 
-// TestBotIsKilled kills the bot, and restarts the server, while it is asked.
+// TestBotIsKilled kills the bot, and restarts the server, while questions are sent.
 func TestBotIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -166,8 +167,8 @@ func TestBotIsKilled(t *testing.T) {
 	}
 }
 
-// TestBotLosesItsPlace gives the bot an older place than it had, as where it dies before it noted one: what it answered is
-// asked again, and no answer is stored twice.
+// TestBotLosesItsPlace restores an older position of the bot, as after a crash before it stored
+// one. The bot answers questions again, and no answer may be stored twice.
 func TestBotLosesItsPlace(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -192,7 +193,7 @@ func TestBotLosesItsPlace(t *testing.T) {
 	second := r.answers()
 	for id, said := range second {
 		if said[0] == "end" {
-			delete(second, id) // What ended the first look.
+			delete(second, id) // The question that ended the first call of answers.
 		}
 	}
 	if diff := cmp.Diff(want, second); diff != "" {
@@ -200,7 +201,7 @@ func TestBotLosesItsPlace(t *testing.T) {
 	}
 }
 
-// TestBotSaysWhatIsWrong gives it what it can't work with: it ends, and says so.
+// TestBotSaysWhatIsWrong starts the bot with invalid input. It must end with an error.
 func TestBotSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

@@ -1,5 +1,6 @@
-// Command bot answers in a channel: !help, !time and !echo. It keeps its place in a file, so that after a restart, however
-// it ended, it answers each question that it missed, and none twice.
+// Command bot answers the commands !help, !time and !echo in a channel. It stores its position in a
+// file. After a restart, even after a crash, it answers each question that it missed, and none
+// twice.
 //
 //	PARLEY_TOKEN=$(bin/parley token --sub bot) go run ./examples/bot --channel general
 package main
@@ -47,7 +48,7 @@ func run(args []string) int {
 
 func serve(ctx context.Context, f flags) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// Without a call timeout an answer waits for the server as long as it is away.
+	// Without a call timeout, an answer is retried until the server is available.
 	client, err := parley.New(f.Addr, parley.WithToken(f.Token), parley.WithLogger(log), parley.WithCallTimeout(0))
 	if err != nil {
 		return err

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// Counts who wrote how many words in a channel: over its whole history, and then live until it is interrupted.
+// Counts the words of each user in a channel: over its whole history, and then live until it is
+// interrupted.
 //
 //   PARLEY_TOKEN=$(cat data/dev-token) node examples/node/digest.js general
 import { Client, live } from "@parleyhq/sdk";
@@ -13,11 +14,11 @@ if (!PARLEY_TOKEN) {
 
 const client = new Client(PARLEY_ADDR, {
   token: PARLEY_TOKEN,
-  callTimeout: 0, // It runs until it is interrupted, also while the server is away.
+  callTimeout: 0, // It runs until it is interrupted, even while the server is unavailable.
   log: (level, message) => level !== "debug" && console.error(`digest: ${message}`),
 });
 
-/** The messages as they are now, by id. Of two copies of one the later is right, in whatever order they come. */
+/** The current messages, by id. Of two copies the one with the higher changedSeq counts, in any order. */
 const messages = new Map();
 
 function note(message) {
@@ -45,8 +46,8 @@ function digest() {
   return order.map(([name, user]) => `${name}: ${user.words} words in ${user.messages} messages`).join("\n");
 }
 
-// What is sent while the history loads waits in the subscription, so nothing falls between the two; what is in both counts
-// once, by its id.
+// Messages that are sent while the history loads wait in the subscription, so none is missed.
+// Messages in both are counted once, by their id.
 const subscription = client.subscribe([live(channel)]);
 process.once("SIGINT", () => subscription.close());
 process.once("SIGTERM", () => subscription.close());
@@ -55,7 +56,7 @@ let loaded = false;
 try {
   for await (const event of subscription) {
     switch (event.kind) {
-      case "channel_state": // Comes again after each reconnect, when the subscription itself brings what was missed.
+      case "channel_state": // Comes again after each reconnect. Then the subscription delivers missed events.
         if (!loaded) {
           await load();
           loaded = true;

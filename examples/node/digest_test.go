@@ -1,5 +1,5 @@
-// Package node_test runs the Node example. It wants node on the PATH, `npm ci`, and the TypeScript SDK built
-// (`npm run build -w sdk/ts`).
+// Package node_test runs the Node example. It requires node on the PATH, `npm ci`, and the built
+// TypeScript SDK (`npm run build -w sdk/ts`).
 package node_test
 
 import (
@@ -41,7 +41,7 @@ func start(ctx context.Context, t *testing.T, s *servertest.Server) *digest {
 	return &digest{t: t, cmd: cmd, lines: bufio.NewScanner(out)}
 }
 
-// until gives the lines up to and with one.
+// until returns the lines up to and including last.
 func (d *digest) until(last string) []string {
 	d.t.Helper()
 	var lines []string
@@ -55,7 +55,7 @@ func (d *digest) until(last string) []string {
 	return nil
 }
 
-// rest interrupts the script and gives what it still wrote.
+// rest interrupts the script and returns the rest of its output.
 func (d *digest) rest() []string {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -88,7 +88,7 @@ func TestDigest(t *testing.T) {
 		}
 		return receipt.MsgID
 	}
-	for i := range 1200 { // More than a page.
+	for i := range 1200 { // more than a page
 		say([]string{"ann", "ben"}[i%2], fmt.Sprint("line ", i))
 	}
 	say("cleo", "three words here")

@@ -20,14 +20,15 @@ var indexSource string
 
 var indexScript = redis.NewScript(indexSource)
 
-// readBatch is how many keys are read in one round trip.
+// readBatch is the number of keys that are read in one round trip.
 const readBatch = 500
 
-// index is what a group has made of the topic's messages, in Redis. Every line is in it once, however often its message is
-// delivered. All its keys are of one slot, so that one script may write them on a cluster too.
+// index is a group's index of the topic's messages, in Redis. It contains every line once, however
+// often its message is delivered. All its keys have the same hash slot, so that one script can
+// write them on a cluster too.
 type index struct {
 	redis *redis.Client
-	// prefix begins all keys.
+	// prefix is the prefix of all keys.
 	prefix string
 }
 
@@ -42,14 +43,14 @@ func (x *index) failures() string           { return x.prefix + "failures" }
 func (x *index) order(nick string) string   { return x.prefix + "order:" + nick }
 func (x *index) linesOf(word string) string { return x.prefix + "word:" + word }
 
-// add takes a delivery's line in, with its words.
+// add adds the line of a delivery to the index, with its words.
 func (x *index) add(ctx context.Context, d *queue.Delivery, words map[string]int) error {
 	line, early, lost := d.Headers[lineHeader], 0, 0
 	if time.Now().Before(d.ProduceTime) {
 		early = 1
 	}
 	if d.Headers[faultHeader] == "" {
-		// Such a job does not fail by itself.
+		// Such a job does not fail on its own.
 		lost = d.Attempt - 1
 	}
 	keys := []string{x.done(), x.order(d.Key), x.words(), x.tally()}
@@ -76,7 +77,7 @@ func (x *index) counts(ctx context.Context, key string) (map[string]int, error) 
 	return counts, nil
 }
 
-// postings reads the whole index: for each word the lines that have it, and how often.
+// postings reads the whole index: for each word the lines that contain it, and how often.
 func (x *index) postings(ctx context.Context) (map[string]map[string]int, error) {
 	words, err := x.redis.ZRange(ctx, x.words(), 0, -1).Result()
 	if err != nil {
@@ -97,14 +98,14 @@ func (x *index) postings(ctx context.Context) (map[string]map[string]int, error)
 		})
 }
 
-// taken is a line as the order of a nick has it.
+// taken is a line in the order of a nick.
 type taken struct {
 	line string
-	// at is when the message appeared, or was due, in ms.
+	// at is when the message appeared or was due, in ms.
 	at int64
 }
 
-// orders reads for each nick its lines, in the order in which they were taken in.
+// orders reads the lines of each nick, in the order in which they were indexed.
 func (x *index) orders(ctx context.Context, nicks []string) (map[string][]taken, error) {
 	orders := make(map[string][]taken, len(nicks))
 	return orders, readAll(ctx, x.redis, nicks,
@@ -122,7 +123,7 @@ func (x *index) orders(ctx context.Context, nicks []string) (map[string][]taken,
 		})
 }
 
-// readAll asks for each item, many in one round trip, and hands each answer on.
+// readAll requests each item, many in one round trip, and calls take with each answer.
 func readAll[T any, C interface {
 	redis.Cmder
 	Result() (T, error)

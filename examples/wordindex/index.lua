@@ -1,17 +1,17 @@
--- Takes a message's line into the index, once: the message's id is noted in the same step.
+-- Adds a message's line to the index once. The message's id is stored in the same step.
 --
 -- KEYS[1] done    HASH message id -> line
--- KEYS[2] order   LIST of the nick: "<ms> <line>", in the order in which lines were taken in
--- KEYS[3] words   ZSET word -> how often it was said
+-- KEYS[2] order   LIST of the nick: "<ms> <line>", in the order in which lines were indexed
+-- KEYS[3] words   ZSET word -> how often it occurs
 -- KEYS[4] tally   HASH counters: repeated, early, lost
--- KEYS[5...]      for each word of the line: ZSET line -> how often it has the word
--- ARGV[1] message  its id
+-- KEYS[5...]      for each word of the line: ZSET line -> how often it contains the word
+-- ARGV[1] message  the message's id
 -- ARGV[2] line
 -- ARGV[3] ms       when the message appeared, or was due
--- ARGV[4] early    1 if it came before that, else 0
+-- ARGV[4] early    1 if it was delivered before that, else 0
 -- ARGV[5] lost     how many earlier deliveries were lost with a worker
--- ARGV[6...]       for each word: the word; how often the line has it
--- RETURNS 1 if the line was taken in; 0 if it was there, from a delivery whose ack did not arrive.
+-- ARGV[6...]       for each word: the word; how often the line contains it
+-- RETURNS 1 if the line was added; 0 if an earlier delivery, whose ack did not arrive, had added it.
 local done, order, words, tally, message, line, ms, early, lost = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 if redis.call('HSETNX', done, message, line) == 0 then

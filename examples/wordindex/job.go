@@ -20,7 +20,7 @@ const (
 	faultHeader = "fault"
 )
 
-// fault is what is wrong with a job.
+// fault is the way in which a job fails.
 type fault string
 
 const (
@@ -30,20 +30,20 @@ const (
 	poison fault = "poison"
 )
 
-// maxDelay bounds the delays.
+// maxDelay is the maximum delay of a job.
 const maxDelay = 3 * time.Second
 
-// job is a line that somebody said.
+// job is a line that a user wrote.
 type job struct {
-	// line is file and number, as an id: the job's name.
+	// line is the job's name: file and line number, encoded as an id.
 	line       string
 	nick, text string
-	// delay is 0 for most.
+	// delay is 0 for most jobs.
 	delay time.Duration
 	fault fault
 }
 
-// readJobs gives the lines of the logs in a directory, in order.
+// readJobs returns the lines of the logs in a directory as jobs, in order.
 func readJobs(dir string) ([]job, error) {
 	files, err := irclog.Files(dir)
 	if err != nil {
@@ -65,8 +65,9 @@ func readJobs(dir string) ([]job, error) {
 	return jobs, nil
 }
 
-// newJob makes a tenth of the jobs wait, a twentieth fail twice, and one of two hundred poison. The choice is the line's: whoever
-// reads the files makes the same one, and so does a producer that is started again.
+// newJob returns the job of a line. A tenth of the jobs is delayed, a twentieth fails twice, and
+// one of two hundred is poison. The choice depends only on the line, so every reader of the files,
+// and a restarted producer, makes the same one.
 func newJob(line, nick, text string) job {
 	j := job{line: line, nick: nick, text: text}
 	dice := rand.New(rand.NewPCG(xxhash.Sum64String(line), 0))
@@ -82,7 +83,8 @@ func newJob(line, nick, text string) job {
 	return j
 }
 
-// message gives the job as it is produced. The line is the idempotency key, so that it gets one job however often it is produced.
+// message returns the job's message. The line is the idempotency key, so that the line has one job
+// however often it is produced.
 func (j *job) message() queue.Message {
 	headers := map[string]string{lineHeader: j.line}
 	if j.fault != "" {

@@ -1,25 +1,33 @@
-// Command wordindex indexes the words of IRC logs through a work queue: every line is a job. A producer puts the jobs into a
-// topic of strict order, any number of workers take them and write the index into a Redis of their own, and a judge makes the
-// same index straight from the files and compares.
+// Command wordindex indexes the words of IRC logs through a work queue: every line is a job. A
+// producer stores the jobs in a topic of strict order. Any number of workers handle them and write
+// the index into their own Redis. A judge computes the same index from the files and compares the
+// two.
 //
-// Some of the jobs are made difficult: a tenth is delayed, a twentieth fails twice, and a few are poison, which fails until the
-// workers run with --fixed. Whatever happens to workers meanwhile, in the end each line is in the index exactly once, the lines
-// of each nick were indexed in their order, and the dead letters are exactly the poison.
+// Some of the jobs are difficult: a tenth is delayed, a twentieth fails twice, and a few are
+// poison, which fails until the workers run with --fixed. Whatever happens to the workers, in the
+// end the index contains each line exactly once, the lines of each nick were indexed in their
+// order, and the dead letters are exactly the poison.
 //
 //	go run ./examples/wordindex work &
 //	go run ./examples/wordindex produce DIR
 //	go run ./examples/wordindex verify DIR
 //
-// # What the order of a nick is
+// # The order of a nick's lines
 //
-// The nick is the job's key, so a nick's jobs are in one partition, and in a topic of strict order the next one is not handed out
-// before the last one is done with. Their order is the one in which they appeared in the partition. A job that is not delayed
-// appears when it is produced; so those of a nick are in the order of the files. A delayed one appears when it is due, or a little
-// later, never before: after all that the nick said until then, and behind those that were due before it. A job that fails keeps
-// its place while it is tried again, and all of the nick's later ones wait; one that is given up as a dead letter loses it.
+// The nick is the job's key, so a nick's jobs are in one partition. In a topic of strict order the
+// next one is not delivered before the previous one is settled. Their order is the one in which
+// they appeared in the partition:
 //
-// The judge takes none of that on trust. A second consumer group, the witness, reads the same topic when all is over, with a
-// worker that nobody disturbs; the order in which it gets a nick's jobs must be the order in which they were indexed.
+//   - A job without delay appears when it is produced. So those of a nick are in the order of
+//     the files.
+//   - A delayed job appears when it is due, or a little later, never before. It comes after all
+//     lines of the nick until then, and after those that were due before it.
+//   - A job that fails keeps its position while it is retried, and all later jobs of the nick
+//     wait. A job that becomes a dead letter loses its position.
+//
+// The judge checks all of this. When all jobs are settled, a second consumer group, the witness,
+// reads the same topic with one undisturbed worker. The order in which it receives a nick's jobs
+// must be the order in which they were indexed.
 package main
 
 import (
@@ -59,7 +67,7 @@ type commands struct {
 	Verify  verifyCommand  `cmd:"" help:"Compare everything with the files, once all jobs are done with."`
 }
 
-// app is what a command runs with.
+// app is the environment of a command.
 type app struct {
 	ctx    context.Context //nolint:containedctx // kong calls commands with one bound value
 	out    io.Writer
@@ -103,17 +111,19 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: queue.NewAdmin(client), redis: store})
 }
 
-// sayf writes a line. What can't be told is lost, and the exit code tells the rest.
+// sayf writes a line. It ignores errors of the output: the exit code reports the result too.
 func (a *app) sayf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
 
-// prepare creates the topic and its groups, unless they exist. It creates the witness first: messages that every group has settled are
-// dropped, so a group that was created later would miss them.
+// prepare creates the topic and its groups, unless they exist. It creates the witness first:
+// messages that every group has settled are dropped, so a group that was created later would miss
+// them.
 func (a *app) prepare() error {
 	_, err := a.admin.CreateTopic(a.ctx, &queue.Topic{
 		Name: a.flags.Topic, Partitions: 8, StrictOrder: true,
-		// For as long as somebody may repeat produce.
+		// The time in which produce can be repeated.
 		IdempotencyWindow: durationpb.New(24 * time.Hour),
-		// A worker that dies with a job counts as an attempt of it, so there must be more of them than workers die in a row.
+		// Each worker that dies with a job uses up one of its attempts. There must be more attempts
+		// than workers that die in a row.
 		Retry: &queue.RetryPolicy{
 			MaxAttempts: new(int32(10)), MinBackoff: durationpb.New(20 * time.Millisecond), MaxBackoff: durationpb.New(time.Second),
 		},

@@ -10,8 +10,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// callWitness has the second group read the topic, with one worker that nobody disturbs, and note in which order things come. What it
-// has read in an earlier run it knows.
+// callWitness makes the witness group read the topic, with one undisturbed worker, and records the
+// order of the messages. Messages of an earlier run are recorded already.
 func (j *judge) callWitness(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	worker := queue.NewWorker(j.client, j.flags.Topic, witness, func(ctx context.Context, d *queue.Delivery) error {
@@ -46,7 +46,8 @@ func (j *judge) untilRead(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// order sees that each nick's lines were indexed in the order in which they appeared in the topic, and that this is a right one.
+// order checks that each nick's lines were indexed in the order in which they appeared in the
+// topic, and that this order is correct.
 func (j *judge) order() error {
 	nicks := slices.Sorted(maps.Keys(j.nicks))
 	indexed, err := j.indexed.orders(j.ctx, nicks)
@@ -71,8 +72,9 @@ func (j *judge) order() error {
 	return nil
 }
 
-// rightOrder sees that a nick's lines are all there, once; that those without delay are in the order of the files; that delayed ones
-// are in the order in which they were due; and that each of these stands behind all that was said until it was due.
+// rightOrder checks the order of a nick's lines in the topic. Each line must be there once. Lines
+// without delay must be in the order of the files. Delayed lines must be in the order in which they
+// were due, and after all lines that appeared before that time.
 func (j *judge) rightOrder(seen []taken, want []*job) error {
 	if len(seen) != len(want) {
 		return fmt.Errorf("it has %d lines, want %d", len(seen), len(want))
@@ -107,8 +109,8 @@ func (j *judge) rightOrder(seen []taken, want []*job) error {
 	return nil
 }
 
-// sameOrder sees that lines were indexed as they were seen: without poison, which loses its place when it is given up, and the poison
-// that was replayed, among itself.
+// sameOrder checks that lines were indexed in the order in which the witness saw them. Replayed
+// poison is compared separately, because poison loses its position when it becomes a dead letter.
 func (j *judge) sameOrder(indexed, seen []taken) error {
 	for _, wanted := range []bool{false, true} {
 		of := func(lines []taken) (some []string) {
@@ -129,7 +131,7 @@ func (j *judge) sameOrder(indexed, seen []taken) error {
 	return nil
 }
 
-// at gives an element, or nothing.
+// at returns an element, or an empty string if there is none.
 func at(list []string, i int) string {
 	if i < len(list) {
 		return list[i]

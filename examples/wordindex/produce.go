@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// produceBatch is how many lines go together.
+// produceBatch is the number of lines in one batch.
 const produceBatch = 50
 
 type produceCommand struct {
@@ -17,7 +17,8 @@ type produceCommand struct {
 	Rate int    `help:"The most new jobs a second; 0 is as fast as can be." placeholder:"JOBS"`
 }
 
-// Run produces all lines, in order. Where an earlier run was interrupted it goes on: what is there already is only found again.
+// Run produces all lines, in order. It can continue an interrupted run: lines that were produced
+// before are duplicates.
 func (c *produceCommand) Run(a *app) error {
 	jobs, err := readJobs(c.Dir)
 	if err != nil {
@@ -46,7 +47,7 @@ func (c *produceCommand) Run(a *app) error {
 	return nil
 }
 
-// produce stores some jobs, and tells how many were not there yet, and how many are delayed.
+// produce stores some jobs. It returns how many were new, and how many are delayed.
 func produce(ctx context.Context, p *queue.Producer, jobs []job) (fresh, delayed int, err error) {
 	var direct []queue.Message
 	for i := range jobs {

@@ -18,7 +18,7 @@ type verifyCommand struct {
 	Wait  time.Duration `default:"2m" help:"How long the witness may take to read the topic."`
 }
 
-// Run judges. The first thing that is not as it must be is the error.
+// Run checks everything and returns the first violation.
 func (c *verifyCommand) Run(a *app) error {
 	jobs, err := readJobs(c.Dir)
 	if err != nil {
@@ -45,13 +45,13 @@ func (c *verifyCommand) Run(a *app) error {
 	return j.order()
 }
 
-// judge compares what became of jobs with what had to.
+// judge compares the results of the jobs with the expected ones.
 type judge struct {
 	*app
 
 	jobs  map[string]*job
 	nicks map[string][]*job
-	// poison are the jobs that fail unless fixed.
+	// poison contains the jobs that fail unless fixed is true.
 	poison map[string]*job
 	fixed  bool
 
@@ -90,12 +90,13 @@ func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, 
 	return total, total.GetGroups()[at], nil
 }
 
-// left counts what a group still has to do.
+// left returns the number of messages that a group has not settled, including delayed ones.
 func left(total *queue.TopicStats, g *queue.GroupStats) int64 {
 	return total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked()
 }
 
-// settled sees that every job was produced once, and acknowledged or given up once.
+// settled checks that every job was produced once, and was acknowledged or became a dead letter
+// once.
 func (j *judge) settled() error {
 	total, g, err := j.groupStats(j.ctx, indexers)
 	if err != nil {
@@ -128,7 +129,7 @@ func (j *judge) settled() error {
 	return nil
 }
 
-// deadLetters sees that the dead letters are exactly the poison, as it was produced.
+// deadLetters checks that the dead letters are exactly the poison, with unchanged content.
 func (j *judge) deadLetters() error {
 	want := maps.Clone(j.poison)
 	if j.fixed {
@@ -168,7 +169,8 @@ func same(letter *parleyv1.DeadLetter, one *job) error {
 	return nil
 }
 
-// once sees that each line was taken in by one message, that what was to fail did, and that nothing came early.
+// once checks that each line was indexed for one message, that jobs failed as often as they should,
+// and that no job was early.
 func (j *judge) once() error {
 	done, err := j.redis.HGetAll(j.ctx, j.indexed.done()).Result()
 	if err != nil {
@@ -209,7 +211,7 @@ func (j *judge) once() error {
 	return nil
 }
 
-// index compares the index with one made here and now.
+// index compares the index with one computed from the files.
 func (j *judge) index() error {
 	want := make(map[string]map[string]int)
 	for line, one := range j.jobs {

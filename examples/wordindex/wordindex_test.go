@@ -53,7 +53,7 @@ func newBench(t *testing.T, lines int) *bench {
 	return b
 }
 
-// write makes a log of a few nicks.
+// write writes a log with a few nicks.
 func (b *bench) write(name string, lines int) {
 	b.t.Helper()
 	var log strings.Builder
@@ -72,7 +72,7 @@ func (b *bench) try(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// do runs a command that must not fail.
+// do runs a command that must succeed.
 func (b *bench) do(args ...string) string {
 	b.t.Helper()
 	out, err := b.try(args...)
@@ -103,7 +103,7 @@ func (b *bench) work(args ...string) (stop func()) {
 	return stop
 }
 
-// verified waits until everything is as it must be.
+// verified waits until verify succeeds and returns its output.
 func (b *bench) verified(args ...string) string {
 	b.t.Helper()
 	for {
@@ -118,7 +118,8 @@ func (b *bench) verified(args ...string) string {
 	}
 }
 
-// TestIndexAndFix goes the whole way without faults from outside: workers, a producer that comes twice, poison, the fix, the replay.
+// TestIndexAndFix runs everything without external faults: workers, a producer that is repeated,
+// poison, the fix, the replay.
 func TestIndexAndFix(t *testing.T) {
 	t.Parallel()
 	const lines = 700
@@ -154,7 +155,7 @@ func TestIndexAndFix(t *testing.T) {
 	}
 }
 
-// TestVerifyTells spoils what is right, one thing at a time, and wants to hear of it.
+// TestVerifyTells breaks one thing at a time. verify must report it.
 func TestVerifyTells(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 420)
@@ -225,7 +226,7 @@ func TestVerifyTells(t *testing.T) {
 	}
 }
 
-// TestRightOrder tells orders that a topic may give a nick's jobs from those that it may not.
+// TestRightOrder checks valid and invalid orders of a nick's jobs in a topic.
 func TestRightOrder(t *testing.T) {
 	t.Parallel()
 	direct := func(line string) *job { return &job{line: line, nick: "ann"} }
@@ -238,7 +239,7 @@ func TestRightOrder(t *testing.T) {
 	for order, want := range map[string]string{
 		"a10 b20 c30 x40 y50":     "",
 		"a10 y15 b20 x25 c30":     "", // y had the shorter delay
-		"a10 b20 x15 y15 c30":     "", // x and y came a little later than they were due
+		"a10 b20 x15 y15 c30":     "", // x and y appeared a little later than they were due
 		"a10 b20 x15 y25 c20":     "c was said 5 ms before",
 		"a10 b20 y25 x24 c30":     "x was due 1 ms before",
 		"b10 a20 x25 y26 c30":     "a was said before",
@@ -266,7 +267,8 @@ func TestRightOrder(t *testing.T) {
 	}
 }
 
-// TestJobs sees that the jobs are what they are said to be, and the same whoever makes them.
+// TestJobs checks the proportions of the jobs, that a line always has the same job, and how words
+// are counted.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	const n = 20000

@@ -24,7 +24,8 @@ type workCommand struct {
 	Fixed       bool          `help:"Be able to index poison."`
 }
 
-// Run works until it is interrupted; then it finishes what it has begun and gives the rest back.
+// Run handles messages until it is interrupted. It then finishes the messages that it has begun and
+// releases the other ones.
 func (c *workCommand) Run(a *app) error {
 	if err := a.prepare(); err != nil {
 		return err
@@ -45,8 +46,9 @@ func (c *workCommand) Run(a *app) error {
 	return err
 }
 
-// failing fails the jobs that are to fail. Failures are counted where the index is: attempts would not do, for a worker that dies
-// with a job makes an attempt of it without failing.
+// failing is a middleware that fails the jobs with a fault. Failures are counted in the index's
+// Redis. The number of attempts would be wrong, because a worker that dies with a job uses up an
+// attempt without a failure.
 func (c *workCommand) failing(x *index) queue.Middleware {
 	return func(next queue.Handler) queue.Handler {
 		return func(ctx context.Context, d *queue.Delivery) error {
@@ -77,7 +79,8 @@ func (c *workCommand) failing(x *index) queue.Middleware {
 	}
 }
 
-// slow makes every job take its time: half of it before the line is in the index, and half after, so that workers die on both sides.
+// slow is a middleware that makes every job take time: half of it before the line is indexed, and
+// half after, so that workers die in both places.
 func (c *workCommand) slow(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) error {
 		if err := c.pause(ctx); err != nil {

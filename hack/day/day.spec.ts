@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { replay } from "../../clients/pages/e2e/rig/day.ts";
 import { test } from "../../clients/pages/e2e/rig/test.ts";
 
-// The main job on real input, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory of IRC logs, DAY begins the name of
-// one of them.
+// The replay of a real log, as `make day DATA=... DAY=... SPEED=...` runs it. DATA is a directory
+// of IRC logs. DAY is the beginning of a log's file name.
 const { DATA = "", DAY = "2013-05-19", SPEED = "60" } = process.env;
 
 test.use({ faults: true });

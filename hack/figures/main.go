@@ -1,5 +1,6 @@
-// Command figures measures a fleet on this machine: it starts three nodes on MongoDB, Redis and NATS and takes `parley
-// bench`'s figures of that, and some that only who can stop and kill nodes can take. `make figures` runs it.
+// Command figures measures a fleet on this machine. It starts three nodes with MongoDB, Redis and
+// NATS, and takes the figures of `parley bench` on it, and others that require stopping and killing
+// nodes. `make figures` runs it.
 package main
 
 import (
@@ -31,7 +32,7 @@ type flags struct {
 
 func main() {
 	args := os.Args[1:]
-	if len(args) > 0 && args[0] == bench.FloorCommand { // the bench runs this program again
+	if len(args) > 0 && args[0] == bench.FloorCommand { // the bench runs this program again for its floors
 		os.Exit(command.Run(context.Background(), "figures", nil, &struct{}{}, func(ctx context.Context) error {
 			return bench.RunFloor(ctx, args[1:], os.Stdin, os.Stdout)
 		}))
@@ -54,7 +55,7 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 	m.fleet, err = rig.Start(starting, rig.Options{
 		MongoMembers: f.Mongo, NATSServers: 1, Binary: f.Binary,
 		Env: append([]string{
-			"PARLEY_BUCKETS=4", // as the configuration's default
+			"PARLEY_BUCKETS=4", // the configuration's default
 			"PARLEY_LIMITS_REQUESTS_PER_SECOND=1000000", "PARLEY_LIMITS_REQUEST_BURST=1000000",
 			"PARLEY_LIMITS_STREAMS_PER_SUBJECT=100000", "PARLEY_LIMITS_STREAMS=100000", "PARLEY_LOG_LEVEL=warn",
 		}, f.Env...),
@@ -81,14 +82,14 @@ func measure(ctx context.Context, f *flags, out io.Writer) (err error) {
 	return bench.Run(ctx, areas, options, report)
 }
 
-// measures are the areas that want a fleet of one's own.
+// measures are the areas that require a fleet of their own.
 type measures struct {
 	fleet   *rig.Fleet
 	token   string
 	streams int
 }
 
-// areas are those of `parley bench` and the fleet's.
+// areas returns the areas of `parley bench` and of the fleet.
 func (m *measures) areas() []bench.Area {
 	areas := slices.Clone(bench.Areas())
 	for i := range areas {
@@ -101,7 +102,7 @@ func (m *measures) areas() []bench.Area {
 		bench.Area{Name: "comeback", Help: "Streams return after a node's kill -9.", Measure: m.comeback})
 }
 
-// onFirst takes figures of the first node alone.
+// onFirst returns a Measure that takes the figures while only the first node runs.
 func (m *measures) onFirst(measure bench.Measure) bench.Measure {
 	return func(ctx context.Context, env *bench.Env) (figures []bench.Figure, err error) {
 		one := *env
@@ -114,7 +115,7 @@ func (m *measures) onFirst(measure bench.Measure) bench.Measure {
 	}
 }
 
-// alone calls fn while node 0 is the only one.
+// alone calls fn while node 0 is the only running node.
 func (m *measures) alone(ctx context.Context, fn func(context.Context) error) error {
 	others := m.fleet.Nodes()[1:]
 	for _, n := range others {

@@ -15,8 +15,8 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// latency tells how long a message takes from the call of send on one node to a subscriber's hands on another, at 50 a
-// second, both in this process and by one clock.
+// latency measures the time from the call of Send on one node to the arrival at a subscriber of
+// another, at 50 messages per second. Both are in this process and use one clock.
 func (m *measures) latency(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
 	ways := [][2]int{{0, 0}, {0, 1}, {1, 2}, {2, 0}}
 	medians, tails := make([][]float64, len(ways)), make([][]float64, len(ways))
@@ -52,7 +52,8 @@ func milliseconds(took []time.Duration, q float64) float64 {
 	return float64(bench.Quantile(took, q).Microseconds()) / 1000
 }
 
-// every is how far apart the messages of a way are, warm how many of them are not counted.
+// every is the interval between the messages of a way. warm is the number of messages that are not
+// counted.
 const (
 	every = 20 * time.Millisecond
 	warm  = 25
@@ -106,7 +107,8 @@ func (m *measures) way(ctx context.Context, env *bench.Env, from, to int) ([]tim
 	return took, nil
 }
 
-// comeback kills a node that holds a third of the streams and tells when each of those had its next message.
+// comeback kills a node with a third of the streams and measures when each stream gets its next
+// message.
 func (m *measures) comeback(ctx context.Context, env *bench.Env) ([]bench.Figure, error) {
 	var last, median []float64
 	err := env.Each(ctx, func(ctx context.Context) error {
@@ -127,7 +129,7 @@ func (m *measures) comeback(ctx context.Context, env *bench.Env) ([]bench.Figure
 	}}, nil
 }
 
-// kill kills node 2 and tells after how long each stream had its next message.
+// kill kills node 2 and returns the time until each stream got its next message.
 func (m *measures) kill(ctx context.Context) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,11 +150,11 @@ func (m *measures) kill(ctx context.Context) ([]time.Duration, error) {
 		return nil, err
 	}
 	m.fleet.Node(2).Kill()
-	// What a stream had in its socket does not say that it is back.
+	// A message that was already in a stream's socket does not show that the stream is back.
 	return c.all(ctx, time.Now(), 20*time.Millisecond)
 }
 
-// crowd is many streams of one channel.
+// crowd is a set of streams of one channel.
 type crowd struct {
 	*measures
 	channel  string
@@ -161,13 +163,13 @@ type crowd struct {
 	done     sync.WaitGroup
 }
 
-// arrival is a message in a stream's hands.
+// arrival is the arrival of a message on a stream.
 type arrival struct {
 	stream int
 	at     time.Time
 }
 
-// follow tells of every message of one stream, and of the first that is not the next one.
+// follow reports every message of one stream, and the first one out of order.
 func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
 	defer client.Close()
 	next := int64(1)
@@ -191,8 +193,8 @@ func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
 	}
 }
 
-// all sends, twenty times a second, until every stream has had something later than slack after a moment, and tells after
-// how long each had, sorted.
+// all sends 20 messages per second until every stream has received one later than slack after
+// after. It returns the times from after, sorted.
 func (c *crowd) all(ctx context.Context, after time.Time, slack time.Duration) ([]time.Duration, error) {
 	addrs := c.fleet.Addresses()
 	sender, err := parley.New(addrs[0]+","+addrs[1], parley.WithToken(c.token))

@@ -1,4 +1,5 @@
-// Command fleet is `make fleet`: a whole Parley fleet on this machine, until it is interrupted.
+// Command fleet runs a complete Parley fleet on this machine until it is interrupted. `make fleet`
+// runs it.
 package main
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// restartDelay is between a node's end and its next life.
+// restartDelay is the time between a node's exit and its restart.
 const restartDelay = 500 * time.Millisecond
 
 type flags struct {
@@ -68,7 +69,7 @@ func serve(ctx context.Context, f flags, out io.Writer) error {
 	return errors.Join(err, fleet.Close())
 }
 
-// keepRunning starts a node again whenever it has ended, until ctx ends.
+// keepRunning restarts a node whenever it exits, until ctx ends.
 func keepRunning(ctx context.Context, n *rig.Node, log *slog.Logger) {
 	for {
 		select {
@@ -88,7 +89,7 @@ func keepRunning(ctx context.Context, n *rig.Node, log *slog.Logger) {
 	}
 }
 
-// banner writes what a user needs to try the fleet, and the token to a file that the commands name.
+// banner writes instructions for trying the fleet, and writes the token to a file that they name.
 func banner(f *rig.Fleet, out io.Writer) error {
 	token, err := f.Token("fleet-user", nil)
 	if err != nil {

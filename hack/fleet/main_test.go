@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output is what the program has written so far.
+// output collects the output of the program.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

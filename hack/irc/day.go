@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// day is one log file, read here without the importer's code: what judges it must not share its mistakes.
+// day is one log file. It is read without the importer's code, because a check must not share its
+// mistakes.
 type day struct {
 	path, channel string
 	lines         []line
@@ -47,7 +48,7 @@ func readDays(dir string) ([]day, error) {
 	return days, nil
 }
 
-// parse cuts `[09:56] <nick> text` and `[09:56]  * nick does something` by hand.
+// parse splits `[09:56] <nick> text` and `[09:56]  * nick does something`.
 func parse(raw string) (from, content string, ok bool) {
 	if len(raw) < 8 || raw[0] != '[' || raw[3] != ':' || raw[6] != ']' || raw[7] != ' ' {
 		return "", "", false
@@ -74,7 +75,7 @@ func parse(raw string) (from, content string, ok bool) {
 	return from, clean(content), true
 }
 
-// clean puts U+FFFD for each byte that is not UTF-8, and for NUL.
+// clean replaces each byte that is not UTF-8, and NUL, with U+FFFD.
 func clean(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {

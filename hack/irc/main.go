@@ -1,7 +1,8 @@
-// Command irc runs the main job on real logs: three importers on three nodes bring the days of a directory into one
-// channel, and each day into a channel of its own, all three at once. Subscribers sit on every node. In the middle a node
-// and the MongoDB primary are killed. In the end every subscriber must have had every message once and in order, and the
-// store must agree with the files line by line. `make irc DATA=...` runs it.
+// Command irc runs the main use of messaging on real logs. Three importers on three nodes import
+// the days of a directory into one channel, and each day into a channel of its own, all
+// concurrently. Every node has subscribers. During the import a node and the MongoDB primary are
+// killed. In the end every subscriber must have received every message once and in order, and the
+// store must match the files line by line. `make irc DATA=...` runs it.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// all is the channel that takes every day.
+// all is the channel of all days.
 const all = "ubuntu"
 
 type flags struct {
@@ -108,7 +109,8 @@ func job(ctx context.Context, f *flags, out io.Writer) (err error) {
 	return nil
 }
 
-// breakThings kills a node when a third is there, and the primary when a half is, and starts both again.
+// breakThings kills a node after a third of the messages and the primary after half, and restarts
+// both.
 func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, out io.Writer) error {
 	if err := w.reached(ctx, total/3); err != nil {
 		return err
@@ -131,7 +133,7 @@ func breakThings(ctx context.Context, fleet *rig.Fleet, w *watchers, total int, 
 	return fleet.Mongo.Restart(ctx, primary)
 }
 
-// importer runs the command line's import, as a user would, against its node first.
+// importer runs the CLI's import, as a user would, with its own node first.
 type importer struct {
 	cli, addrs, token string
 }
@@ -145,14 +147,14 @@ func (im *importer) run(ctx context.Context, path, channel string) error {
 	return nil
 }
 
-// sayf writes a line. What can't be told is lost, and the exit code tells the rest.
+// sayf writes a line. Write errors are ignored; the exit code has the result.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 func rotated(addrs []string, by int) string {
 	return strings.Join(append(append([]string(nil), addrs[by:]...), addrs[:by]...), ",")
 }
 
-// linked makes a directory with every n-th day, from the i-th on.
+// linked creates a directory with links to every n-th day, from the i-th on.
 func linked(data string, days []day, i, n int) (string, error) {
 	dir, err := os.MkdirTemp("", "parley-irc-")
 	if err != nil {

@@ -16,18 +16,19 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// watchers are subscribers to all channels: one that stays on each node, and one that moves over all.
+// watchers are subscribers to all channels: one that stays on each node, and one that moves between
+// them.
 type watchers struct {
 	logs   []*log
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// log is what one subscriber had, by channel, in the order of arrival.
+// log is the messages that one subscriber received, by channel, in order of arrival.
 type log struct {
 	name string
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	messages map[string][]line
 	count    int
 	err      error
@@ -84,19 +85,20 @@ func (l *log) take(e parley.Event, err error) {
 	}
 }
 
-// state gives how much has come, of all and of one channel.
+// state returns the number of messages received, in all channels and in one.
 func (l *log) state(channel string) (count, of int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count, len(l.messages[channel]), l.err
 }
 
-// reached waits until the moving subscriber has had n messages of the common channel.
+// reached waits until the moving subscriber has received n messages of the common channel.
 func (w *watchers) reached(ctx context.Context, n int) error {
 	return w.await(ctx, w.logs[:1], func(_, of int) bool { return of >= n })
 }
 
-// complete waits until every subscriber has had every message twice: in the common channel and in its day's.
+// complete waits until every subscriber has received every message twice: in the common channel and
+// in its day's.
 func (w *watchers) complete(ctx context.Context, total int, _ []day) error {
 	return w.await(ctx, w.logs, func(count, _ int) bool { return count >= 2*total })
 }
@@ -126,7 +128,7 @@ func (w *watchers) await(ctx context.Context, logs []*log, enough func(count, of
 	}
 }
 
-// verify compares what each subscriber had with the files.
+// verify compares the messages of each subscriber with the files.
 func (w *watchers) verify(days []day) error {
 	w.close()
 	for _, l := range w.logs {
@@ -157,7 +159,7 @@ func same(got, want []line) error {
 	return nil
 }
 
-// merged sees that a channel holds all days, each in its own order.
+// merged checks that a channel contains all days, each in its own order.
 func merged(got []line, days []day) error {
 	byFile := make(map[string][]line)
 	for _, m := range got {
@@ -178,7 +180,8 @@ func merged(got []line, days []day) error {
 	return nil
 }
 
-// verifyStore reads MongoDB raw and compares it with the files, and the common channel also with what was delivered.
+// verifyStore reads MongoDB directly and compares it with the files, and its common channel also
+// with the delivered messages.
 func verifyStore(ctx context.Context, uri string, days []day, delivered *log) error {
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetReadConcern(readconcern.Majority()))
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// faults counts what was broken.
+// faults counts the injected faults.
 type faults struct {
-	mu sync.Mutex // guards kills and stops while workers are broken
-	// kills are of workers.
+	mu sync.Mutex // guards kills and stops while workers are harmed
+	// kills and stops count those of workers, producerKills those of the producer.
 	kills, stops, producerKills int
-	// told is when the progress was told last.
+	// told is when the progress was last reported.
 	told time.Time
 }
 
-// worker is a process that works, on a node of its own first.
+// worker is a worker process, with a node of its own first in its addresses.
 type worker struct {
 	name    string
 	program *rig.Program
-	// busy is held by whoever breaks it.
+	// busy is held while a fault harms the worker.
 	busy sync.Mutex
 }
 
@@ -45,7 +45,7 @@ func (s *show) startWorkers(more ...string) error {
 	return nil
 }
 
-// restartWorkers ends the workers in good order, and starts new ones.
+// restartWorkers stops the workers in order and starts new ones.
 func (s *show) restartWorkers(ctx context.Context, more ...string) error {
 	for _, w := range s.workers {
 		if err := w.program.Term(ctx); err != nil {
@@ -55,7 +55,7 @@ func (s *show) restartWorkers(ctx context.Context, more ...string) error {
 	return s.startWorkers(more...)
 }
 
-// program is one of the processes, with the nodes' addresses from the n-th on.
+// program returns one of the processes, with the nodes' addresses from the n-th on.
 func (s *show) program(name string, n int, args ...string) *rig.Program {
 	n %= len(s.addrs)
 	addrs := append(append([]string(nil), s.addrs[n:]...), s.addrs[:n]...)
@@ -65,7 +65,7 @@ func (s *show) program(name string, n int, args ...string) *rig.Program {
 	})
 }
 
-// produce runs the producer, and kills it once, when it has done about a half.
+// produce runs the producer, and kills and restarts it once, after about half of its jobs.
 func (s *show) produce(ctx context.Context) error {
 	p := s.program("producer", len(s.addrs)-1, "produce", "--rate", strconv.Itoa(s.Rate), s.Data)
 	if err := p.Start(); err != nil {
@@ -86,7 +86,7 @@ func (s *show) produce(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		// What can't be asked now will be.
+		// A failed request is repeated at the next tick.
 		now, err := s.progress(ctx)
 		if err == nil && s.counts.producerKills == 0 && now.produced >= int64(s.jobs/2) {
 			p.Kill()
@@ -98,14 +98,15 @@ func (s *show) produce(ctx context.Context) error {
 	}
 }
 
-// about is a time that is d more or less.
+// about returns a random time from half of d to one and a half d.
 func (s *show) about(d time.Duration) time.Duration {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
 	return d/2 + time.Duration(s.rand.Int64N(int64(d)))
 }
 
-// pick gives a worker that nobody else breaks, for the caller to break and to release.
+// pick returns a random worker that no other fault harms, with busy locked, or nil if there is
+// none. The caller must unlock busy.
 func (s *show) pick() *worker {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
@@ -117,7 +118,7 @@ func (s *show) pick() *worker {
 	return nil
 }
 
-// killWorkers kills a worker every few seconds and starts it again, until ctx ends.
+// killWorkers kills and restarts a worker every few seconds until ctx ends.
 func (s *show) killWorkers(ctx context.Context) error {
 	return s.every(ctx, s.Kill, func(w *worker) error {
 		w.program.Kill()
@@ -126,7 +127,8 @@ func (s *show) killWorkers(ctx context.Context) error {
 	})
 }
 
-// stopWorkers stops a worker for longer than its ack timeout and continues it, again and again until ctx ends.
+// stopWorkers repeatedly stops a worker for longer than its ack timeout and continues it, until ctx
+// ends.
 func (s *show) stopWorkers(ctx context.Context) error {
 	return s.every(ctx, s.Stop, func(w *worker) error {
 		if err := w.program.Stop(); err != nil {
@@ -141,7 +143,8 @@ func (s *show) stopWorkers(ctx context.Context) error {
 	})
 }
 
-// every does something to a worker about every d until ctx ends. A worker that has ended by itself is an error.
+// every calls harm for a worker about every d until ctx ends. It returns an error if a worker has
+// exited on its own.
 func (s *show) every(ctx context.Context, d time.Duration, harm func(w *worker) error) error {
 	for {
 		select {
@@ -153,7 +156,7 @@ func (s *show) every(ctx context.Context, d time.Duration, harm func(w *worker) 
 		if w == nil {
 			continue
 		}
-		err := errors.New("it ended by itself")
+		err := errors.New("it ended on its own")
 		if w.program.Running() {
 			err = harm(w)
 		}
@@ -170,7 +173,7 @@ func (s *show) count(n *int) {
 	*n++
 }
 
-// lastWords tells what the workers wrote last, for a failure.
+// lastWords returns the ends of the workers' logs as an error.
 func (s *show) lastWords() error {
 	var errs []error
 	for _, w := range s.workers {

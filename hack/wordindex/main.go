@@ -1,8 +1,10 @@
-// Command wordindex runs examples/wordindex, the main job of work queues, on real logs and under faults: two nodes, three workers
-// spread over them, one of which is killed every few seconds and started again, while one is stopped past its ack timeout and
-// continued, again and again until all is done. The producer is killed in the middle, too, and goes on. Then the index must equal the
-// one made from the files, the order of every nick be kept, and the dead letters be exactly the poison; and when that has been
-// replayed to fixed workers, the index must be whole and no dead letter left. `make wordindex DATA=...` runs it.
+// Command wordindex runs examples/wordindex, the main use of work queues, on real logs and under
+// faults. It runs two nodes with three workers spread over them. Every few seconds it kills and
+// restarts one worker, and it repeatedly stops one past its ack timeout and continues it, until all
+// jobs are done. It also kills the producer once, after about half of the jobs, and restarts it.
+// Then the index must equal one built from the files, the order of every nick must be kept, and the
+// dead letters must be exactly the poison messages. After these have been replayed to fixed
+// workers, the index must be complete and no dead letter left. `make wordindex DATA=...` runs it.
 package main
 
 import (
@@ -27,7 +29,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// The topic and the group, as the program names them.
+// The topic and the group of the program.
 const (
 	topic = "lines"
 	group = "index"
@@ -72,7 +74,7 @@ type show struct {
 	counts  faults
 }
 
-// job does all of it, and tells how often it broke what.
+// job does the whole run. It returns the counts of the faults.
 func job(ctx context.Context, f *flags, options rig.Options, out io.Writer) (counts *faults, err error) {
 	if f.Seed == 0 {
 		f.Seed = rand.Uint64()
@@ -128,7 +130,7 @@ func countJobs(dir string) (n int, err error) {
 	return n, nil
 }
 
-// play is the run, once everything is there.
+// play does the run once the fleet, the index and the client exist.
 func (s *show) play(ctx context.Context) error {
 	began := time.Now()
 	defer func() {
@@ -166,7 +168,7 @@ func (s *show) play(ctx context.Context) error {
 	return nil
 }
 
-// underFaults produces and works while workers are killed and stopped, until all jobs are done with.
+// underFaults produces and works while workers are killed and stopped, until all jobs are done.
 func (s *show) underFaults(ctx context.Context) error {
 	work, working := errgroup.WithContext(ctx)
 	breaking, calm := context.WithCancel(working)
@@ -182,7 +184,7 @@ func (s *show) underFaults(ctx context.Context) error {
 	return work.Wait()
 }
 
-// command runs the program to its end, and shows what it says.
+// command runs the program until it exits, and prints its output.
 func (s *show) command(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.Program, args...) //nolint:gosec // our own program
 	cmd.Env = append(os.Environ(), append(s.env, "PARLEY_ADDR="+strings.Join(s.addrs, ","))...)
@@ -194,7 +196,7 @@ func (s *show) command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// indented writes lines further to the right. Each call writes whole ones, as the program's do.
+// indented writes lines with an indent. Each call must write whole lines, as the program does.
 type indented struct{ to io.Writer }
 
 func (w indented) Write(p []byte) (int, error) {
@@ -206,7 +208,7 @@ func (w indented) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// settle waits until the group has nothing left to do, and says how far it is now and then.
+// settle waits until the group has no jobs left. Meanwhile it reports the progress.
 func (s *show) settle(ctx context.Context) error {
 	for {
 		p, err := s.progress(ctx)
@@ -221,7 +223,7 @@ func (s *show) settle(ctx context.Context) error {
 	}
 }
 
-// progress is how far the group is.
+// progress is the state of the group.
 type progress struct{ produced, acked, dead, left int64 }
 
 func (s *show) progress(ctx context.Context) (progress, error) {
@@ -242,7 +244,7 @@ func (s *show) progress(ctx context.Context) (progress, error) {
 	return progress{}, fmt.Errorf("no group %s", group)
 }
 
-// tellEvery is the time between two words on the progress.
+// tellEvery is the time between two reports of the progress.
 const tellEvery = 10 * time.Second
 
 func (s *show) tell(p progress) {
@@ -252,7 +254,7 @@ func (s *show) tell(p progress) {
 	}
 }
 
-// sayf writes a line. What can't be told is lost, and the exit code tells the rest.
+// sayf writes a line. Write errors are ignored; the exit code has the result.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 func (s *show) sayf(format string, args ...any) { sayf(s.out, format, args...) }

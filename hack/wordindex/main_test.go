@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output is the test's log.
+// output writes to the test's log and collects the output.
 type output struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// TestJob is the run in short: real processes, lines that nobody said, and something broken all the time.
+// TestJob runs the job in short: real processes, made-up lines, and constant faults.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

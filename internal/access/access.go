@@ -1,5 +1,5 @@
-// Package access finds the address of a server, the token and the certificates to trust, for programs that a user runs in a
-// terminal: from flags, the environment, and the files of a local `parleyd dev`.
+// Package access finds a server's address, the token and the trusted certificates for programs that
+// a user runs in a terminal: from flags, the environment, and the files of a local `parleyd dev`.
 package access
 
 import (
@@ -13,10 +13,11 @@ import (
 	"strings"
 )
 
-// SecretFile is the name of the file in the data directory of `parleyd dev` that holds the secret which signs tokens.
+// SecretFile is the name of the file in the data directory of `parleyd dev` that holds the key for
+// tokens.
 const SecretFile = "dev-secret"
 
-// The other files that `parleyd dev` writes into its data directory.
+// Other files that `parleyd dev` writes to its data directory.
 const (
 	devAddrFile  = "dev-addr"
 	devTokenFile = "dev-token"
@@ -24,29 +25,32 @@ const (
 	defaultAddr  = "http://127.0.0.1:8080"
 )
 
-// Options are the flags of a program and its environment. An empty string means that the flag was not given.
+// Options are a program's flags and environment. An empty string means that the flag is not set.
 type Options struct {
-	// Addr is the server's address, or those of a fleet's nodes with commas between them. Token is a bearer token.
+	// Addr is the server's address, or the addresses of several nodes separated by commas. Token is
+	// a bearer token.
 	Addr, Token string
-	// CAFile is a PEM file with the certificates to trust.
+	// CAFile is the path of a PEM file with the certificates to trust.
 	CAFile string
 	// DataDir is the data directory of a local `parleyd dev`. It need not exist.
 	DataDir string
-	// Getenv returns the value of a variable of the environment, as os.Getenv does. It must not be nil.
+	// Getenv returns the value of an environment variable, as os.Getenv does. It must not be nil.
 	Getenv func(string) string
 }
 
-// Access is what a client needs to call a server. Roots are the certificates to trust; nil trusts those of the system.
+// Access is what a client requires to call a server. Roots are the certificates to trust; nil means
+// those of the system.
 type Access struct {
 	Addr, Token string
 	Roots       *x509.CertPool
 }
 
-// Find returns the address and the token, each from its flag, else from PARLEY_ADDR or PARLEY_TOKEN, else from the files of a
-// local server; the address defaults to http://127.0.0.1:8080. A token from a file is returned only for the address that the
-// file beside it names and for addresses of this machine, and so is the certificate that a local server made for itself.
-// Find reads files and makes no connection. It returns an error, which is a mistake of the user's, if there is no token or
-// if the certificates that the user named cannot be read.
+// Find returns the address and the token, each from its flag, else from PARLEY_ADDR or
+// PARLEY_TOKEN, else from the files of a local server. The address defaults to
+// http://127.0.0.1:8080. The token file and the local server's certificate are used only for the
+// address in the file beside them and for loopback addresses. Find reads files and makes no
+// connection. It returns an error if there is no token, or if the certificates named by CAFile or
+// PARLEY_CA_FILE can't be read. Either is a mistake of the user.
 func Find(o Options) (Access, error) {
 	local := o.devFile(devAddrFile)
 	a := Access{
@@ -65,8 +69,8 @@ func Find(o Options) (Access, error) {
 	return a, err
 }
 
-// roots returns the certificates of the file that the flag or the environment names, else, besides the system's, the
-// certificate of a local server if near is set.
+// roots returns the certificates in the file named by the flag or by PARLEY_CA_FILE. Without one,
+// it returns the system's certificates and the local server's if near is set, else nil.
 func (o *Options) roots(near bool) (*x509.CertPool, error) {
 	path := cmp.Or(o.CAFile, o.Getenv("PARLEY_CA_FILE"))
 	if path == "" {
@@ -76,7 +80,7 @@ func (o *Options) roots(near bool) (*x509.CertPool, error) {
 		}
 		roots, err := x509.SystemCertPool()
 		if err != nil {
-			roots = x509.NewCertPool() // a system without certificates
+			roots = x509.NewCertPool() // the system has no certificates
 		}
 		roots.AppendCertsFromPEM([]byte(local))
 		return roots, nil
@@ -92,7 +96,8 @@ func (o *Options) roots(near bool) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// devFile returns the content of a file of a local server without white space around it, or "" if it cannot be read.
+// devFile returns the content of a local server's file without surrounding white space, or "" if it
+// can't be read.
 func (o *Options) devFile(name string) string {
 	data, err := os.ReadFile(filepath.Join(o.DataDir, name))
 	if err != nil {
@@ -101,7 +106,7 @@ func (o *Options) devFile(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// isLoopback reports whether all addresses are of this machine.
+// isLoopback reports whether every address is a loopback address.
 func isLoopback(addrs string) bool {
 	for addr := range strings.SplitSeq(addrs, ",") {
 		if !isLoopbackOne(strings.TrimSpace(addr)) {

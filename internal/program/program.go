@@ -1,4 +1,5 @@
-// Package program finds the programs that are built and installed together, and reports the version of the running one.
+// Package program finds programs that are installed beside the running one, and reports its
+// version.
 package program
 
 import (
@@ -10,8 +11,8 @@ import (
 	"runtime/debug"
 )
 
-// Find returns the path of another program: of the executable file with that name beside this program, else of the first one in
-// PATH. The error matches exec.ErrNotFound if there is neither.
+// Find returns the path of the program name: the executable file beside the running program, else
+// the first one in PATH. The error matches exec.ErrNotFound if there is neither.
 func Find(name string) (string, error) {
 	if exe, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(exe), name)
@@ -26,11 +27,13 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// version is set by the linker in releases, with -X github.com/parleyhq/parley/internal/program.version=VERSION.
+// version is set by the linker in releases, with -X
+// github.com/parleyhq/parley/internal/program.version=VERSION.
 var version string
 
-// Version returns the version of the running program: the one that the linker was given, else the version of the module or, in a
-// build from a repository, of the commit. It returns "devel" for a build that records none of these.
+// Version returns the version of the running program: the linker's value, else the module's
+// version, else the commit of a build from a repository. It returns "devel" if the build records
+// none of these.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

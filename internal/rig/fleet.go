@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Engine is a kind of server that nodes talk to.
+// Engine is a kind of server that nodes use.
 type Engine string
 
 // The engines.
@@ -17,42 +17,46 @@ const (
 	EngineNATS  Engine = "nats"
 )
 
-// Engines are all of them.
+// Engines are all engines.
 var Engines = []Engine{EngineMongo, EngineRedis, EngineNATS}
 
-// errNoNamespace is what needs Options.Namespaced.
+// errNoNamespace is returned by operations that require Options.Namespaced.
 var errNoNamespace = errors.New("the fleet does not live in namespaces")
 
-// Options say what Start starts. The zero value is three nodes on three MongoDB and three NATS servers, on loopback.
+// Options configures Start. The zero value is three nodes with three MongoDB members, one Redis and
+// three NATS servers, on loopback.
 type Options struct {
-	// Nodes, MongoMembers and NATSServers are how many processes there are of each: 3 if 0. Of the last two 1 or 3.
+	// Nodes, MongoMembers and NATSServers are the numbers of processes; 0 means 3. MongoMembers and
+	// NATSServers must be 1 or 3.
 	Nodes, MongoMembers, NATSServers int
-	// Namespaced gives each node a network namespace. The process itself must run in one that is its own: see
-	// RunInNamespace. One such fleet at a time.
+	// Namespaced gives each node its own network namespace. The calling process must run in a
+	// namespace created by RunInNamespace, and can run one such fleet at a time.
 	Namespaced bool
-	// Ports are the nodes' ports on loopback; the ops port is the next one. One that is taken or missing is replaced by a
-	// free one. Not used if Namespaced.
+	// Ports are the nodes' API ports on loopback; each ops port is the next one. A free port
+	// replaces one that is taken or missing. Ports is ignored if Namespaced is set or Dir has the
+	// data of a fleet.
 	Ports []int
-	// Dir is where everything keeps its data and log, one folder for each process. It is made if it is missing, and stays
-	// when the fleet ends; data of a fleet with the same Options that was there before is used again. Empty is a
-	// temporary directory that goes with the fleet.
+	// Dir is the directory for all data and logs. It is created if it is missing, and kept when the
+	// fleet ends. Data of an earlier fleet with the same Options is used again. Empty means a
+	// temporary directory, which is removed with the fleet.
 	Dir string
-	// Binary is the parleyd to run. Empty builds it from this source.
+	// Binary is the path of the parleyd to run. Empty builds it from this source.
 	Binary string
-	// Env are more variables for the nodes, as in PARLEY_LOG_LEVEL=debug. They override the rig's own.
+	// Env are additional variables for the nodes, such as PARLEY_LOG_LEVEL=debug. They override the
+	// rig's own.
 	Env []string
-	// Database is MongoDB's: "parley" if empty.
+	// Database is the name of the MongoDB database; empty means "parley".
 	Database string
-	// Logger says what the rig does; nothing is said if nil.
+	// Logger logs what the rig does; nil discards it.
 	Logger *slog.Logger
 }
 
-// Fleet is a running fleet. The fields are its engines, and don't change.
+// Fleet is a running fleet. Its fields do not change.
 type Fleet struct {
 	Mongo *Mongo
 	Redis *Redis
 	NATS  *NATS
-	// Dir has the data and logs: node-0.log, mongo-0/log, redis/log, nats-0/log and so on.
+	// Dir holds the data and logs: node-0.log, mongo-0/log, redis/log, nats-0/log and so on.
 	Dir string
 
 	nodes   []*Node
@@ -62,13 +66,13 @@ type Fleet struct {
 	undo    []func() error
 }
 
-// Nodes are the parleyd processes, in order.
+// Nodes returns the nodes, in order.
 func (f *Fleet) Nodes() []*Node { return f.nodes }
 
-// Node is one of them, from 0.
+// Node returns the node with index i, from 0.
 func (f *Fleet) Node(i int) *Node { return f.nodes[i] }
 
-// Addresses are host:port of the nodes' APIs, in order.
+// Addresses returns the host:port of each node's API, in order.
 func (f *Fleet) Addresses() []string {
 	addrs := make([]string, len(f.nodes))
 	for i, n := range f.nodes {
@@ -77,7 +81,8 @@ func (f *Fleet) Addresses() []string {
 	return addrs
 }
 
-// Link is what stands between a node and all servers of an engine; nil unless the fleet is namespaced.
+// Link returns the proxy between a node and all servers of an engine. It returns nil unless the
+// fleet is namespaced.
 func (f *Fleet) Link(node int, e Engine) *Proxy {
 	if f.links == nil {
 		return nil
@@ -85,21 +90,22 @@ func (f *Fleet) Link(node int, e Engine) *Proxy {
 	return f.links[node][e]
 }
 
-// Secret is the HS256 key of the nodes' tokens.
+// Secret returns the HS256 key of the nodes' tokens.
 func (f *Fleet) Secret() []byte { return f.secret }
 
-// Token gives a token of the subject that holds for a day. capabilities has the actions that are allowed, by channel
-// pattern ("*" for all, "room-*"); nil allows everything on all channels.
+// Token returns a token for subject that is valid for a day. See the function Token for
+// capabilities; nil allows everything.
 func (f *Fleet) Token(subject string, capabilities map[string][]string) (string, error) {
 	return Token(f.secret, subject, 24*time.Hour, capabilities)
 }
 
-// Start starts the engines, then the nodes, and waits until all are ready. On an error nothing is left running. ctx bounds
-// the start only; Close ends the fleet.
+// Start starts the engines, then the nodes, and waits until all are ready. After an error nothing
+// is left running. ctx bounds the start only; Close ends the fleet.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	return start(ctx, o)
 }
 
-// Close ends everything and removes a temporary Dir. Nodes are drained for up to 15 s, then killed; the engines,
-// whose data is on disk, are not asked for long. A second call does nothing.
+// Close ends the fleet and removes a temporary Dir. Nodes drain for up to 15 s and are then killed.
+// MongoDB and Redis are killed, since their data is on disk; NATS servers get 5 s to end. A second
+// call does nothing.
 func (f *Fleet) Close() error { return f.close() }

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// caller sends through one node, each call on a connection of its own.
+// caller sends through one node, on a new connection for each call.
 type caller struct {
 	client parleyv1connect.MessageServiceClient
 }
@@ -90,7 +90,7 @@ func TestFleet(t *testing.T) {
 		for name, cut := range map[string]func(*rig.Proxy){"cut": (*rig.Proxy).Cut, "stalled": (*rig.Proxy).Stall} {
 			link := f.Link(1, rig.EngineMongo)
 			cut(link)
-			// Its sends may still succeed: another node is home, and writes for it.
+			// Its sends may still succeed: another node may be home and write for it.
 			for ctx := within(t, 10*time.Second); f.Node(1).CheckReady(ctx) == nil; {
 				if ctx.Err() != nil {
 					t.Fatalf("%s: a node without its store is ready", name)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// keeperScript learns which processes run, and once its standard input ends it kills them and removes $ROOT. The input
-// ends when the process that holds the other end does, in whatever way.
+// keeperScript tracks the running processes. When its standard input ends, it kills them and
+// removes $ROOT. The input ends when the process at its other end does, for whatever reason.
 const keeperScript = `trap '' INT TERM HUP
 pids=
 while read -r verb pid; do
@@ -26,8 +26,8 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
 	sleep 0.2
 done`
 
-// keeper is a small shell beside this process that ends what this process started and could not end: nothing of Go runs
-// after a SIGKILL or a test's time limit.
+// keeper is a shell beside this process that ends the children that this process could not end: no
+// Go code runs after a SIGKILL or a test's time limit.
 type keeper struct {
 	root string
 
@@ -35,7 +35,8 @@ type keeper struct {
 	stdin io.Writer
 }
 
-// theKeeper is this process's one; it is started with the first child or temporary directory.
+// theKeeper returns this process's keeper. It is started with the first child or temporary
+// directory.
 var theKeeper = sync.OnceValues(startKeeper)
 
 func startKeeper() (*keeper, error) {
@@ -51,7 +52,8 @@ func startKeeper() (*keeper, error) {
 	cmd := exec.Command("sh", "-c", keeperScript) //nolint:noctx // it outlives this process by design
 	cmd.Env = append(os.Environ(), "ROOT="+root)
 	cmd.Stdin = r
-	// A group of its own: an interrupt at the terminal is for this process, which then ends in good order.
+	// The keeper has its own process group: an interrupt at the terminal is for this process only,
+	// which then ends in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the keeper: %w", err)
@@ -66,8 +68,8 @@ func (k *keeper) tell(verb string, pid int) error {
 	return err
 }
 
-// TempDir makes a directory that goes when this process ends, if it is not removed before. Its path is short enough for
-// a unix socket in it.
+// TempDir creates a directory and returns its path. The directory is removed when this process
+// ends, if not before. The path is short enough for a unix socket in it.
 func TempDir(prefix string) (string, error) {
 	k, err := theKeeper()
 	if err != nil {

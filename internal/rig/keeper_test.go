@@ -15,8 +15,9 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestNothingOutlivesAKilledProcess runs this test binary again, kills it while it holds a redis-server, halted so that
-// it could not end by itself, and looks for what is left.
+// TestNothingOutlivesAKilledProcess runs this test binary again and kills it while it holds a
+// halted redis-server, which can't end on its own. It then checks that the server and its directory
+// are gone.
 func TestNothingOutlivesAKilledProcess(t *testing.T) {
 	const hold = "PARLEY_RIG_HOLD"
 	if os.Getenv(hold) != "" {
@@ -50,7 +51,7 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 			socket = path
 		}
 	}
-	conn, err := net.Dial("unix", socket) // the kernel takes it for the halted server
+	conn, err := net.Dial("unix", socket) // the kernel accepts it for the halted server
 	if err != nil {
 		t.Fatalf("the child's server is not there: %v", err)
 	}

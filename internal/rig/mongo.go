@@ -17,23 +17,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// MongoConfig says what StartMongo starts.
+// MongoConfig configures StartMongo.
 type MongoConfig struct {
-	// Dir gets a folder for each member: mongo-0 and so on, with its data and its log.
+	// Dir holds a directory for each member, mongo-0 and so on, with its data and log.
 	Dir string
-	// ReplicaSet is the set's name; empty for one server that is in no set.
+	// ReplicaSet is the name of the set. Empty means a single server without a set.
 	ReplicaSet string
-	// Addrs are the members' addresses, host:port, by which they and all drivers find each other.
+	// Addrs are the members' addresses, host:port, by which members and drivers reach them.
 	Addrs []string
-	// Args are more arguments of each mongod.
+	// Args are additional arguments for each mongod.
 	Args []string
-	// Unwatched leaves no goroutine that waits for the members' end: for one that ends with this process. Only Kill and
-	// Close then notice that a member has ended.
+	// Unwatched starts no goroutine that waits for the members' end. It is for members that end
+	// with this process. Only Kill and Close then notice that a member has ended.
 	Unwatched bool
 }
 
-// Mongo is a MongoDB replica set of mongod processes. Members are named by their index. Elections take one to two
-// seconds. Its methods may be called concurrently, but faults are for one goroutine at a time.
+// Mongo is a MongoDB replica set of mongod processes, identified by index. Elections take one to
+// two seconds. Methods may be called concurrently, but faults only by one goroutine at a time.
 type Mongo struct {
 	name    string
 	members []*mongod
@@ -45,8 +45,8 @@ type mongod struct {
 	addr string
 }
 
-// StartMongo starts the members, makes a set of them unless their data says that they are one, and waits until every
-// member can take part. On an error nothing is left running.
+// StartMongo starts the members, forms a set unless their data already has one, and waits until
+// every member is primary or secondary. After an error nothing is left running.
 func StartMongo(ctx context.Context, c MongoConfig) (*Mongo, error) {
 	bin, err := Mongod()
 	if err != nil {
@@ -110,7 +110,7 @@ func (m *Mongo) start(ctx context.Context) error {
 	return m.WaitHealthy(ctx)
 }
 
-// initiate makes a set of the members.
+// initiate forms a replica set of the members. It does nothing if they are one.
 func (m *Mongo) initiate(ctx context.Context) error {
 	list := make(bson.A, len(m.members))
 	for i, d := range m.members {
@@ -134,10 +134,10 @@ func (m *Mongo) initiate(ctx context.Context) error {
 	return nil
 }
 
-// Name is the replica set's; empty for a server of its own.
+// Name returns the name of the replica set, empty for a single server.
 func (m *Mongo) Name() string { return m.name }
 
-// URI names all members.
+// URI returns a connection URI that lists all members.
 func (m *Mongo) URI() string {
 	addrs := make([]string, len(m.members))
 	for i, d := range m.members {
@@ -150,19 +150,20 @@ func (m *Mongo) URI() string {
 	return uri
 }
 
-// Size is the number of members.
+// Size returns the number of members.
 func (m *Mongo) Size() int { return len(m.members) }
 
-// Addr is a member's host and port.
+// Addr returns a member's host:port.
 func (m *Mongo) Addr(member int) string { return m.members[member].addr }
 
-// Running reports whether a member's process exists, be it stopped.
+// Running reports whether a member's process exists, including one halted by Stop.
 func (m *Mongo) Running(member int) bool { return m.members[member].current() != nil }
 
-// PID is the process id of one that runs, 0 of one that does not.
+// PID returns a member's process id, 0 if it does not run.
 func (m *Mongo) PID(member int) int { return m.members[member].pid() }
 
-// Primary waits until a majority of the set agrees on a running primary and gives its index.
+// Primary waits up to a minute until a majority of the set agrees on a running primary, and returns
+// its index.
 func (m *Mongo) Primary(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -191,16 +192,18 @@ func (m *Mongo) Primary(ctx context.Context) (int, error) {
 	return primary, err
 }
 
-// Kill ends a member by SIGKILL and waits until it is gone. Its data stays. It does nothing if it does not run.
+// Kill ends a member with SIGKILL and waits until it has exited. Its data stays. It does nothing if
+// the member does not run.
 func (m *Mongo) Kill(member int) { m.members[member].kill() }
 
-// Stop halts a member with SIGSTOP: its connections stay and nothing answers.
+// Stop halts a member with SIGSTOP: its connections stay open and nothing answers.
 func (m *Mongo) Stop(member int) error { return m.members[member].signal(syscall.SIGSTOP) }
 
-// Cont lets a stopped member run on.
+// Cont resumes a halted member.
 func (m *Mongo) Cont(member int) error { return m.members[member].signal(syscall.SIGCONT) }
 
-// Restart starts a member over its data, unless it runs, and waits until it answers as a part of the set.
+// Restart starts a member on its data, unless it runs, and waits until it answers and knows a
+// primary.
 func (m *Mongo) Restart(ctx context.Context, member int) error {
 	d := m.members[member]
 	if err := d.start(); err != nil {
@@ -215,7 +218,7 @@ func (m *Mongo) Restart(ctx context.Context, member int) error {
 	})
 }
 
-// StepDown makes the primary step down for 10 seconds, and gives its index.
+// StepDown makes the primary step down for 10 seconds, and returns its index.
 func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	i, err := m.Primary(ctx)
 	if err != nil {
@@ -230,8 +233,8 @@ func (m *Mongo) StepDown(ctx context.Context) (int, error) {
 	return i, nil
 }
 
-// WaitHealthy waits until every member is primary or secondary. A new set's members copy the primary's data first, and
-// until then none of them can take its place.
+// WaitHealthy waits up to a minute until every member is primary or secondary. Members of a new set
+// first copy the primary's data, and until then can't take over.
 func (m *Mongo) WaitHealthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -265,13 +268,13 @@ func (m *Mongo) Close() {
 	}
 }
 
-// hello is what a member says of itself.
+// hello is a member's reply to the hello command.
 type hello struct {
 	Writable bool   `bson:"isWritablePrimary"`
 	Primary  string `bson:"primary"`
 }
 
-// hello asks the member, within a second.
+// hello runs the hello command on the member, for up to a second.
 func (d *mongod) hello(ctx context.Context) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -283,7 +286,7 @@ func (d *mongod) hello(ctx context.Context) (hello, error) {
 	return h, err
 }
 
-// answers waits until the member does.
+// answers waits until the member answers.
 func (d *mongod) answers(ctx context.Context) error {
 	return d.ready(ctx, func(ctx context.Context) error {
 		_, err := d.hello(ctx)
@@ -291,7 +294,8 @@ func (d *mongod) answers(ctx context.Context) error {
 	})
 }
 
-// command runs an admin command on this very member, within 30 s, and decodes the answer into result unless that is nil.
+// command runs an admin command on this member, for up to 30 s, and decodes the reply into result
+// unless that is nil.
 func (d *mongod) command(ctx context.Context, cmd bson.D, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

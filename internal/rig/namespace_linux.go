@@ -16,14 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceEnv is set for a process that RunInNamespace started.
+// namespaceEnv is set in a process that RunInNamespace started.
 const namespaceEnv = "PARLEY_RIG_NAMESPACE"
 
 // InNamespace reports whether this process was started by RunInNamespace.
 func InNamespace() bool { return os.Getenv(namespaceEnv) != "" }
 
-// RunInNamespace runs this program again, with the same arguments, in a fresh network namespace where loopback is up,
-// passes SIGINT and SIGTERM on to it, waits, and gives its exit code. A main or TestMain begins with it:
+// RunInNamespace runs this program again, with the same arguments, in a new network namespace with
+// loopback up. It forwards SIGINT and SIGTERM, waits, and returns the exit code. A main or TestMain
+// begins with it:
 //
 //	if !rig.InNamespace() {
 //		code, err := rig.RunInNamespace()
@@ -31,8 +32,9 @@ func InNamespace() bool { return os.Getenv(namespaceEnv) != "" }
 //		os.Exit(code)
 //	}
 //
-// The namespace has no way out, so what needs the network (a build with modules that were never fetched) comes before.
-// It wants root, or a kernel that lets users make user namespaces, and the ip command (Debian package iproute2).
+// The namespace has no route out, so anything that requires the network must be done before, such
+// as a build with modules that were never downloaded. RunInNamespace requires root, or a kernel
+// that lets users create user namespaces, and the ip command (Debian package iproute2).
 func RunInNamespace() (code int, err error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return 1, fmt.Errorf("the ip command (Debian package iproute2): %w", err)
@@ -41,7 +43,7 @@ func RunInNamespace() (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	// The child dies with the thread that forks it, so that must live until the end.
+	// The child dies with the thread that forks it, so this thread must live until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 4)
@@ -83,20 +85,20 @@ func RunInNamespace() (code int, err error) {
 	return 0, nil
 }
 
-// Namespace is a network namespace without a name in the system: it ends once it is closed and the last process in it
-// has ended. Safe for concurrent use.
+// Namespace is an unnamed network namespace. It ends once it is closed and the last process in it
+// has exited. It is safe for concurrent use.
 type Namespace struct {
 	name string
 	file *os.File
 }
 
-// NewNamespace makes a namespace in which only the loopback interface is up. The name is for errors. It wants the same as
-// RunInNamespace.
+// NewNamespace creates a namespace in which only the loopback interface is up. name appears in
+// errors. The requirements are those of RunInNamespace.
 func NewNamespace(ctx context.Context, name string) (*Namespace, error) {
 	n := &Namespace{name: name}
 	made := make(chan error)
 	go func() {
-		// Never unlocked: the thread is of no further use and ends with this goroutine.
+		// Never unlocked: the thread can't be used again, and ends with this goroutine.
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -113,8 +115,8 @@ func NewNamespace(ctx context.Context, name string) (*Namespace, error) {
 	return n, nil
 }
 
-// enter moves the calling thread into the namespace. The thread must be locked, and is not to be used for anything else
-// afterwards.
+// enter moves the calling thread into the namespace. The thread must be locked and must not be used
+// for anything else afterwards.
 func (n *Namespace) enter() error {
 	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter namespace %s: %w", n.name, err)
@@ -122,8 +124,9 @@ func (n *Namespace) enter() error {
 	return nil
 }
 
-// Do runs fn in the namespace: sockets that it makes and processes that it starts are in there for their life, sockets
-// that it uses stay where they are. Goroutines that fn starts are not in it.
+// Do runs fn in the namespace. Sockets that fn creates and processes that it starts stay in the
+// namespace. Existing sockets stay where they are. Goroutines that fn starts are not in the
+// namespace.
 func (n *Namespace) Do(fn func() error) error {
 	done := make(chan error)
 	go func() {
@@ -137,7 +140,8 @@ func (n *Namespace) Do(fn func() error) error {
 	return <-done
 }
 
-// Listen listens on a TCP address of the namespace. Anyone in this process may use the listener.
+// Listen listens on a TCP address of the namespace. Any goroutine of this process may use the
+// listener.
 func (n *Namespace) Listen(ctx context.Context, addr string) (l net.Listener, err error) {
 	err = n.Do(func() error {
 		l, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
@@ -154,10 +158,10 @@ func (n *Namespace) IP(ctx context.Context, commands ...string) error {
 	return n.Do(func() error { return runIP(ctx, commands...) })
 }
 
-// path is a file that names the namespace to other processes while this one lives.
+// path returns a file that names the namespace for other processes while this process lives.
 func (n *Namespace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
-// Close lets go of the namespace.
+// Close releases the namespace.
 func (n *Namespace) Close() error { return n.file.Close() }
 
 // runIP runs commands of ip(8) in the calling thread's namespace.

@@ -13,24 +13,24 @@ var errLinuxOnly = errors.New("network namespaces are there on Linux only")
 // InNamespace reports whether this process was started by RunInNamespace.
 func InNamespace() bool { return false }
 
-// RunInNamespace needs Linux.
+// RunInNamespace requires Linux; it returns an error.
 func RunInNamespace() (code int, err error) { return 1, errLinuxOnly }
 
-// Namespace is there on Linux only.
+// Namespace exists on Linux only.
 type Namespace struct{}
 
-// NewNamespace needs Linux.
+// NewNamespace requires Linux; it returns an error.
 func NewNamespace(context.Context, string) (*Namespace, error) { return nil, errLinuxOnly }
 
 func (*Namespace) enter() error { return errLinuxOnly }
 
-// Do needs Linux.
+// Do requires Linux; it returns an error.
 func (*Namespace) Do(func() error) error { return errLinuxOnly }
 
-// Listen needs Linux.
+// Listen requires Linux; it returns an error.
 func (*Namespace) Listen(context.Context, string) (net.Listener, error) { return nil, errLinuxOnly }
 
-// IP needs Linux.
+// IP requires Linux; it returns an error.
 func (*Namespace) IP(context.Context, ...string) error { return errLinuxOnly }
 
 func (*Namespace) path() string { return "" }

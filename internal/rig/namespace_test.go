@@ -18,7 +18,7 @@ func TestNamespacesAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = ns.Close() })
-		// The same address in both, and in neither is it ours.
+		// Both namespaces use the same address, and neither is this process's.
 		l, err := ns.Listen(t.Context(), "127.0.0.1:7777")
 		if err != nil {
 			t.Fatal(err)

@@ -15,26 +15,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// NATSConfig says what StartNATS starts.
+// NATSConfig configures StartNATS.
 type NATSConfig struct {
-	// Dir gets a folder for each server: nats-0 and so on, with its configuration, its store and its log.
+	// Dir holds a directory for each server, nats-0 and so on, with its configuration, store and
+	// log.
 	Dir string
-	// Binary is the nats-server to run; empty builds the one that go.mod pins.
+	// Binary is the path of the nats-server to run. Empty builds the one that go.mod pins.
 	Binary string
-	// Addrs are where clients connect to, host:port, one for each server.
+	// Addrs are the client addresses, host:port, one for each server.
 	Addrs []string
-	// ClusterAddrs are where the servers connect to each other. Not used for a single one.
+	// ClusterAddrs are the addresses between servers, one for each. They are ignored for a single
+	// server.
 	ClusterAddrs []string
 }
 
-// NATS is a cluster of nats-server processes with JetStream, or a single one. Servers are named by their index. Its
-// methods may be called concurrently, but faults are for one goroutine at a time.
+// NATS is a cluster of nats-server processes with JetStream, or a single one, identified by index.
+// Methods may be called concurrently, but faults only by one goroutine at a time.
 type NATS struct {
 	servers []*process
 	addrs   []string
 }
 
-// StartNATS starts the servers and waits until JetStream answers. On an error nothing is left running.
+// StartNATS starts the servers and waits until JetStream answers. After an error nothing is left
+// running.
 func StartNATS(ctx context.Context, c NATSConfig) (*NATS, error) {
 	if c.Binary == "" {
 		var err error
@@ -82,7 +85,7 @@ func newNATSServer(i int, c *NATSConfig) (*process, error) {
 	return &process{name: name, path: c.Binary, args: []string{"-c", conf}, log: filepath.Join(dir, "log")}, nil
 }
 
-// URL names all servers, with commas between them.
+// URL returns the URLs of all servers, separated by commas.
 func (n *NATS) URL() string {
 	urls := make([]string, len(n.addrs))
 	for i, addr := range n.addrs {
@@ -91,29 +94,30 @@ func (n *NATS) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Size is the number of servers.
+// Size returns the number of servers.
 func (n *NATS) Size() int { return len(n.servers) }
 
-// Addr is a server's host and port.
+// Addr returns a server's host:port.
 func (n *NATS) Addr(server int) string { return n.addrs[server] }
 
-// Running reports whether a server's process exists, be it stopped.
+// Running reports whether a server's process exists, including one halted by Stop.
 func (n *NATS) Running(server int) bool { return n.servers[server].current() != nil }
 
-// PID is the process id of one that runs, 0 of one that does not.
+// PID returns a server's process id, 0 if it does not run.
 func (n *NATS) PID(server int) int { return n.servers[server].pid() }
 
-// Kill ends a server by SIGKILL and waits until it is gone. Its store stays. It does nothing if it does not run.
+// Kill ends a server with SIGKILL and waits until it has exited. Its store stays. It does nothing
+// if the server does not run.
 func (n *NATS) Kill(server int) { n.servers[server].kill() }
 
-// Stop halts a server with SIGSTOP: its connections stay and nothing answers.
+// Stop halts a server with SIGSTOP: its connections stay open and nothing answers.
 func (n *NATS) Stop(server int) error { return n.servers[server].signal(syscall.SIGSTOP) }
 
-// Cont lets a stopped server run on.
+// Cont resumes a halted server.
 func (n *NATS) Cont(server int) error { return n.servers[server].signal(syscall.SIGCONT) }
 
-// Restart starts a server over its store, unless it runs, and waits until it takes connections. That it has caught up
-// with the others is not waited for.
+// Restart starts a server on its store, unless it runs, and waits until it accepts connections. It
+// does not wait until the server has caught up with the cluster.
 func (n *NATS) Restart(ctx context.Context, server int) error {
 	p := n.servers[server]
 	if err := p.start(); err != nil {
@@ -128,14 +132,15 @@ func (n *NATS) Restart(ctx context.Context, server int) error {
 	})
 }
 
-// KillAll kills every server: NATS is away until StartAll.
+// KillAll kills every server.
 func (n *NATS) KillAll() {
 	for _, p := range n.servers {
 		p.kill()
 	}
 }
 
-// StartAll starts every server that does not run, and waits until JetStream answers and all its streams have a leader.
+// StartAll starts every server that does not run, and waits up to a minute until JetStream answers
+// and all its streams have a leader.
 func (n *NATS) StartAll(ctx context.Context) error {
 	for _, p := range n.servers {
 		if err := p.start(); err != nil {
@@ -150,7 +155,7 @@ func (n *NATS) StartAll(ctx context.Context) error {
 	return nil
 }
 
-// check asks once whether JetStream can work.
+// check checks once whether all servers run, JetStream answers and every stream has a leader.
 func (n *NATS) check(ctx context.Context) error {
 	for _, p := range n.servers {
 		if p.current() == nil {
@@ -180,7 +185,7 @@ func (n *NATS) check(ctx context.Context) error {
 	return streams.Err()
 }
 
-// Close asks all servers to end, and kills those that have not within 5 s.
+// Close asks all servers to end, and kills those that have not ended within 5 s.
 func (n *NATS) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

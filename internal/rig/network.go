@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// The addresses of a namespaced fleet. The rig's own namespace has a bridge and all engines. Node i has a namespace with
-// one end of a wire, nodeHost(i), whose other end is in the bridge, and there the engines' addresses are the node's own:
-// the rig listens on them and forwards to the real engines.
+// The addresses of a namespaced fleet. The rig's namespace has a bridge and all engines. Node i has
+// its own namespace, with one end of a veth pair at nodeHost(i); the other end is in the bridge. In
+// the node's namespace the engines' addresses are local: the rig listens on them and forwards to
+// the real engines.
 const (
 	bridge     = "rig0"
 	bridgeHost = "10.77.0.1"
@@ -23,7 +24,7 @@ func mongoHost(i int) string { return fmt.Sprintf("10.77.0.%d", 11+i) }
 func natsHost(i int) string  { return fmt.Sprintf("10.77.0.%d", 31+i) }
 func nodeHost(i int) string  { return fmt.Sprintf("10.77.0.%d", 100+i) }
 
-// layout is where everything listens.
+// layout holds every address of a fleet and its secret.
 type layout struct {
 	Mongo       []string `json:"mongo"`
 	Redis       string   `json:"redis"`
@@ -31,11 +32,12 @@ type layout struct {
 	NATSCluster []string `json:"nats_cluster"`
 	Nodes       []string `json:"nodes"`
 	Ops         []string `json:"ops"`
-	// Secret signs tokens; it is here because it must stay the same too.
+	// Secret signs tokens. It is stored here because it must stay the same when the fleet starts
+	// again.
 	Secret string `json:"secret"`
 }
 
-// namespacedLayout gives the addresses of a namespaced fleet.
+// namespacedLayout returns the addresses of a namespaced fleet.
 func namespacedLayout(o *Options) *layout {
 	l := &layout{Redis: redisHost + ":6379"}
 	for i := range o.MongoMembers {
@@ -52,7 +54,7 @@ func namespacedLayout(o *Options) *layout {
 	return l
 }
 
-// hosts are the addresses of the engines without ports.
+// hosts returns the engines' addresses without ports.
 func (l *layout) hosts() []string {
 	var hosts []string
 	for _, addrs := range [][]string{l.Mongo, {l.Redis}, l.NATS} {
@@ -64,7 +66,7 @@ func (l *layout) hosts() []string {
 	return hosts
 }
 
-// engine gives the addresses of an engine's servers.
+// engine returns the addresses of an engine's servers.
 func (l *layout) engine(e Engine) []string {
 	switch e {
 	case EngineMongo:
@@ -78,12 +80,12 @@ func (l *layout) engine(e Engine) []string {
 	}
 }
 
-// makeHub makes this process's own namespace the middle of the fleet.
+// makeHub sets up this process's namespace with the bridge and the engines' addresses.
 func makeHub(ctx context.Context, l *layout) error {
 	if !InNamespace() {
 		return errors.New("a namespaced fleet wants a namespace of its own: see RunInNamespace")
 	}
-	// What an earlier fleet of this process left goes with the bridge.
+	// Deleting the bridge removes what an earlier fleet of this process left.
 	_ = runIP(ctx, "link del "+bridge)
 	commands := []string{
 		"link set lo up", "link add " + bridge + " type bridge", "addr add " + bridgeHost + "/24 dev " + bridge,
@@ -95,7 +97,8 @@ func makeHub(ctx context.Context, l *layout) error {
 	return runIP(ctx, commands...)
 }
 
-// makeNodeNetwork makes the namespace of a node and the wire to it, and gives the name of the wire's end in the bridge.
+// makeNodeNetwork creates a node's namespace and veth pair, and returns the name of the pair's end
+// in the bridge.
 func makeNodeNetwork(ctx context.Context, i int, l *layout) (ns *Namespace, link string, err error) {
 	ns, err = NewNamespace(ctx, fmt.Sprintf("node-%d", i))
 	if err != nil {
@@ -118,7 +121,7 @@ func makeNodeNetwork(ctx context.Context, i int, l *layout) (ns *Namespace, link
 	return ns, link, nil
 }
 
-// linkNode makes the proxies between a node and the engines.
+// linkNode creates the proxies between a node and the engines.
 func linkNode(ctx context.Context, ns *Namespace, l *layout) (map[Engine]*Proxy, error) {
 	proxies := make(map[Engine]*Proxy, len(Engines))
 	for _, e := range Engines {

@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// Node is one parleyd of a fleet. Its address stays the same over all its lives. Its methods may be called concurrently,
-// but faults are for one goroutine at a time.
+// Node is one parleyd of a fleet. Its address stays the same when it is restarted. Methods may be
+// called concurrently, but faults only by one goroutine at a time.
 type Node struct {
 	proc      process
 	index     int
 	addr, ops string
-	link      string // its end of the wire in the rig's namespace; empty on loopback
+	link      string // the veth pair's end in the rig's namespace; empty on loopback
 }
 
-// Index is the node's place in the fleet, from 0.
+// Index returns the node's index in the fleet, from 0.
 func (n *Node) Index() int { return n.index }
 
-// Addr is host:port of the API.
+// Addr returns the API's host:port.
 func (n *Node) Addr() string { return n.addr }
 
-// OpsAddr is host:port of health and metrics, reached from the rig's own namespace.
+// OpsAddr returns the host:port of health and metrics. It is reachable from the rig's namespace.
 func (n *Node) OpsAddr() string { return n.ops }
 
-// LogFile has the log of all the node's lives.
+// LogFile returns the path of the node's log, which all its runs append to.
 func (n *Node) LogFile() string { return n.proc.log }
 
-// Start starts the node, unless it runs. It does not wait until it is ready.
+// Start starts the node, unless it runs. It does not wait until the node is ready.
 func (n *Node) Start() error { return n.proc.start() }
 
-// Restart is Start and Ready.
+// Restart calls Start and Ready.
 func (n *Node) Restart(ctx context.Context) error {
 	if err := n.Start(); err != nil {
 		return err
@@ -42,30 +42,32 @@ func (n *Node) Restart(ctx context.Context) error {
 	return n.Ready(ctx)
 }
 
-// Running reports whether the process exists, be it stopped.
+// Running reports whether the process exists, including one halted by Stop.
 func (n *Node) Running() bool { return n.proc.current() != nil }
 
-// PID is the process id of the running node, 0 if it does not run.
+// PID returns the node's process id, 0 if it does not run.
 func (n *Node) PID() int { return n.proc.pid() }
 
-// Exited gives a channel that is closed when the node's present life ends, and is closed already if it does not run.
+// Exited returns a channel that is closed when the current run ends. If the node does not run, the
+// channel is already closed.
 func (n *Node) Exited() <-chan struct{} { return n.proc.exited() }
 
-// Kill ends the node by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// Kill ends the node with SIGKILL and waits until it has exited. It does nothing if the node does
+// not run.
 func (n *Node) Kill() { n.proc.kill() }
 
-// Term ends the node by SIGTERM, which lets it drain, and waits. An exit code other than 0 is an error, and so is the
-// end of ctx before the node's; the node is then still there.
+// Term ends the node with SIGTERM, which lets it drain, and waits. It returns an error if the exit
+// code is not 0, or if ctx ends first; the node then still runs.
 func (n *Node) Term(ctx context.Context) error { return n.proc.term(ctx) }
 
-// Stop halts the node with SIGSTOP: its connections stay and nothing answers.
+// Stop halts the node with SIGSTOP: its connections stay open and nothing answers.
 func (n *Node) Stop() error { return n.proc.signal(syscall.SIGSTOP) }
 
-// Cont lets a stopped node run on.
+// Cont resumes a halted node.
 func (n *Node) Cont() error { return n.proc.signal(syscall.SIGCONT) }
 
-// Ready waits until the node says that it is ready. It fails, with the end of the node's log, when ctx ends, when the
-// node does, and after a minute.
+// Ready waits until the node reports that it is ready. It returns an error with the end of the
+// node's log when ctx ends, when the node exits, or after a minute.
 func (n *Node) Ready(ctx context.Context) error {
 	return n.proc.ready(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -74,13 +76,13 @@ func (n *Node) Ready(ctx context.Context) error {
 	})
 }
 
-// CheckReady asks the node once whether it is ready: nil if so.
+// CheckReady asks the node once whether it is ready, and returns nil if so.
 func (n *Node) CheckReady(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.ops+"/readyz", http.NoBody)
 	if err != nil {
 		return err
 	}
-	// A connection of its own: one that a stop or a cut left behind must not tell of a node's health.
+	// Keep-alive is off: a connection broken by an earlier stop or cut must not affect the check.
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
@@ -94,11 +96,11 @@ func (n *Node) CheckReady(ctx context.Context) error {
 	return nil
 }
 
-// Isolate takes the node's wire out: packets between it and its clients vanish in silence, until Rejoin. The engines'
-// links are not touched. Namespaced fleets only.
+// Isolate disconnects the node from its clients: packets are dropped silently, until Rejoin. The
+// links to the engines still work. It returns an error unless the fleet is namespaced.
 func (n *Node) Isolate(ctx context.Context) error { return n.setLink(ctx, "down") }
 
-// Rejoin ends Isolate.
+// Rejoin undoes Isolate.
 func (n *Node) Rejoin(ctx context.Context) error { return n.setLink(ctx, "up") }
 
 func (n *Node) setLink(ctx context.Context, state string) error {
@@ -108,5 +110,5 @@ func (n *Node) setLink(ctx context.Context, state string) error {
 	return runIP(ctx, "link set "+n.link+" "+state)
 }
 
-// Log gives what the node has logged so far.
+// Log returns the content of the node's log.
 func (n *Node) Log() ([]byte, error) { return os.ReadFile(n.proc.log) }

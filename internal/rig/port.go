@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// freePort returns an address on host whose port is free, and which no other process that uses this function gets while
-// this one lives: tests start servers in several processes at once, and a port is free until its server listens. It lies
-// below those that the kernel gives to outgoing connections, so that none of these takes it while its server is down
-// between two lives.
+// freePort returns an address on host with a free port. No other caller of freePort, in any
+// process, gets it while this process lives: tests start servers in several processes at once, and
+// a port is free until its server listens. The port is below the range for outgoing connections, so
+// none of them takes it while its server is down between two runs.
 func freePort(host string) (string, error) {
 	for range 100 {
 		addr := net.JoinHostPort(host, strconv.Itoa(10_000+rand.IntN(22_000)))
@@ -28,8 +28,8 @@ func freePort(host string) (string, error) {
 	return "", errors.New("no port is free on " + host)
 }
 
-// claim locks a file that stands for addr until this process ends. It reports false if the lock is taken, in this process
-// or in another.
+// claim locks a file named after addr until this process ends. It returns false if the lock is
+// held, in this process or another.
 func claim(addr string) (bool, error) {
 	dir := filepath.Join(os.TempDir(), "parley-ports")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -41,7 +41,7 @@ func claim(addr string) (bool, error) {
 	}
 	err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
-		return true, nil // the descriptor stays open, and the kernel ends the lock with the process
+		return true, nil // the descriptor stays open, so the lock lasts until the process ends
 	}
 	_ = syscall.Close(fd)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -55,8 +55,8 @@ func portFree(addr string) bool {
 	return err == nil && l.Close() == nil
 }
 
-// FreeAddrs returns n addresses on loopback whose ports are free, and which it returns to nobody else while this process
-// lives.
+// FreeAddrs returns n loopback addresses with free ports. No other call returns them while this
+// process lives.
 func FreeAddrs(n int) ([]string, error) {
 	addrs := make([]string, 0, n)
 	for len(addrs) < n {

@@ -13,22 +13,23 @@ import (
 	"syscall"
 )
 
-// ErrNotRunning is what faults give that need a running process.
+// ErrNotRunning is returned by faults that require a running process.
 var ErrNotRunning = errors.New("the process is not running")
 
-// process is a command that can be started again and again; one life at a time. Its methods may be called concurrently.
+// process is a command that can be started repeatedly, one run at a time. Its methods may be called
+// concurrently.
 type process struct {
 	name string // for errors
 	path string
 	args []string
-	env  []string   // beside this process's own
-	log  string     // file for both outputs, appended to
-	ns   *Namespace // nil: this process's
-	// unwatched has no goroutine wait for the end: only kill and term see it.
+	env  []string   // in addition to this process's own
+	log  string     // file that both outputs are appended to
+	ns   *Namespace // nil means this process's namespace
+	// unwatched starts no goroutine that waits for the end: only kill and term notice it.
 	unwatched bool
 
 	mu  sync.Mutex
-	run *life // the last one; nil before the first
+	run *life // the last run; nil before the first
 }
 
 // life is one run of a process.
@@ -36,11 +37,11 @@ type life struct {
 	cmd    *exec.Cmd
 	keeper *keeper
 	exited chan struct{}
-	err    error // of Wait; read it after exited is closed
+	err    error // result of Wait; read it after exited is closed
 	once   sync.Once
 }
 
-// reap waits until the process is gone.
+// reap waits until the process has exited.
 func (l *life) reap() {
 	l.once.Do(func() {
 		l.err = l.cmd.Wait()
@@ -58,7 +59,7 @@ func (l *life) ended() bool {
 	}
 }
 
-// start runs the command, unless it runs. It does not wait for what the process does.
+// start runs the command, unless it runs. It does not wait until the process is ready.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,11 +77,13 @@ func (p *process) start() error {
 	defer func() { _ = out.Close() }()
 	l := &life{keeper: k, exited: make(chan struct{})}
 	l.cmd = exec.Command(p.path, p.args...) //nolint:gosec,noctx // the rig's own; its life is not a call's
-	// Variables that are meant for Parley's programs in the caller's shell would be a node's configuration.
+	// PARLEY_ variables in the caller's shell are for Parley's programs; a node would read them as
+	// its configuration.
 	l.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
 	l.cmd.Env = append(l.cmd.Env, p.env...)
 	l.cmd.Stdout, l.cmd.Stderr = out, out
-	// A group of its own: an interrupt at the terminal is for this process, which then ends the others in good order.
+	// The child has its own process group: an interrupt at the terminal is for this process only,
+	// which then ends its children in order.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	started := make(chan error)
 	go func() {
@@ -89,7 +92,7 @@ func (p *process) start() error {
 			err = l.cmd.Start()
 		}
 		if err == nil {
-			_ = k.tell("start", l.cmd.Process.Pid) // fails if the keeper was killed, which ends no fleet
+			_ = k.tell("start", l.cmd.Process.Pid) // fails if the keeper was killed, which is no reason to end a fleet
 		}
 		started <- err
 		if err == nil && !p.unwatched {
@@ -103,7 +106,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// enter moves the calling goroutine into the process's namespace, for good: its thread ends with it.
+// enter moves the calling goroutine into the process's namespace. Its thread is never unlocked, so
+// it ends with the goroutine.
 func (p *process) enter() error {
 	if p.ns == nil {
 		return nil
@@ -112,7 +116,7 @@ func (p *process) enter() error {
 	return p.ns.enter()
 }
 
-// current gives the running life, or nil.
+// current returns the current run, or nil.
 func (p *process) current() *life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +126,8 @@ func (p *process) current() *life {
 	return p.run
 }
 
-// exited gives a channel that is closed when the present life ends; it is closed if none is.
+// exited returns a channel that is closed when the current run ends. It is already closed if there
+// is none.
 func (p *process) exited() <-chan struct{} {
 	if l := p.current(); l != nil {
 		return l.exited
@@ -132,7 +137,7 @@ func (p *process) exited() <-chan struct{} {
 	return closed
 }
 
-// signal sends to a running process.
+// signal sends sig to the process, or returns ErrNotRunning.
 func (p *process) signal(sig syscall.Signal) error {
 	l := p.current()
 	if l == nil {
@@ -144,18 +149,19 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// kill ends the process by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// kill ends the process with SIGKILL and waits until it has exited. It does nothing if the process
+// does not run.
 func (p *process) kill() {
 	l := p.current()
 	if l == nil {
 		return
 	}
-	_ = l.cmd.Process.Signal(syscall.SIGKILL) // fails only if it is gone
+	_ = l.cmd.Process.Signal(syscall.SIGKILL) // fails only if the process has exited
 	l.reap()
 }
 
-// term ends the process by SIGTERM and waits. It gives what the process ended with, nil for exit code 0, or ctx's error
-// if that ends first.
+// term ends the process with SIGTERM and waits. It returns nil for exit code 0, else the exit
+// error, or ctx's error if ctx ends first.
 func (p *process) term(ctx context.Context) error {
 	l := p.current()
 	if l == nil {
@@ -174,7 +180,8 @@ func (p *process) term(ctx context.Context) error {
 	return nil
 }
 
-// ready calls check until it returns nil; it fails with the log's end once ctx or the process has ended.
+// ready calls check until it returns nil. It returns an error with the end of the log when ctx or
+// the process ends, or after startTimeout.
 func (p *process) ready(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -195,7 +202,7 @@ func (p *process) ready(ctx context.Context, check func(context.Context) error) 
 	return fmt.Errorf("%s is not ready: %w; its log ends with:\n%s", p.name, err, p.logTail())
 }
 
-// logTail is the end of the log, for a failure's message.
+// logTail returns the last 2,000 bytes of the log, for error messages.
 func (p *process) logTail() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
@@ -204,7 +211,7 @@ func (p *process) logTail() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-// pid is the process id of the present life, 0 if there is none.
+// pid returns the process id of the current run, 0 if there is none.
 func (p *process) pid() int {
 	if l := p.current(); l != nil {
 		return l.cmd.Process.Pid

@@ -5,24 +5,26 @@ import (
 	"syscall"
 )
 
-// Program is any other command that a run needs beside its fleet and breaks, as a worker of a queue. One life at a time. Its methods
-// may be called concurrently, but faults are for one goroutine at a time.
+// Program is any other command that a run uses beside its fleet and breaks, such as a queue worker.
+// It has one run at a time. Methods may be called concurrently, but faults only by one goroutine at
+// a time.
 type Program struct{ proc process }
 
-// ProgramConfig says what a Program runs.
+// ProgramConfig configures a Program.
 type ProgramConfig struct {
-	// Name is for errors.
+	// Name appears in errors.
 	Name string
 	// Path and Args are the command.
 	Path string
 	Args []string
-	// Env are variables beside this process's own, of which those named PARLEY_* are left out.
+	// Env are variables in addition to this process's own, from which PARLEY_ variables are
+	// removed.
 	Env []string
-	// Log is the file that both outputs of all lives are appended to.
+	// Log is the file that both outputs of all runs are appended to.
 	Log string
 }
 
-// NewProgram makes a program. It does not start it.
+// NewProgram creates a program. It does not start it.
 func NewProgram(c ProgramConfig) *Program {
 	return &Program{proc: process{name: c.Name, path: c.Path, args: c.Args, env: c.Env, log: c.Log}}
 }
@@ -30,13 +32,15 @@ func NewProgram(c ProgramConfig) *Program {
 // Start starts the program, unless it runs.
 func (p *Program) Start() error { return p.proc.start() }
 
-// Running reports whether the process exists, be it stopped.
+// Running reports whether the process exists, including one halted by Stop.
 func (p *Program) Running() bool { return p.proc.current() != nil }
 
-// Exited gives a channel that is closed when the present life ends, and is closed already if there is none.
+// Exited returns a channel that is closed when the current run ends. If the program does not run,
+// the channel is already closed.
 func (p *Program) Exited() <-chan struct{} { return p.proc.exited() }
 
-// Err gives what the last life ended with: nil for exit code 0, and while it runs.
+// Err returns the error of the last run: nil for exit code 0, while it runs, and before the first
+// run.
 func (p *Program) Err() error {
 	p.proc.mu.Lock()
 	defer p.proc.mu.Unlock()
@@ -46,18 +50,19 @@ func (p *Program) Err() error {
 	return p.proc.run.err
 }
 
-// Kill ends the program by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// Kill ends the program with SIGKILL and waits until it has exited. It does nothing if the program
+// does not run.
 func (p *Program) Kill() { p.proc.kill() }
 
-// Term ends the program by SIGTERM and waits. An exit code other than 0 is an error, and so is the end of ctx before the program's; it
-// is then still there.
+// Term ends the program with SIGTERM and waits. It returns an error if the exit code is not 0, or
+// if ctx ends first; the program then still runs.
 func (p *Program) Term(ctx context.Context) error { return p.proc.term(ctx) }
 
-// Stop halts the program with SIGSTOP: its connections stay and nothing answers.
+// Stop halts the program with SIGSTOP: its connections stay open and nothing answers.
 func (p *Program) Stop() error { return p.proc.signal(syscall.SIGSTOP) }
 
-// Cont lets a stopped program run on.
+// Cont resumes a halted program.
 func (p *Program) Cont() error { return p.proc.signal(syscall.SIGCONT) }
 
-// LogTail is the end of what it has written, for a failure's message.
+// LogTail returns the last 2,000 bytes of the log, for error messages.
 func (p *Program) LogTail() string { return p.proc.logTail() }

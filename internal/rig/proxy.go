@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// Proxy stands before one server, or several of a kind, and breaks connections in ways that a kill can't: it can lose
-// replies to requests that the server has executed, refuse, or swallow everything. It forwards until told otherwise, and
-// what it is told holds for all its servers together. Safe for concurrent use.
+// Proxy forwards connections to one server, or to several of a kind, and breaks them in ways that a
+// kill can't: it can drop replies to requests that the server has executed, refuse connections, or
+// stall all bytes. It forwards everything until told otherwise. Faults apply to all its servers. It
+// is safe for concurrent use.
 type Proxy struct {
 	lost   atomic.Int64
 	wg     sync.WaitGroup
-	ctx    context.Context //nolint:containedctx // the proxy's own life, which Close ends
+	ctx    context.Context //nolint:containedctx // the proxy's lifetime, which Close ends
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
@@ -29,20 +30,21 @@ type Proxy struct {
 	links     map[*proxyLink]struct{}   // guarded by mu
 }
 
-// Dial makes a connection to a server. It must respect ctx.
+// Dial connects to a server. It must return when ctx ends.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// DialTo dials an address of this process's own network namespace.
+// DialTo returns a Dial for an address in this process's network namespace. It times out after 10
+// s.
 func DialTo(network, addr string) Dial {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
 	}
 }
 
-// proxyLink is one client's connection and the server's for it.
+// proxyLink is a client's connection and the matching connection to the server.
 type proxyLink struct {
 	client, server net.Conn
-	// armed is set while a request that counts waits for its reply.
+	// armed is set while a matching request waits for its reply.
 	armed atomic.Bool
 	ended chan struct{}
 	once  sync.Once
@@ -56,7 +58,7 @@ func (l *proxyLink) close() {
 	})
 }
 
-// NewProxy makes a proxy without servers; Serve gives it some, Close ends it.
+// NewProxy creates a proxy without servers. Add servers with Serve, and end the proxy with Close.
 func NewProxy() *Proxy {
 	open := make(chan struct{})
 	close(open)
@@ -65,8 +67,8 @@ func NewProxy() *Proxy {
 	return p
 }
 
-// Serve forwards, until Close, each connection that the listener accepts to one that dial makes. It returns at once and
-// owns the listener.
+// Serve forwards each connection that l accepts to a connection from dial, until Close. It returns
+// at once and takes ownership of l.
 func (p *Proxy) Serve(l net.Listener, dial Dial) {
 	p.mu.Lock()
 	closed := p.closed
@@ -80,16 +82,17 @@ func (p *Proxy) Serve(l net.Listener, dial Dial) {
 	}
 }
 
-// LoseReplies makes the proxy drop a connection instead of passing on the reply, for every n-th reply to a request that
-// match accepts (nil: any). The server has executed the request by then. match sees the bytes of one read, which hold
-// the beginning of a request; it must be quick and is called by one goroutine at a time. n of 0 loses none.
+// LoseReplies drops the connection instead of every n-th reply to a request that match accepts. A
+// nil match accepts all requests. The server has executed the request by then. match gets the bytes
+// of one read, which contain the beginning of a request. It must be fast, and is called by one
+// goroutine at a time. If n is 0, no replies are lost.
 func (p *Proxy) LoseReplies(n int, match func(request []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.every, p.match, p.seen = n, match, 0
 }
 
-// Lost is how many replies were lost so far.
+// Lost returns the number of replies lost so far.
 func (p *Proxy) Lost() int64 { return p.lost.Load() }
 
 // Cut closes every connection and refuses new ones, until Heal or Restore.
@@ -100,8 +103,8 @@ func (p *Proxy) Cut() {
 	p.closeLinks()
 }
 
-// Stall lets connections stand and new ones be made, but no byte pass in either direction, until Heal or Restore: what a
-// network does that drops packets in silence.
+// Stall keeps connections open and accepts new ones, but passes no bytes in either direction until
+// Heal or Restore. It simulates a network that drops packets silently.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +115,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Restore ends Cut and Stall, and leaves LoseReplies as it is. What was stalled goes first.
+// Restore ends Cut and Stall but not LoseReplies. Stalled bytes are forwarded first.
 func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +131,7 @@ func (p *Proxy) restore() {
 	}
 }
 
-// Heal ends everything: Cut, Stall and LoseReplies.
+// Heal ends Cut, Stall and LoseReplies.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +139,7 @@ func (p *Proxy) Heal() {
 	p.restore()
 }
 
-// Close ends the listeners and connections and waits for them.
+// Close closes the listeners and connections and waits for their goroutines.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -167,7 +170,7 @@ func (p *Proxy) accept(listener net.Listener, dial Dial) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // for want of files, say
+		if err != nil { // out of file descriptors, for example
 			select {
 			case <-time.After(10 * time.Millisecond):
 			case <-p.ctx.Done():
@@ -209,7 +212,7 @@ func (p *Proxy) link(client net.Conn, dial Dial) {
 	p.mu.Unlock()
 }
 
-// pump copies src to dst until either ends or look refuses.
+// pump copies src to dst until either ends or look returns false.
 func (p *Proxy) pump(l *proxyLink, dst, src net.Conn, look func(*proxyLink, []byte) bool) {
 	defer l.close()
 	buf := make([]byte, 64<<10)
@@ -246,7 +249,7 @@ func (p *Proxy) request(l *proxyLink, data []byte) bool {
 	return true
 }
 
-// reply reports whether a reply goes back to the client.
+// reply reports whether a reply is forwarded to the client.
 func (p *Proxy) reply(l *proxyLink, _ []byte) bool {
 	if !l.armed.Swap(false) {
 		return true

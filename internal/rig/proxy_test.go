@@ -62,7 +62,7 @@ func dial(t *testing.T, addr string) (ask func(line string) error) {
 	}
 }
 
-// testProxy is a proxy with the address that it listens on.
+// testProxy is a proxy with its listen address.
 type testProxy struct {
 	*rig.Proxy
 

@@ -13,28 +13,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisConfig says what StartRedis starts.
+// RedisConfig configures StartRedis.
 type RedisConfig struct {
-	// Dir is the server's folder, for its data and its log. It is made if it is missing.
+	// Dir is the server's directory for data and log. It is created if it is missing.
 	Dir string
-	// Addr is host:port, or the path of a unix socket.
+	// Addr is a host:port, or the absolute path of a unix socket.
 	Addr string
-	// AppendOnly gives the server an append-only file, fsync'd before every answer. Without it the server keeps nothing.
+	// AppendOnly gives the server an append-only file with an fsync before every reply. Without it
+	// the server stores nothing.
 	AppendOnly bool
-	// Args are more arguments. The last of equal ones counts.
+	// Args are additional arguments. The last of several equal ones counts.
 	Args []string
-	// Unwatched leaves no goroutine that waits for the server's end: for one that ends with this process. Only Kill notices it then.
+	// Unwatched starts no goroutine that waits for the server's end. It is for a server that ends
+	// with this process. Only Kill then notices that it has ended.
 	Unwatched bool
 }
 
-// Redis is a redis-server process that never evicts. Its address stays the same over all its lives. Its methods may be
-// called concurrently, but faults are for one goroutine at a time.
+// Redis is a redis-server process that never evicts keys. Its address stays the same when it is
+// restarted. Methods may be called concurrently, but faults only by one goroutine at a time.
 type Redis struct {
 	proc      process
 	dir, addr string
 }
 
-// StartRedis starts a server and waits until it answers. On an error nothing is left running.
+// StartRedis starts a server and waits until it answers. After an error nothing is left running.
 func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -72,13 +74,13 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 	return r, nil
 }
 
-// Addr is host:port, or the path of the unix socket.
+// Addr returns the host:port, or the path of the unix socket.
 func (r *Redis) Addr() string { return r.addr }
 
-// Dir is where the server keeps its files.
+// Dir returns the server's directory.
 func (r *Redis) Dir() string { return r.dir }
 
-// network is what Addr is an address of.
+// network returns the network of Addr for net.Dial.
 func (r *Redis) network() string {
 	if filepath.IsAbs(r.addr) {
 		return "unix"
@@ -86,7 +88,7 @@ func (r *Redis) network() string {
 	return "tcp"
 }
 
-// Client makes a client that repeats nothing by itself. The caller closes it.
+// Client returns a client that does not retry. The caller must close it.
 func (r *Redis) Client() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Network: r.network(), Addr: r.addr, MaxRetries: -1, ContextTimeoutEnabled: true, PoolTimeout: 5 * time.Second,
@@ -94,7 +96,8 @@ func (r *Redis) Client() *redis.Client {
 	})
 }
 
-// Restart starts the server over its data, unless it runs, and waits until it answers and has loaded them.
+// Restart starts the server on its data, unless it runs, and waits until it answers and has loaded
+// the data.
 func (r *Redis) Restart(ctx context.Context) error {
 	if err := r.proc.start(); err != nil {
 		return fmt.Errorf("%w (Debian package redis-server)", err)
@@ -102,7 +105,7 @@ func (r *Redis) Restart(ctx context.Context) error {
 	client := r.Client()
 	defer client.Close()
 	return r.proc.ready(ctx, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, r.network(), r.addr) // the client logs each failure
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, r.network(), r.addr) // not the client, which logs each failure
 		if err != nil {
 			return err
 		}
@@ -111,16 +114,17 @@ func (r *Redis) Restart(ctx context.Context) error {
 	})
 }
 
-// Running reports whether the process exists, be it stopped.
+// Running reports whether the process exists, including one halted by Stop.
 func (r *Redis) Running() bool { return r.proc.current() != nil }
 
-// Kill ends the server by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// Kill ends the server with SIGKILL and waits until it has exited. It does nothing if the server
+// does not run.
 func (r *Redis) Kill() { r.proc.kill() }
 
-// Stop halts the server with SIGSTOP: its connections stay and nothing answers.
+// Stop halts the server with SIGSTOP: its connections stay open and nothing answers.
 func (r *Redis) Stop() error { return r.proc.signal(syscall.SIGSTOP) }
 
-// Cont lets a stopped server run on.
+// Cont resumes a halted server.
 func (r *Redis) Cont() error { return r.proc.signal(syscall.SIGCONT) }
 
 // FlushAll removes every key.
@@ -130,11 +134,11 @@ func (r *Redis) FlushAll(ctx context.Context) error {
 	return client.FlushAll(ctx).Err()
 }
 
-// aofDir is where the server keeps its append-only file, in pieces.
+// aofDir is the directory of the server's append-only file, which has several parts.
 const aofDir = "appendonlydir"
 
-// SaveAOF copies the append-only file to the folder dst, which must not exist. The server may run: what it writes
-// meanwhile is in the copy or is not.
+// SaveAOF copies the append-only file to the directory dst, which must not exist. If the server
+// runs, the copy may or may not include concurrent writes.
 func (r *Redis) SaveAOF(dst string) error {
 	if _, err := os.Stat(dst); err == nil {
 		return fmt.Errorf("%s exists", dst)
@@ -142,8 +146,8 @@ func (r *Redis) SaveAOF(dst string) error {
 	return os.CopyFS(dst, os.DirFS(filepath.Join(r.dir, aofDir)))
 }
 
-// RestoreAOF puts a copy that SaveAOF made in place of the append-only file, so that the next life begins with the past.
-// The server must not run.
+// RestoreAOF replaces the append-only file with a copy made by SaveAOF, so that the next run starts
+// with the old data. It returns an error if the server runs.
 func (r *Redis) RestoreAOF(src string) error {
 	if r.Running() {
 		return errors.New("redis-server runs")

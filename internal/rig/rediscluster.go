@@ -12,18 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masters is how many servers a cluster has: the least that one accepts.
+// masters is the number of servers in a cluster, the least that Redis allows.
 const masters = 3
 
-// RedisCluster is a cluster of three masters without replicas. Its methods may be called concurrently.
+// RedisCluster is a cluster of three masters without replicas. Its methods may be called
+// concurrently.
 type RedisCluster struct {
 	servers []*Redis
 }
 
-// StartRedisCluster starts three servers in folders below c.Dir and joins them; c.Addr counts for nothing. It waits until all of them
-// serve. On an error nothing is left running.
+// StartRedisCluster starts three servers in directories below c.Dir, joins them, and waits until
+// all of them serve. It ignores c.Addr. After an error nothing is left running.
 func StartRedisCluster(ctx context.Context, c RedisConfig) (*RedisCluster, error) {
-	addrs, err := FreeAddrs(2 * masters) // below those of outgoing connections, which take any other
+	addrs, err := FreeAddrs(2 * masters) // below the range for outgoing connections, which could take any other
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func StartRedisCluster(ctx context.Context, c RedisConfig) (*RedisCluster, error
 	return cluster, nil
 }
 
-// Addrs are the masters'.
+// Addrs returns the masters' addresses.
 func (c *RedisCluster) Addrs() []string {
 	addrs := make([]string, len(c.servers))
 	for i, s := range c.servers {
@@ -44,14 +45,14 @@ func (c *RedisCluster) Addrs() []string {
 	return addrs
 }
 
-// Kill ends all of it. Safe to repeat.
+// Kill kills all servers. It may be called again.
 func (c *RedisCluster) Kill() {
 	for _, s := range c.servers {
 		s.Kill()
 	}
 }
 
-// start starts the servers, gives each its part of the slots and has them meet.
+// start starts the servers, assigns each its slots, and introduces them to each other.
 func (c *RedisCluster) start(ctx context.Context, config RedisConfig, addrs, buses []string) error {
 	const slots = 16_384
 	dir, args := config.Dir, config.Args
@@ -70,7 +71,8 @@ func (c *RedisCluster) start(ctx context.Context, config RedisConfig, addrs, bus
 		c.servers = append(c.servers, s)
 		client := s.Client()
 		defer client.Close()
-		// Each has an epoch of its own: else they would have to agree on that first, by time.
+		// Each server has its own epoch. Otherwise they would first have to agree on epochs, which
+		// takes time.
 		err = errors.Join(
 			client.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err(),
 			client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(),
@@ -98,7 +100,7 @@ func (c *RedisCluster) start(ctx context.Context, config RedisConfig, addrs, bus
 	return nil
 }
 
-// joined fails until the server knows a whole cluster.
+// joined returns an error until the server knows a complete cluster.
 func (r *Redis) joined(ctx context.Context) error {
 	client := r.Client()
 	defer client.Close()

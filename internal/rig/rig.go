@@ -1,12 +1,14 @@
-// Package rig runs a whole fleet on one machine, of real processes that can be killed, stopped and cut off: a MongoDB
-// replica set, redis-server, a NATS cluster and parleyd nodes. `make fleet`, `make chaos` and the tests are built on it.
+// Package rig runs a fleet of real processes on one machine: a MongoDB replica set, redis-server, a
+// NATS cluster and parleyd nodes. Each process can be killed, halted and disconnected. `make
+// fleet`, `make chaos` and tests use it.
 //
-// What it starts ends with the process that started it, however that ends, and the temporary directories go too (see
-// keeper). Nothing here knows the server's packages: a node is a binary and its environment.
+// Everything that the rig starts ends with the process that started it, however that ends, and its
+// temporary directories are removed (see keeper). The package does not import the server's
+// packages: a node is a binary and its environment.
 //
-// On Linux a fleet may live in network namespaces (Options.Namespaced). Then every byte between a node and an engine
-// passes a Proxy of that node and that engine, also where the MongoDB and NATS drivers find servers by the addresses
-// that those tell of themselves, and a node can be cut off from its clients.
+// On Linux a fleet can run in network namespaces (Options.Namespaced). Every byte between a node
+// and an engine then passes a Proxy for that pair, even if the MongoDB and NATS drivers use
+// addresses announced by the servers. A node can also be disconnected from its clients.
 package rig
 
 import (
@@ -14,10 +16,10 @@ import (
 	"time"
 )
 
-// startTimeout bounds the start of each part, unless the caller's context ends before.
+// startTimeout limits the start of each part. The caller's context may end it earlier.
 const startTimeout = 60 * time.Second
 
-// poll calls check until it returns nil, and gives check's last error once ctx has ended.
+// poll calls check until it returns nil. If ctx ends first, poll returns check's last error.
 func poll(ctx context.Context, check func() error) error {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err := check()

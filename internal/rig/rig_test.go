@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestMain builds what wants the network, and then runs the tests in a network namespace.
+// TestMain builds what requires the network, and then runs the tests in a network namespace.
 func TestMain(m *testing.M) {
 	if !rig.InNamespace() {
 		if _, err := rig.BuildNATS(context.Background()); err != nil {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// within gives a context for what must not take long.
+// within returns a context that ends after d or with the test.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// layoutFile is where a kept Dir has its layout.
+// layoutFile is the name of the layout's file in Fleet.Dir.
 const layoutFile = "fleet.json"
 
 // drainWait is how long nodes may drain when the fleet ends.
@@ -74,7 +74,7 @@ func (f *Fleet) makeDir() error {
 	return err
 }
 
-// layout gives the addresses that the directory knows, or new ones.
+// layout reads the layout from Fleet.Dir, or creates and stores a new one.
 func (f *Fleet) layout() (*layout, error) {
 	path := filepath.Join(f.Dir, layoutFile)
 	data, err := os.ReadFile(path)
@@ -100,7 +100,7 @@ func (f *Fleet) layout() (*layout, error) {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	l.Secret = hex.EncodeToString(secret)
-	if data, err = json.MarshalIndent(l, "", "\t"); err != nil { //nolint:gosec // the secret is what a later fleet needs
+	if data, err = json.MarshalIndent(l, "", "\t"); err != nil { //nolint:gosec // a later fleet requires the secret
 		return nil, err
 	}
 	return l, os.WriteFile(path, data, 0o600)
@@ -137,10 +137,10 @@ func loopbackLayout(o *Options) (*layout, error) {
 	return l, err
 }
 
-// startEngines starts the three at once.
+// startEngines starts the three engines concurrently.
 func (f *Fleet) startEngines(ctx context.Context, l *layout) error {
 	began := time.Now()
-	var g errgroup.Group // all are waited for and then closed, whichever failed
+	var g errgroup.Group // waits for all of them even if one fails, so that all are closed
 	var mu sync.Mutex
 	undo := func(fn func() error) {
 		mu.Lock()
@@ -182,7 +182,8 @@ func (f *Fleet) startNodes(ctx context.Context, l *layout) error {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
 	}
-	// The first makes the collections and streams of a new store, and then all others are quick.
+	// The first node creates the collections and streams of a new store; the others then start
+	// quickly.
 	if err := f.startNode(ctx, f.nodes[0]); err != nil {
 		return err
 	}
@@ -197,8 +198,9 @@ func (f *Fleet) startNodes(ctx context.Context, l *layout) error {
 	return nil
 }
 
-// startNode starts a node and waits until it is ready. One that ends meanwhile is tried again, twice, as whatever runs
-// nodes in production does: on a busy machine an engine's first answers may be too late.
+// startNode starts a node and waits until it is ready. If the node exits before that, startNode
+// tries twice more, as a supervisor does in production: on a busy machine an engine's first replies
+// may be too late.
 func (f *Fleet) startNode(ctx context.Context, n *Node) error {
 	for try := 1; ; try++ {
 		err := n.Restart(ctx)
@@ -209,7 +211,7 @@ func (f *Fleet) startNode(ctx context.Context, n *Node) error {
 	}
 }
 
-// addNode prepares a node, and its network if it has one.
+// addNode prepares a node, and its network if the fleet is namespaced.
 func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 	name := fmt.Sprintf("node-%d", i)
 	n := &Node{
@@ -239,7 +241,7 @@ func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 	return nil
 }
 
-// env is a node's configuration.
+// env returns a node's configuration.
 func (f *Fleet) env(i int, l *layout) []string {
 	return []string{
 		"PARLEY_LISTEN=" + l.Nodes[i],
@@ -249,21 +251,22 @@ func (f *Fleet) env(i int, l *layout) []string {
 		"PARLEY_REDIS_ADDR=" + l.Redis,
 		"PARLEY_NATS_URL=" + f.NATS.URL(),
 		"PARLEY_NATS_REPLICAS=" + strconv.Itoa(f.NATS.Size()),
-		// Many more than nodes, so that each node is home to some, whatever the ids that they give themselves.
+		// Many more buckets than nodes, so that each node is home to some, whatever ids the nodes
+		// choose.
 		"PARLEY_BUCKETS=16",
 		"PARLEY_AUTH_HS256_SECRET=" + l.Secret,
 	}
 }
 
 func (f *Fleet) close() error {
-	// What was frozen could not drain.
+	// A halted node can't drain.
 	var wg sync.WaitGroup
 	for _, n := range f.nodes {
 		wg.Go(func() {
 			_ = n.Cont()
 			ctx, cancel := context.WithTimeout(context.Background(), drainWait) //nolint:forbidigo // Close must end in any case
 			defer cancel()
-			_ = n.Term(ctx) // how a node ends at the fleet's end is nobody's question
+			_ = n.Term(ctx) // how a node ends here does not matter
 			n.Kill()
 		})
 	}

@@ -8,15 +8,16 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// everything has all capabilities.
+// everything grants all capabilities.
 var everything = map[string][]string{
 	"*":       {"send", "history", "subscribe", "moderate", "send_as", "manage"},
 	"queue:*": {"produce", "consume"},
 	"admin":   {"read", "write"},
 }
 
-// Token signs a token for subject with HS256. The token is valid from now for ttl. The keys of capabilities are channel patterns,
-// `queue:<pattern>` and `admin`; the values are the allowed actions. nil allows everything.
+// Token returns a token for subject, signed with HS256 and valid for ttl from now. The keys of
+// capabilities are channel patterns such as "room-*", `queue:<pattern>`, and `admin`; the values
+// are the allowed actions. nil allows everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
 		capabilities = everything

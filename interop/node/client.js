@@ -1,9 +1,9 @@
-// Calls a Parley server with connect-es and code that protoc-gen-es generated, and prints what it
-// saw as one JSON object.
+// Calls a Parley server with connect-es and code that protoc-gen-es generated, and prints the
+// results as one JSON object.
 //
 // The only argument names the transport. The environment has the server's base URL, PARLEY_URL, and
 // two tokens: PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is
-// the name of the channel, the topic and the group, which nobody else uses.
+// the name of the channel, the topic and the group, which no other client uses.
 import { setTimeout } from "node:timers/promises";
 import { ConnectError, createClient } from "@connectrpc/connect";
 import * as node from "@connectrpc/connect-node";
@@ -103,7 +103,7 @@ async function produce(payload) {
 const job = (delivery) => ({ payload: new TextDecoder().decode(delivery.payload), attempt: delivery.attempt });
 const consumer = { topic: name, group: name, consumer: "node", maxMessages: 10n };
 
-// consume produces a job, consumes it, acknowledges it by a call of its own, and leaves.
+// consume produces a job, consumes it, acknowledges it with a unary call, and leaves.
 async function consume() {
   await produce("one");
   const named = { topic: name, group: name };
@@ -155,7 +155,8 @@ async function consumeBothWays() {
   return seen;
 }
 
-// acked returns how many messages the group has acknowledged, once they are as many as want.
+// acked returns how many messages the group has acknowledged. It waits until they are want, at most
+// for limit.
 async function acked(want) {
   for (const deadline = Date.now() + limit; ; await setTimeout(100)) {
     const { total } = await admin.getTopicStats({ topic: name });
@@ -183,4 +184,4 @@ const report = {
 if (bidirectional) report.bidi_job = await consumeBothWays();
 report.acked = await acked(bidirectional ? 2 : 1);
 console.log(JSON.stringify(report));
-process.exit(0); // HTTP/2 connections stay open otherwise
+process.exit(0); // otherwise open HTTP/2 connections keep the process alive

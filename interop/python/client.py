@@ -1,8 +1,8 @@
-"""Calls a Parley server with grpcio and code that protoc generated, and prints what it saw.
+"""Calls a Parley server with grpcio and code that protoc generated, and prints the results.
 
 The output is one JSON object. The environment has the server's address and two tokens:
 PARLEY_TOKEN may do everything, PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is the name of
-the channel, the topic and the group, which nobody else uses.
+the channel, the topic and the group, which no other client uses.
 """
 
 import json
@@ -111,7 +111,7 @@ def produce(stub, payload):
 
 
 def consume(stub):
-    """Produces a job, consumes it, acknowledges it by a call of its own, and leaves."""
+    """Produces a job, consumes it, acknowledges it with a unary call, and leaves."""
     produce(stub, b"one")
     request = queue_pb2.ConsumeRequest(topic=NAME, group=NAME, consumer="python", max_messages=10)
     named = {"topic": NAME, "group": NAME}
@@ -152,7 +152,7 @@ def consume_both_ways(stub):
 
 
 def acked(stub, want):
-    """Returns how many messages the group has acknowledged, once they are as many as want."""
+    """Returns how many messages the group has acknowledged; waits up to LIMIT until they are want."""
     deadline = time.monotonic() + LIMIT
     while True:
         request = admin_queue_pb2.GetTopicStatsRequest(topic=NAME)

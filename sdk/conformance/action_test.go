@@ -13,10 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// listResult is the key under which an action that gives a list keeps it.
+// listResult is the key of an action's result if the result is a list.
 const listResult = "\x00list"
 
-// agentOps are the commands of sdk/conformance/PROTOCOL.md that steps may give.
+// agentOps are the commands of sdk/conformance/PROTOCOL.md that steps can use.
 var agentOps = []string{
 	"newClient", "closeClient", "tokenCalls", "send", "sendBatch", "edit", "recall", "get", "history", "channels", "members",
 	"createChannel", "addMembers", "removeMembers", "markRead", "typing", "subscribe", "take", "position", "states", "add",
@@ -27,12 +27,12 @@ func knownAction(name string) bool {
 	return actions[name] != nil || blockNames[name] || slices.Contains(agentOps, name)
 }
 
-// blocks are steps that hold steps.
+// blocks are the steps that contain steps.
 var blocks map[string]func(ctx context.Context, r *run, s step, vars scope) error
 
 var blockNames = map[string]bool{"parallel": true, "repeat": true, "events": true}
 
-// actions are the steps that the driver does itself.
+// actions are the steps that the driver executes itself.
 var actions map[string]func(ctx context.Context, r *run, args any) (reply, error)
 
 func init() { //nolint:gochecknoinits // the tables and what is in them need each other
@@ -46,7 +46,7 @@ func init() { //nolint:gochecknoinits // the tables and what is in them need eac
 	}
 }
 
-// parallel does lists of steps side by side.
+// parallel executes lists of steps concurrently.
 func parallel(ctx context.Context, r *run, s step, vars scope) error {
 	var mu sync.Mutex
 	var all error
@@ -71,7 +71,8 @@ func parallel(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// repeat does steps again and again, or side by side, with the number, from 1, in a variable.
+// repeat executes steps repeatedly, or concurrently. The variable named by `as` holds the number of
+// the repetition, from 1.
 func repeat(ctx context.Context, r *run, s step, vars scope) error {
 	var args struct {
 		Times    int       `yaml:"times"`
@@ -109,8 +110,8 @@ func repeat(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// events takes one event after another from a subscription, and compares. A channel's state that is not wanted is passed
-// over: there is one after each reconnect.
+// events takes one event after another from a subscription, and compares. An unexpected channel
+// state is ignored: there is one after each reconnect.
 func events(ctx context.Context, r *run, s step, vars scope) error {
 	sub := s.args.Value
 	for _, want := range s.mods.Want.Content {
@@ -139,7 +140,7 @@ func events(ctx context.Context, r *run, s step, vars scope) error {
 	return nil
 }
 
-// takeOne takes an event, nil if none comes in time.
+// takeOne takes an event. It returns nil if none comes in time.
 func (r *run) takeOne(ctx context.Context, sub string, limit time.Duration) (map[string]any, error) {
 	taken, err := r.take(ctx, sub, 1, limit)
 	if err != nil || len(taken) == 0 {
@@ -168,7 +169,7 @@ func (r *run) take(ctx context.Context, sub string, count int, limit time.Durati
 	return all, nil
 }
 
-// field gives an argument of a type, and its zero value where it is absent.
+// field returns an argument as a T, or the zero value if it is absent.
 func field[T any](args any, name string) (T, error) {
 	var zero T
 	in, ok := args.(map[string]any)
@@ -246,7 +247,7 @@ func (r *run) begunAs(name any) (*begun, error) {
 	return nil, fmt.Errorf("no command was begun as %v", name)
 }
 
-// await gives what came of a command that was begun.
+// await returns the result of a command that an earlier step began.
 func await(ctx context.Context, r *run, args any) (reply, error) {
 	b, err := r.begunAs(args)
 	if err != nil {
@@ -270,7 +271,7 @@ func heal(_ context.Context, r *run, _ any) (reply, error) {
 	return reply{}, nil
 }
 
-// netFault does something to the connections of a node, or of all.
+// netFault applies a fault to the connections of one node, or of all nodes.
 func netFault(_ context.Context, r *run, args any) (reply, error) {
 	do, err1 := field[string](args, "do")
 	name, err2 := field[string](args, "node")
@@ -303,7 +304,7 @@ func netFault(_ context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// serverFault does something to a server process.
+// serverFault applies a fault to a server process.
 func serverFault(ctx context.Context, r *run, args any) (reply, error) {
 	do, err := field[string](args, "do")
 	if err != nil {
@@ -343,7 +344,7 @@ func serverFault(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, err
 }
 
-// agentFault halts the agent's process and lets it run on, as a machine does that sleeps.
+// agentFault stops and continues the agent's process, like a machine that sleeps.
 func agentFault(_ context.Context, r *run, args any) (reply, error) {
 	do, err := field[string](args, "do")
 	if err != nil {
@@ -360,7 +361,7 @@ func agentFault(_ context.Context, r *run, args any) (reply, error) {
 	return reply{}, err
 }
 
-// requests gives the calls of a procedure that reached the nodes.
+// requests returns the calls of a procedure that reached the nodes.
 func requests(_ context.Context, r *run, args any) (reply, error) {
 	of, err1 := field[string](args, "of")
 	name, err2 := field[string](args, "node")
@@ -375,7 +376,7 @@ func forget(_ context.Context, r *run, _ any) (reply, error) {
 	return reply{}, nil
 }
 
-// pause lets time pass in which the program does nothing: that is what is tried, nothing is waited for.
+// pause lets time pass in which the program does nothing. It does not wait for a condition.
 func pause(ctx context.Context, _ *run, args any) (reply, error) {
 	ms, err := field[int](args, "ms")
 	if err != nil {
@@ -389,7 +390,7 @@ func pause(ctx context.Context, _ *run, args any) (reply, error) {
 	}
 }
 
-// longBatch is a sendBatch of count messages, and manyMembers an addMembers of count users.
+// longBatch makes a sendBatch of count messages. manyMembers makes an addMembers of count users.
 func longBatch(ctx context.Context, r *run, args any) (reply, error) {
 	return r.many(ctx, "sendBatch", "messages", args, func(i int, channel string) any {
 		return map[string]any{"channelId": channel, "content": fmt.Sprintf("message %d", i)}
@@ -419,8 +420,9 @@ func (r *run) many(ctx context.Context, op, key string, args any, item func(i in
 	return r.finish(ctx, &begun{command: c, op: op, args: full, at: time.Now()})
 }
 
-// waits looks at how long a subscription said that it waits: the n-th time at most the n-th bound, later the last one, and
-// of the times with the last bound some in its lower and some in its upper half.
+// waits checks the waits that a subscription reported. The n-th wait must be at most the n-th
+// bound, later ones at most the last bound. Of the waits with the last bound, some must be in its
+// lower and some in its upper half.
 func waits(ctx context.Context, r *run, args any) (reply, error) {
 	sub, err1 := field[string](args, "sub")
 	bounds, err2 := field[[]any](args, "boundsMs")

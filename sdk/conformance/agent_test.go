@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// agentEnds is how long an agent may take to end once its input has.
+// agentEnds is how long an agent may take to end after its input has ended.
 const agentEnds = 10 * time.Second
 
 // agent is a running agent process. Safe for concurrent use.
 type agent struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	// exited is closed when the process has ended, err then says how.
+	// exited is closed when the process has ended. err is then its error.
 	exited chan struct{}
 	err    error
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	stderr  bytes.Buffer
 	last    int64
 	waiting map[int64]chan reply
@@ -38,12 +38,13 @@ type reply struct {
 	Result map[string]any `json:"result"`
 	Error  map[string]any `json:"error"`
 
-	// at is when it came, and took how long after its command.
+	// at is when the answer came. took is the time since its command.
 	at   time.Time
 	took time.Duration
 }
 
-// startAgent starts the agent, and ends it with the test; one that does not end well fails the test.
+// startAgent starts the agent, and ends it with the test. The test fails if the agent does not end
+// properly.
 func startAgent(t *testing.T, command []string) *agent {
 	t.Helper()
 	a := &agent{
@@ -69,7 +70,7 @@ func startAgent(t *testing.T, command []string) *agent {
 	return a
 }
 
-// agentLog keeps what the agent says on stderr.
+// agentLog records the agent's stderr.
 type agentLog struct{ a *agent }
 
 func (l agentLog) Write(p []byte) (int, error) {
@@ -102,10 +103,10 @@ func (a *agent) read(stdout io.Reader) {
 	close(a.exited)
 }
 
-// end closes the agent's input and waits.
+// end closes the agent's input and waits until the process has ended.
 func (a *agent) end(t *testing.T) {
 	t.Helper()
-	_ = a.cmd.Process.Signal(syscall.SIGCONT) // a scenario that failed may have left it halted
+	_ = a.cmd.Process.Signal(syscall.SIGCONT) // a failed scenario may have left it stopped
 	_ = a.stdin.Close()
 	select {
 	case <-a.exited:
@@ -126,13 +127,13 @@ func (a *agent) end(t *testing.T) {
 
 func tail(text []byte) []byte { return text[max(0, len(text)-6000):] }
 
-// command is one that the agent was given.
+// command is a command that was sent to the agent.
 type command struct {
 	id     int64
 	answer chan reply
 }
 
-// begin gives the agent a command.
+// begin sends the agent a command.
 func (a *agent) begin(op string, args any) (*command, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +160,7 @@ func (a *agent) await(ctx context.Context, c *command) (reply, error) {
 	}
 }
 
-// call is begin and await.
+// call sends a command and waits for its answer.
 func (a *agent) call(ctx context.Context, op string, args any) (reply, error) {
 	c, err := a.begin(op, args)
 	if err != nil {

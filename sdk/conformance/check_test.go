@@ -11,7 +11,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// checkLog compares a log that holds nothing but messages with the receipts given for it.
+// checkLog compares a log that contains only messages with the receipts of its channel.
 func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	if len(log) == 0 {
 		return errors.New("the log is empty: there is nothing to check")
@@ -44,7 +44,8 @@ func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	return checkOrder(receipts)
 }
 
-// checkOrder finds a message that stands before another one whose call was over before its own began.
+// checkOrder returns an error if a message precedes another one whose call had ended before its own
+// call began.
 func checkOrder(receipts []sent) error {
 	ordered := slices.SortedFunc(slices.Values(receipts), func(a, b sent) int { return cmp.Compare(a.seq, b.seq) })
 	var latest sent
@@ -59,7 +60,7 @@ func checkOrder(receipts []sent) error {
 	return nil
 }
 
-// checkHanded compares a log with what a subscription from its start handed on.
+// checkHanded compares a log with the events that a subscription from its start delivered.
 func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[string]any) error {
 	n := 0
 	for _, e := range events {
@@ -84,7 +85,8 @@ func checkHanded(log []*parleyv1.ChannelMessage, channel string, events []map[st
 	return nil
 }
 
-// checkStarted finds an event of a channel that a subscription was not told to follow.
+// checkStarted returns an error if a subscription delivered an event of a channel that it never
+// followed.
 func checkStarted(started map[string]bool, events []map[string]any) error {
 	for _, e := range events {
 		if channel, _ := e["channelId"].(string); !started[channel] {
@@ -94,7 +96,7 @@ func checkStarted(started map[string]bool, events []map[string]any) error {
 	return nil
 }
 
-// TestCheckFindsEachViolation shows that the judge can find what it is for.
+// TestCheckFindsEachViolation checks that the judge finds each kind of violation.
 func TestCheckFindsEachViolation(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

@@ -1,5 +1,5 @@
-// Package conformance_test plays sdk/conformance/scenarios.yaml with each SDK against a real server, and judges. The SDKs
-// are driven through agents: see PROTOCOL.md.
+// Package conformance_test plays sdk/conformance/scenarios.yaml with each SDK against a real
+// server, and checks the results. Agents execute the commands with each SDK: see PROTOCOL.md.
 package conformance_test
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// slots bound how many scenarios run at a time, of all SDKs together: most of them wait most of the time.
+// slots bounds the number of concurrent scenarios, of all SDKs together. Most of them wait most of
+// the time.
 var slots = make(chan struct{}, 6)
 
 // TestGo plays the scenarios with the Go SDK, under the race detector.
@@ -73,7 +74,7 @@ func playAll(t *testing.T, agentCommand []string) {
 	}
 }
 
-// greet asks an agent which protocols its SDK speaks.
+// greet returns the protocols that the agent's SDK speaks.
 func greet(t *testing.T, agentCommand []string) []string {
 	t.Helper()
 	var protocols []string
@@ -100,7 +101,8 @@ func greet(t *testing.T, agentCommand []string) []string {
 // ruleName is a rule's name in sdk/SPEC.md.
 var ruleName = regexp.MustCompile(`\[([a-z][a-z-]+)\]`)
 
-// TestEveryNamedRuleIsProved compares the names in sdk/SPEC.md with what the scenarios say that they prove.
+// TestEveryNamedRuleIsProved checks that scenarios prove every name in sdk/SPEC.md, and no other
+// names.
 func TestEveryNamedRuleIsProved(t *testing.T) {
 	t.Parallel()
 	spec, err := os.ReadFile(filepath.Join("..", "SPEC.md"))

@@ -12,7 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestMatchTellsAMismatchFromABrokenPattern has the driver's own mistakes not pass for what an SDK did.
+// TestMatchTellsAMismatchFromABrokenPattern checks that errors of a pattern do not count as results
+// of an SDK.
 func TestMatchTellsAMismatchFromABrokenPattern(t *testing.T) {
 	t.Parallel()
 	broken := pattern{tag: "!match", arg: "("}
@@ -47,7 +48,7 @@ func TestMatchTellsAMismatchFromABrokenPattern(t *testing.T) {
 	}
 }
 
-// TestEventuallyRetriesNoFailure has a retry of the driver's not stand for one of the SDK's.
+// TestEventuallyRetriesNoFailure checks that a retry of the driver cannot replace one of the SDK.
 func TestEventuallyRetriesNoFailure(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -74,7 +75,7 @@ func TestEventuallyRetriesNoFailure(t *testing.T) {
 	}
 }
 
-// TestFaultsMustHappen has a scenario whose fault does nothing not pass.
+// TestFaultsMustHappen checks that a scenario fails if its fault does not happen.
 func TestFaultsMustHappen(t *testing.T) {
 	t.Parallel()
 	set := func(v map[string]any) *faults {
@@ -118,7 +119,7 @@ func eventsFrame(events ...*parleyv1.ChannelEvent) *parleyv1.SubscribeResponse {
 	return &parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Events{Events: &parleyv1.EventBatch{Events: events}}}
 }
 
-// TestFaultsChangeStreams checks what faults make of a stream's frames, in both encodings.
+// TestFaultsChangeStreams checks how faults change a stream's frames, in both encodings.
 func TestFaultsChangeStreams(t *testing.T) {
 	t.Parallel()
 	event := func(seq int64) *parleyv1.ChannelEvent {
@@ -129,7 +130,8 @@ func TestFaultsChangeStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault map[string]any
 		frame *parleyv1.SubscribeResponse
-		// json is each frame that comes instead, and known what an SDK of today reads of it.
+		// json contains the frames that replace the original, and known what a current SDK reads of
+		// each.
 		json  []string
 		known []string
 		over  bool

@@ -16,31 +16,32 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// fault is what happens to the next calls of a procedure.
+// fault is a fault of the next calls of a procedure.
 type fault struct {
-	// Do is what happens:
-	//   lose    the server does the call, and its answer is lost with the connection
-	//   break   the connection breaks before the server sees the call
-	//   answer  the call gets Error; with Applied after the server did it
+	// Do is the kind of fault. Kinds for calls:
+	//   lose    the server executes the call, and its answer is lost with the connection
+	//   break   the connection breaks before the server receives the call
+	//   answer  the call gets Error; with Applied after the server has executed it
 	//   status  the call gets the HTTP status, with ContentType and Body, as from a proxy
-	//   delay   the call waits Ms first
+	//   delay   the call waits for Ms first
 	//   hold    the call waits until `heal` first
-	//   partial a SendMessages does its first Items messages; the next one gets Error, and the others that they are not done
-	//           because of it. Connect only
-	// and to a stream of Subscribe, to the event of the entry Seq of the channel ChannelID:
-	//   skip    it is left out
+	//   partial a SendMessages sends its first Items messages; the next one gets Error, and later
+	//           ones an error that they were not sent because of it. Connect only
+	// Kinds for the event of the entry Seq of the channel ChannelID, on a Subscribe stream:
+	//   skip    it is omitted
 	//   twice   it comes twice
 	//   strange its kind becomes one that no SDK knows
-	//   cover   nothing but what FromSeq and OmitFrom say
+	//   cover   only FromSeq and OmitFrom apply
 	//   end     the stream ends after it, with Error, or with success and without a reason
 	//   advise  the stream ends after it with the advice to reconnect within Ms
-	// and to a whole stream of Subscribe:
+	// Kinds for a whole Subscribe stream:
 	//   strangeFrames every heartbeat becomes a frame of a kind that no SDK knows
 	Do string `json:"do"`
-	// Of is the procedure, and Node the node; any if empty.
+	// Of is the procedure, and Node the node. Empty means any.
 	Of   string `json:"of"`
 	Node string `json:"node"`
-	// Times is how many calls it happens to, 1 if 0, all if negative; After how many pass before.
+	// Times is the number of calls that the fault affects: 0 means 1, negative means all. After is
+	// the number of calls before them that it does not affect.
 	Times int `json:"times"`
 	After int `json:"after"`
 
@@ -53,18 +54,19 @@ type fault struct {
 	Items       int         `json:"items"`
 	ChannelID   string      `json:"channelId"`
 	Seq         int64       `json:"seq"`
-	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq are
-	// left out; of none if it is 0.
+	// FromSeq replaces the event's from_seq. The events of the entries from OmitFrom to before Seq
+	// are omitted; none if it is 0.
 	FromSeq  *int64 `json:"fromSeq"`
 	OmitFrom int64  `json:"omitFrom"`
 
 	released chan struct{}
-	// must is how often it is to happen at least, hits how often it did: to calls, or to entries.
+	// must is how often the fault must happen at least. hits is how often it happened, to calls or
+	// to entries.
 	must int64
 	hits atomic.Int64
 }
 
-// ofStream reports whether the fault is one of a stream's frames.
+// ofStream reports whether the fault changes frames of a stream.
 func (f *fault) ofStream() bool {
 	switch f.Do {
 	case "skip", "twice", "strange", "cover", "end", "advise", "strangeFrames":
@@ -73,16 +75,16 @@ func (f *fault) ofStream() bool {
 	return false
 }
 
-// procedure finds a method of the service, nil if there is none.
+// procedure returns a method of the service, or nil if it does not exist.
 func procedure(name string) protoreflect.MethodDescriptor {
 	service := parleyv1.File_parley_v1_message_proto.Services().ByName("MessageService")
 	return service.Methods().ByName(protoreflect.Name(name))
 }
 
-// faultyError is an error as the server could give it.
+// faultyError is an error that the server could return.
 type faultyError struct {
 	Code string `json:"code"`
-	// Reason is the name, or the number of one that nobody knows. Without it there is no detail.
+	// Reason is the name of a reason, or an unknown number. Without it there is no detail.
 	Reason       any     `json:"reason"`
 	RetryAfterMs float64 `json:"retryAfterMs"`
 	Field        string  `json:"field"`
@@ -124,11 +126,11 @@ func (e *faultyError) toConnect() *connect.Error {
 	return out
 }
 
-// faults are those of a scenario's nodes. Safe for concurrent use.
+// faults contains the faults of a scenario's nodes. Safe for concurrent use.
 type faults struct {
 	mu  sync.Mutex
 	set []*fault
-	// ever are all that were set, with those that were healed.
+	// ever contains all faults that were set, including healed ones.
 	ever []*fault
 }
 
@@ -167,7 +169,7 @@ func (f *faults) add(v any) error {
 	return nil
 }
 
-// next gives the fault that is to happen to a call, nil for none.
+// next returns the fault to apply to a call, or nil if there is none.
 func (f *faults) next(node, procedure string) *fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,7 +192,8 @@ func (f *faults) next(node, procedure string) *fault {
 	return nil
 }
 
-// unhappened fails for each fault that did not happen as often as it was set to: its scenario proves nothing.
+// unhappened returns an error for each fault that did not happen as often as it was set to: its
+// scenario proves nothing.
 func (f *faults) unhappened() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +206,7 @@ func (f *faults) unhappened() error {
 	return all
 }
 
-// heal ends all faults, and lets go of what is held.
+// heal ends all faults, and releases held calls.
 func (f *faults) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

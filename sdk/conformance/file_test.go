@@ -12,28 +12,28 @@ import (
 
 // scenario is one entry of the scenario file.
 type scenario struct {
-	// Name is unique, and Proves names rules of sdk/SPEC.md.
+	// Name is unique. Proves contains names of rules of sdk/SPEC.md.
 	Name   string   `yaml:"name"`
 	Proves []string `yaml:"proves"`
-	// Nodes is how many addresses clients know, 1 if 0. Behind each stands a proxy, and behind all of them one server, or
-	// with Fleet a server each.
+	// Nodes is the number of addresses that clients know; 0 means 1. Behind each address is a
+	// proxy, and behind all of them one server, or with Fleet a server each.
 	Nodes int  `yaml:"nodes"`
 	Fleet bool `yaml:"fleet"`
-	// Protocols are those that the scenario is played in; the agent's first if there are none, and all if All.
+	// AllProtocols plays the scenario in all protocols of the agent, instead of only in its first.
 	AllProtocols bool `yaml:"all_protocols"`
-	// Short is set for those that are played under `go test -short`, in one protocol.
+	// Short is set for scenarios that are played under `go test -short`, in one protocol.
 	Short bool `yaml:"short"`
 	// Heartbeat is the server's interval, and Env more of its configuration.
 	Heartbeat string            `yaml:"heartbeat"`
 	Env       map[string]string `yaml:"env"`
-	// Clients are made before the first step, each with the token of the user of its name.
+	// Clients are created before the first step, each with a token of the user of its name.
 	Clients []string  `yaml:"clients"`
 	Steps   yaml.Node `yaml:"steps"`
 
 	steps []step
 }
 
-// step is one thing to do. It stands in the file as a map whose first key is the action.
+// step is one step. In the file it is a map whose first key is the action.
 type step struct {
 	line   int
 	action string
@@ -41,18 +41,18 @@ type step struct {
 	mods   modifiers
 }
 
-// modifiers say what is to come of a step.
+// modifiers describe the expected result of a step.
 type modifiers struct {
-	// Want is what the result must be like, Error what the error; without Error there must be none.
+	// Want is compared with the result, Error with the error. Without Error the step must not fail.
 	Want  yaml.Node `yaml:"want"`
 	Error yaml.Node `yaml:"error"`
-	// Took is how long a command must have taken until its answer came, in milliseconds.
+	// Took is compared with the milliseconds from a command to its answer.
 	Took yaml.Node `yaml:"took"`
-	// Save keeps the result as a variable.
+	// Save stores the result in a variable of this name.
 	Save string `yaml:"save"`
-	// Begin leaves the command under way, under a name for `await` and `cancel`.
+	// Begin does not wait for the command. It sets its name for `await` and `cancel`.
 	Begin string `yaml:"begin"`
-	// Eventually repeats the step until it is as wanted.
+	// Eventually repeats the step until it matches.
 	Eventually bool `yaml:"eventually"`
 	// Within bounds the step.
 	Within time.Duration `yaml:"within"`
@@ -60,7 +60,7 @@ type modifiers struct {
 
 func (m *modifiers) wantsError() bool { return m.Error.Kind != 0 }
 
-// loadScenarios reads the file, and refuses what is not understood.
+// loadScenarios reads the file. It returns an error for anything unknown in it.
 func loadScenarios(path string) ([]*scenario, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -107,8 +107,9 @@ func parseSteps(list *yaml.Node) ([]step, error) {
 	return all, nil
 }
 
-// decodeStrictly decodes a node into a struct and refuses keys that the struct has not. A node's own Decode passes over
-// them, and marshalling it for another decoder would lose the tags.
+// decodeStrictly decodes a node into a struct and returns an error for keys that the struct does
+// not have. A node's own Decode ignores them, and marshalling it for another decoder would lose the
+// tags.
 func decodeStrictly(n *yaml.Node, into *modifiers) error {
 	for i := 0; i < len(n.Content); i += 2 {
 		switch key := n.Content[i].Value; key {
@@ -120,18 +121,19 @@ func decodeStrictly(n *yaml.Node, into *modifiers) error {
 	return n.Decode(into)
 }
 
-// pattern is a wanted value that is not plain equality: !any, !none, !min, !max, !between, !match, !not, !len, !sub.
+// pattern is an expected value other than plain equality: !any, !none, !min, !max, !between,
+// !match, !not, !len, !sub.
 type pattern struct {
 	tag string
 	arg any
 }
 
-// MarshalJSON writes a pattern as it stands in the file.
+// MarshalJSON writes a pattern in the form of the file.
 func (p pattern) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fmt.Sprintf("%s %s", p.tag, show(p.arg)))
 }
 
-// value makes plain Go of a node, with the variables put in.
+// value converts a node to plain Go values, with its variables expanded.
 func value(n *yaml.Node, vars func(name string) (any, error)) (any, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -17,22 +17,22 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// judge knows what the agent was told and what the log holds. It asks the server itself, by the generated client, through
-// no proxy and no SDK. Safe for concurrent use.
+// judge records what the agents reported and reads what the log contains. It calls the server
+// through the generated client, without a proxy or an SDK. Safe for concurrent use.
 type judge struct {
 	rpc   parleyv1connect.MessageServiceClient
 	token string
 
-	mu sync.Mutex // guards what follows
-	// sent are the receipts that agents were given, by channel.
+	mu sync.Mutex // guards the fields below
+	// sent contains the receipts that agents got, by channel.
 	sent map[string][]sent
-	// handed are the events that subscriptions handed on.
+	// handed contains the events that subscriptions delivered.
 	handed map[string][]map[string]any
-	// started are the channels that subscriptions were told to follow, be it for a time.
+	// started contains the channels that subscriptions followed at any time.
 	started map[string]map[string]bool
 }
 
-// sent is a message that an SDK says is stored.
+// sent is a message that an SDK reported as stored.
 type sent struct {
 	begun, ended  time.Time
 	seq           int64
@@ -56,14 +56,14 @@ func newJudge(t *testing.T, b *backend) *judge {
 	}
 }
 
-// authorized gives a context whose calls carry the judge's token.
+// authorized returns a context whose calls carry the judge's token.
 func (j *judge) authorized(ctx context.Context) context.Context {
 	ctx, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set("Authorization", "Bearer "+j.token)
 	return ctx
 }
 
-// note takes down receipts, starts and events.
+// note records receipts, starts and events.
 func (j *judge) note(b *begun, got reply) {
 	now := time.Now()
 	j.mu.Lock()
@@ -137,7 +137,7 @@ func (j *judge) messages(ctx context.Context, channel string) ([]*parleyv1.Chann
 	}
 }
 
-// readLog gives a channel's messages as the server has them.
+// readLog returns a channel's messages from the server.
 func readLog(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err := field[string](args, "channelId")
 	if err != nil {
@@ -155,7 +155,7 @@ func readLog(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{Result: map[string]any{listResult: all}}, err
 }
 
-// write has the judge send messages itself: count of them, `1` and so on, each padded to a length.
+// write sends count messages without the agent: `1` and so on, each padded to a length.
 func write(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err1 := field[string](args, "channelId")
 	count, err2 := field[int](args, "count")
@@ -184,9 +184,10 @@ func write(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// check compares a channel's log with all that SDKs said of it: every message that they called stored is there once, with
-// its content and in the order in which the calls were made; the log has no other messages; and each subscription named
-// has handed on exactly the log, in order, with what it still holds, and nothing of channels that it does not follow.
+// check compares a channel's log with the reports of all SDKs. Every message that they reported as
+// stored must be in the log once, with its content and in the order of the calls. The log must
+// contain no other messages. Each named subscription must have delivered exactly the log, in order,
+// including the events that it still holds, and no event of a channel that it does not follow.
 func check(ctx context.Context, r *run, args any) (reply, error) {
 	channel, err1 := field[string](args, "channelId")
 	subs, err2 := field[[]any](args, "subs")
@@ -217,10 +218,11 @@ func check(ctx context.Context, r *run, args any) (reply, error) {
 	return reply{}, nil
 }
 
-// drained is for how long no event comes from a subscription that has none left.
+// drained is the time without an event after which a subscription counts as empty.
 const drained = 100 * time.Millisecond
 
-// drain takes all that a subscription still holds: an event too many is one that nobody asked for.
+// drain takes all events that a subscription still holds. An extra event is then found by the
+// checks.
 func (r *run) drain(ctx context.Context, sub any) error {
 	name, ok := sub.(string)
 	if !ok {

@@ -25,13 +25,13 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// node is an address that clients know: a proxy of TCP connections, and behind it one that understands calls, and behind
-// that a server.
+// node is an address that clients know: a proxy of TCP connections, behind it a proxy of calls, and
+// behind that a server.
 type node struct {
 	name string
-	// url is what clients call.
+	// url is the address for clients.
 	url string
-	// wire can be cut and stalled.
+	// wire is the proxy of TCP connections. It can be cut and stalled.
 	wire   *rig.Proxy
 	faults *faults
 	calls  *callLog
@@ -39,7 +39,7 @@ type node struct {
 	proxy  *httputil.ReverseProxy
 }
 
-// call is a call that reached a node, whatever became of it.
+// call is a call that reached a node, regardless of its result.
 type call struct {
 	procedure, node string
 	at              time.Time
@@ -48,7 +48,7 @@ type call struct {
 	request any
 }
 
-// callLog has the calls of all nodes, in the order of their coming. Safe for concurrent use.
+// callLog contains the calls of all nodes, in the order of their arrival. Safe for concurrent use.
 type callLog struct {
 	mu    sync.Mutex
 	calls []call
@@ -60,7 +60,7 @@ func (l *callLog) add(c call) {
 	l.calls = append(l.calls, c)
 }
 
-// of gives the calls of a procedure as values; node may be empty for all.
+// of returns the calls of a procedure as values. An empty node means all nodes.
 func (l *callLog) of(procedure, node string) []any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,10 +86,10 @@ func (l *callLog) forget() {
 	l.calls = nil
 }
 
-// connKey finds the client's connection in a request's context.
+// connKey is the key of the client's connection in a request's context.
 type connKey struct{}
 
-// startNode starts the proxies before a server.
+// startNode starts the proxies of a server.
 func startNode(t *testing.T, name, upstream string, f *faults, calls *callLog) *node {
 	t.Helper()
 	n := &node{name: name, wire: rig.NewProxy(), faults: f, calls: calls, errors: connect.NewErrorWriter()}
@@ -129,11 +129,13 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// buffered is what a connection of a proxy holds in each direction: little, so that a slow program is soon felt.
+// buffered is the buffer size of a proxied connection in each direction. It is small, so that a
+// slow program soon has an effect.
 const buffered = 128 << 10
 
-// network gives a loopback connection the segments and buffers of a real network. Loopback's own segments are 64 KiB, and
-// once a slow reader has let its window close, that makes the kernel send one of them at each tick of a timer.
+// network sets segments and buffers of a loopback connection to those of a real network. Loopback's
+// own segments are 64 KiB. Once a slow reader has closed its window, the kernel would send only one
+// of them at each tick of a timer.
 func network(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
@@ -146,7 +148,7 @@ func network(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// upstream speaks to the server in the version of HTTP in which the client spoke.
+// upstream calls the server with the HTTP version of the client's request.
 type upstream struct{ one, two *http.Transport }
 
 func newUpstream(t *testing.T) upstream {
@@ -173,10 +175,10 @@ func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type versionKey struct{}
 
-// editKey finds the fault that is to change a stream in a request's context.
+// editKey is the key of the fault that changes a stream in a request's context.
 type editKey struct{}
 
-// breakConn ends a call as a connection does that breaks: with all others on it.
+// breakConn ends a call by breaking its connection, with all other calls on it.
 func (n *node) breakConn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.Context().Err() == nil {
 		_ = c.Close()
@@ -199,7 +201,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		procedure: name, node: n.name, at: time.Now(), token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
 		request: decodeRequest(name, r.Header.Get("Content-Type"), body),
 	})
-	// So that streams can be read here.
+	// The proxy must be able to read streams.
 	for _, name := range []string{"Accept-Encoding", "Connect-Accept-Encoding", "Grpc-Accept-Encoding"} {
 		r.Header.Del(name)
 	}
@@ -212,7 +214,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.suffer(ctx, w, r, f)
 }
 
-// suffer makes a fault happen to a call.
+// suffer applies a fault to a call.
 func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Request, f *fault) {
 	if f.Applied || f.Do == "lose" {
 		n.proxy.ServeHTTP(&nowhere{header: make(http.Header)}, r.WithContext(ctx))
@@ -227,7 +229,7 @@ func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	case "status":
 		w.Header().Set("Content-Type", f.ContentType)
 		w.WriteHeader(f.Status)
-		_, _ = io.WriteString(w, f.Body) // whoever asked may be gone
+		_, _ = io.WriteString(w, f.Body) // the client may have gone
 	case "delay":
 		select {
 		case <-time.After(time.Duration(f.Ms * float64(time.Millisecond))):
@@ -249,14 +251,15 @@ func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 }
 
-// nowhere takes an answer that is to be lost.
+// nowhere discards an answer.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }
 func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
 func (n *nowhere) WriteHeader(int)             {}
 
-// edit has a body break its connection where the server's broke, and puts a stream's fault into it.
+// edit makes a body break its connection if the server's connection breaks, and applies a stream's
+// fault to it.
 func (n *node) edit(resp *http.Response) error {
 	resp.Body = &brittle{ReadCloser: resp.Body, broken: func() {
 		if c, ok := resp.Request.Context().Value(connKey{}).(net.Conn); ok && resp.Request.Context().Err() == nil {
@@ -277,7 +280,7 @@ func (n *node) edit(resp *http.Response) error {
 	return nil
 }
 
-// brittle is a body that says when it breaks.
+// brittle is a body that calls broken when it breaks.
 type brittle struct {
 	io.ReadCloser
 
@@ -292,7 +295,7 @@ func (b *brittle) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeRequest gives a request as JSON's values, or an error's text.
+// decodeRequest returns a request as JSON values, or the text of an error.
 func decodeRequest(name, contentType string, body []byte) any {
 	method := procedure(name)
 	if method == nil {

@@ -22,7 +22,7 @@ const (
 	scenarioLimit = 3 * time.Minute
 )
 
-// run is a scenario that is being played.
+// run is a running scenario.
 type run struct {
 	t        *testing.T
 	scenario *scenario
@@ -34,14 +34,14 @@ type run struct {
 	calls    *callLog
 	judge    *judge
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	saved map[string]any
 	begun map[string]*begun
-	// subs are the subscriptions that were begun.
+	// subs contains the subscriptions that were started.
 	subs []any
 }
 
-// begun is a command that a step left under way.
+// begun is a command that a step did not wait for.
 type begun struct {
 	command *command
 	op      string
@@ -49,7 +49,7 @@ type begun struct {
 	at      time.Time
 }
 
-// scope has the variables of the loops around a step.
+// scope contains the variables of the loops around a step.
 type scope map[string]any
 
 // play runs one scenario.
@@ -82,7 +82,7 @@ func play(t *testing.T, s *scenario, protocol string, agentCommand []string) {
 	}
 }
 
-// explain logs what the subscriptions went through.
+// explain logs the states of the subscriptions.
 func (r *run) explain() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
 	defer cancel()
@@ -95,7 +95,7 @@ func (r *run) explain() {
 	}
 }
 
-// steps does one after another.
+// steps executes steps one after another.
 func (r *run) steps(ctx context.Context, steps []step, vars scope) error {
 	for _, s := range steps {
 		if err := r.step(ctx, s, vars); err != nil {
@@ -105,7 +105,7 @@ func (r *run) steps(ctx context.Context, steps []step, vars scope) error {
 	return nil
 }
 
-// step does a step, and says in which line what went wrong.
+// step executes a step. Its error contains the step's line.
 func (r *run) step(ctx context.Context, s step, vars scope) error {
 	limit := s.mods.Within
 	if limit == 0 && blocks[s.action] == nil {
@@ -129,8 +129,8 @@ func (r *run) step(ctx context.Context, s step, vars scope) error {
 	return err
 }
 
-// orFatal has polling pass over nothing but what may yet become as wanted: not over a command that fails, which would be
-// the SDK's retry done by the driver.
+// orFatal lets polling continue only after a mismatch. It makes any other error fatal: repeating a
+// command that failed would be an SDK's retry done by the driver.
 func orFatal(err error) error {
 	if err == nil || isMismatch(err) {
 		return err
@@ -138,7 +138,7 @@ func orFatal(err error) error {
 	return fatal{err}
 }
 
-// located is an error that names its line.
+// located is an error that contains its line.
 type located struct{ error }
 
 func (r *run) once(ctx context.Context, s step, vars scope) error {
@@ -160,7 +160,7 @@ func (r *run) once(ctx context.Context, s step, vars scope) error {
 	return r.judgeReply(s, got, vars)
 }
 
-// judgeReply compares what came of a step with what is wanted.
+// judgeReply compares the reply of a step with the expected one.
 func (r *run) judgeReply(s step, got reply, vars scope) error {
 	if s.mods.Begin != "" {
 		return nil
@@ -239,8 +239,8 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 	}
 }
 
-// token makes a token of a user: for how long (an hour), with what actions. That of `admin` may do everything, that of
-// another user all but manage, moderate and send as others.
+// token returns a token of a user, with a duration (default one hour) and actions. By default the
+// token of `admin` may do everything, that of any other user all but manage, moderate and send_as.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
 		return "", errors.New("token: whose?")
@@ -271,7 +271,7 @@ func (r *run) node(name string) *node {
 	return nil
 }
 
-// command has the agent do a command.
+// command sends a command to the agent.
 func (r *run) command(ctx context.Context, s step, v any) (reply, error) {
 	args, ok := v.(map[string]any)
 	if !ok {
@@ -299,7 +299,7 @@ func (r *run) command(ctx context.Context, s step, v any) (reply, error) {
 	return r.finish(ctx, b)
 }
 
-// finish waits for a command and notes what it means for the log.
+// finish waits for a command and records its effect on the log.
 func (r *run) finish(ctx context.Context, b *begun) (reply, error) {
 	got, err := r.agent.await(ctx, b.command)
 	if err != nil {
@@ -313,7 +313,8 @@ func (r *run) finish(ctx context.Context, b *begun) (reply, error) {
 	return got, nil
 }
 
-// newClient makes a client: with the user's token and all nodes' addresses, unless told otherwise, and short waits.
+// newClient creates a client. By default it has the user's token, the addresses of all nodes, and
+// short waits.
 func (r *run) newClient(ctx context.Context, given map[string]any) error {
 	args := map[string]any{"backoff": map[string]any{"baseMs": 20, "maxMs": 200}, "protocol": r.protocol}
 	var addrs []any
@@ -341,7 +342,7 @@ func (r *run) newClient(ctx context.Context, given map[string]any) error {
 	return err
 }
 
-// compare matches a value with what a node of the file wants.
+// compare matches a value with a node of the file.
 func (r *run) compare(want *yaml.Node, got any, vars scope) error {
 	w, err := value(want, r.lookup(vars))
 	if err != nil {

@@ -22,28 +22,29 @@ import (
 // drainLimit is far more than a server's drain takes.
 const drainLimit = 30 * time.Second
 
-// machine is a server process that faults can happen to. Its address stays the same. For one goroutine at a time.
+// machine is a server process to which faults can be applied. Its address never changes. It is not
+// safe for concurrent use.
 type machine interface {
 	Addr() string
 	// Restart starts it and waits until it is ready.
 	Restart(ctx context.Context) error
 	Kill()
-	// Term drains it and waits.
+	// Term drains it and waits until it has ended.
 	Term(ctx context.Context) error
-	// Stop halts it and Cont lets it run on.
+	// Stop stops the process, Cont continues it.
 	Stop() error
 	Cont() error
 }
 
-// backend is what a scenario runs against.
+// backend is the server or the fleet of a scenario.
 type backend struct {
 	machines []machine
 	secret   []byte
-	// restored makes a new epoch of a stopped server's store.
+	// restored creates a new epoch of a stopped server's store.
 	restored func(ctx context.Context) error
 }
 
-// parleydBinary is the server to run: what PARLEYD names, or else what is built from this source.
+// parleydBinary returns the server to run: the value of PARLEYD, or else a build of this source.
 var parleydBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PARLEYD"); path != "" {
 		return path, nil
@@ -114,7 +115,7 @@ func startFleet(ctx context.Context, t *testing.T, path string, env []string, no
 	return b
 }
 
-// dev is a `parleyd dev`.
+// dev is a `parleyd dev` process.
 type dev struct {
 	path, dir, addr, ops string
 	env                  []string
@@ -161,7 +162,7 @@ func (d *dev) Restart(ctx context.Context) error {
 	})
 }
 
-// clean is the environment without what would be the server's configuration.
+// clean returns the environment without variables that configure the server.
 func clean(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PARLEY_") })
 }
@@ -217,12 +218,12 @@ func (d *dev) end(t *testing.T) {
 	}
 }
 
-// fatal is an error that polling does not pass over.
+// fatal is an error at which polling stops.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// poll calls check until it gives nil, and gives its last error when ctx ends.
+// poll calls check until it returns nil. When ctx ends, it returns check's last error.
 func poll(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -18,8 +18,8 @@ import (
 // Flags of an envelope: the end of a stream in Connect, and the trailers in gRPC-Web.
 const flagsEnd = 0x02 | 0x80
 
-// editedStream is the body of a Subscribe stream with a fault in it. All three protocols have the same envelopes: a byte
-// of flags, four of length, and the message.
+// editedStream is the body of a Subscribe stream with a fault in it. All three protocols have the
+// same envelopes: a byte of flags, four of length, and the message.
 type editedStream struct {
 	*io.PipeReader
 
@@ -32,13 +32,13 @@ func newEditedStream(body io.ReadCloser, contentType string, f *fault, end []byt
 	return &editedStream{PipeReader: r, body: body}
 }
 
-// Close ends both ends.
+// Close closes both ends.
 func (e *editedStream) Close() error {
 	_ = e.PipeReader.Close()
 	return e.body.Close()
 }
 
-// editStream copies envelopes and changes what the fault wants changed.
+// editStream copies envelopes and applies the fault to them.
 func editStream(out io.Writer, in io.Reader, contentType string, f *fault, end []byte) error {
 	for {
 		var head [5]byte
@@ -92,7 +92,8 @@ func envelope(flags byte, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload))), payload...)
 }
 
-// endOfStream is how a body ends with success. gRPC proper does that with trailers, which a body has not.
+// endOfStream returns the end of a body after success. gRPC itself uses trailers, which are not
+// part of a body.
 func endOfStream(contentType string) []byte {
 	if strings.Contains(contentType, "grpc-web") {
 		return envelope(0x80, []byte("grpc-status: 0\r\n"))
@@ -158,7 +159,7 @@ func (f *fault) changeEvent(e *parleyv1.ChannelEvent) (events []*parleyv1.Channe
 	return []*parleyv1.ChannelEvent{e}, f.Do == "end" || f.Do == "advise"
 }
 
-// omits reports whether the fault leaves out an entry because a later one covers it.
+// omits reports whether the fault omits an entry because a later one covers it.
 func (f *fault) omits(seq int64) bool {
 	return f.OmitFrom > 0 && f.OmitFrom <= seq && seq < f.Seq
 }
@@ -170,14 +171,14 @@ const (
 	strangeName  = "strange"
 )
 
-// makeStrange adds to a message the member that a newer version of the API could have: a string.
+// makeStrange adds a field to a message as a newer version of the API could: a string.
 func makeStrange(m proto.Message) {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, strangeField, protowire.BytesType), strangeName))
 }
 
 func isStrange(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
 
-// encodeFrame encodes a frame with its strange members, which protojson drops.
+// encodeFrame encodes a frame with its strange fields, which protojson drops.
 func encodeFrame(contentType string, frame *parleyv1.SubscribeResponse) ([]byte, error) {
 	data, err := marshal(contentType, frame)
 	if err != nil || !isJSON(contentType) {

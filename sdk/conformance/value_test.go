@@ -11,7 +11,8 @@ import (
 
 var variable = regexp.MustCompile(`\$\{([^}]*)\}`)
 
-// expand puts variables into a text. A text that is one variable becomes its value, whatever that is.
+// expand replaces variables in a text. A text that is a single variable becomes its value, of any
+// type.
 func expand(text string, vars func(name string) (any, error)) (any, error) {
 	if m := variable.FindStringSubmatch(text); m != nil && m[0] == text {
 		return vars(m[1])
@@ -27,7 +28,7 @@ func expand(text string, vars func(name string) (any, error)) (any, error) {
 	return out, failed
 }
 
-// lookup follows a path such as `results.0.receipt` into a value.
+// lookup returns the value at a path such as `results.0.receipt`.
 func lookup(v any, path string) (any, error) {
 	if path == "" {
 		return v, nil
@@ -62,8 +63,8 @@ func show(v any) string {
 	return string(text)
 }
 
-// match compares what came with what is wanted. Maps may hold more than is wanted, lists may not; a field that is absent
-// is as good as an empty one; numbers may be written as text, as JSON of protobuf does.
+// match compares a value with the expected one. Maps may contain more than expected, lists may not.
+// An absent field equals an empty one. Numbers may be texts, like in protobuf's JSON.
 func match(want, got any) error { return matchAt("", want, got) }
 
 func matchAt(at string, want, got any) error {
@@ -102,7 +103,8 @@ func matchAt(at string, want, got any) error {
 	return mismatch(at, want, got)
 }
 
-// equal compares two plain values. Two texts are never compared as numbers: an id may look like one.
+// equal compares two plain values. Two texts are never compared as numbers: an id may look like
+// one.
 func equal(want, got any) bool {
 	_, wantsText := want.(string)
 	_, isText := got.(string)
@@ -113,7 +115,8 @@ func equal(want, got any) bool {
 	return want == got
 }
 
-// mismatchError says that what came is not what is wanted. Any other error of a comparison is the scenario's own fault.
+// mismatchError is the error for a value that does not match. Any other error of a comparison is a
+// mistake in the scenario.
 type mismatchError struct{ text string }
 
 // Error implements error.
@@ -126,7 +129,7 @@ func mismatch(at string, want, got any) error {
 	return &mismatchError{fmt.Sprintf("%s is %s, want %s", at, show(got), show(want))}
 }
 
-// matches reports whether a value is as wanted. It fails where that can't be told.
+// matches reports whether a value matches. It fails if the pattern is invalid.
 func matches(at string, want, got any) (bool, error) {
 	err := matchAt(at, want, got)
 	if isMismatch(err) {
@@ -172,7 +175,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// between reports whether a value is a number within bounds; one that is absent is 0.
+// between reports whether a value is a number within bounds. An absent value is 0.
 func between(got, low, high any) bool {
 	n, ok := number(got)
 	a, lowOK := number(low)
@@ -221,7 +224,8 @@ func matchPattern(at string, p pattern, got any) error {
 	return nil
 }
 
-// subsequence reports whether the items wanted are in the list, in their order, with any others between.
+// subsequence reports whether the list contains the expected items, in their order, possibly with
+// others between them.
 func subsequence(want, got any) (bool, error) {
 	wanted, _ := want.([]any)
 	list, _ := got.([]any)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Backoff is how long to wait between attempts: a random time between 0 and a bound, which starts
-// at Base and doubles with each attempt up to Max. This is full jitter: the bound is capped first
-// and then the time is drawn, so that many clients that failed together do not come back together.
+// Backoff sets the waits between attempts. Each wait is a random time between 0 and a bound. The
+// bound starts at Base and doubles with each attempt up to Max. This is full jitter: the bound is
+// capped before the time is drawn, so that many clients that failed together do not retry together.
 type Backoff struct {
-	// Base bounds the first wait. Default 200 ms.
+	// Base bounds the first wait. The default is 200 ms.
 	Base time.Duration
-	// Max bounds every wait. Default 10 s.
+	// Max bounds every wait. The default is 10 s.
 	Max time.Duration
 }
 
@@ -26,7 +26,7 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// bound is the longest wait after the given number of failures, from 0.
+// bound returns the longest wait after the given number of failures, from 0.
 func (b Backoff) bound(failures int) time.Duration {
 	bound := b.Base
 	for range failures {
@@ -38,9 +38,8 @@ func (b Backoff) bound(failures int) time.Duration {
 	return min(bound, b.Max)
 }
 
-// wait draws the wait after the given number of failures, from 0. What the server asked for comes
-// on top of nothing less than itself: those that it told the same time must not come back together
-// either.
+// wait draws the wait after the given number of failures, from 0. The random time is added to
+// retryAfter: clients that got the same retryAfter must not retry together either.
 func (b Backoff) wait(failures int, retryAfter time.Duration) time.Duration {
 	return max(retryAfter, 0) + upTo(b.bound(failures))
 }

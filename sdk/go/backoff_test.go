@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestBackoffFullJitter holds the waits to full jitter: uniform in [0, bound], the bound doubling
-// and capped before the draw. Jitter before the cap would pile up at the cap; jitter around the
-// bound would leave the lower half empty.
+// TestBackoffFullJitter checks that the waits have full jitter: uniform in [0, bound], with a bound
+// that doubles and is capped before the draw. Jitter before the cap would accumulate at the cap.
+// Jitter around the bound would leave the lower half empty.
 func TestBackoffFullJitter(t *testing.T) {
 	t.Parallel()
 	b := Backoff{Base: 100 * time.Millisecond, Max: time.Second}
@@ -66,8 +66,8 @@ func TestBackoffDefaults(t *testing.T) {
 	}
 }
 
-// TestPacerMovesAtOnce has nodes fail one after another, each after a second or more: the next one
-// is asked at once.
+// TestPacerMovesAtOnce fails nodes one after another, each after a second or more. The client must
+// try the next node at once.
 func TestPacerMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := &Client{backoff: Backoff{Base: time.Hour, Max: time.Hour}, tokens: &tokens{}}
@@ -82,8 +82,8 @@ func TestPacerMovesAtOnce(t *testing.T) {
 	}
 }
 
-// TestPacerNeverSpins holds every way to come back at once to a wait, where the server ends each
-// stream as it begins.
+// TestPacerNeverSpins ends each stream as it begins, in every way that allows an immediate retry.
+// The client must wait nevertheless.
 func TestPacerNeverSpins(t *testing.T) {
 	t.Parallel()
 	c := &Client{
@@ -106,7 +106,7 @@ func TestPacerNeverSpins(t *testing.T) {
 			}
 			total += wait
 		}
-		// Full jitter up to a second gives some 13 s.
+		// Full jitter up to a second takes about 13 s.
 		if total < 4*time.Second {
 			t.Errorf("%s: 30 reconnects within %s", name, total)
 		}

@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// maxBatchItems and maxBatchBytes bound one request; the server takes 500 items and 2 MiB.
+	// maxBatchItems and maxBatchBytes bound one request. The server accepts 500 items and 2 MiB.
 	maxBatchItems = 500
 	maxBatchBytes = 2<<20 - 64<<10
-	// batchAttempts is how much longer than another call one of a batch may take.
+	// batchAttempts is the factor by which an attempt of a batch may take longer than that of
+	// another call.
 	batchAttempts = 3
 )
 
@@ -25,20 +26,21 @@ const (
 type Result struct {
 	// Receipt is set if the message is stored.
 	Receipt *Receipt
-	// Err is set if the message is not stored, or if that is not known. It is an *Error, or the
-	// error of the context that ended.
+	// Err is set if the message is not stored, or if the outcome is unknown. It is an *Error, or
+	// the error of the context that ended.
 	Err error
 }
 
 // SendBatch sends messages to one or many channels and returns one result per message, in order.
-// The messages of one channel are stored in the given order: messages with a retryable failure are
-// sent again, with the same ids, before any later message of their channel is stored. A message
-// that is refused for good does not delay the others. The number of messages is not limited: if
-// they do not fit into one request, they are sent in several, one after another.
+// The messages of one channel are stored in the given order: a message with a retryable failure is
+// sent again, with the same id, before any later message of its channel is stored. A permanently
+// refused message does not delay the other messages. The number of messages is not limited: if they
+// do not fit into one request, SendBatch makes several, one after another.
 //
-// The error is nil if every message was either stored or refused for good. Otherwise it tells what
-// ended the call: ctx, the call's deadline, which starts again when a request made progress (see
-// WithCallTimeout), or a refusal of the whole call. The results are valid in any case.
+// The error is nil if every message was either stored or permanently refused. Otherwise it is the
+// reason for which the call ended: ctx, a refusal of the whole call, or the call's deadline, which
+// starts again whenever a request made progress (see WithCallTimeout). The results are valid in any
+// case.
 func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, error) {
 	results, requests := make([]Result, len(messages)), make([]*parleyv1.SendMessageRequest, len(messages))
 	var pending []int
@@ -83,12 +85,12 @@ func (c *Client) SendBatch(ctx context.Context, messages []Outgoing) ([]Result, 
 	return results, err
 }
 
-// batch is a call on many items in progress.
+// batch is the state of a call on many items.
 type batch struct {
 	*link.Batch
 
-	// pending are the items that are neither done nor refused for good, ascending. A request always
-	// sends the first of them, so that no item overtakes another.
+	// pending are the items that are neither done nor permanently refused, ascending. A request
+	// always sends the first of them, so that no item overtakes another.
 	pending []int
 	// failed is the last failure of each item.
 	failed map[int]error
@@ -102,8 +104,8 @@ func (b *batch) fail(i int, err error) {
 	}
 }
 
-// sendAll sends part after part until nothing is pending. Each part that settles an item starts the
-// call's deadline again.
+// sendAll sends part after part until nothing is pending. Each part that settles an item restarts
+// the call's deadline.
 func (c *Client) sendAll(life context.Context, work *link.Batch, items []int) error {
 	b := &batch{Batch: work, pending: slices.Clone(items), failed: make(map[int]error)}
 	bounded := c.deadline
@@ -160,8 +162,8 @@ func (b *batch) giveUp(err error) error {
 }
 
 // sendPart makes one request and removes the settled items from the pending ones. It returns the
-// node that was called, and the first retryable failure of an item or the failure of the whole
-// request.
+// node that was called. Its error is the first retryable failure of an item, or the failure of the
+// whole request.
 func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.Duration) (*endpoint, error) {
 	var answers []*parleyv1.ItemError
 	node, err := c.try(ctx, limit, func(ctx context.Context, n *endpoint) (err error) {
@@ -172,7 +174,7 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 		err = &Error{Code: connect.CodeInternal, Retryable: true, Message: "a batch was answered with too few or too many results"}
 	}
 	if err != nil {
-		// If the end of ctx caused the error, the items keep their last failure before.
+		// If the end of ctx caused the error, the items keep their previous failure.
 		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 			for _, i := range part {
 				b.fail(i, err)
@@ -187,7 +189,8 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 	return node, err
 }
 
-// settle applies the answers of a part, in order.
+// settle applies the answers of a part, in order. It returns the first retryable failure of an
+// item, with the longest RetryAfter of all.
 func (c *Client) settle(b *batch, part []int, answers []*parleyv1.ItemError) error {
 	settled := make(map[int]bool, len(part))
 	var failure *Error

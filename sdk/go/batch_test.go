@@ -27,8 +27,8 @@ func outgoing(n int, channels ...string) []parley.Outgoing {
 	return out
 }
 
-// TestSendBatchKeepsOrderThroughFaults breaks calls and single items at random, and wants each
-// channel's log to hold its messages once, in the order given.
+// TestSendBatchKeepsOrderThroughFaults breaks random calls and items. Each channel's log must
+// contain its messages once, in the given order.
 func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -86,8 +86,8 @@ func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	}
 }
 
-// TestSendBatchRetriesOnlyWhatFailed has one item fail once: those before it, and other channels',
-// go once only.
+// TestSendBatchRetriesOnlyWhatFailed fails one item once. Items before it, and items of other
+// channels, must be sent only once.
 func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -117,8 +117,8 @@ func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	}
 }
 
-// TestSendBatchPassesRefusedItems has bad items among good ones: they are answered, and hold
-// nothing up.
+// TestSendBatchPassesRefusedItems sends invalid items among valid ones. They must be answered
+// without delaying the other items.
 func TestSendBatchPassesRefusedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -8,41 +8,42 @@ import (
 // reports a gap.
 const holesBeforeGap = 3
 
-// verdict is what a subscription does with an event that arrived.
+// verdict is the decision of a subscription about an event that arrived.
 type verdict int
 
 const (
-	// pass hands the event to the program.
+	// pass delivers the event to the program.
 	pass verdict = iota
-	// drop ignores it: a repeat, or an event of a channel that is no longer followed.
+	// drop ignores the event: a repeat, or an event of a channel that is no longer followed.
 	drop
-	// broken means that entries before it are missing: the subscription leaves the stream and opens
-	// another one.
+	// broken means that entries before the event are missing. The subscription leaves the stream
+	// and opens another one.
 	broken
 )
 
-// channel is a subscription's view of one channel. It is guarded by the subscription's lock.
+// channel is a subscription's state of one channel. It is guarded by the subscription's lock.
 type channel struct {
 	id string
-	// placed is false as long as the channel is to start live and has not.
+	// placed is true once the channel has a position. A channel that starts live gets it with its
+	// first state.
 	placed bool
-	// seq and epoch are the position up to which events have arrived: where the next stream
-	// resumes.
+	// seq and epoch are the position up to which events have arrived. The next stream resumes
+	// there.
 	seq   int64
 	epoch string
-	// begun is true once the current stream has told the channel's state. Events before that belong
-	// to an earlier life of the channel on the stream.
+	// begun is true once the current stream has sent the channel's state. Events before it belong
+	// to an earlier subscription of the channel on the same stream.
 	begun bool
-	// onStream is true if the current stream was asked for the channel.
+	// onStream is true if the current stream includes the channel.
 	onStream bool
-	// tentative is true while the server has not yet agreed to the channel: a new stream must not
-	// stand or fall with it.
+	// tentative is true until the server has accepted an added channel. A new stream does not
+	// include the channel, so that a refusal of the channel cannot end the stream.
 	tentative bool
-	// lost is true once the channel's last event has arrived: no stream is asked for it any more.
+	// lost is true once the channel's last event has arrived. No later stream includes it.
 	lost bool
-	// replaced is the lost channel of this id that makes way, as long as this one is tentative.
+	// replaced is the lost channel with the same id, as long as this one is tentative.
 	replaced *channel
-	// holes counts how often entries after seq were skipped.
+	// holes counts how often in a row entries after seq were skipped.
 	holes int
 
 	// handed is the position up to which the program has taken events.
@@ -59,10 +60,10 @@ func newChannel(s Start) *channel {
 	return ch
 }
 
-// wanted reports whether a new stream is to begin with the channel.
+// wanted reports whether a new stream includes the channel.
 func (ch *channel) wanted() bool { return !ch.tentative && !ch.lost }
 
-// request is how a stream is asked for the channel from where it is.
+// request returns the request for the channel from its current position.
 func (ch *channel) request() *parleyv1.ChannelPosition {
 	p := &parleyv1.ChannelPosition{ChannelId: ch.id}
 	if ch.placed {
@@ -71,9 +72,9 @@ func (ch *channel) request() *parleyv1.ChannelPosition {
 	return p
 }
 
-// accept judges an event that arrived and moves the position. If the verdict is pass, the returned
-// event is for the program. If the server has skipped the same entries too often, it is the gap,
-// and the caller passes the event itself to accept again.
+// accept decides about an event that arrived and moves the position. If the verdict is pass, the
+// returned event is for the program. If the server has skipped the same entries too often, that
+// event is the gap, and the caller must pass ev to accept again.
 func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	if ch.lost {
 		return Event{}, drop
@@ -104,8 +105,8 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	case *parleyv1.ChannelEvent_Recalled:
 		return ch.acceptEntry(ev, EventRecalled, kind.Recalled)
 	default:
-		// A kind of event that this version does not know. If it covers the next entry of the log,
-		// the position moves past it.
+		// An unknown kind of event. If it covers the next entry of the log, the position moves past
+		// it.
 		if ch.begun && ev.GetSeq() > ch.seq && firstSeq(ev) <= ch.seq+1 {
 			ch.seq = ev.GetSeq()
 		}
@@ -152,7 +153,7 @@ func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Mes
 	return ch.event(EventGap, gap.GetToSeq(), nil, func(e *Event) { e.Gap = gap }), pass
 }
 
-// lose makes the channel's last event.
+// lose marks the channel as lost and returns its last event.
 func (ch *channel) lose(lost *parleyv1.ChannelLost) Event {
 	ch.lost, ch.onStream = true, false
 	return ch.event(EventLost, ch.seq, nil, func(e *Event) { e.Lost = lost })
@@ -166,8 +167,8 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 	return e
 }
 
-// hand records that the program takes the event. A state moves nothing but a channel that starts
-// live; what follows a position that was lost comes with a gap.
+// hand records that the program takes the event. A state moves the position only of a channel that
+// starts live: if the position was lost, a gap follows the state.
 func (ch *channel) hand(e Event) {
 	if e.Kind == EventTyping || e.Kind == EventLost {
 		return

@@ -16,7 +16,7 @@ func sent(seq int64) *parleyv1.ChannelEvent {
 	return &parleyv1.ChannelEvent{ChannelId: "c", Seq: seq, Event: &parleyv1.ChannelEvent_Sent{Sent: &parleyv1.ChannelMessage{}}}
 }
 
-// covering is an event of the entries from..to.
+// covering returns an event that covers the entries from..to.
 func covering(from, to int64) *parleyv1.ChannelEvent {
 	ev := sent(to)
 	ev.FromSeq = from
@@ -29,7 +29,7 @@ func gap(to int64, epoch string) *parleyv1.ChannelEvent {
 	}}
 }
 
-// TestChannelAccept follows a channel's position through what streams may bring.
+// TestChannelAccept checks a channel's position after each kind of event.
 func TestChannelAccept(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -86,7 +86,7 @@ func TestChannelAccept(t *testing.T) {
 	}
 }
 
-// TestChannelRequest holds the resume to the last entry that arrived, exclusive.
+// TestChannelRequest checks that a channel resumes after the last entry that arrived.
 func TestChannelRequest(t *testing.T) {
 	t.Parallel()
 	ch := newChannel(Live("c"))

@@ -18,8 +18,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// handled is an HTTP client that calls a handler in this process, so that a test's clock may be a
-// fake one.
+// handled is an HTTP client that calls a handler in this process, so that a test can use a fake
+// clock.
 type handled struct{ http.Handler }
 
 func (h handled) Do(req *http.Request) (*http.Response, error) {
@@ -28,7 +28,7 @@ func (h handled) Do(req *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// defaultWaits are the waits of a client by default, which a fake clock passes at once.
+// defaultWaits sets the client's default waits, which a fake clock skips.
 var defaultWaits = parley.WithBackoff(parley.Backoff{})
 
 // away is an HTTP client whose calls all fail because the store does not answer.
@@ -41,8 +41,8 @@ func (away) Do(req *http.Request) (*http.Response, error) {
 	})}.Do(req)
 }
 
-// wantTimeout holds an error to what a call returns at its default deadline: the deadline and the
-// last failure.
+// wantTimeout fails the test unless err is the error of a call at its default deadline, with the
+// deadline and the last failure.
 func wantTimeout(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, parley.ErrStoreUnavailable) ||
@@ -88,8 +88,8 @@ func TestCallsHaveADeadline(t *testing.T) {
 	})
 }
 
-// TestACallsDeadlineIsTheContexts has the context's own deadline replace the default one, in both
-// directions, and switches the latter off.
+// TestACallsDeadlineIsTheContexts checks that the context's deadline overrides the default one,
+// whether it is shorter or longer, and that the default one can be disabled.
 func TestACallsDeadlineIsTheContexts(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -125,7 +125,7 @@ func TestACallsDeadlineIsTheContexts(t *testing.T) {
 	}
 }
 
-// TestTheDefaultDeadline is 30 s.
+// TestTheDefaultDeadline checks that the default deadline is 30 s.
 func TestTheDefaultDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,8 @@ func TestTheDefaultDeadline(t *testing.T) {
 	})
 }
 
-// slowService takes a while for each request, and refuses the item `stuck` of a batch for now.
+// slowService takes a while for each request. It refuses the batch item `stuck` with a retryable
+// error.
 type slowService struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
@@ -184,8 +185,8 @@ func (s *slowService) ListMessages(ctx context.Context, _ *parleyv1.ListMessages
 	return &parleyv1.ListMessagesResponse{Messages: []*parleyv1.ChannelMessage{{}}, NextPageToken: "next"}, nil
 }
 
-// TestProgressRenewsTheDeadline sends a batch, adds members and lists in more requests than fit
-// into the time of one call.
+// TestProgressRenewsTheDeadline sends a batch, adds members and lists with more requests than fit
+// into the deadline of one call.
 func TestProgressRenewsTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestProgressRenewsTheDeadline(t *testing.T) {
 		if n != 10 {
 			t.Errorf("%d messages", n)
 		}
-		// Without progress the time is up 30 s after the last.
+		// Without progress the call ends 30 s after the last progress.
 		began = time.Now()
 		results, err := c.SendBatch(ctx, []parley.Outgoing{
 			{ChannelID: "room", Content: "a", ClientMsgID: "fine"}, {ChannelID: "other", Content: "b", ClientMsgID: "stuck"},
@@ -234,8 +235,8 @@ func TestProgressRenewsTheDeadline(t *testing.T) {
 	})
 }
 
-// TestSubscriptionsHaveNoDeadline has a subscription live, and wait for a server, for longer than a
-// call may take.
+// TestSubscriptionsHaveNoDeadline keeps a subscription live, and waiting for a server, for longer
+// than the default deadline.
 func TestSubscriptionsHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -254,8 +255,8 @@ func TestSubscriptionsHaveNoDeadline(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestTypingHasADeadline has a server that does not answer, so that only the deadline ends the one
-// attempt.
+// TestTypingHasADeadline uses a server that does not answer, so that only the deadline ends the
+// single attempt.
 func TestTypingHasADeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// avoidFor is how long a node that failed is avoided, and avoidMost how long at most one that
-	// fails again and again.
+	// avoidFor is how long a node is avoided after its first failure. Each further failure in a row
+	// doubles the time, up to avoidMost.
 	avoidFor  = 5 * time.Second
 	avoidMost = 30 * time.Second
-	// tellingAfter is how long an attempt must have taken for its deadline to tell something about
-	// the node.
+	// tellingAfter is the minimum duration of an attempt whose deadline counts as a failure of the
+	// node.
 	tellingAfter = time.Second
 )
 
@@ -29,17 +29,16 @@ type endpoint struct {
 
 	addr string
 
-	// What follows is guarded by the lock of endpoints.
+	// The fields below are guarded by endpoints.mu.
 
-	// failures counts how often in a row the node failed, not counting what failed while it was
-	// avoided anyway.
+	// failures counts the node's failures in a row, except those while it was avoided.
 	failures int
 	failedAt time.Time
-	// avoided is until when other nodes are preferred.
+	// avoided is the time until which other nodes are preferred.
 	avoided time.Time
 }
 
-// name is the node's address for the log; empty for none.
+// name returns the node's address for the log. It returns an empty string for nil.
 func (n *endpoint) name() string {
 	if n == nil {
 		return ""
@@ -47,13 +46,13 @@ func (n *endpoint) name() string {
 	return n.addr
 }
 
-// endpoints are the nodes that a client may call, in an order of its own. It sticks to one until
-// that one fails. Safe for concurrent use.
+// endpoints are the nodes that a client may call, in random order. The client stays with one node
+// until that node fails. Safe for concurrent use.
 type endpoints struct {
 	nodes []*endpoint
 	now   func() time.Time
 
-	mu      sync.Mutex // guards what follows, and the nodes' state
+	mu      sync.Mutex // guards the fields below, and the nodes' state
 	current int
 }
 
@@ -62,14 +61,14 @@ func newEndpoints(addrs []string, dial func(addr string) link.Services) *endpoin
 	for _, addr := range addrs {
 		e.nodes = append(e.nodes, &endpoint{addr: addr, Services: dial(addr)})
 	}
-	// Each client has another order, so that all nodes are used, and those whose node fails do not
-	// all go to the same.
+	// Each client has its own order, so that all nodes are used, and the clients of a failed node
+	// do not all fail over to the same one.
 	rand.Shuffle(len(e.nodes), func(i, j int) { e.nodes[i], e.nodes[j] = e.nodes[j], e.nodes[i] })
 	return e
 }
 
 // pick returns the node for the next attempt: the current one, or the next one that is not avoided.
-// If all are avoided, it is the one whose last failure is the oldest.
+// If all are avoided, it returns the one whose last failure is the oldest.
 func (e *endpoints) pick() *endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,8 +88,7 @@ func (e *endpoints) pick() *endpoint {
 	return e.nodes[oldest]
 }
 
-// elsewhere reports whether the next attempt goes to another node than n, and to one that is not
-// known to fail.
+// elsewhere reports whether the next attempt goes to another node than n that is not avoided.
 func (e *endpoints) elsewhere(n *endpoint) bool {
 	next := e.pick()
 	e.mu.Lock()
@@ -98,7 +96,8 @@ func (e *endpoints) elsewhere(n *endpoint) bool {
 	return next != n && !e.now().Before(next.avoided)
 }
 
-// fail makes the next attempts go elsewhere. Many calls that fail together count once.
+// fail records a failure of n, so that the next attempts go to other nodes. Failures while n is
+// avoided do not prolong that: many calls that fail together count once.
 func (e *endpoints) fail(n *endpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,8 +110,8 @@ func (e *endpoints) fail(n *endpoint) {
 	n.failures++
 }
 
-// work notes that the node answered an attempt which began at the time given. What began before the
-// last failure proves nothing: a node that shuts down still answers.
+// work records that n answered an attempt that began at the given time. An attempt that began
+// before the last failure proves nothing: a node that shuts down still answers.
 func (e *endpoints) work(n *endpoint, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,7 +127,7 @@ func (e *endpoints) judge(ctx context.Context, n *endpoint, began time.Time, lim
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case ctx.Err() != nil || isDeadline(err):
-		// A short deadline is more likely to be what was too short.
+		// The deadline of a shorter attempt was probably too short.
 		if took >= min(tellingAfter, limit) {
 			e.fail(n)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// fleetOf makes endpoints with a clock that the test moves.
+// fleetOf returns endpoints with a clock that the test sets.
 func fleetOf(n int) (*endpoints, *time.Time) {
 	addrs := make([]string, n)
 	for i := range addrs {
@@ -24,8 +24,8 @@ func fleetOf(n int) (*endpoints, *time.Time) {
 	return e, &now
 }
 
-// TestEndpointsAreEvenlyUsed looks at where many clients begin, and where those of one node go when
-// it fails.
+// TestEndpointsAreEvenlyUsed checks which nodes many clients use first, and to which they move when
+// one node fails.
 func TestEndpointsAreEvenlyUsed(t *testing.T) {
 	t.Parallel()
 	const clients = 3000
@@ -113,7 +113,7 @@ func TestEndpointsAvoidForLongerEachTime(t *testing.T) {
 	}
 }
 
-// TestJudge tells what says something about a node from what does not.
+// TestJudge checks which outcomes count as a failure of the node.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancel(t.Context())

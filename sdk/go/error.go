@@ -11,31 +11,32 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// firstRetryable is the lowest ErrorReason that is retryable. A reason that this version of the SDK
-// does not know is judged by it.
+// firstRetryable is the lowest ErrorReason that is retryable. It decides for reasons that this
+// version of the SDK does not know.
 const firstRetryable = 100
 
-// Error is a failed call, a failed item of a batch, or the end of a subscription. Get it with
-// errors.As. To compare its reason, use errors.Is with a sentinel such as ErrMessageNotFound.
+// Error is the error of a failed call, of a failed item of a batch, or of a subscription that
+// ended. Get it with errors.As. To compare its reason, use errors.Is with a sentinel such as
+// ErrMessageNotFound.
 type Error struct {
 	// Code is the status code.
 	Code connect.Code
-	// Reason is the machine-readable reason. It is unspecified if Parley did not raise the error
-	// itself, for example if the network, a proxy or the client did.
+	// Reason is the machine-readable reason. It is unspecified if the error is not Parley's own,
+	// for example if it comes from the network, a proxy or the client.
 	Reason parleyv1.ErrorReason
 	// Retryable reports whether the same call may succeed later.
 	Retryable bool
-	// Message is a description for people.
+	// Message is a description for humans.
 	Message string
-	// Field is the request field at fault, as a path. Empty if no field is.
+	// Field is the path of the invalid request field. Empty if no field is invalid.
 	Field string
-	// Limit is the limit that was exceeded, in the field's unit. 0 if none was.
+	// Limit is the exceeded limit, in the field's unit. 0 if no limit was exceeded.
 	Limit int64
-	// RetryAfter is the minimum time to wait before a retry. 0 if the server does not ask for one.
+	// RetryAfter is the minimum time to wait before a retry. 0 if the server does not require one.
 	RetryAfter time.Duration
 	// RequestID identifies the request in the server's log. It may be empty.
 	RequestID string
-	// Positions are, for a stream that the server ended, the last positions that it sent. With
+	// Positions are the last positions that the server sent on a stream before it ended it. With
 	// ErrNotMember from Subscribe they name the refused channels.
 	Positions []Position
 
@@ -61,7 +62,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the error that this one was made from.
+// Unwrap returns the underlying error. It may be nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Is reports whether target is the sentinel of the error's reason.
@@ -78,8 +79,8 @@ func (r reasonError) Error() string {
 	return "parley: " + strings.TrimPrefix(parleyv1.ErrorReason(r).String(), "ERROR_REASON_")
 }
 
-// One sentinel for each ErrorReason, for errors.Is. The name is Err and the reason's name;
-// ErrorReason in the proto says what each one means. These are final: the same call fails again.
+// One sentinel for each ErrorReason, for errors.Is. Its name is Err followed by the reason's name;
+// ErrorReason in the proto describes each reason. These are final: the same call fails again.
 var (
 	ErrInvalidField         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD)
 	ErrMalformedRequest     error = reasonError(parleyv1.ErrorReason_ERROR_REASON_MALFORMED_REQUEST)
@@ -119,7 +120,7 @@ var (
 	ErrNodeFull         error = reasonError(parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
 )
 
-// The reasons of queues. ErrTopicFull, ErrTopicPaused and ErrAckTimeout are retryable, the others
+// The reasons of queues. ErrTopicFull, ErrTopicPaused and ErrAckTimeout are retryable. The others
 // are final.
 var (
 	ErrTopicNotFound        error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)
@@ -138,7 +139,7 @@ var (
 	ErrTopicPaused          error = reasonError(parleyv1.ErrorReason_ERROR_REASON_TOPIC_PAUSED)
 )
 
-// ErrClosed ends a subscription that was closed by its own side.
+// ErrClosed is the error of a subscription after its Close.
 var ErrClosed = errors.New("parley: subscription closed")
 
 // toError converts an error of a generated client to an *Error. errors.Is still finds a context's
@@ -154,16 +155,22 @@ func toError(err error) error {
 	if !errors.As(err, &ce) {
 		return &Error{Code: connect.CodeUnknown, Message: err.Error(), Retryable: true, unanswered: true, cause: err}
 	}
-	e := &Error{Code: ce.Code(), Message: ce.Message(), RequestID: ce.Meta().Get("X-Request-Id"), cause: err}
+	e := &Error{Code: ce.Code(), Message: ce.Message(), cause: err}
+	answered := connect.IsWireError(err)
+	if answered {
+		// Only here: Meta writes to an error without metadata, and connect ends every stream of a
+		// process with one and the same error, which no answer has made.
+		e.RequestID = ce.Meta().Get("X-Request-Id")
+	}
 	if detail := findDetail(ce); detail != nil {
 		e.fill(detail)
 		return e
 	}
-	if connect.IsWireError(err) {
+	if answered {
 		e.Retryable = passing(ce.Code())
 	} else {
-		// The error arose on the client's side: a broken connection has many codes. Only an answer
-		// too large to read is final.
+		// The error arose on the client's side. A broken connection produces many different codes.
+		// Only an answer that is too large to read, and an unimplemented call, are final.
 		e.Retryable = ce.Code() != connect.CodeResourceExhausted && ce.Code() != connect.CodeUnimplemented
 		e.unanswered = true
 	}
@@ -171,7 +178,7 @@ func toError(err error) error {
 }
 
 // passing reports whether an error with this code and without a detail, for example from a proxy,
-// may pass.
+// is temporary.
 func passing(code connect.Code) bool {
 	switch code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeAborted, connect.CodeCanceled:
@@ -245,11 +252,11 @@ func invalid(field, message string) *Error {
 	}
 }
 
-// callTimeoutError is the end of a call by the client's default deadline. It is a
+// callTimeoutError is the error of a call that reached the client's default deadline. It wraps
 // context.DeadlineExceeded.
 type callTimeoutError struct{ timeout time.Duration }
 
-// Error tells the deadline.
+// Error returns a text with the deadline.
 func (e *callTimeoutError) Error() string {
 	return "the call did not finish within its deadline of " + e.timeout.String()
 }
@@ -257,8 +264,8 @@ func (e *callTimeoutError) Error() string {
 // Unwrap returns context.DeadlineExceeded.
 func (e *callTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// interruptedError is a call whose context ended while it was retried. It wraps the context's error
-// and the last failure.
+// interruptedError is the error of a call whose context ended during its retries. It wraps the
+// context's error and the last failure.
 type interruptedError struct{ end, last error }
 
 // interrupted returns the error of a call whose context ended. last is the failure before that, or
@@ -274,8 +281,8 @@ func interrupted(ctx context.Context, last error) error {
 	return &interruptedError{end: end, last: last}
 }
 
-// failureBefore returns the failure to report when ctx has ended: last, or err unless the end of
-// ctx caused it. It may be nil.
+// failureBefore returns the failure to report when ctx has ended: last if it is not nil, else err
+// unless the end of ctx caused it. It may return nil.
 func failureBefore(ctx context.Context, last, err error) error {
 	if last != nil || errors.Is(err, ctx.Err()) {
 		return last
@@ -283,10 +290,10 @@ func failureBefore(ctx context.Context, last, err error) error {
 	return err
 }
 
-// Error returns the texts of both.
+// Error returns the texts of both errors.
 func (e *interruptedError) Error() string {
 	return e.end.Error() + "; last failure: " + e.last.Error()
 }
 
-// Unwrap returns both.
+// Unwrap returns both errors.
 func (e *interruptedError) Unwrap() []error { return []error{e.end, e.last} }

@@ -1,21 +1,27 @@
 package parley
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
+	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// TestEveryReasonHasASentinel reads error.go: each reason of the proto has one sentinel, named
-// after it.
+// TestEveryReasonHasASentinel parses error.go and checks that each reason of the proto has one
+// sentinel, named after it.
 func TestEveryReasonHasASentinel(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "error.go", nil, 0)
@@ -87,4 +93,41 @@ func TestItemError(t *testing.T) {
 	if !errors.Is(e, ErrTopicPaused) || !e.Retryable || e.Code != connect.CodeFailedPrecondition || e.Message != "no" {
 		t.Errorf("got %+v", e)
 	}
+}
+
+// emptyQueues ends each stream at once.
+type emptyQueues struct {
+	parleyv1connect.UnimplementedQueueServiceHandler
+}
+
+func (emptyQueues) StreamingConsume(
+	context.Context, *connect.BidiStream[parleyv1.StreamingConsumeRequest, parleyv1.StreamingConsumeResponse],
+) error {
+	return nil
+}
+
+// TestEndsOfStreamsShareNothing ends two streams at once. The race detector sees if reading one
+// end writes to what the other shares: connect has one error for the ends of all streams.
+func TestEndsOfStreamsShareNothing(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.Handle(parleyv1connect.NewQueueServiceHandler(emptyQueues{}))
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client := parleyv1connect.NewQueueServiceClient(server.Client(), server.URL)
+	var running sync.WaitGroup
+	for range 2 {
+		running.Go(func() {
+			stream, err := client.StreamingConsume(t.Context())
+			if err == nil {
+				_, err = stream.Receive()
+			}
+			if e, ok := errors.AsType[*Error](toError(err)); !ok || !errors.Is(e, io.EOF) || !e.Retryable || e.RequestID != "" {
+				t.Errorf("the end of a stream: %#v", e)
+			}
+		})
+	}
+	running.Wait()
 }

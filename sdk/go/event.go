@@ -11,24 +11,24 @@ type EventKind int
 
 // The kinds of events.
 const (
-	// EventSent is a new message. During a replay it is in its current state, which may be edited
-	// or recalled.
+	// EventSent is a new message. In a replay it has its current state, which may be edited or
+	// recalled.
 	EventSent EventKind = iota + 1
 	// EventEdited is a message after an edit.
 	EventEdited
 	// EventRecalled is a message after its recall: a tombstone.
 	EventRecalled
-	// EventChannelState describes a channel's log when its events begin: once per channel and
-	// stream, and so again after each reconnect.
+	// EventChannelState describes a channel's log. It is the first event of each channel on each
+	// stream, so it comes again after each reconnect.
 	EventChannelState
 	// EventGap means that entries cannot be delivered. The subscription continues after them. Load
 	// the channel again with History.
 	EventGap
 	// EventLost is a channel's last event: the channel is members-only and the user is no longer a
-	// member. The subscription continues for the other channels. To follow the channel again, Add
+	// member. The subscription continues with the other channels. To follow the channel again, Add
 	// it.
 	EventLost
-	// EventTyping means that a user is typing. Show it for 6 s. It has no place in the log.
+	// EventTyping means that a user is typing. Show it for 6 s. It has no position in the log.
 	EventTyping
 )
 
@@ -54,16 +54,17 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event is one event of a channel. Events of one channel are in the order of its log; each entry is
-// covered once.
+// Event is one event of a channel. Events of one channel are in the order of its log. Each entry is
+// covered by one event.
 type Event struct {
 	Kind      EventKind
 	ChannelID string
 	// Seq is, for EventSent, EventEdited and EventRecalled, the last entry of the log that the
 	// event covers. For EventChannelState and EventGap it is the position from which the channel
-	// continues, for EventLost the position up to which events arrived. It is 0 for EventTyping.
+	// continues. For EventLost it is the position up to which events arrived. It is 0 for
+	// EventTyping.
 	Seq int64
-	// FromSeq is the first entry that an EventSent, EventEdited or EventRecalled covers: entries
+	// FromSeq is the first entry that an EventSent, EventEdited or EventRecalled covers. Entries
 	// from FromSeq to Seq have no other event. It can be lower than an earlier event's Seq. It is 0
 	// for all other kinds.
 	FromSeq int64
@@ -72,16 +73,16 @@ type Event struct {
 	Message *Message
 	// Channel is set for EventChannelState.
 	Channel *parleyv1.ChannelState
-	// Gap is set for EventGap. Its reason is unspecified if the server skipped the entries again
-	// and again without saying so.
+	// Gap is set for EventGap. Its reason is unspecified if the server skipped the entries
+	// repeatedly without reporting a gap.
 	Gap *parleyv1.ChannelGap
 	// Lost is set for EventLost.
 	Lost *parleyv1.ChannelLost
-	// Typing is set for EventTyping. It names the user.
+	// Typing is set for EventTyping. It contains the user's id.
 	Typing *parleyv1.Typing
 }
 
-// State is what a subscription is doing.
+// State is the state of a subscription.
 type State int
 
 // The states. Connecting changes to Live or Waiting, both change back to Connecting, and every
@@ -89,7 +90,7 @@ type State int
 const (
 	// StateConnecting lasts until the stream's first frame.
 	StateConnecting State = iota
-	// StateLive lasts while a stream is up.
+	// StateLive lasts while a stream is open.
 	StateLive
 	// StateWaiting lasts between two streams.
 	StateWaiting
@@ -116,12 +117,12 @@ func (s State) String() string {
 // StateChange describes a subscription's new state.
 type StateChange struct {
 	State State
-	// Err is, for StateWaiting, why the last stream ended, and for StateEnded why the subscription
-	// ended. It is nil after the server's advice to reconnect.
+	// Err is, for StateWaiting, the reason for which the last stream ended. It is nil if the server
+	// advised to reconnect. For StateEnded it is the reason for which the subscription ended.
 	Err error
 	// Wait is how long StateWaiting lasts.
 	Wait time.Duration
-	// Addr is the address of the node: for StateLive of the stream, for StateWaiting of the last
-	// stream. It is empty if no node was tried because there was no token.
+	// Addr is the node's address: for StateLive that of the stream, for StateWaiting that of the
+	// last stream. It is empty if no node was tried because there was no token.
 	Addr string
 }

@@ -97,7 +97,7 @@ func Example_errors() {
 	}
 }
 
-// ExampleClient_SendBatch sends many messages and looks at each one's result.
+// ExampleClient_SendBatch sends many messages and checks the result of each.
 func ExampleClient_SendBatch() {
 	server := parleytest.Start(exampleTB{})
 	defer server.Kill()
@@ -129,7 +129,7 @@ func ExampleClient_SendBatch() {
 	// 2 stored at 2
 }
 
-// exampleTB stands in for a test.
+// exampleTB replaces a test's testing.TB.
 type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper()                   {}
@@ -179,8 +179,8 @@ func Example_channels() {
 	// member: tester
 }
 
-// Use a fleet: the client uses one node, and fails over with its calls and subscriptions when that
-// one fails.
+// Use a fleet: the client uses one node. When that node fails, its calls and subscriptions fail
+// over to the next one.
 func Example_fleet() {
 	fleet := parleytest.StartFleet(exampleTB{}, 3)
 	ctx := context.Background()

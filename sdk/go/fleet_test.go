@@ -19,7 +19,7 @@ import (
 // patient makes any wait between attempts longer than a test.
 var patient = parley.WithBackoff(parley.Backoff{Base: 10 * time.Hour, Max: 10 * time.Hour})
 
-// current is the node of a fleet that the client sticks to.
+// current returns the node of a fleet that the client uses.
 func current(t *testing.T, c *parley.Client, fleet []*parleytest.Server) *parleytest.Server {
 	t.Helper()
 	before := make([]int, len(fleet))
@@ -38,7 +38,7 @@ func current(t *testing.T, c *parley.Client, fleet []*parleytest.Server) *parley
 	return nil
 }
 
-// streaming is the node of a fleet that holds the one stream.
+// streaming returns the node of a fleet that holds the only stream.
 func streaming(t *testing.T, fleet []*parleytest.Server) *parleytest.Server {
 	t.Helper()
 	var found *parleytest.Server
@@ -61,11 +61,11 @@ func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
 	return parleytest.Fault{Err: parleytest.Error(code, reason)}
 }
 
-// nodeFull is the refusal of a node that serves as many streams as it can.
+// nodeFull is the error of a node that serves its maximum number of streams.
 var nodeFull = refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
 
-// TestRetryGoesElsewhereAtOnce has a node fail in each way: the call is made again at another node
-// without a wait, with the same id, and later calls go there too.
+// TestRetryGoesElsewhereAtOnce fails a node in each way. The call must be repeated at another node
+// at once, with the same id, and later calls must go there too.
 func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 	t.Parallel()
 	always := func(fault parleytest.Fault) func(*parleytest.Server) {
@@ -103,7 +103,8 @@ func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatANodeSaysOfTheCallerDoesNotMove has a node answer what every node would.
+// TestWhatANodeSaysOfTheCallerDoesNotMove returns errors that every node would return. The client
+// must stay with its node.
 func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -122,8 +123,8 @@ func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
 	}
 }
 
-// TestAllNodesAway has no node serve for a while: the client goes round, with waits, until one
-// does.
+// TestAllNodesAway makes all nodes fail for a while. The client must try them in turn, with waits,
+// until one succeeds.
 func TestAllNodesAway(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -141,7 +142,8 @@ func TestAllNodesAway(t *testing.T) {
 	}
 }
 
-// TestBatchGoesElsewhere has a node's items fail with its store away, and others wait for those.
+// TestBatchGoesElsewhere fails items because a node's store is unavailable, while other items wait
+// for them.
 func TestBatchGoesElsewhere(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -168,8 +170,8 @@ func TestBatchGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, again and again, with
-// entries before, between and after: each must come once, in order.
+// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, repeatedly, with entries
+// before, between and after. Each entry must come once, in order.
 func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond
@@ -220,7 +222,7 @@ func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestFirstStreamElsewhereIsAtOnce kills a stream's node with waits that no test would outlive.
+// TestFirstStreamElsewhereIsAtOnce kills a stream's node with a backoff longer than the test.
 func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -232,8 +234,8 @@ func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestStreamLeavesAFullNodeAtOnce has the node of the client refuse streams, with waits that no
-// test would outlive. With all nodes full the subscription waits.
+// TestStreamLeavesAFullNodeAtOnce makes the client's node refuse streams, with a backoff longer
+// than the test. If all nodes are full, the subscription must wait.
 func TestStreamLeavesAFullNodeAtOnce(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -265,7 +267,7 @@ func TestStreamLeavesAFullNodeAtOnce(t *testing.T) {
 	}
 }
 
-// TestALimitOfTheCallerIsFinal ends a subscription that asks for more than any node allows.
+// TestALimitOfTheCallerIsFinal checks that a subscription ends if it exceeds a limit of every node.
 func TestALimitOfTheCallerIsFinal(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -278,7 +280,7 @@ func TestALimitOfTheCallerIsFinal(t *testing.T) {
 	}
 }
 
-// TestStoppedNodeIsFoundByPings has a node stop without a word, with heartbeats too rare to tell.
+// TestStoppedNodeIsFoundByPings freezes a node, with heartbeats that are too rare to detect it.
 func TestStoppedNodeIsFoundByPings(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -305,7 +307,7 @@ func TestStoppedNodeIsFoundByPings(t *testing.T) {
 	}
 }
 
-// TestChangeOfAStreamElsewhere adds a channel by another node than the stream's.
+// TestChangeOfAStreamElsewhere adds a channel through another node than the stream's.
 func TestChangeOfAStreamElsewhere(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -315,8 +317,8 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 	holder := streaming(t, fleet)
 	holder.FaultTimes(1, "SendMessage", refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE))
 	if current(t, c, fleet) == holder {
-		// The first attempt failed there, the second one went elsewhere; current looks at the first
-		// node it finds.
+		// The first attempt failed there, the second one went elsewhere. current checks the first
+		// node that it finds.
 		if current(t, c, fleet) == holder {
 			t.Fatalf("the client did not move")
 		}
@@ -334,8 +336,8 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 	}
 }
 
-// TestRollingRestart goes through a fleet with writers and readers under way: no call fails, every
-// reader sees every message once, in the log's order.
+// TestRollingRestart restarts the nodes of a fleet in turn, with running writers and readers. No
+// call may fail, and every reader must see every message once, in the log's order.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)

@@ -8,8 +8,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestGapsAreToldAndPassed loses history in each way: the program is told, and the channel and the
-// others go on.
+// TestGapsAreToldAndPassed loses history in each way. The program must get a gap, and all channels
+// must continue.
 func TestGapsAreToldAndPassed(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -58,8 +58,8 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	}
 }
 
-// TestEventsThatCoverEntries has the server send one event for several entries, live and after a
-// reconnect in their middle.
+// TestEventsThatCoverEntries makes the server send one event for several entries, live and after a
+// reconnect in the middle of them.
 func TestEventsThatCoverEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -85,7 +85,7 @@ func TestEventsThatCoverEntries(t *testing.T) {
 	if p, _ := sub.Position("room"); p.Seq != 9 {
 		t.Errorf("position %+v", p)
 	}
-	// A hole before such an event is one all the same.
+	// Missing entries before such an event are detected too.
 	s.Cover("room", 12, 13)
 	s.Skip("room", 11, 1<<30)
 	s.Post("room", "bob", "10")
@@ -97,7 +97,7 @@ func TestEventsThatCoverEntries(t *testing.T) {
 	next(12, 13)
 }
 
-// TestGapInTheMiddle has the log restored while the subscription is away.
+// TestGapInTheMiddle restores the log while the subscription is disconnected.
 func TestGapInTheMiddle(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -114,8 +114,8 @@ func TestGapInTheMiddle(t *testing.T) {
 	wantEntries(t, sub, "room", 3, 3)
 }
 
-// TestSkippedEntries has a broken server pass over entries: the subscription reconnects for them,
-// and after several times takes them for lost, and says so.
+// TestSkippedEntries makes a server skip entries. The subscription must reconnect for them, and
+// report a gap after several attempts.
 func TestSkippedEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -16,7 +16,7 @@ import (
 // quick makes retries fast enough for tests.
 var quick = parley.WithBackoff(parley.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond})
 
-// testContext ends a little before a hanging test would.
+// testContext returns a context that ends a little before the test's deadline.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -34,7 +34,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// h2cClient is what a client that a test puts between is built on.
+// h2cClient returns an HTTP client for h2c, which tests wrap.
 func h2cClient(t *testing.T) *http.Client {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -51,7 +51,8 @@ func subscribe(t *testing.T, c *parley.Client, opts ...parley.SubscribeOption) *
 	return s
 }
 
-// nextEvent takes the next event of one of the kinds; without kinds, any but states.
+// nextEvent returns the next event of one of the kinds. Without kinds it returns any event except a
+// state.
 func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) parley.Event {
 	t.Helper()
 	for {
@@ -68,8 +69,8 @@ func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) 
 	}
 }
 
-// wantEntries takes events until the channel's entries first..last have come, and fails on any that
-// is repeated, missing or out of order.
+// wantEntries takes events until the channel's entries first..last have come. It fails the test if
+// an entry is repeated, missing or out of order.
 func wantEntries(t *testing.T, s *parley.Subscription, channel string, first, last int64) {
 	t.Helper()
 	for want := first; want <= last; want++ {
@@ -83,7 +84,7 @@ func wantEntries(t *testing.T, s *parley.Subscription, channel string, first, la
 	}
 }
 
-// wantQuiet fails if an entry of any channel arrives within a moment.
+// wantQuiet fails the test if an entry of any channel arrives within a short time.
 func wantQuiet(t *testing.T, s *parley.Subscription) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
@@ -102,7 +103,7 @@ func wantQuiet(t *testing.T, s *parley.Subscription) {
 	}
 }
 
-// eventually polls until check gives nil.
+// eventually polls until check returns nil.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var err error

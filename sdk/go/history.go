@@ -23,21 +23,22 @@ func AfterSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.after 
 // BeforeSeq selects the messages before seq, newest first unless AfterSeq is given too.
 func BeforeSeq(seq int64) HistoryOption { return func(q *historyQuery) { q.before = &seq } }
 
-// PageSize sets how many messages one request asks for, at most 1,000. The default is the server's.
+// PageSize sets how many messages one request asks for, at most 1,000. 0 or less means the default:
+// the value of Limit, at most 1,000, or without a limit the server's default.
 func PageSize(n int) HistoryOption {
 	return func(q *historyQuery) { q.pageSize = int32(min(max(n, 0), 1000)) }
 }
 
-// Limit ends the iteration after n messages. 0 means no limit.
+// Limit ends the iteration after n messages. 0 or less means no limit.
 func Limit(n int) HistoryOption { return func(q *historyQuery) { q.limit = n } }
 
-// History iterates over a channel's messages in their current state; a recalled message is a
+// History iterates over a channel's messages in their current state. A recalled message is a
 // tombstone without content. Without options it yields the newest message first. The list is at
-// least as new as everything that the server told this client of the channel before.
+// least as new as every answer and event about the channel that this client has received.
 //
-// Pages are loaded as the loop needs them. Each page is a call: it is retried until ctx or its
-// deadline ends. An error is the last thing that it yields. ErrResync means that the log's epoch
-// changed between two pages; list again from the start.
+// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
+// deadline ends. If a call fails, the iteration ends with its error. ErrResync means that the log's
+// epoch changed between two pages; list again from the start.
 func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryOption) iter.Seq2[*Message, error] {
 	var q historyQuery
 	for _, opt := range opts {
@@ -77,8 +78,8 @@ func (c *Client) History(ctx context.Context, channelID string, opts ...HistoryO
 	}
 }
 
-// page loads one page. If the log ends before min_seq, it may have been restored: the page is
-// loaded again without min_seq, and counts if the log's epoch has changed.
+// page loads one page. If the log ends before min_seq, it may have been restored. The page is then
+// loaded again without min_seq, and is returned if the log's epoch has changed.
 func (c *Client) page(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	res, err := c.list(ctx, req)
 	if errors.Is(err, ErrPositionOutOfRange) && req.GetMinSeq() > 0 && req.GetPageToken() == "" {

@@ -60,7 +60,8 @@ func TestHistoryRanges(t *testing.T) {
 	}
 }
 
-// TestHistoryAsksForWhatItWasTold follows every way in which a client learns of a seq.
+// TestHistoryAsksForWhatItWasTold checks min_seq after every way in which a client can receive a
+// seq.
 func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -107,8 +108,8 @@ func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	}
 }
 
-// TestHistoryKeepsItsQueryOverPages holds the pages to one query, which tokens are bound to, while
-// the head moves.
+// TestHistoryKeepsItsQueryOverPages checks that all pages have the query of the first one, to which
+// tokens are bound, while the head moves.
 func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -135,8 +136,8 @@ func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 	}
 }
 
-// TestHistoryAfterARestore has the log go back behind what the client was told: what it knew counts
-// no more, but only where the epoch says so.
+// TestHistoryAfterARestore truncates the log to before the client's last seq. The client must
+// forget that seq, but only if the epoch has changed.
 func TestHistoryAfterARestore(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

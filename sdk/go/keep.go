@@ -11,51 +11,52 @@ import (
 )
 
 const (
-	// defaultHeartbeat is the interval of a server that sends none.
+	// defaultHeartbeat is the heartbeat interval if the server sends none.
 	defaultHeartbeat = 15 * time.Second
-	// stableAfter is how long a stream must have lived for the waits to start again.
+	// stableAfter is how long a stream must have been live to reset the backoff.
 	stableAfter = 10 * time.Second
-	// usefulAfter is how long a stream must have lived for the next one to be opened without a
-	// wait, after the server's advice or with a new token. Otherwise a server that ends each stream
-	// at once would be called without pause.
+	// usefulAfter is how long a stream must have been live for the next one to open without a wait,
+	// after the server's advice or with a new token. Otherwise the client would call a server that
+	// ends each stream at once in a busy loop.
 	usefulAfter = time.Second
 )
 
-// Why a client leaves a stream on its own.
+// Reasons for which a client leaves a stream on its own.
 var (
 	errDead    = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
 	errNoFirst = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
 	errEnded   = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
 )
 
-// streamEnd is how a stream ended.
+// streamEnd describes how a stream ended.
 type streamEnd struct {
 	err error
 	// advice is set if the server asked to reconnect within a time.
 	advice *time.Duration
-	// token is what the stream was authorized with.
+	// token is the token that authorized the stream.
 	token string
-	// lived is how long the stream was live; 0 if it never was.
+	// lived is how long the stream was live. 0 if it never was.
 	lived time.Duration
-	// node is the stream's node; nil if none was tried.
+	// node is the stream's node. nil if none was tried.
 	node *endpoint
 	// moved is true if the next stream goes to another node.
 	moved bool
 }
 
-// streamKeep describes a stream that is kept up.
+// streamKeep holds the callbacks of a stream that is reopened whenever it ends.
 type streamKeep struct {
 	name string
-	// follow handles one stream's frames until it ends, and returns why.
+	// follow handles one stream's frames until it ends, and returns the reason.
 	follow func(ctx context.Context, call *streamCall) error
-	// connecting, if set, is called before each stream, and waiting before each wait.
+	// connecting, if set, is called before each stream. waiting is called before each wait.
 	connecting func()
 	waiting    func(end *streamEnd, wait time.Duration)
-	// goOn, if set, reports whether to open the next stream at once, whatever the end was.
+	// goOn, if set, reports whether to open the next stream at once, regardless of how the last one
+	// ended.
 	goOn func(ctx context.Context, end *streamEnd) bool
 }
 
-// keepStreams opens one stream after another until ctx ends or a failure is final, and returns the
+// keepStreams opens one stream after another until ctx ends or a failure is final. It returns that
 // error.
 func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 	var p pacer
@@ -83,15 +84,15 @@ func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 	}
 }
 
-// streamCall is one stream in progress. Only cancel and Leave are safe for concurrent use.
+// streamCall is one open stream. Only cancel and Leave are safe for concurrent use.
 type streamCall struct {
 	client *Client
 	cancel context.CancelCauseFunc
 	node   *endpoint
 	tried  time.Time
-	// began is when the first frame came.
+	// began is when the first frame arrived.
 	began time.Time
-	// watch ends the stream after a silence of patience.
+	// watch ends the stream after patience without a frame.
 	watch    *time.Timer
 	patience time.Duration
 	// advice is set if the server asked to reconnect within a time.
@@ -130,7 +131,7 @@ func (s *streamCall) Services() *link.Services { return &s.node.Services }
 // Addr implements link.Stream.
 func (s *streamCall) Addr() string { return s.node.addr }
 
-// Live implements link.Stream. The watch rests until Idle.
+// Live implements link.Stream. The watch is stopped until Idle.
 func (s *streamCall) Live(heartbeat time.Duration) {
 	if heartbeat <= 0 {
 		heartbeat = defaultHeartbeat
@@ -152,8 +153,7 @@ func (s *streamCall) Idle() { s.watch.Reset(s.patience) }
 // Leave implements link.Stream.
 func (s *streamCall) Leave(err error) { s.cancel(err) }
 
-// judgeStream decides from a stream's end whether its node failed, and sets whether the next stream
-// goes elsewhere.
+// judgeStream decides from a stream's end whether its node failed. It sets end.moved.
 func (c *Client) judgeStream(end *streamEnd) {
 	if end.node == nil {
 		return
@@ -166,12 +166,12 @@ func (c *Client) judgeStream(end *streamEnd) {
 
 // pacer decides how long a client waits between two streams.
 type pacer struct {
-	// failures counts streams that ended before they were stable; refusals those that a new token
-	// did not help.
+	// failures counts streams in a row that ended before they were stable. refusals counts refused
+	// tokens since the last useful stream.
 	failures, refusals int
 }
 
-// next returns the wait after a stream's end, or false if the end is final.
+// next returns the wait after a stream's end. It returns false if the end is final.
 func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	useful := end.lived >= usefulAfter
 	if useful {
@@ -189,14 +189,14 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 			return wait, true
 		}
 	case replaced && p.refusals == 0:
-		// A new token is worth one attempt at once.
+		// A new token gets one immediate attempt.
 		p.refusals++
 		return 0, true
 	case !c.worthRetrying(end.err):
 		return 0, false
 	}
 	if p.failures == 0 && end.moved && retryAfter(end.err) == 0 {
-		// The first attempt at another node is made without a wait, but for the one advised.
+		// The first attempt on another node is made without a wait, except the advised one.
 		p.failures++
 		return wait, true
 	}
@@ -205,7 +205,8 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	return wait, true
 }
 
-// orCause returns why the client left the stream, if it did, and otherwise what ended it.
+// orCause returns the client's own reason for leaving the stream, if there is one, else the error
+// that ended the stream.
 func orCause(ctx context.Context, err error) error {
 	var own *Error
 	if cause := context.Cause(ctx); errors.As(cause, &own) {

@@ -9,10 +9,10 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// The SDK's other packages reach a client by link.Of.
+// The SDK's other packages access a client through link.Of.
 var _ = link.Provide(func(client any) link.Link { return linked{client.(*Client)} }) //nolint:forcetypeassert // all callers pass a *Client
 
-// linked is a client as a link.
+// linked implements link.Link for a client.
 type linked struct{ c *Client }
 
 var _ link.Link = linked{}

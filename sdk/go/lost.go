@@ -9,9 +9,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// passOverRefused loses the channels for which a stream was refused, and reports whether the next
-// stream is to be made at once without them. The first stream of a subscription is not made good
-// like that: its refusal is for the program.
+// passOverRefused marks the channels as lost for which the server refused a stream. It reports
+// whether to open the next stream at once without them. It returns false for the first stream of a
+// subscription: the program receives that refusal.
 func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool {
 	e, ok := errors.AsType[*Error](end.err)
 	if !ok || !errors.Is(e, ErrNotMember) || len(e.Positions) == 0 {
@@ -33,8 +33,8 @@ func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool
 	}
 	s.mu.Unlock()
 	if len(frame) == 0 {
-		// Removed meanwhile, or the server names what it was not asked for: with a wait, so that it
-		// can't make us spin.
+		// The channels were removed meanwhile, or the server refused channels that were not
+		// requested. The client waits, so that the server cannot keep it in a busy loop.
 		end.err = &Error{
 			Code: connect.CodeAborted, Retryable: true, Message: "refused for channels that are not followed", cause: e,
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// adminOf is a client of another user, who has made the channels, with members only. All others may
-// do what users may.
+// adminOf returns a client of another user, who has created the channels as members-only. It limits
+// the token of tester to send, history and subscribe.
 func adminOf(t *testing.T, s *parleytest.Server, channels ...string) *parley.Client {
 	t.Helper()
 	s.SetUser("admin's token", "admin")
@@ -35,7 +35,7 @@ func remove(t *testing.T, c *parley.Client, channel string, users ...string) {
 	}
 }
 
-// lastChannels are the channels that the last stream of a server was asked for.
+// lastChannels returns the channels that the last stream of a server requested.
 func lastChannels(s *parleytest.Server) []string {
 	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	var ids []string
@@ -45,9 +45,9 @@ func lastChannels(s *parleytest.Server) []string {
 	return ids
 }
 
-// TestLostChannel removes a subscriber from a channel: what arrived comes first, then the loss; the
-// other channel goes on, the next stream does not ask for the lost one, and it can be followed
-// again.
+// TestLostChannel removes a subscriber from a channel. Events that arrived must come first, then
+// the loss. The other channel must continue, the next stream must not request the lost one, and the
+// lost one can be followed again.
 func TestLostChannel(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -94,9 +94,9 @@ func TestLostChannel(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestLostChannelIsAddedBeforeTheLossIsTaken adds a channel with its loss still waiting. If that is
-// refused, the loss is told as if nothing had been; if not, the channel begins anew, and its loss
-// does not come.
+// TestLostChannelIsAddedBeforeTheLossIsTaken adds a channel while its EventLost is queued. If the
+// server refuses it, the loss must still be delivered. Otherwise the channel must restart without
+// the loss.
 func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -104,10 +104,10 @@ func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 		admin := adminOf(t, s, "secret")
 		post(s, "secret", 2)
 		sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("secret"), parley.FromStart("open"))
-		wantEntries(t, sub, "secret", 1, 1) // The second one came in the same frame.
+		wantEntries(t, sub, "secret", 1, 1) // the second one came in the same frame
 		remove(t, admin, "secret", "tester")
 		eventually(t, func() error {
-			// As long as the loss has not arrived, the channel is followed already.
+			// Until the loss arrives, the channel still counts as followed.
 			if err := sub.Add(testContext(t), parley.FromStart("secret")); !errors.Is(err, parley.ErrNotMember) {
 				return fmt.Errorf("add: %w", err)
 			}
@@ -141,8 +141,8 @@ func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	}
 }
 
-// TestLossIsTakenWhileTheChannelIsAdded has the program take the loss while the server is being
-// asked.
+// TestLossIsTakenWhileTheChannelIsAdded takes the loss while the request for the channel is in
+// flight.
 func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -172,8 +172,8 @@ func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestChannelRefusedOnAReconnect has memberships end between two streams: those channels are lost,
-// the rest goes on.
+// TestChannelRefusedOnAReconnect ends memberships between two streams. Those channels must be lost,
+// the other channels must continue.
 func TestChannelRefusedOnAReconnect(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
@@ -214,8 +214,8 @@ func TestChannelRefusedOnAReconnect(t *testing.T) {
 	}
 }
 
-// TestChannelRefusedAtFirst has a program subscribe to what it may not: that is its mistake, and
-// told as one.
+// TestChannelRefusedAtFirst subscribes to a channel without permission. The subscription must end
+// with the error.
 func TestChannelRefusedAtFirst(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -228,7 +228,7 @@ func TestChannelRefusedAtFirst(t *testing.T) {
 	}
 }
 
-// TestRefusalOfWhatWasNotAskedFor has a broken server refuse a stream for a channel that is not
+// TestRefusalOfWhatWasNotAskedFor makes a server refuse a stream for a channel that is not
 // followed.
 func TestRefusalOfWhatWasNotAskedFor(t *testing.T) {
 	t.Parallel()
@@ -246,7 +246,7 @@ func TestRefusalOfWhatWasNotAskedFor(t *testing.T) {
 	wantEntries(t, sub, "open", 1, 1)
 }
 
-// TestTyping tells subscribers on all nodes, and moves nobody's place.
+// TestTyping checks that subscribers on all nodes get the event, and that it moves no position.
 func TestTyping(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// maxUsers is how many users one request may name.
+// maxUsers is the maximum number of users in one request.
 const maxUsers = 500
 
 // Channel describes a channel: head, counts, oldest entry, epoch, settings. The proto file
@@ -19,29 +19,29 @@ type Channel = parleyv1.ChannelInfo
 // describes the fields.
 type Member = parleyv1.ChannelMember
 
-// Role is what a member may do besides what every member may.
+// Role sets what a member may do beyond the rights of every member.
 type Role = parleyv1.MemberRole
 
-// RoleMember is the role without further rights. It is the role of everyone who is added.
+// RoleMember is the role without further rights. It is the role of every added member.
 const RoleMember Role = parleyv1.MemberRole_MEMBER_ROLE_MEMBER
 
-// ChannelOption sets a property of a channel that is created.
+// ChannelOption sets a property of a new channel.
 type ChannelOption func(*parleyv1.CreateChannelRequest)
 
-// MembersOnly creates a channel that only its members can use. The default is an open channel.
+// MembersOnly creates a channel that only its members can use. By default a channel is open.
 func MembersOnly() ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.MembersOnly = true }
 }
 
-// WithMembers adds members with the role RoleMember, at most 500 in all. AddMembers takes any
+// WithMembers adds members with the role RoleMember, at most 500 in total. AddMembers accepts any
 // number.
 func WithMembers(userIDs ...string) ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.Members = append(r.GetMembers(), members(userIDs)...) }
 }
 
-// WithIdempotencyKey sets the key that makes CreateChannel idempotent, for a program that repeats
-// the call itself, for example after a restart. Up to 128 printable ASCII characters without
-// spaces. The default is a new UUIDv7 for each call.
+// WithIdempotencyKey sets the key that makes CreateChannel idempotent. A program needs it if it
+// repeats the call itself, for example after a restart. It has up to 128 printable ASCII characters
+// without spaces. The default is a new UUIDv7 for each call.
 func WithIdempotencyKey(key string) ChannelOption {
 	return func(r *parleyv1.CreateChannelRequest) { r.IdempotencyKey = key }
 }
@@ -57,11 +57,11 @@ func members(userIDs []string) []*Member {
 // CreateChannel creates a channel. The caller becomes a member too. It requires the action
 // `manage`.
 //
-// It is retried, with the same idempotency key, until ctx or the call's deadline ends. If an
-// earlier attempt, or an earlier call with the same key and the same settings, created the channel,
-// it returns that channel. The same key with other settings is ErrIdempotencyKeyReused. Any other
-// existing channel, also one that a first send created, is ErrChannelExists. Neither changes the
-// channel.
+// It is retried with the same idempotency key until ctx or the call's deadline ends. If an earlier
+// attempt, or an earlier call with the same key and the same settings, created the channel, it
+// returns that channel. The same key with other settings is ErrIdempotencyKeyReused. Any other
+// existing channel, including one that a first send created, is ErrChannelExists. Neither error
+// changes the channel.
 func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...ChannelOption) (*Channel, error) {
 	req := &parleyv1.CreateChannelRequest{ChannelId: channelID}
 	for _, opt := range opts {
@@ -91,9 +91,9 @@ func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...Ch
 	return res.GetChannel(), nil
 }
 
-// AddMembers adds any number of users to a channel, with the role RoleMember. Users that are
-// members already do not change. It requires the action `manage`, except that users who can
-// subscribe to an open channel can add themselves.
+// AddMembers adds any number of users to a channel, with the role RoleMember. Existing members do
+// not change. It requires the action `manage`, except that users who can subscribe to an open
+// channel can add themselves.
 //
 // It is retried until ctx or the call's deadline ends. After an error some of the users may have
 // been added; the call can be repeated.
@@ -107,7 +107,7 @@ func (c *Client) AddMembers(ctx context.Context, channelID string, userIDs ...st
 
 // RemoveMembers removes any number of users from a channel. Users that are not members are ignored.
 // Subscriptions of removed users lose a members-only channel within one second. It requires the
-// action `manage`, except that users can remove themselves. It is retried as AddMembers is.
+// action `manage`, except that users can remove themselves. It is retried like AddMembers.
 func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ...string) error {
 	return c.changeMembers(ctx, "RemoveMembers", "user_ids", channelID, userIDs,
 		func(ctx context.Context, n *endpoint, part []string) error {
@@ -116,8 +116,8 @@ func (c *Client) RemoveMembers(ctx context.Context, channelID string, userIDs ..
 		})
 }
 
-// changeMembers makes one request per 500 users, at least one: the server refuses an empty list.
-// Each has the call's deadline.
+// changeMembers makes one request per 500 users. Without users it makes one empty request, which
+// the server refuses. Each request has the call's deadline.
 func (c *Client) changeMembers(
 	ctx context.Context, name, field, channelID string, userIDs []string,
 	change func(ctx context.Context, n *endpoint, part []string) error,
@@ -144,8 +144,9 @@ func (c *Client) changeMembers(
 }
 
 // Members iterates over a channel's members, ordered by user id. It requires the action `history`.
-// Pages are loaded as the loop needs them. Each page is a call: it is retried until ctx or its
-// deadline ends. An error is the last thing that it yields.
+//
+// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
+// deadline ends. If a call fails, the iteration ends with its error.
 func (c *Client) Members(ctx context.Context, channelID string) iter.Seq2[*Member, error] {
 	if err := checkText("channel_id", channelID); err != nil {
 		return func(yield func(*Member, error) bool) { yield(nil, err) }

@@ -88,7 +88,7 @@ func lastError[T any](seq func(yield func(T, error) bool)) error {
 	return last
 }
 
-// TestManyMembersGoInParts adds more users than a request holds, with a failure in the middle.
+// TestManyMembersGoInParts adds more users than fit into a request, with a failure in the middle.
 func TestManyMembersGoInParts(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -226,9 +226,9 @@ func TestChannelsAndCursors(t *testing.T) {
 		if err != nil {
 			t.Errorf("channels: %v", err)
 		}
-		break // Leaving early is fine.
+		break // Leaving early must not fail.
 	}
-	// What a list told of a channel's head is what History asks for at least.
+	// History requests at least the head that a list returned.
 	for range c.History(ctx, "mine-3") {
 		break
 	}

@@ -10,10 +10,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Option changes how a Client works.
+// Option sets a property of a Client.
 type Option func(*config)
 
-// TokenSource returns a token. The client calls it when it has no token, and when the server
+// TokenSource returns a token. The client calls it when it has no token, and after the server has
 // refused the last one or ended a stream because the token had expired. It is never called
 // concurrently. Its context ends after 10 s.
 //
@@ -38,8 +38,8 @@ const (
 	attemptTimeout = 5 * time.Second
 	// tokenTimeout bounds one call of a token source.
 	tokenTimeout = 10 * time.Second
-	// maxReadBytes bounds a message that the client reads. A server sends frames and pages of about
-	// 1 MiB.
+	// maxReadBytes bounds one message from the server. A server sends frames and pages of about 1
+	// MiB.
 	maxReadBytes = 16 << 20
 )
 
@@ -86,7 +86,7 @@ func WithToken(token string) Option { return func(c *config) { c.token = token }
 func WithTokenSource(source TokenSource) Option { return func(c *config) { c.tokenSource = source } }
 
 // WithHTTPClient replaces the HTTP client, for example to use a proxy. For gRPC it must speak
-// HTTP/2. It must have no Timeout, which would end streams.
+// HTTP/2. It must have no Timeout, because that ends streams.
 func WithHTTPClient(client connect.HTTPClient) Option {
 	return func(c *config) { c.httpClient = client }
 }
@@ -98,25 +98,25 @@ func WithTLS(c *tls.Config) Option { return func(cfg *config) { cfg.tls = c.Clon
 // WithProtocol sets the wire protocol. The default is ProtocolConnect.
 func WithProtocol(p Protocol) Option { return func(c *config) { c.protocol = p } }
 
-// WithBackoff sets the waits between attempts. A zero field keeps its default.
+// WithBackoff sets the waits between attempts. A zero field means its default.
 func WithBackoff(b Backoff) Option { return func(c *config) { c.backoff = b } }
 
 // WithCallTimeout sets the deadline of calls whose context has none. The default is 30 s; 0 or less
-// means no deadline. A context with a deadline of its own always overrides it.
+// means no deadline. A deadline of the context always takes precedence.
 //
-// The deadline covers all attempts of a call and the waits between them. A call that takes several
-// requests (SendBatch, AddMembers, RemoveMembers, and each page of an iterator) gets the whole time
-// again whenever a request made progress. Subscriptions and queue workers are not calls: their
-// context is their only limit.
+// The deadline covers all attempts of a call and the waits between them. A call of several requests
+// (SendBatch, AddMembers, RemoveMembers, and each page of an iterator) gets the whole time again
+// whenever a request made progress. Subscriptions and queue workers are not calls: only their
+// context limits them.
 //
 // A call that reaches the deadline returns an error that wraps context.DeadlineExceeded and the
 // last failure. The outcome of its last attempt is then unknown.
 func WithCallTimeout(d time.Duration) Option { return func(c *config) { c.callTimeout = d } }
 
 // WithAttemptTimeout bounds the first attempt of a call and the wait for a stream's first frame.
-// The default is 5 s. The second attempt of a call may take twice as long, later ones four times as
-// long. The attempts of a batch may take three times that. The call as a whole is bounded by its
-// context, or by WithCallTimeout.
+// The default is 5 s, which 0 or less keeps. The second attempt of a call may take twice as long,
+// later ones four times as long. Attempts of a batch may take three times that. The call as a whole
+// is bounded by its context, or by WithCallTimeout.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if d > 0 {
@@ -125,8 +125,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 	}
 }
 
-// WithLogger sets a logger for retries and reconnects, at level warn. By default nothing is logged.
-// Tokens and content are never logged.
+// WithLogger sets a logger for retries and reconnects, at level warn. By default, and with nil,
+// nothing is logged. Tokens and message content are never logged.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) {
 		if log != nil {

@@ -1,15 +1,15 @@
-// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API. Work queues
-// are in its package queue.
+// Package parley is the Go SDK of Parley: durable channels over one Connect/gRPC API. Package queue
+// below it is the SDK of work queues.
 //
-// A Client sends messages, iterates over history and subscribes. Each message carries an id, so
-// that a retry after a lost answer stores nothing twice. A Subscription reconnects on its own,
-// resumes from where it was, and delivers each entry of a channel's log once and in order, or
-// reports with a gap event which entries are missing.
+// A Client sends messages, iterates over history and subscribes. Each message carries an id, so a
+// retry after a lost answer never stores it twice. A Subscription reconnects on its own and resumes
+// from its position. It delivers each entry of a channel's log once and in order, or reports
+// missing entries with a gap event.
 //
-// A Client that has the addresses of several nodes uses one of them, and fails over to the next
-// when that one fails. Ids, positions and subscriptions stay valid.
+// A Client with the addresses of several nodes uses one of them, and fails over to the next one
+// when that node fails. Ids, positions and subscriptions stay valid on every node.
 //
-// A call whose context has no deadline is given 30 s: see WithCallTimeout.
+// Calls whose context has no deadline get one of 30 s: see WithCallTimeout.
 //
 // sdk/SPEC.md specifies what this package does at each failure: states, codes and waits.
 package parley
@@ -33,8 +33,7 @@ type Client struct {
 	endpoints *endpoints
 	tokens    *tokens
 	backoff   Backoff
-	// callTimeout bounds calls whose context has no deadline, unless it is 0 or less. attempt
-	// bounds a first attempt.
+	// callTimeout bounds calls whose context has no deadline. 0 or less means no bound.
 	callTimeout time.Duration
 	attempt     time.Duration
 	heads       heads
@@ -82,11 +81,12 @@ func New(addr string, opts ...Option) (*Client, error) {
 	}, nil
 }
 
-// Close closes idle connections. It does not end subscriptions: close those, or end the contexts
-// that they were created with.
+// Close closes idle connections, except those of an HTTP client from WithHTTPClient. It does not
+// end subscriptions: close those, or end the contexts that they were created with.
 func (c *Client) Close() { c.closeIdle() }
 
-// authorize returns the context of one attempt, which carries the token, and the token itself.
+// authorize returns the context of one attempt, with the token in its request header, and the token
+// itself.
 func (c *Client) authorize(ctx context.Context) (context.Context, string, error) {
 	token, err := c.tokens.get(ctx)
 	if err != nil {

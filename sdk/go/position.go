@@ -2,24 +2,24 @@ package parley
 
 import "sync"
 
-// Position is a position in a channel's log: everything up to and including Seq has been seen.
-// Store it, and resume a subscription from it with After.
+// Position is a position in a channel's log: all entries up to and including Seq have been
+// received. Store it, and resume a subscription from it with After.
 type Position struct {
 	ChannelID string `json:"channel_id"`
 	Seq       int64  `json:"seq"`
-	// Epoch is the epoch of the log. Positions can be compared only within one epoch. Empty if it
-	// is not known.
+	// Epoch is the epoch of the log. Only positions of the same epoch can be compared. It is empty
+	// if unknown.
 	Epoch string `json:"epoch,omitempty"`
 }
 
-// heads remembers, for each channel, the highest seq that the client was told: what min_seq asks to
-// be at least as new as. It is safe for concurrent use.
+// heads holds, for each channel, the highest seq that the client has received. It is sent as
+// min_seq, so that a list is at least as new. It is safe for concurrent use.
 type heads struct {
 	mu sync.Mutex // guards m
 	m  map[string]Position
 }
 
-// note records that the client was told seq. Another epoch than the one known starts anew.
+// note records a received seq. A new epoch replaces the recorded position.
 func (h *heads) note(channelID, epoch string, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *heads) note(channelID, epoch string, seq int64) {
 	h.m[channelID] = Position{ChannelID: channelID, Seq: seq, Epoch: epoch}
 }
 
-// reset forgets what was known of the channel, which has lost entries.
+// reset replaces the recorded position of a channel that has lost entries.
 func (h *heads) reset(p Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

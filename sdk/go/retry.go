@@ -11,11 +11,11 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// attemptFunc makes one attempt. It may run several times.
+// attemptFunc makes one attempt. It may be called several times.
 type attemptFunc func(ctx context.Context, n *endpoint) error
 
-// deadline returns the context of a call: ctx if it has a deadline of its own, else one that ends
-// after the call timeout.
+// deadline returns the context of a call: ctx if it has a deadline, else one that ends after the
+// call timeout.
 func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has || c.callTimeout <= 0 {
 		return ctx, func() {}
@@ -23,14 +23,15 @@ func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeoutCause(ctx, c.callTimeout, &callTimeoutError{timeout: c.callTimeout})
 }
 
-// do makes a call: attempts until one succeeds, fails for good, or the call's time is up.
+// do makes a call: it retries until an attempt succeeds, a failure is final, or the call's time is
+// up.
 func (c *Client) do(ctx context.Context, name string, attempt attemptFunc) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	return c.retry(ctx, name, attempt)
 }
 
-// once makes a call that is not retried, but for a refused token.
+// once makes a call without retries, except for a refused token.
 func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -42,8 +43,8 @@ func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 }
 
 // try makes one attempt within limit. If the token was refused and can be replaced, it makes one
-// more at once: a refused call changed nothing. It returns the node that was called last, nil if
-// none was.
+// more attempt at once: a refused call changed nothing. It returns the node of the last attempt, or
+// nil if there was none.
 func (c *Client) try(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
 	for again := true; ; again = false {
 		node, token, err := c.attemptOnce(ctx, limit, attempt)
@@ -72,11 +73,11 @@ func (c *Client) attemptOnce(
 	return node, token, err
 }
 
-// limit returns how long an attempt may take after the given number of failures. It grows: a time
-// that is too long for a dead node may be too short for a slow network.
+// limit returns the time limit of an attempt after the given number of failures. It grows, because
+// a limit that suits a dead node may be too short for a slow network.
 func (c *Client) limit(failures int) time.Duration { return c.attempt << min(failures, 2) }
 
-// retry makes attempts until one succeeds, fails for good, or ctx ends.
+// retry makes attempts until one succeeds, a failure is final, or ctx ends.
 func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) error {
 	var last error
 	for failures := 0; ; failures++ {
@@ -97,8 +98,8 @@ func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) er
 }
 
 // pause waits before the next attempt. It does not wait if the failed attempt was the first and the
-// next one goes to another node, unless the server asked for a wait. If ctx ends, it returns the
-// error for that, which wraps failure.
+// next one goes to another node, unless the server required a wait. If ctx ends, it returns the
+// error of interrupted, which wraps failure.
 func (c *Client) pause(ctx context.Context, name string, failures int, node *endpoint, failure error) error {
 	wait := c.backoff.wait(failures, retryAfter(failure))
 	if failures == 0 && retryAfter(failure) == 0 && node != nil && c.endpoints.elsewhere(node) {
@@ -111,7 +112,7 @@ func (c *Client) pause(ctx context.Context, name string, failures int, node *end
 	return nil
 }
 
-// orElse returns last, or err if that is nil.
+// orElse returns last, or err if last is nil.
 func orElse(last, err error) error {
 	if last != nil {
 		return last

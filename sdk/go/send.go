@@ -20,20 +20,20 @@ type Receipt struct {
 	ChannelID string
 	// MsgID is the id of the message that was sent, edited or recalled.
 	MsgID string
-	// Seq is the place of the send, edit or recall in the channel's log.
+	// Seq is the position of the send, edit or recall in the channel's log.
 	Seq int64
-	// Count is the number of messages in the log up to and including this one. It is set for a send
-	// only.
+	// Count is the number of messages in the log up to and including this one. It is set only for a
+	// send.
 	Count int64
 	// Time is when the server accepted the send, edit or recall.
 	Time time.Time
 	// ClientMsgID is the id that made the call idempotent.
 	ClientMsgID string
 	Epoch       string
-	// Duplicate is true if an earlier attempt or call with this id stored it. For a recall it is
-	// true if the message was recalled before this call.
+	// Duplicate is true if an earlier attempt or call with this id stored the send or edit. For a
+	// recall it is true if the message was recalled before this call.
 	Duplicate bool
-	// Message is the message in its current state, after an edit or a recall. It is nil for a send.
+	// Message is the current state of the message after an edit or a recall. It is nil for a send.
 	Message *Message
 }
 
@@ -47,15 +47,15 @@ type Outgoing struct {
 	// Type is the message's type. The default is `text`.
 	Type     string
 	Metadata map[string]string
-	// Sender is the sender, if it is not the token's subject. It requires the action `send_as`.
+	// Sender overrides the token's subject as the sender. It requires the action `send_as`.
 	Sender string
 }
 
 // SendOption sets a property of a message, an edit or a recall.
 type SendOption func(*Outgoing)
 
-// WithClientMsgID sets the id that makes the call idempotent, for a program that repeats the call
-// itself, for example after a restart.
+// WithClientMsgID sets the id that makes the call idempotent. A program needs it if it repeats the
+// call itself, for example after a restart.
 func WithClientMsgID(id string) SendOption { return func(o *Outgoing) { o.ClientMsgID = id } }
 
 // WithType sets a message's type. Edits and recalls ignore it.
@@ -71,13 +71,14 @@ func WithMetadata(metadata map[string]string) SendOption {
 	}
 }
 
-// WithSender sets a sender other than the token's subject. Edits and recalls ignore it.
+// WithSender sets a sender other than the token's subject. It requires the action `send_as`. Edits
+// and recalls ignore it.
 func WithSender(id string) SendOption { return func(o *Outgoing) { o.Sender = id } }
 
 // Send sends a message and returns when it is durable. Retryable failures are retried with the same
 // client_msg_id until ctx or the call's deadline ends (see WithCallTimeout), so the message is
-// stored once, however many attempts it took. If the time is up first, the outcome is unknown.
-// Another Send with the same id and content settles it.
+// stored once, however many attempts it took. If the time is up first, the outcome is unknown:
+// another Send with the same id and content resolves it.
 func (c *Client) Send(ctx context.Context, channelID, content string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID, Content: content}
 	for _, opt := range opts {
@@ -98,8 +99,8 @@ func (c *Client) Send(ctx context.Context, channelID, content string, opts ...Se
 	return c.receipt(channelID, res), nil
 }
 
-// Edit replaces a message's content and returns the message in its receipt. Only the sender can
-// edit. A recalled message is ErrMessageRecalled. It is retried as Send is.
+// Edit replaces a message's content. The receipt contains the message. Only the sender can edit. A
+// recalled message is ErrMessageRecalled. Edit is retried like Send.
 func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID, Content: content}
 	for _, opt := range opts {
@@ -128,9 +129,9 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	}, nil
 }
 
-// Recall removes a message's content and metadata for good and returns the tombstone in its
-// receipt. The sender can recall, and any holder of the action `moderate`. A recall of a recalled
-// message returns the first recall. It is retried as Send is.
+// Recall removes a message's content and metadata permanently. The receipt contains the tombstone.
+// The sender and holders of the action `moderate` can recall. A recall of a recalled message
+// returns the first recall. Recall is retried like Send.
 func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...SendOption) (*Receipt, error) {
 	o := Outgoing{ChannelID: channelID}
 	for _, opt := range opts {
@@ -159,8 +160,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	}, nil
 }
 
-// Get returns one message in its current state, and the epoch of its seqs. It is retried as Send
-// is.
+// Get returns one message in its current state, and the epoch of its seqs. It is retried like Send.
 func (c *Client) Get(ctx context.Context, channelID, msgID string) (m *Message, epoch string, err error) {
 	if err := checkText("channel_id", channelID, "msg_id", msgID); err != nil {
 		return nil, "", err
@@ -187,7 +187,7 @@ func (c *Client) receipt(channelID string, res *parleyv1.SendMessageResponse) *R
 	}
 }
 
-// orMint returns the id, or a new UUIDv7 if it is empty.
+// orMint returns id, or a new UUIDv7 if id is empty.
 func orMint(id string) (string, error) {
 	if id != "" {
 		return id, nil
@@ -221,8 +221,8 @@ func (o *Outgoing) request() (*parleyv1.SendMessageRequest, error) {
 	}, nil
 }
 
-// checkText takes pairs of a field's name and its value, and refuses a value that cannot be
-// encoded. All other rules are the server's to check.
+// checkText takes pairs of a field's name and its value. It returns an error for a value that is
+// not valid UTF-8, which cannot be encoded. The server checks all other rules.
 func checkText(pairs ...string) error {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if !utf8.ValidString(pairs[i+1]) {

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestSendRetriesWithTheSameID loses calls and answers in each way, and wants one message stored.
+// TestSendRetriesWithTheSameID loses calls and answers in each way. One message must be stored.
 func TestSendRetriesWithTheSameID(t *testing.T) {
 	t.Parallel()
 	unavailable := parleytest.Error(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
@@ -59,7 +59,7 @@ func TestSendRetriesWithTheSameID(t *testing.T) {
 	}
 }
 
-// TestFinalFailuresAreNotRetried has every final reason answered at once.
+// TestFinalFailuresAreNotRetried checks that every final reason is returned at once.
 func TestFinalFailuresAreNotRetried(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -119,8 +119,8 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestEditAndRecallReturnTheMessage looks at the message that comes with an edit and a recall, also
-// of a repeat.
+// TestEditAndRecallReturnTheMessage checks the message in the receipts of an edit and a recall,
+// including repeated ones.
 func TestEditAndRecallReturnTheMessage(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -140,7 +140,7 @@ func TestEditAndRecallReturnTheMessage(t *testing.T) {
 	if err != nil || second.Duplicate || second.Seq != 3 {
 		t.Errorf("edit: %+v, %v", second, err)
 	}
-	// A repeat returns the edit's own place, and the message in its current state.
+	// A repeat returns the edit's own position, and the message in its current state.
 	again, err := c.Edit(ctx, "room", r.MsgID, "hello!", parley.WithClientMsgID(edit.ClientMsgID))
 	if err != nil || again.Seq != 2 || !again.Duplicate || again.Message.GetContent() != "bye" || again.Message.GetChangedSeq() != 3 {
 		t.Errorf("repeated edit: %+v, %v", again, err)
@@ -190,8 +190,8 @@ func (c *stuckClient) Do(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// TestAttemptTimeout has a server that takes calls and never answers: each attempt must give up by
-// itself.
+// TestAttemptTimeout uses a server that accepts calls and never answers. Each attempt must end on
+// its own.
 func TestAttemptTimeout(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -234,8 +234,8 @@ func TestErrorFields(t *testing.T) {
 	}
 }
 
-// TestTokenIsRefreshedOnce has many calls meet an expired token at once: one call of the source
-// serves them all.
+// TestTokenIsRefreshedOnce makes many calls fail concurrently with an expired token. One call of
+// the source must serve all of them.
 func TestTokenIsRefreshedOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -280,8 +280,8 @@ func TestExpiredTokenWithoutSourceIsFinal(t *testing.T) {
 	}
 }
 
-// TestRefusedTokenIsReplacedOnlyOnce has a server that refuses whatever it is shown: that must not
-// go on for ever.
+// TestRefusedTokenIsReplacedOnlyOnce uses a server that refuses every token. The client must not
+// retry forever.
 func TestRefusedTokenIsReplacedOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -6,13 +6,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// ServerInfo is the version, the limits and the features of a server. The proto file describes the
-// fields.
+// ServerInfo contains the version, the limits and the features of a server. The proto file
+// describes the fields.
 type ServerInfo = parleyv1.GetServerInfoResponse
 
-// ServerInfo returns the version, the limits and the features of the server: those of one node of a
-// fleet. It requires a valid token and no capability. It is retried until ctx or the call's
-// deadline ends.
+// ServerInfo returns the version, the limits and the features of the server. For a fleet they are
+// those of one node. It requires a valid token but no capability. It is retried until ctx or the
+// call's deadline ends.
 func (c *Client) ServerInfo(ctx context.Context) (*ServerInfo, error) {
 	var res *ServerInfo
 	err := c.do(ctx, "GetServerInfo", func(ctx context.Context, n *endpoint) (err error) {

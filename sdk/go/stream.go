@@ -9,7 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Why a subscription leaves a stream by itself.
+// Reasons for which a subscription leaves a stream on its own.
 var (
 	errHole        = &Error{Code: connect.CodeDataLoss, Retryable: true, unanswered: true, Message: "the stream skipped entries"}
 	errResubscribe = &Error{Code: connect.CodeAborted, Retryable: true, Message: "a change of channels may not have arrived"}
@@ -21,11 +21,11 @@ type stream struct {
 	cancel context.CancelCauseFunc
 	// id is the stream's id. It is empty until the first frame.
 	id string
-	// removed are channels that the request asked for and that were removed before the first frame.
+	// removed are channels of the request that were removed before the first frame.
 	removed []string
 }
 
-// run keeps a stream up until ctx ends or a failure is final.
+// run keeps a stream open until ctx ends or a failure is final.
 func (s *Subscription) run(ctx context.Context, err error) {
 	defer close(s.done)
 	defer s.cancel()
@@ -57,28 +57,29 @@ func (s *Subscription) keepUp(life context.Context) error {
 	})
 }
 
-// follow makes one stream and takes its frames until it ends.
+// follow opens one stream and takes its frames until it ends.
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
 	current := &stream{cancel: call.cancel}
 	incoming, err := call.node.Message.Subscribe(ctx, s.begin(current))
 	if err != nil {
 		return err
 	}
-	// The context goes first: Close alone would wait for the server to end the stream.
+	// The context ends first: Close alone would wait for the server to end the stream.
 	defer func() {
 		call.cancel(nil)
 		_ = incoming.Close()
 	}()
 	for incoming.Receive() {
-		// While the program is slow to take events, the silence is not the server's.
+		// The watchdog pauses: while the program is slow to take events, the silence is not the
+		// server's.
 		call.Busy()
 		frame := incoming.Msg()
 		if info := frame.GetInfo(); info != nil && call.began.IsZero() {
 			call.Live(info.GetHeartbeatInterval().AsDuration())
 			s.live(ctx, current, call.node, info)
 		}
-		// Events that arrived are kept even if the stream is left meanwhile: the next one starts
-		// after them.
+		// Events that arrived are kept even if the stream is left now: the next stream starts after
+		// them.
 		sound := s.deliver(life, frame.GetEvents().GetEvents())
 		switch {
 		case !sound:
@@ -92,7 +93,8 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 	return incoming.Err()
 }
 
-// begin makes current the stream, and its request from where each channel is.
+// begin makes current the subscription's stream and returns its request, with each channel's
+// current position.
 func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +111,8 @@ func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 	return req
 }
 
-// live notes the stream's id and requests the changes of channels that were made since the stream's
-// request.
+// live records the stream's id and requests the changes of channels that were made since the
+// stream's request.
 func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) {
 	s.mu.Lock()
 	current.id, s.wasLive = info.GetStreamId(), true
@@ -130,8 +132,8 @@ func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint
 	})
 }
 
-// deliver hands a frame's events on. It is false if the stream is not to be trusted; what came
-// before the hole is delivered all the same.
+// deliver queues a frame's events. It returns false if entries are missing. Events before the
+// missing ones are delivered in any case.
 func (s *Subscription) deliver(ctx context.Context, events []*parleyv1.ChannelEvent) bool {
 	frame, sound := s.take(events)
 	s.enqueue(ctx, frame)

@@ -17,7 +17,7 @@ type Start struct {
 	live     bool
 }
 
-// Live starts with events from now on.
+// Live starts at the end of the log: only new events are delivered.
 func Live(channelID string) Start { return Start{position: Position{ChannelID: channelID}, live: true} }
 
 // FromStart starts with the oldest entry of the log.
@@ -46,7 +46,7 @@ func OnState(f func(StateChange)) SubscribeOption {
 	return subscribeFunc(func(cfg *subscribeConfig) { cfg.onState = f })
 }
 
-// queuedFrames is how many frames may wait for the program. A program that is slower than its
+// queuedFrames bounds the frames that wait for the program. A program that is slower than its
 // channels fills this queue, then the connection's window. The server then ends the stream, and the
 // subscription resumes.
 const queuedFrames = 4
@@ -55,21 +55,21 @@ const queuedFrames = 4
 // reconnects, resumes each channel from its position, and drops repeated events.
 //
 // Next and Events must be called by one goroutine at a time. All other methods are safe for
-// concurrent use. Close it when done.
+// concurrent use. Close it after use.
 type Subscription struct {
 	client  *Client
 	cancel  context.CancelFunc
 	onState func(StateChange)
 	queue   chan []queued
 	done    chan struct{}
-	// turn is held while the stream is asked to change, so that changes reach the server in order.
+	// turn is held during a change of the stream, so that changes reach the server in order.
 	turn chan struct{}
 	work sync.WaitGroup
 
-	// taken is what Next has from the queue and has not given yet.
+	// taken holds events that were received from the queue but not yet returned.
 	taken []queued
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	channels map[string]*channel
 	order    []string
 	stream   *stream
@@ -80,8 +80,8 @@ type Subscription struct {
 	err     error
 }
 
-// queued is an event with the channel that it was accepted for, by which events of a channel that
-// was removed since are told.
+// queued is an event with the channel that accepted it. The channel identifies events of a channel
+// that has been removed since.
 type queued struct {
 	Event
 	channel *channel
@@ -115,7 +115,7 @@ func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscr
 	return s
 }
 
-// insert adds a channel that is not there yet, or was lost, and reports whether it did.
+// insert adds a channel that is new or was lost. It reports whether it added it.
 func (s *Subscription) insert(start Start) bool {
 	id := start.position.ChannelID
 	known := s.channels[id]
@@ -138,13 +138,13 @@ func (s *Subscription) delete(id string) {
 	s.order = slices.DeleteFunc(s.order, func(other string) bool { return other == id })
 }
 
-// Next blocks until the next event. If ctx ends first, it returns the error of ctx, and the
-// subscription continues. At the end of the subscription it returns ErrClosed, the error of the
-// subscription's own context, or the *Error that ended it.
+// Next blocks until the next event and returns it. If ctx ends first, it returns the error of ctx,
+// and the subscription continues. When the subscription has ended, it returns ErrClosed, the error
+// of the subscription's own context, or the *Error that ended it.
 func (s *Subscription) Next(ctx context.Context) (Event, error) { return s.next(ctx.Done(), ctx.Err) }
 
-// Events iterates over the events until the subscription ends. Unless it was closed by Close, the
-// error that ended it comes last. Leaving the loop does not close the subscription.
+// Events iterates over the events until the subscription ends. Unless Close ended it, the last
+// element is its error. Leaving the loop does not close the subscription.
 func (s *Subscription) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -180,7 +180,8 @@ func (s *Subscription) next(cancelled <-chan struct{}, cause func() error) (Even
 	}
 }
 
-// hand records that the program takes an event, unless its channel was removed since.
+// hand records that the program takes an event. It returns false if the event's channel has been
+// removed since.
 func (s *Subscription) hand(q queued) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +189,7 @@ func (s *Subscription) hand(q queued) (bool, error) {
 		return false, ErrClosed
 	}
 	current := s.channels[q.ChannelID]
-	// A channel that was lost goes on being told of until the one that is to take its place is
-	// sure.
+	// The events of a lost channel are delivered until its replacement is confirmed.
 	making := current != nil && current.tentative && current.replaced == q.channel
 	if current != q.channel && !making {
 		return false, nil
@@ -206,7 +206,7 @@ func (s *Subscription) hand(q queued) (bool, error) {
 }
 
 // Position returns the position in a channel's log up to which Next and Events have returned
-// events: store it, and pass it to After later. It returns false for a channel that is not followed
+// events. Store it, and pass it to After later. It returns false for a channel that is not followed
 // or was lost, and for one that starts live and has no state yet.
 func (s *Subscription) Position(channelID string) (Position, bool) {
 	s.mu.Lock()
@@ -247,7 +247,7 @@ func (s *Subscription) Close() {
 	<-s.done
 }
 
-// setState notes a new state and tells the program.
+// setState records a new state and calls the OnState function.
 func (s *Subscription) setState(change StateChange) {
 	s.mu.Lock()
 	s.state = change.State
@@ -257,8 +257,7 @@ func (s *Subscription) setState(change StateChange) {
 	}
 }
 
-// take accepts a frame's events. It is false for stream if one of them shows that entries are
-// missing.
+// take accepts a frame's events. sound is false if one of them shows that entries are missing.
 func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, sound bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,7 +282,7 @@ func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, so
 				s.client.heads.note(ch.id, e.Epoch, max(e.Seq, e.Channel.GetHeadSeq()))
 			}
 			if e.Kind == EventGap && events[i].GetGap() == nil {
-				i-- // The gap stands for what was skipped; the event itself now follows on.
+				i-- // The gap replaces the skipped entries. The event itself now follows the gap.
 			}
 		case drop:
 		}

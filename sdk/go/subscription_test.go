@@ -43,8 +43,8 @@ func (r *states) list() []parley.StateChange {
 	return slices.Clone(r.all)
 }
 
-// TestResumeAfterEachWayToEnd ends streams in each way, with entries before, between and after:
-// each entry must come once, in order.
+// TestResumeAfterEachWayToEnd ends streams in each way, with entries before, between and after.
+// Each entry must come once, in order.
 func TestResumeAfterEachWayToEnd(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(s *parleytest.Server){
@@ -78,7 +78,7 @@ func TestResumeAfterEachWayToEnd(t *testing.T) {
 	}
 }
 
-// TestRepeatedFramesAreDropped has the server send each frame twice.
+// TestRepeatedFramesAreDropped makes the server send each frame twice.
 func TestRepeatedFramesAreDropped(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -94,8 +94,8 @@ func TestRepeatedFramesAreDropped(t *testing.T) {
 	}
 }
 
-// TestLiveResumesFromWhereItBegan has a live subscription lose its stream before anything was sent
-// on it: what is sent meanwhile must come.
+// TestLiveResumesFromWhereItBegan breaks the stream of a live subscription before its first entry.
+// Entries from the time without a stream must come.
 func TestLiveResumesFromWhereItBegan(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -110,8 +110,8 @@ func TestLiveResumesFromWhereItBegan(t *testing.T) {
 	wantEntries(t, sub, "room", 4, 5)
 }
 
-// TestSilentStreamIsDead has the server fall silent: after 2.5 heartbeat intervals, and not before,
-// the subscription begins another stream.
+// TestSilentStreamIsDead makes the server silent. The subscription must open another stream after
+// 2.5 heartbeat intervals, and not before.
 func TestSilentStreamIsDead(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -120,7 +120,7 @@ func TestSilentStreamIsDead(t *testing.T) {
 	var seen states
 	sub := subscribe(t, newClient(t, s.Addr()), parley.Live("room"), seen.option())
 	nextEvent(t, sub, parley.EventChannelState)
-	// With heartbeats, and nothing else, the stream lives.
+	// Heartbeats alone keep the stream alive.
 	<-time.After(4 * interval)
 	for _, c := range seen.list() {
 		if c.State == parley.StateWaiting {
@@ -150,8 +150,7 @@ func TestSilentStreamIsDead(t *testing.T) {
 	}
 }
 
-// TestSlowProgramIsNoDeadStream has a program that takes no events for longer than a dead stream's
-// silence.
+// TestSlowProgramIsNoDeadStream takes no events for longer than the silence of a dead stream.
 func TestSlowProgramIsNoDeadStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -170,7 +169,7 @@ func TestSlowProgramIsNoDeadStream(t *testing.T) {
 	}
 }
 
-// TestExpiredTokenIsReplacedOnTheStream ends the stream at its token's end, as a server does.
+// TestExpiredTokenIsReplacedOnTheStream ends the stream when its token expires, like a server.
 func TestExpiredTokenIsReplacedOnTheStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -220,7 +219,8 @@ func TestFinalErrorsEndTheSubscription(t *testing.T) {
 	}
 }
 
-// TestPositionIsWhatWasTaken tells what the program has taken from what has merely arrived.
+// TestPositionIsWhatWasTaken checks that Position counts events that were taken, not events that
+// only arrived.
 func TestPositionIsWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -259,7 +259,8 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 	waitStreams(t, s, 0)
 }
 
-// TestManyStreamsOneConnection holds a client to one connection for all its streams and calls.
+// TestManyStreamsOneConnection checks that a client uses one connection for all its streams and
+// calls.
 func TestManyStreamsOneConnection(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

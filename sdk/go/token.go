@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// tokens holds the client's token and gets a new one when it was refused.
+// tokens holds the client's token and replaces it after a refusal.
 type tokens struct {
 	source TokenSource
 	fixed  string
@@ -18,15 +18,15 @@ type tokens struct {
 
 	flight singleflight.Group
 	mu     sync.Mutex // guards current
-	// current is the token in use, empty if the next caller must get one.
+	// current is the token in use. If it is empty, the next caller must get a new one.
 	current string
 }
 
 // refreshable reports whether a refused token can be replaced.
 func (t *tokens) refreshable() bool { return t.source != nil }
 
-// get returns the current token. Concurrent callers share one call of the source, which outlives
-// the caller that started it.
+// get returns the current token. Concurrent callers share one call of the source. That call
+// outlives the caller that started it.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	if t.source == nil {
 		return t.fixed, nil
@@ -67,8 +67,8 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refuse forgets the token that the server refused, unless another caller has replaced it already.
-// It reports whether a new one can be had.
+// refuse removes the current token if it is the refused one. It reports whether a new token can be
+// requested.
 func (t *tokens) refuse(token string) bool {
 	if t.source == nil {
 		return false

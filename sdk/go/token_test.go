@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLateRefusalKeepsTheNewToken has a call come back refused with a token that others have
-// replaced since.
+// TestLateRefusalKeepsTheNewToken refuses a call whose token has been replaced since by another
+// call.
 func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	t.Parallel()
 	minted := 0
@@ -29,13 +29,13 @@ func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 	want("token-2")
 }
 
-// TestTokenOutlivesTheCallThatAsked has the first of two callers give up: the second must get what
-// was asked for.
+// TestTokenOutlivesTheCallThatAsked cancels the first of two callers. The second one must get the
+// requested token.
 func TestTokenOutlivesTheCallThatAsked(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})
 	tokens := &tokens{limit: 10 * time.Second, source: func(ctx context.Context) (string, error) {
-		close(asked) // A second call of the source panics here.
+		close(asked) // a second call of the source panics here
 		select {
 		case <-release:
 			return "token", nil

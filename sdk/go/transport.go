@@ -21,7 +21,7 @@ func parseAddrs(list string) (addrs []string, scheme string, err error) {
 			return nil, "", err
 		}
 		if scheme != "" && scheme != u.Scheme {
-			// The token would go to one node in the clear: most likely a mistake.
+			// The token would be sent unencrypted to some of the nodes: most likely a mistake.
 			return nil, "", errors.New("addresses: some have http and some https")
 		}
 		scheme = u.Scheme
@@ -32,7 +32,7 @@ func parseAddrs(list string) (addrs []string, scheme string, err error) {
 	return addrs, scheme, nil
 }
 
-// parseAddr takes `host:port` or an http or https URL.
+// parseAddr parses `host:port` or an http or https URL.
 func parseAddr(addr string) (*url.URL, error) {
 	if addr == "" {
 		return nil, errors.New("address is empty")
@@ -56,12 +56,12 @@ func parseAddr(addr string) (*url.URL, error) {
 	return u, nil
 }
 
-// newHTTPClient makes the client's own HTTP client; security may be nil. It has no overall timeout:
-// that would cut streams.
+// newHTTPClient creates the client's own HTTP client. security may be nil. The client has no
+// overall timeout, because that would end streams.
 func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 	protocols := new(http.Protocols)
 	if scheme == "http" {
-		// Without HTTP/1 among them, plain http means HTTP/2: many streams on one connection.
+		// Without HTTP/1 in the set, plain http means HTTP/2: many streams on one connection.
 		protocols.SetUnencryptedHTTP2(true)
 	} else {
 		protocols.SetHTTP1(true)
@@ -74,14 +74,14 @@ func newHTTPClient(scheme string, security *tls.Config) *http.Client {
 		TLSHandshakeTimeout: 5 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 		Protocols:           protocols,
-		// A connection whose peer has stopped or silently gone is found by a ping: its streams end,
-		// and the calls after it get a new one.
+		// Pings detect a connection whose peer has stopped or disappeared. Its streams end, and
+		// later calls use a new connection.
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:  5 * time.Second,
 			PingTimeout:      3 * time.Second,
 			WriteByteTimeout: 10 * time.Second,
-			// A queue's frames and a history's pages are much larger than HTTP/2's default of 16
-			// KiB: each piece costs the server two switches between goroutines and a write.
+			// Frames of a queue and pages of history are much larger than HTTP/2's default of 16
+			// KiB. Each piece costs the server two goroutine switches and a write.
 			MaxReadFrameSize: 256 << 10,
 		},
 	}}

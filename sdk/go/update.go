@@ -8,14 +8,14 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Add follows more channels, on the same stream. A channel that is followed already does not
-// change; to start it again, Remove it first. A channel that was lost starts again, even if its
-// EventLost was not taken yet; that event is then dropped.
+// Add follows more channels, on the same stream. A channel that is already followed does not
+// change; to restart it, Remove it first. A lost channel starts again, even if its EventLost has
+// not been taken yet; that event is then dropped.
 //
-// A final error such as ErrCapabilityMissing leaves the subscription as it was. If it is not known
+// A final error such as ErrCapabilityMissing leaves the subscription unchanged. If it is unknown
 // whether the request arrived, Add returns nil and the subscription reconnects with all channels.
-// Between two streams Add returns at once. The next stream then starts with all channels, and a
-// refusal of one of them ends the subscription, except that ErrNotMember loses the channel.
+// Between two streams Add returns at once. The next stream then starts with all channels. If the
+// server refuses one of them, the subscription ends, except that ErrNotMember loses the channel.
 func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	for _, start := range starts {
 		if err := checkText("channels", start.position.ChannelID, "channels", start.position.Epoch); err != nil {
@@ -44,7 +44,7 @@ func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 	return err
 }
 
-// settle makes channels that were added definite, or takes them back.
+// settle confirms added channels, or removes them again if err is not nil.
 func (s *Subscription) settle(current *stream, added []*channel, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,13 +58,14 @@ func (s *Subscription) settle(current *stream, added []*channel, err error) {
 		}
 		ch.tentative, ch.replaced = false, nil
 		if !ch.onStream && !ch.lost && s.stream != nil && s.stream != current && s.stream.id != "" {
-			// The stream that took the channel has gone, and the one after it began without.
+			// The stream that took the channel has ended, and its successor started without the
+			// channel.
 			s.stream.cancel(errResubscribe)
 		}
 	}
 }
 
-// Remove stops following channels. Their events that arrived and were not taken yet are dropped.
+// Remove stops following channels. Their events that arrived but were not taken yet are dropped.
 // Channels that are not followed are ignored.
 func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	if err := s.takeTurn(ctx); err != nil {
@@ -92,7 +93,7 @@ func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 	return s.update(ctx, current, req)
 }
 
-// catchUp asks for what was changed while the stream was being made.
+// catchUp requests the changes that were made while the stream was opening.
 func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 			late = append(late, ch)
 		}
 	}
-	// A channel that was removed and added again is only added: that begins it anew.
+	// A channel that was removed and added again is only added, which restarts it.
 	removed := slices.DeleteFunc(current.removed, func(id string) bool { return s.channels[id] != nil })
 	req := changeRequest(current, late, removed)
 	current.removed = nil
@@ -113,8 +114,8 @@ func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
 	return s.update(ctx, current, req)
 }
 
-// changeRequest makes the request that changes the live stream, or none if there is no live stream
-// or nothing to change. The caller holds the lock.
+// changeRequest returns the request that changes the live stream. It returns nil if there is no
+// live stream or no change. The caller holds the lock.
 func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.UpdateSubscriptionRequest {
 	if current == nil || current.id == "" || len(add)+len(remove) == 0 {
 		return nil
@@ -127,8 +128,8 @@ func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.U
 	return req
 }
 
-// update makes the request. It is tried once: where it is not known to have arrived, or the stream
-// is no more, a new stream with all channels is what makes it sure.
+// update sends the request once. If it is unknown whether the request arrived, or the stream has
+// ended, it makes the subscription open a new stream with all channels.
 func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv1.UpdateSubscriptionRequest) error {
 	if req == nil {
 		return nil
@@ -149,8 +150,8 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	}
 }
 
-// takeTurn waits until no other change is under way. Its error is that of ctx, or the
-// subscription's end.
+// takeTurn waits until no other change is in progress. It returns the error of ctx, or that of the
+// subscription if it has ended.
 func (s *Subscription) takeTurn(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -70,21 +70,21 @@ func TestAddAndRemove(t *testing.T) {
 	}
 }
 
-// TestRemovedChannelsEventsAreDropped removes a channel with an event of it already there.
+// TestRemovedChannelsEventsAreDropped removes a channel with a queued event.
 func TestRemovedChannelsEventsAreDropped(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	post(s, "a", 2)
 	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
-	wantEntries(t, sub, "a", 1, 1) // The second one came in the same frame.
+	wantEntries(t, sub, "a", 1, 1) // the second one came in the same frame
 	if err := sub.Remove(testContext(t), "a"); err != nil {
 		t.Fatalf("remove: %v", err)
 	}
 	wantQuiet(t, sub)
 }
 
-// TestAddThatMayNotHaveArrived loses the change or its answer: the subscription makes sure of it by
-// a new stream.
+// TestAddThatMayNotHaveArrived loses the request or its answer. The subscription must open a new
+// stream.
 func TestAddThatMayNotHaveArrived(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]parleytest.Fault{
@@ -110,7 +110,7 @@ func TestAddThatMayNotHaveArrived(t *testing.T) {
 	}
 }
 
-// TestStreamThatIsLeftLosesNothing leaves streams while the program is slow and frames wait for it.
+// TestStreamThatIsLeftLosesNothing leaves streams while the program is slow and frames are queued.
 func TestStreamThatIsLeftLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -162,8 +162,8 @@ func (c *hookClient) Do(req *http.Request) (*http.Response, error) {
 	return c.next.Do(req)
 }
 
-// TestRefusedAddDuringAReconnect has the stream replaced while a change is on its way to be
-// refused: the new stream must not stand or fall with the channel.
+// TestRefusedAddDuringAReconnect replaces the stream while a request that will be refused is in
+// flight. The new stream must not include the channel.
 func TestRefusedAddDuringAReconnect(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -199,7 +199,7 @@ func TestRefusedAddDuringAReconnect(t *testing.T) {
 	wantEntries(t, sub, "a", 1, 1)
 }
 
-// TestChangesBeforeTheFirstFrame makes changes when the stream's request is already on its way.
+// TestChangesBeforeTheFirstFrame makes changes while the stream's request is in flight.
 func TestChangesBeforeTheFirstFrame(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -237,8 +237,8 @@ func TestChangesBeforeTheFirstFrame(t *testing.T) {
 	}
 }
 
-// TestRemovalBeforeTheFirstFrame has nothing but a removal to make up for: the server must be told,
-// not only its events dropped.
+// TestRemovalBeforeTheFirstFrame makes only a removal before the first frame. The client must send
+// it to the server, not only drop the channel's events.
 func TestRemovalBeforeTheFirstFrame(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -258,7 +258,7 @@ func TestRemovalBeforeTheFirstFrame(t *testing.T) {
 	})
 }
 
-// TestChangesWhileConnecting makes changes from many goroutines while streams come and go.
+// TestChangesWhileConnecting makes changes from many goroutines while streams open and end.
 func TestChangesWhileConnecting(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -14,8 +14,10 @@ type UserChannel = parleyv1.UserChannel
 
 // Channels iterates over the caller's channels, ordered by id: those of which the caller is a
 // member, and open ones in which the caller sent or marked a message since they last left. Heads,
-// counts and last messages can be 100 ms old. Pages are loaded as the loop needs them. Each page is
-// a call: it is retried until ctx or its deadline ends. An error is the last thing that it yields.
+// counts and last messages can be 100 ms old.
+//
+// Pages are loaded as the loop needs them. Each page is a call, retried until ctx or the call's
+// deadline ends. If a call fails, the iteration ends with its error.
 func (c *Client) Channels(ctx context.Context) iter.Seq2[*UserChannel, error] {
 	return link.Pages(func(token string) ([]*UserChannel, string, error) {
 		var res *parleyv1.ListChannelsResponse
@@ -31,7 +33,7 @@ func (c *Client) Channels(ctx context.Context) iter.Seq2[*UserChannel, error] {
 	})
 }
 
-// ReadCursor is how far the caller has read a channel.
+// ReadCursor is the caller's read position in a channel.
 type ReadCursor struct {
 	// Seq is the highest seq that the caller marked as read or sent.
 	Seq int64
@@ -61,9 +63,9 @@ func (c *Client) MarkRead(ctx context.Context, channelID string, seq int64) (Rea
 	return ReadCursor{Seq: res.GetReadSeq(), Unread: res.GetUnread(), Epoch: res.GetEpoch()}, nil
 }
 
-// Typing tells the live subscribers of a channel that the caller is typing. Call it every 3 s while
-// that is so; more than one call a second has no effect. It is not retried, because a late event
-// would be wrong. It requires the action `send`.
+// Typing notifies the live subscribers of a channel that the caller is typing. Call it every 3 s
+// while the caller types; more than one call a second has no effect. It is not retried, because a
+// late event would be wrong. It requires the action `send`.
 func (c *Client) Typing(ctx context.Context, channelID string) error {
 	if err := checkText("channel_id", channelID); err != nil {
 		return err

@@ -18,9 +18,8 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestRollingRestartOfParleyd restarts the nodes of a real fleet one after another, with writers
-// and readers under way: no call fails, and every reader sees every message once, in the log's
-// order.
+// TestRollingRestartOfParleyd restarts the nodes of a real fleet in turn, with running writers and
+// readers. No call may fail, and every reader must see every message once, in the log's order.
 func TestRollingRestartOfParleyd(t *testing.T) {
 	t.Parallel()
 	first := servertest.Serve(t)
@@ -75,7 +74,7 @@ func TestRollingRestartOfParleyd(t *testing.T) {
 	}
 }
 
-// TestCallsOfParleyd looks at what calls return: the message of an edit and of a recall, epochs,
+// TestCallsOfParleyd checks the results of calls: the message of an edit and of a recall, epochs,
 // the channel of a repeated create.
 func TestCallsOfParleyd(t *testing.T) {
 	t.Parallel()
@@ -132,8 +131,8 @@ func TestCallsOfParleyd(t *testing.T) {
 	}
 }
 
-// TestExpiredTokenOfParleyd makes calls with an expired token: with a source of tokens they get
-// another one, without it that is final.
+// TestExpiredTokenOfParleyd makes calls with an expired token. A token source must replace it;
+// without one the error must be final.
 func TestExpiredTokenOfParleyd(t *testing.T) {
 	t.Parallel()
 	const secret = "a secret that only this test knows"
@@ -159,8 +158,8 @@ func TestExpiredTokenOfParleyd(t *testing.T) {
 	}
 }
 
-// TestFullNodeOfParleyd has more subscriptions than one node takes, with waits that no test would
-// outlive: they move to the other node.
+// TestFullNodeOfParleyd starts more subscriptions than one node accepts, with a backoff longer than
+// the test. They must move to the other node.
 func TestFullNodeOfParleyd(t *testing.T) {
 	t.Parallel()
 	full := servertest.Serve(t, servertest.With(func(c *config.Config) { c.Limits.Streams = 1 }))

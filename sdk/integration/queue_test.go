@@ -44,7 +44,7 @@ func newReal(t *testing.T, topic *queue.Topic, groups ...string) *realTopic {
 
 func millis(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Millisecond) }
 
-// stats waits until the group's are as wanted.
+// stats waits until want returns true for the group's stats.
 func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 	r.t.Helper()
 	eventually(r.t, func() error {
@@ -66,8 +66,8 @@ func (r *realTopic) stats(topic string, want func(g *queue.GroupStats) bool) {
 	})
 }
 
-// TestWorkersOfParleyd share a backlog of many keys, while one of them is stopped and another one
-// joins: everything is done once, in each key's order.
+// TestWorkersOfParleyd shares a backlog of many keys between workers, of which one is stopped and
+// another one joins. Every message must be handled once, in the order of its key.
 func TestWorkersOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 4}, "g")
@@ -115,8 +115,8 @@ func TestWorkersOfParleyd(t *testing.T) {
 	}
 }
 
-// TestFailuresAtParleyd has messages retried, given up, coded and scheduled, and the dead letters
-// replayed after a fix.
+// TestFailuresAtParleyd has messages retried, dead-lettered, coded and scheduled, and replays the
+// dead letters after a fix.
 func TestFailuresAtParleyd(t *testing.T) {
 	t.Parallel()
 	quick := &queue.RetryPolicy{MaxAttempts: new(int32(3)), MinBackoff: millis(1), MaxBackoff: millis(20), NonRetryableCodes: []string{"bad"}}
@@ -193,8 +193,8 @@ func TestFailuresAtParleyd(t *testing.T) {
 	}
 }
 
-// TestAdminOfParleyd makes the calls that change much: each names what it changes, and nothing
-// happens by omission.
+// TestAdminOfParleyd makes the calls that change the most. Each must change only the selected
+// objects.
 func TestAdminOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g", "moved")
@@ -280,8 +280,8 @@ func TestLongWorkAtParleyd(t *testing.T) {
 	})
 }
 
-// TestStopAtParleyd stops a worker that is busy with a few of many: what it did not begin does not
-// count as tried.
+// TestStopAtParleyd stops a worker that is handling a few of many messages. The other messages must
+// not lose an attempt.
 func TestStopAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -320,8 +320,8 @@ func TestStopAtParleyd(t *testing.T) {
 	})
 }
 
-// TestReleaseAtParleyd stops workers by handlers that give their message back: it comes again and
-// again while they stop, and does not count as tried.
+// TestReleaseAtParleyd stops workers whose handlers release their message. It is delivered again
+// while they stop, and must not lose an attempt.
 func TestReleaseAtParleyd(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -346,7 +346,7 @@ func TestReleaseAtParleyd(t *testing.T) {
 	})
 }
 
-// TestRestartOfParleyd stops the server under a producer and a worker, and starts it again.
+// TestRestartOfParleyd restarts the server under a producer and a worker.
 func TestRestartOfParleyd(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, &queue.Topic{Name: "jobs", Partitions: 2}, "g")

@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/server/servertest"
 )
 
-// TestServiceOfParleyd runs the suite that the SDK's fake passes too.
+// TestServiceOfParleyd runs the suite that parleytest also passes.
 func TestServiceOfParleyd(t *testing.T) {
 	t.Parallel()
 	s := servertest.Dev(t)

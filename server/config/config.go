@@ -1,8 +1,10 @@
-// Package config is the server's whole configuration: one YAML file, overridden by environment variables.
+// Package config reads the server's configuration: one YAML file, overridden by environment
+// variables.
 //
-// Every key of the file has a variable: its path in upper case, with `_` for the dots, behind `PARLEY_`. So
-// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. A list is written with commas. Unknown keys and unknown PARLEY_
-// variables are errors, and all errors are told at once.
+// Every key has a variable, named PARLEY_ and the key's path in upper case with `_` for each dot:
+// `redis.pool_size` is PARLEY_REDIS_POOL_SIZE. The items of a list are separated by commas. Unknown
+// keys and unknown PARLEY_ variables are errors, except for the variables of Parley's clients and
+// those that Kubernetes sets for a Service named parley.
 package config
 
 import (
@@ -10,15 +12,18 @@ import (
 	"time"
 )
 
-// Config is everything that an operator may set. Sizes are bytes unless the name says otherwise.
+// Config is the server's configuration. Sizes are in bytes unless the name says otherwise.
 type Config struct {
-	// Listen is the address of the API: Connect, gRPC and gRPC-Web on one port.
+	// Listen is the host:port of the API: Connect, gRPC and gRPC-Web on one port. Port 0 lets the
+	// system choose.
 	Listen string `yaml:"listen"`
-	// OpsListen is the address of health, metrics and pprof. It belongs on loopback or a private network.
+	// OpsListen is the host:port of health, metrics and pprof. It belongs on loopback or a private
+	// network.
 	OpsListen string `yaml:"ops_listen"`
-	// DataDir is where `parleyd dev` keeps its stores.
+	// DataDir is the directory of `parleyd dev`'s stores.
 	DataDir string `yaml:"data_dir"`
-	// Buckets is the number of message collections and change feeds. It is fixed when a store is made.
+	// Buckets is the number of message collections and change feeds, 1 to 256. It is fixed when a
+	// store is created.
 	Buckets   int       `yaml:"buckets"`
 	Mongo     Mongo     `yaml:"mongo"`
 	Redis     Redis     `yaml:"redis"`
@@ -32,129 +37,140 @@ type Config struct {
 	TLS       TLS       `yaml:"tls"`
 }
 
-// Mongo is the message store of record.
+// Mongo configures the message store of record.
 type Mongo struct {
-	// URI names a replica set.
+	// URI is the URL of a replica set.
 	URI SecretURL `yaml:"uri"`
-	// Database holds all of Parley's collections.
+	// Database is the database of all of Parley's collections.
 	Database string `yaml:"database"`
 }
 
-// Redis holds the message cache and the work queues.
+// Redis configures the Redis that holds the message cache and the work queues.
 type Redis struct {
-	// Addr is host:port, or the path of a unix socket.
+	// Addr is a host:port or the path of a unix socket.
 	Addr     string `yaml:"addr"`
 	Password Secret `yaml:"password"`
 	DB       int    `yaml:"db"`
-	// PoolSize is the most connections of the command pool.
+	// PoolSize is the maximum number of connections in the command pool.
 	PoolSize       int `yaml:"pool_size"`
 	MinIdleConns   int `yaml:"min_idle_conns"`
 	DialTimeoutMS  int `yaml:"dial_timeout_ms"`
 	ReadTimeoutMS  int `yaml:"read_timeout_ms"`
 	WriteTimeoutMS int `yaml:"write_timeout_ms"`
-	// MessageCacheMaxLen is the most messages that a session chat's hot list holds. Session chats are not served yet.
+	// MessageCacheMaxLen is the maximum number of messages in a session chat's hot list. Session
+	// chats are not served yet.
 	MessageCacheMaxLen int `yaml:"message_cache_max_len"`
-	// FailOpen lets tokens in while the list of revoked ones can't be reached. There is no such list yet.
+	// FailOpen accepts tokens while the list of revoked tokens is unreachable. There is no such
+	// list yet.
 	FailOpen bool `yaml:"fail_open"`
-	// KeyPrefix stands in front of every key, for a Redis that others use too.
+	// KeyPrefix is prepended to every key, for a Redis shared with other programs.
 	KeyPrefix string `yaml:"key_prefix"`
 	// AllowVolatile accepts a Redis without persistence.
 	AllowVolatile bool `yaml:"allow_volatile"`
 }
 
-// NATS carries the change events.
+// NATS configures the transport of change events.
 type NATS struct {
-	// URL is one server or several, with commas between them.
+	// URL is the URL of a server, or several URLs separated by commas.
 	URL SecretURL `yaml:"url"`
-	// CredentialsFile is a NATS credentials file; empty for none.
+	// CredentialsFile is the path of a NATS credentials file. Empty means none.
 	CredentialsFile string `yaml:"credentials_file"`
-	// Replicas is how many servers keep each event: 1, 3 or 5.
+	// Replicas is the number of servers that store each event: 1, 3 or 5.
 	Replicas int `yaml:"replicas"`
-	// MaxAge is how long the event stream keeps an event; at most 24 h, so that recalled text is gone after that.
+	// MaxAge is how long the event stream keeps an event: 1 minute to 24 h. The limit makes sure
+	// that recalled text is gone after that.
 	MaxAge time.Duration `yaml:"max_age"`
 }
 
-// Auth says which tokens hold. One source of keys at least must be set to serve.
+// Auth configures which tokens are valid. `parleyd serve` requires at least one source of keys:
+// HS256Secret, PublicKeys or JWKSURL.
 type Auth struct {
-	// HS256Secret signs and checks HS256 tokens; at least 32 bytes.
+	// HS256Secret is the key for HS256 tokens: at least 32 bytes, or empty for none.
 	HS256Secret Secret `yaml:"hs256_secret"`
-	// PublicKeys are PEM files with RSA, P-256 or Ed25519 public keys.
+	// PublicKeys are the paths of PEM files with RSA, P-256 or Ed25519 public keys.
 	PublicKeys []string `yaml:"public_keys"`
-	// JWKSURL serves public keys that rotate.
+	// JWKSURL is the http or https URL of a JSON Web Key Set, for keys that rotate.
 	JWKSURL string `yaml:"jwks_url"`
-	// Issuer is what `iss` must be; empty accepts any.
+	// Issuer is the required `iss` claim. Empty accepts any.
 	Issuer string `yaml:"issuer"`
-	// Audience is what `aud` must hold; empty accepts any.
+	// Audience must be one of the values of the `aud` claim. Empty accepts any.
 	Audience string `yaml:"audience"`
 }
 
-// HTTP is about what the API's address serves besides the calls, and about browsers.
+// HTTP configures what the API's address serves besides calls, and which browsers may call.
 type HTTP struct {
-	// Page serves the chat page at `/` of the API's address, to anybody.
+	// Page serves the chat page at `/` of the API's address. It requires no token.
 	Page bool `yaml:"page"`
-	// Reflection serves gRPC server reflection, to anybody. Tools such as grpcurl read the schema with it.
+	// Reflection serves gRPC server reflection, with which tools such as grpcurl read the schema.
+	// It requires no token.
 	Reflection bool `yaml:"reflection"`
-	// CORSOrigins are the origins that may call from a browser, `*` for all; none by default.
+	// CORSOrigins are the origins that may call from a browser. `*` allows all; empty allows none.
 	CORSOrigins []string `yaml:"cors_origins"`
 }
 
-// Limits are about abuse. `parleyd dev` raises the rates.
+// Limits protect a node against abuse. They apply per node. `parleyd dev` raises the rates.
 type Limits struct {
-	// RequestsPerSecond and RequestBurst bound the calls of one subject on one node; a message of a batch costs as much
-	// as a call.
+	// RequestsPerSecond and RequestBurst limit the calls of one subject. Each message of a batch
+	// counts as a call.
 	RequestsPerSecond float64 `yaml:"requests_per_second"`
 	RequestBurst      int     `yaml:"request_burst"`
-	// StreamsPerSubject and Streams bound the live Subscribe streams of one subject, and of the node.
+	// StreamsPerSubject and Streams limit the live Subscribe streams of one subject and of the
+	// node.
 	StreamsPerSubject int `yaml:"streams_per_subject"`
 	Streams           int `yaml:"streams"`
-	// ChannelsPerStream bounds the channels of one Subscribe stream.
+	// ChannelsPerStream limits the channels of one Subscribe stream.
 	ChannelsPerStream int `yaml:"channels_per_stream"`
-	// QueueBytes and QueueEvents bound what waits for one subscriber, which is cut beyond them.
+	// QueueBytes and QueueEvents limit the live events that wait for one subscriber. A subscriber
+	// that exceeds either is disconnected.
 	QueueBytes  int `yaml:"queue_bytes"`
 	QueueEvents int `yaml:"queue_events"`
-	// FrameBytes is where a frame of events is cut.
+	// FrameBytes limits the size of a frame into which events are joined.
 	FrameBytes int `yaml:"frame_bytes"`
-	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request's size after decompression: SendMessage and
-	// EditMessage; batches, subscriptions and lists of members or deliveries; all others.
+	// SendReadBytes, BatchReadBytes and OtherReadBytes limit a request after decompression.
+	// SendReadBytes is for SendMessage and EditMessage, BatchReadBytes for batches, subscriptions
+	// and lists of members or deliveries, OtherReadBytes for all other calls.
 	SendReadBytes  int `yaml:"send_read_bytes"`
 	BatchReadBytes int `yaml:"batch_read_bytes"`
 	OtherReadBytes int `yaml:"other_read_bytes"`
 	HeaderBytes    int `yaml:"header_bytes"`
-	// ConnectionStreams bounds the concurrent calls of one HTTP/2 connection.
+	// ConnectionStreams limits the concurrent calls of one HTTP/2 connection.
 	ConnectionStreams int `yaml:"connection_streams"`
-	// UnaryTimeout bounds a call whatever deadline it asks for; BodyTimeout the reading of its body; FrameTimeout the
-	// writing of one frame to a subscriber.
+	// UnaryTimeout limits a call, whatever its own deadline. BodyTimeout limits the time to read a
+	// request's body. FrameTimeout limits the time to write one frame to a subscriber; it is at
+	// least twice HeartbeatInterval.
 	UnaryTimeout time.Duration `yaml:"unary_timeout"`
 	BodyTimeout  time.Duration `yaml:"body_timeout"`
 	FrameTimeout time.Duration `yaml:"frame_timeout"`
-	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
-	// call.
+	// HeaderTimeout limits the time to read a request's header. IdleTimeout is how long a
+	// connection without a call stays open.
 	HeaderTimeout time.Duration `yaml:"header_timeout"`
 	IdleTimeout   time.Duration `yaml:"idle_timeout"`
-	// HeartbeatInterval is how often a stream says that it lives when it has nothing else to say.
+	// HeartbeatInterval is the longest time without a frame on a stream. A stream with nothing to
+	// send sends a heartbeat.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
-	// DrainTimeout bounds a graceful shutdown.
+	// DrainTimeout limits a graceful shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout"`
 }
 
-// Queues is about the consumers of work queues. What is about abuse is per node.
+// Queues configures the consumers of work queues.
 type Queues struct {
-	// LeaseTTL is how long a partition stays with a consumer whose node has died.
+	// LeaseTTL is how long a partition stays with a consumer whose node has died: 1 s to 10 min.
 	LeaseTTL time.Duration `yaml:"lease_ttl"`
-	// Consumers and ConsumersPerSubject bound the live consumer streams of the node, and of one subject.
+	// Consumers and ConsumersPerSubject limit the live consumer streams of the node and of one
+	// subject on it.
 	Consumers           int `yaml:"consumers"`
 	ConsumersPerSubject int `yaml:"consumers_per_subject"`
 }
 
-// Telemetry is where traces go. Metrics are always served on the ops address.
+// Telemetry configures tracing. Metrics are always served on the ops address.
 type Telemetry struct {
-	// OTLPEndpoint is a collector's base URL for OTLP over HTTP; empty sends nothing.
+	// OTLPEndpoint is a collector's base URL for OTLP over HTTP. Empty disables the export.
 	OTLPEndpoint string `yaml:"otlp_endpoint"`
-	// TraceRatio is the share of requests that are traced, 0 to 1.
+	// TraceRatio is the share of requests that are traced, from 0 to 1.
 	TraceRatio float64 `yaml:"trace_ratio"`
 }
 
-// Log is the server's own log, on standard error.
+// Log configures the server's log, which goes to standard error.
 type Log struct {
 	// Level is debug, info, warn or error.
 	Level string `yaml:"level"`
@@ -162,7 +178,8 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// TLS serves the API over TLS where both files are set; else in the clear, for a proxy that ends TLS.
+// TLS holds the paths of a certificate and its key. Both or none must be set. Without them the API
+// is served in plain text, for a proxy that terminates TLS.
 type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
@@ -171,11 +188,11 @@ type TLS struct {
 //go:embed config.example.yaml
 var example []byte
 
-// Example gives a commented configuration file that holds every key with its default.
+// Example returns a commented configuration file with every key at its default.
 func Example() []byte { return append([]byte(nil), example...) }
 
-// Default gives the configuration of an empty file. It lacks a key for tokens, without which `parleyd serve` does not
-// start.
+// Default returns the configuration of an empty file. It has no key for tokens, so ValidateServe
+// rejects it.
 func Default() Config {
 	return Config{
 		Listen:    "127.0.0.1:8080",

@@ -19,9 +19,10 @@ import (
 
 const envPrefix = "PARLEY_"
 
-// Load reads a configuration: the defaults, then the file at path (none if path is empty), then the variables of
-// environ that begin with PARLEY_, as os.Environ gives them. Its error tells everything that is wrong. It validates
-// what holds for every server; ValidateServe has what only production needs.
+// Load reads a configuration: the defaults, then the file at path, then the PARLEY_ variables of
+// environ, which has the form of os.Environ. An empty path means no file. The error lists all
+// unknown keys and malformed variables; if there are none, all values of a wrong type; if there are
+// none, everything that Validate reports.
 func Load(path string, environ []string) (Config, error) {
 	var data []byte
 	if path != "" {
@@ -40,7 +41,8 @@ func Load(path string, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-// Override gives base with the variables of environ over it, as Load reads and checks them.
+// Override returns base with the PARLEY_ variables of environ applied. It reads and checks them as
+// Load does.
 func Override(base Config, environ []string) (Config, error) {
 	cfg, err := parse(base, nil, environ)
 	if err != nil {
@@ -49,7 +51,7 @@ func Override(base Config, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-// parse puts the file's data and the variables over base.
+// parse applies the file's data and then the variables to base, and validates the result.
 func parse(base Config, data []byte, environ []string) (Config, error) {
 	k := koanf.New(".")
 	if err := k.Load(structs.Provider(base, "yaml"), nil); err != nil {
@@ -88,7 +90,7 @@ func parse(base Config, data []byte, environ []string) (Config, error) {
 	return cfg, nil
 }
 
-// parseFile gives the file's values by their paths. A section without content is as good as none.
+// parseFile returns the file's values by key path.
 func parseFile(data []byte) (map[string]any, error) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), koanfyaml.Parser()); err != nil {
@@ -130,19 +132,20 @@ func isSection(key string, known map[string]any) bool {
 	return false
 }
 
-// EnvName gives the variable that overrides a key.
+// EnvName returns the name of the variable that overrides key.
 func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Keys gives the path of every key, sorted.
+// Keys returns the paths of all keys, sorted.
 func Keys() []string {
 	k := koanf.New(".")
 	_ = k.Load(structs.Provider(Default(), "yaml"), nil) // a struct always loads
 	return slices.Sorted(maps.Keys(k.All()))
 }
 
-// parseEnv gives the overrides by their keys' paths.
+// parseEnv returns the variables' values by key path, and an error for each unknown or malformed
+// variable.
 func parseEnv(environ []string, known map[string]any) (map[string]any, []error) {
 	byName := make(map[string]string, len(known))
 	for key := range known {
@@ -170,14 +173,14 @@ func parseEnv(environ []string, known map[string]any) (map[string]any, []error) 
 	return values, errs
 }
 
-// foreign reports variables that begin like ours and are others': the clients' own, and those that Kubernetes sets in
-// every pod for a Service named parley.
+// foreign reports whether a PARLEY_ variable is not part of the configuration: those of Parley's
+// clients, and those that Kubernetes sets in every pod for a Service named parley.
 func foreign(name string) bool {
 	return name == "PARLEY_ADDR" || name == "PARLEY_TOKEN" || name == "PARLEY_CA_FILE" ||
 		strings.HasPrefix(name, "PARLEY_SERVICE_") || name == "PARLEY_PORT" || strings.HasPrefix(name, "PARLEY_PORT_")
 }
 
-// parseValue reads a variable's text as the kind of value that the default has.
+// parseValue parses a variable's text as the type of the default def.
 func parseValue(text string, def any) (any, error) {
 	switch reflect.TypeOf(def).Kind() {
 	case reflect.String:
@@ -199,7 +202,8 @@ func parseValue(text string, def any) (any, error) {
 	}
 }
 
-// noFractions refuses a number with a fraction for a whole one, which would be cut without a word.
+// noFractions rejects a fractional number for an integer key. The decoder would otherwise truncate
+// it silently.
 func noFractions(from, to reflect.Type, v any) (any, error) {
 	if from.Kind() == reflect.Float64 && to.Kind() == reflect.Int {
 		if f, ok := v.(float64); ok && f != float64(int(f)) {

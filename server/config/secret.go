@@ -8,13 +8,13 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is a value that is never printed, logged or marshalled. Reveal gives it to who needs it.
+// Secret is a value that is never printed, logged or marshalled. Only Reveal returns it.
 type Secret string
 
-// Reveal gives the value itself.
+// Reveal returns the value.
 func (s Secret) Reveal() string { return string(s) }
 
-// String tells only whether there is a value.
+// String returns "[redacted]", or "" if the secret is empty.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -22,26 +22,27 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString is String, so that %#v prints no secret either.
+// GoString returns String(), so that %#v does not print the secret.
 func (s Secret) GoString() string { return s.String() }
 
-// LogValue is String.
+// LogValue returns String() for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is String.
+// MarshalText returns String().
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalYAML is String.
+// MarshalYAML returns String().
 func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
 
-// SecretURL is a URL, or several with commas between them, whose user names and passwords are never printed, logged
-// or marshalled.
+// SecretURL is a URL, or several separated by commas. Its user names, passwords and secret query
+// values are never printed, logged or marshalled.
 type SecretURL string
 
-// Reveal gives the URL itself.
+// Reveal returns the URL unchanged.
 func (s SecretURL) Reveal() string { return string(s) }
 
-// String gives the URL without what stands before the host, and without its query, which may hold a password too.
+// String returns the URL with its user information and secret query values replaced by
+// "[redacted]".
 func (s SecretURL) String() string {
 	parts := strings.Split(string(s), ",")
 	for i, part := range parts {
@@ -63,19 +64,20 @@ func (s SecretURL) String() string {
 	return strings.Join(parts, ",")
 }
 
-// GoString is String.
+// GoString returns String().
 func (s SecretURL) GoString() string { return s.String() }
 
-// LogValue is String.
+// LogValue returns String() for slog.
 func (s SecretURL) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText is String.
+// MarshalText returns String().
 func (s SecretURL) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MarshalYAML is String.
+// MarshalYAML returns String().
 func (s SecretURL) MarshalYAML() (any, error) { return s.String(), nil }
 
-// redactQuery hides the values whose names speak of passwords, as in Mongo's tlsCertificateKeyFilePassword.
+// redactQuery replaces the values of parameters whose names suggest a secret, such as MongoDB's
+// tlsCertificateKeyFilePassword.
 func redactQuery(query string) string {
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {

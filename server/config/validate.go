@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// checker gathers what is wrong.
+// checker collects errors.
 type checker struct{ errs []error }
 
 func (c *checker) checkf(ok bool, key, format string, args ...any) {
@@ -36,7 +36,8 @@ func (c *checker) httpURL(key, v string) {
 	c.checkf(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", key, "is no http or https URL")
 }
 
-// Validate tells everything that is wrong for any server, with the keys' paths.
+// Validate returns an error that lists every invalid value by key path, or nil. It checks what
+// every server requires.
 func (c *Config) Validate() error {
 	var k checker
 	k.address("listen", c.Listen)
@@ -92,11 +93,12 @@ func (l *Limits) validate(k *checker) {
 	k.between("limits.streams_per_subject", l.StreamsPerSubject, 1, 1<<30)
 	k.between("limits.streams", l.Streams, 1, 1<<30)
 	k.between("limits.channels_per_stream", l.ChannelsPerStream, 1, 100_000)
-	// A subscriber's queue and a frame must hold the largest event: 64 KiB of text and what goes with it.
+	// A subscriber's queue and a frame must hold the largest event: 64 KiB of text and its
+	// metadata.
 	k.between("limits.queue_bytes", l.QueueBytes, 128<<10, 1<<30)
 	k.between("limits.queue_events", l.QueueEvents, 1, 1<<20)
 	k.between("limits.frame_bytes", l.FrameBytes, 128<<10, 4<<20)
-	// The largest content, every byte of it escaped in JSON, must pass.
+	// A request must hold the largest content with every byte escaped in JSON.
 	k.between("limits.send_read_bytes", l.SendReadBytes, 128<<10, 16<<20)
 	k.between("limits.batch_read_bytes", l.BatchReadBytes, 128<<10, 64<<20)
 	k.between("limits.other_read_bytes", l.OtherReadBytes, 4<<10, 16<<20)
@@ -106,20 +108,22 @@ func (l *Limits) validate(k *checker) {
 	k.lasts("limits.body_timeout", l.BodyTimeout, 100*time.Millisecond, 10*time.Minute)
 	k.lasts("limits.header_timeout", l.HeaderTimeout, 100*time.Millisecond, 10*time.Minute)
 	k.lasts("limits.idle_timeout", l.IdleTimeout, time.Second, 24*time.Hour)
-	// A frame's deadline is set with the frame before it, so it must outlast a few heartbeats.
+	// A frame's deadline is set with the previous frame, so it must be longer than a few
+	// heartbeats.
 	k.lasts("limits.frame_timeout", l.FrameTimeout, 2*l.HeartbeatInterval, time.Hour)
 	k.lasts("limits.heartbeat_interval", l.HeartbeatInterval, 100*time.Millisecond, 5*time.Minute)
 	k.lasts("limits.drain_timeout", l.DrainTimeout, 0, 10*time.Minute)
 }
 
 func (q *Queues) validate(k *checker) {
-	// A lease is renewed at a third of its time, so it must outlast a few slow answers.
+	// A lease is renewed at a third of its TTL, so the TTL must allow for a few slow answers.
 	k.lasts("queues.lease_ttl", q.LeaseTTL, time.Second, 10*time.Minute)
 	k.between("queues.consumers", q.Consumers, 1, 1<<20)
 	k.between("queues.consumers_per_subject", q.ConsumersPerSubject, 1, 1<<20)
 }
 
-// ValidateServe tells what is missing for `parleyd serve` besides what Validate tells.
+// ValidateServe returns an error that lists what `parleyd serve` requires in addition to Validate,
+// or nil.
 func (c *Config) ValidateServe() error {
 	var k checker
 	u := c.Mongo.URI.Reveal()

@@ -1,5 +1,5 @@
-// Package servertest runs the whole server for tests: as `parleyd dev` in a temporary directory, or as `parleyd serve`
-// on a real MongoDB, Redis and NATS. Only tests import it.
+// Package servertest runs the whole server for tests: as `parleyd dev` in a temporary directory, or
+// as `parleyd serve` on a real MongoDB, Redis and NATS. Only tests import it.
 package servertest
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// stopTimeout is far more than a drain takes; running into it fails the test.
+// stopTimeout is far longer than a drain takes. A test that exceeds it fails.
 const stopTimeout = 30 * time.Second
 
 // Server is a running server.
 type Server struct {
 	// URL and OpsURL are the base URLs of the API and of the ops address.
 	URL, OpsURL string
-	// Token may do everything.
+	// Token has every capability. It is valid for an hour.
 	Token string
-	// Redis and NATS are the engines of a server started with Serve; nil for Dev.
+	// Redis and NATS are the engines of a server started with Serve. They are nil for Dev.
 	Redis *testkit.RedisServer
 	NATS  *testkit.NATSServer
 
@@ -56,15 +56,16 @@ type settings struct {
 	opts []server.Option
 }
 
-// With changes the configuration.
+// With returns an option that changes the configuration.
 func With(f func(*config.Config)) Option { return func(s *settings) { f(&s.cfg) } }
 
-// WithServerOption hands an option to server.New.
+// WithServerOption returns an option that passes o to server.New.
 func WithServerOption(o server.Option) Option {
 	return func(s *settings) { s.opts = append(s.opts, o) }
 }
 
-// Dev starts a `parleyd dev` on free ports and a temporary directory, and stops it when the test ends.
+// Dev starts a `parleyd dev` on free ports with a temporary directory, and stops it when the test
+// ends.
 func Dev(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	cfg := server.DevConfig()
@@ -76,7 +77,8 @@ func Dev(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// Serve starts a `parleyd serve` on a real MongoDB, Redis and NATS of the test's own, and stops it when the test ends.
+// Serve starts a `parleyd serve` on the test's own MongoDB database, Redis and NATS, and stops it
+// when the test ends. tb must be a *testing.T.
 func Serve(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	t, ok := tb.(*testing.T)
@@ -99,8 +101,8 @@ func Serve(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// Join starts another node on the same engines as s, which Serve started, and stops it when the test ends. A token of one
-// node's is good for the other.
+// Join starts another node on the engines of s, and stops it when the test ends. s must have been
+// started by Serve. Both nodes accept each other's tokens.
 func (s *Server) Join(opts ...Option) *Server {
 	s.tb.Helper()
 	n := newServer(s.tb, s.cfg, opts)
@@ -120,7 +122,7 @@ func newServer(tb testing.TB, cfg config.Config, opts []Option) *Server {
 	return s
 }
 
-// testLog writes the server's log to the test's, until the test has ended.
+// testLog writes the server's log to the test's log, until the test has ended.
 type testLog struct{ tb testing.TB }
 
 func (l testLog) Write(p []byte) (int, error) {
@@ -132,7 +134,7 @@ func (l testLog) Write(p []byte) (int, error) {
 
 var _ io.Writer = testLog{}
 
-// Start starts the server again after Stop, on the same stores and the same address.
+// Start starts the server again after Stop, with the same stores and address.
 func (s *Server) Start() {
 	s.tb.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.tb.Context()))
@@ -156,7 +158,8 @@ func (s *Server) Start() {
 	go func() { done <- srv.Run(ctx) }()
 }
 
-// Stop drains the server as a first signal does, and fails the test if that goes wrong.
+// Stop drains the server as the first signal does, and fails the test if the drain fails. It does
+// nothing if the server was stopped or Ended was called.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	stop, done := s.stop, s.done
@@ -176,13 +179,15 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restored replaces the epoch of the store of a server that Serve started, as `parleyd admin restored` does.
+// Restored replaces the epoch of the store of a server that Serve started, as `parleyd admin
+// restored` does.
 func (s *Server) Restored(ctx context.Context) error {
 	_, err := server.Restored(ctx, s.cfg)
 	return err
 }
 
-// Ended waits until the server has ended by itself, and gives what Run returned, or ctx's error if it does not.
+// Ended waits until the server ends on its own, and returns Run's error. If ctx ends first, it
+// fails the test and stops the server. The server must not have been stopped before.
 func (s *Server) Ended(ctx context.Context) error {
 	s.mu.Lock()
 	stop, done := s.stop, s.done
@@ -199,7 +204,8 @@ func (s *Server) Ended(ctx context.Context) error {
 	}
 }
 
-// TokenOf returns a token of a user that allows the actions on every channel; without actions, everything.
+// TokenOf returns a token for userID with the actions on all channels, valid for an hour. Without
+// actions, the token has every capability.
 func (s *Server) TokenOf(userID string, actions ...string) string {
 	s.tb.Helper()
 	if len(actions) == 0 {
@@ -212,7 +218,7 @@ func (s *Server) TokenOf(userID string, actions ...string) string {
 	return s.Mint(userID, allowed...)
 }
 
-// everything returns a principal that may do everything.
+// everything returns a principal that has every capability.
 func everything(userID string) *ident.Principal {
 	return &ident.Principal{
 		Subject:  userID,
@@ -222,19 +228,19 @@ func everything(userID string) *ident.Principal {
 	}
 }
 
-// Mint gives a token of the subject for all channels.
+// Mint returns a token for subject with actions on all channels, valid for an hour.
 func (s *Server) Mint(subject string, actions ...ident.Action) string {
 	s.tb.Helper()
 	return s.MintFor(subject, time.Hour, ident.Capability{Pattern: "*", Actions: actions})
 }
 
-// MintFor gives a token with a life and capabilities on channels of its own.
+// MintFor returns a token for subject with the given channel capabilities, valid for ttl.
 func (s *Server) MintFor(subject string, ttl time.Duration, caps ...ident.Capability) string {
 	s.tb.Helper()
 	return s.MintAs(&ident.Principal{Subject: subject, Channels: caps}, ttl)
 }
 
-// MintAs gives a token that speaks for p for ttl.
+// MintAs returns a token for p, valid for ttl.
 func (s *Server) MintAs(p *ident.Principal, ttl time.Duration) string {
 	s.tb.Helper()
 	token, err := authn.Mint(s.secret, p, ttl)
@@ -244,22 +250,23 @@ func (s *Server) MintAs(p *ident.Principal, ttl time.Duration) string {
 	return token
 }
 
-// Client gives a generated client that sends the token; an empty one sends none.
+// Client returns a MessageService client that sends token; an empty token is not sent.
 func (s *Server) Client(token string, opts ...connect.ClientOption) parleyv1connect.MessageServiceClient {
 	return parleyv1connect.NewMessageServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
-// Queues gives a generated client of queues that sends the token; an empty one sends none.
+// Queues returns a QueueService client that sends token; an empty token is not sent.
 func (s *Server) Queues(token string, opts ...connect.ClientOption) parleyv1connect.QueueServiceClient {
 	return parleyv1connect.NewQueueServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
-// Admin gives a generated client for operators that sends the token; an empty one sends none.
+// Admin returns an AdminService client that sends token; an empty token is not sent.
 func (s *Server) Admin(token string, opts ...connect.ClientOption) parleyv1connect.AdminServiceClient {
 	return parleyv1connect.NewAdminServiceClient(HTTPClient(s.tb, token), s.URL, opts...)
 }
 
-// HTTPClient speaks HTTP/2 in the clear and sends the token with every request; an empty one sends none.
+// HTTPClient returns a client that speaks HTTP/2 without TLS and sends token with every request; an
+// empty token is not sent.
 func HTTPClient(tb testing.TB, token string) *http.Client {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -267,7 +274,7 @@ func HTTPClient(tb testing.TB, token string) *http.Client {
 	return &http.Client{Transport: WithToken(transport, token)}
 }
 
-// WithToken has a transport send the token with every request; an empty one sends none.
+// WithToken returns a transport that sends token with every request; an empty token is not sent.
 func WithToken(next http.RoundTripper, token string) http.RoundTripper { return bearer{next, token} }
 
 type bearer struct {

@@ -1,7 +1,7 @@
-// Command protoc-gen-bundle is a protoc plugin that prints the protos that it is given, with their
-// comments. buf removes the options that plain protoc has no file for before it calls the plugin,
-// so what is printed needs no import but protoc's own. The parameter copy=FILE, which may be
-// repeated, adds a copy of a file to the output.
+// Command protoc-gen-bundle is a protoc plugin that prints the given protos with their comments.
+// Before it calls the plugin, buf removes the options that plain protoc has no file for, so the
+// output imports only protoc's own files. The parameter copy=FILE, which may be repeated, adds a
+// copy of a file to the output.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	})
 }
 
-// bundle adds every proto to generate, and a copy of each file of copies, to the output of p.
+// bundle adds every proto to generate, and a copy of each file in copies, to the output of p.
 func bundle(p *protogen.Plugin, copies []string) error {
 	printer := protoprint.Printer{}
 	for _, f := range p.Files {

@@ -11,7 +11,8 @@ import (
 	"github.com/parleyhq/parley/internal/access"
 )
 
-// command is the arguments and flags; kong makes the parser from it. The flags of `parley` that apply here have the same names.
+// command is the arguments and flags, from which kong creates the parser. The flags that `parley`
+// has too have the same names.
 type command struct {
 	Areas []string `arg:"" optional:"" help:"What to measure: ${areas}. Default: all."`
 
@@ -37,7 +38,8 @@ type command struct {
 	MongoURI     string  `name:"mongo-uri" help:"The replica set of the nodes of --addr, for the figures on MongoDB." placeholder:"URI"`
 }
 
-// options returns the options of a run: of a running server if its address is given, else of servers that the run starts.
+// options returns the options of a run: of a running server if its address is given, else of
+// servers that the run starts.
 func (c *command) options(getenv func(string) string) (bench.Options, error) {
 	if min(c.Rounds, c.Subscribers, c.Streams, c.Channels, c.Payload, c.QueuePayload, c.Delayed) <= 0 || c.Seconds <= 0 || c.Senders < 0 {
 		return bench.Options{}, errors.New("a flag that is a number must be positive")
@@ -62,7 +64,7 @@ func (c *command) options(getenv func(string) string) (bench.Options, error) {
 	return o, nil
 }
 
-// splitList splits a list with commas and drops empty elements.
+// splitList splits a list at commas and drops empty elements.
 func splitList(text string) []string {
 	var all []string
 	for one := range strings.SplitSeq(text, ",") {

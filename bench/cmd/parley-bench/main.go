@@ -1,5 +1,5 @@
-// Command parley-bench measures a Parley server and prints each figure next to its floor from the same run. `parley bench` starts
-// it with the same arguments.
+// Command parley-bench measures a Parley server and prints each figure with its floor from the same
+// run. `parley bench` starts it with the same arguments.
 package main
 
 import (
@@ -34,8 +34,8 @@ func start() int {
 	return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 }
 
-// run runs the program with the arguments after its name and returns the exit code: 0 for success, 1 for an error, 2 for a
-// mistake in the arguments. The end of ctx interrupts it.
+// run runs the program with the arguments after its name and returns the exit code: 0 for success,
+// 1 for an error, 2 for a mistake in the arguments. The end of ctx interrupts it.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	if len(args) > 0 && args[0] == bench.FloorCommand {
 		if err := bench.RunFloor(ctx, args[1:], stdin, stdout); err != nil {
@@ -48,7 +48,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	parser, err := kong.New(&c,
 		kong.Name("parley-bench"), kong.Description("Measure a Parley server: each figure next to its floor from the same run."),
 		kong.Writers(stdout, stderr), kong.Vars{"areas": strings.Join(areaNames(), ", "), "version": program.Version()},
-		// kong ends the program after --help and --version. Here only main may, so parsing goes on and its result is ignored.
+		// kong exits the program after --help and --version. Only main may exit here, so parsing
+		// continues and its result is ignored.
 		kong.Exit(func(int) { finished = true }),
 	)
 	if err != nil {

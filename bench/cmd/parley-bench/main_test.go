@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// outcome is what a run left behind.
+// outcome is the result of a run of the program.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -76,8 +76,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestRunningServer measures a running server, whose address is a flag or in the environment: areas that would start or kill
-// servers are left out, in JSON too.
+// TestRunningServer checks that for a running server, given by a flag or by the environment, areas
+// that would start or kill servers are skipped, also in JSON.
 func TestRunningServer(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_ADDR": "127.0.0.1:1", "PARLEY_TOKEN": "any"}
@@ -99,7 +99,7 @@ func TestRunningServer(t *testing.T) {
 	}
 }
 
-// TestFloor runs a floor, as the program does with itself: it writes its address and ends with its input.
+// TestFloor checks that a floor writes its address and ends with its input.
 func TestFloor(t *testing.T) {
 	t.Parallel()
 	got := runWith(t, nil, bench.FloorCommand, "fanout")

@@ -1,5 +1,6 @@
-// Command chaos runs a fleet of nodes under the load of one harness, breaks it by a schedule, and reports whether every
-// promise was kept. It exits with 1 if one was not, or if the run could not be made.
+// Command chaos runs a fleet of nodes under the load of one harness, injects faults according to a
+// schedule, and reports whether every promise was kept. It exits with 1 if a promise was broken or
+// the run failed.
 package main
 
 import (
@@ -19,7 +20,7 @@ func main() {
 	ctx := context.Background()
 	if len(os.Args) == 2 && os.Args[1] == queues.ConsumeFlag {
 		if err := queues.Consume(ctx, os.Stdin, os.Stdout); err != nil {
-			os.Exit(1) // whoever started it has gone
+			os.Exit(1) // the parent process is gone
 		}
 		return
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestMutants holds that the mutants keep up with the source, and that each is caught by what it breaks: not by what a
-// harness that does not work finds.
+// TestMutants checks that the mutants apply to the source, and that none counts as caught by a
+// violation that a broken harness shows, too.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	root, err := rig.Root()

@@ -11,8 +11,9 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Run builds the command, which wants a network namespace of its own and so is a program, and runs it with args and a report in the
-// folder .cache/<report>. The test fails if a promise was not kept, or after limit; what was printed is logged.
+// Run builds the command chaos and runs it with args and a report in the folder .cache/<report>. It
+// is a separate program because it requires a network namespace of its own. The test fails if the
+// command fails or takes longer than limit. Run logs the command's output.
 func Run(t *testing.T, report string, limit time.Duration, args ...string) {
 	t.Helper()
 	bin, err := rig.Build(t.Context(), "./chaos/cmd/chaos", "chaos")

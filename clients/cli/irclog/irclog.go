@@ -1,10 +1,11 @@
-// Package irclog reads logs of IRC channels in the form of the irc-disentanglement corpus, one line each:
+// Package irclog reads logs of IRC channels in the format of the irc-disentanglement corpus. The
+// lines have these forms:
 //
 //	[09:56] <nick> text
 //	[09:56]  * nick does something
 //	=== nick has joined the channel
 //
-// The last kind is a notice, which is no message.
+// The last form is a notice, which is not a message.
 package irclog
 
 import (
@@ -19,35 +20,39 @@ import (
 	"unicode/utf8"
 )
 
-// Suffix ends the names of the files that Files finds in a directory.
+// Suffix is the suffix of the log files that Files finds in a directory.
 const Suffix = ".raw.txt"
 
-// Kind is what a line is.
+// Kind is the kind of a line.
 type Kind int
 
 // The kinds of lines.
 const (
-	// Unknown is a line of no form that is known.
+	// Unknown is a line of an unknown form.
 	Unknown Kind = iota
 	Text
 	Action
 	Notice
-	// Blank is a line that holds nothing.
+	// Blank is an empty line, or one with only white space.
 	Blank
 )
 
 // Line is one line of a log.
 type Line struct {
-	// Number counts from 1.
+	// Number is the line's number, from 1.
 	Number int
 	Kind   Kind
-	// Sender is the nick as an id: bytes that an id can't hold, and the percent sign, are percent-encoded.
+	// Sender is the nick, encoded as an id: percent signs and bytes that an id cannot contain are
+	// percent-encoded.
 	Sender string
-	// Content is the text, or the whole raw line where that has no text but white space. It is valid UTF-8 without NUL.
+	// Content is the text, or the whole raw line if the text is empty or only white space. It is
+	// valid UTF-8 without NUL.
 	Content string
-	// Repaired is true if the content held NUL or bytes that are not UTF-8: for each stands one U+FFFD.
+	// Repaired is true if the content contained NUL or bytes that are not UTF-8. Each is replaced
+	// by U+FFFD.
 	Repaired bool
-	// Minute is the message's stamp, in minutes after midnight, or after noon: old logs have a 12-hour clock.
+	// Minute is the message's time in minutes after midnight, or after noon in old logs with a
+	// 12-hour clock.
 	Minute int
 }
 
@@ -59,7 +64,7 @@ var (
 	actionForm = regexp.MustCompile(`(?s)^\[\d\d:\d\d\]  \* ([^ ]+)(.*)$`)
 )
 
-// Parse reads one line, without its end.
+// Parse parses one line, without its line ending.
 func Parse(number int, raw []byte) Line {
 	line := Line{Number: number}
 	switch {
@@ -92,7 +97,7 @@ func Parse(number int, raw []byte) Line {
 
 func digits(two []byte) int { return 10*int(two[0]-'0') + int(two[1]-'0') }
 
-// EncodeID gives s as an id: printable ASCII without spaces.
+// EncodeID encodes s as an id: printable ASCII without spaces.
 func EncodeID(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -105,17 +110,18 @@ func EncodeID(s string) string {
 	return b.String()
 }
 
-// repair puts U+FFFD for NUL and for each byte that is not part of valid UTF-8.
+// repair replaces NUL and each byte that is not part of valid UTF-8 with U+FFFD. It reports whether
+// it replaced anything.
 func repair(content []byte) (string, bool) {
 	if utf8.Valid(content) && bytes.IndexByte(content, 0) < 0 {
 		return string(content), false
 	}
-	// Converting to runes gives one U+FFFD for each invalid byte.
+	// The conversion to runes creates one U+FFFD for each invalid byte.
 	return strings.ReplaceAll(string([]rune(string(content))), "\x00", "\uFFFD"), true
 }
 
-// Files gives the log files at path in the order of their names: those in a directory whose names end with Suffix, or
-// path itself where it is a file.
+// Files returns the log files at path, ordered by name: those in a directory whose names end with
+// Suffix, or path itself if it is a file. A directory without log files is an error.
 func Files(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -141,7 +147,7 @@ func Files(path string) ([]string, error) {
 	return files, nil
 }
 
-// Read gives all lines of a file, in order. It holds the file in memory.
+// Read returns all lines of a file, in order. It holds the file in memory.
 func Read(path string) ([]Line, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -129,7 +129,8 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// FuzzParse holds every message to what a server takes: an id as sender, text as content.
+// FuzzParse checks that a server would accept every parsed message: an id as sender, text as
+// content.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("[09:56] <ann> hello"))
 	f.Add([]byte("[09:56]  * b\xff waves\x00"))

@@ -2,12 +2,14 @@ package irclog
 
 import "time"
 
-// clock is when the stamps come round again: a log may have a 12-hour clock, and one with 24 hours is read right by it too
-// where nobody is silent for half a day.
+// clock is the number of minutes after which the times of a log repeat. A log may have a 12-hour
+// clock. A log with a 24-hour clock is read correctly too, unless there is a pause of 12 hours or
+// more.
 const clock = 12 * 60
 
-// Offsets gives for each of a log's messages when it was said, counted from the first: by the difference of the stamps from
-// message to message, modulo 12 hours. A stamp has no seconds; the messages of one minute are spread evenly over it.
+// Offsets returns the time of each message of a log, counted from the first one. It adds up the
+// differences between consecutive messages, modulo 12 hours. The log has no seconds, so the
+// messages of one minute are spread evenly over it.
 func Offsets(messages []Line) []time.Duration {
 	offsets := make([]time.Duration, 0, len(messages))
 	var minute time.Duration

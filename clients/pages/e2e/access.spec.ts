@@ -46,7 +46,7 @@ test("a whole session by keyboard alone", async ({ room, enter }) => {
   await keys.press("Alt+ArrowUp");
   await expect(chat.message("first here")).toBeVisible();
 
-  // Everything can be reached, and where one is can be seen.
+  // Every element can be focused, and the focus is visible.
   const reached = new Set<string>();
   for (let i = 0; i < 40; i++) {
     await keys.press("Tab");

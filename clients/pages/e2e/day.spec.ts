@@ -4,7 +4,7 @@ import { test } from "./rig/test.ts";
 
 test.use({ faults: true });
 
-// hack/day does it with a whole day of a real channel.
+// hack/day does the same with a whole day of a real channel.
 test("a log is replayed into the page while another tab scrolls back and the server is killed", async ({
   room,
   enter,

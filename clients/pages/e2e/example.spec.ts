@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { resolve } from "node:path";
 import { expect, test } from "./rig/test.ts";
 
-// examples/page: a page without a build step, of another origin than the server.
+// examples/page: a page without a build step, from another origin than the server's.
 const example = readFileSync(resolve(import.meta.dirname, "../../../examples/page/index.html"), "utf8");
 
 test.use({ faults: true });

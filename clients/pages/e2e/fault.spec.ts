@@ -8,7 +8,7 @@ test.use({ faults: true });
 
 const perTab = 30;
 
-/** say sends messages from a tab, as somebody who types fast. */
+/** say sends messages from a tab, one each 50 ms. */
 async function say(chat: Chat, texts: string[]): Promise<void> {
   for (const text of texts) {
     await chat.send(text);
@@ -17,8 +17,8 @@ async function say(chat: Chat, texts: string[]): Promise<void> {
 }
 
 /**
- * throughFault lets two tabs send while something happens to what is between them; post sends what a third one says elsewhere.
- * In the end every message must be stored once and in its sender's order, and both tabs must show exactly that.
+ * throughFault sends from tabs during a fault; post sends a message of a third user. In the end
+ * every message must be stored once and in its sender's order, and the tabs must show exactly that.
  */
 async function throughFault(
   room: Room,
@@ -95,7 +95,7 @@ test("a tab goes offline and comes back", async ({ room, enter }) => {
   await throughFault(room, { ann, ben }, async (post) => {
     await expect(ben.message("ann 3")).toBeAttached();
     await ann.page.context().setOffline(true);
-    room.network.reset(); // Chromium only refuses new connections: those that are there go with the line.
+    room.network.reset(); // Chromium only refuses new connections, so break the existing ones.
     await post("while ann was offline");
     await expect(ben.message("while ann was offline")).toBeAttached();
     await expectAway(ann);
@@ -104,7 +104,10 @@ test("a tab goes offline and comes back", async ({ room, enter }) => {
   });
 });
 
-/** unplug lets a profile's tabs load the page, but not call the API. */
+/**
+ * unplug blocks the API calls of a profile's tabs, but not the page itself. The returned function
+ * unblocks them.
+ */
 async function unplug(context: BrowserContext): Promise<() => Promise<void>> {
   const calls = /\/parley\.v1\./;
   await context.route(calls, (route) => route.abort("internetdisconnected"));

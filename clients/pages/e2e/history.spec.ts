@@ -4,12 +4,15 @@ import { expect, test } from "./rig/test.ts";
 
 const count = 10_000;
 
-/** A message of a few words to a few lines, as people write them. */
+/** text returns a message of a few words to a few lines. */
 function text(i: number): string {
   return `message ${i}: ${"some words that somebody wrote ".repeat(i % 7)}`.trim();
 }
 
-/** measureFrames notes the time between frames until it is asked for them, in milliseconds. */
+/**
+ * measureFrames records the times between frames. The returned function stops it and returns them,
+ * in milliseconds.
+ */
 async function measureFrames(page: Page): Promise<() => Promise<number[]>> {
   const frames = await page.evaluateHandle(() => {
     const measured = { times: [] as number[], on: true };
@@ -56,7 +59,7 @@ test("ten thousand messages scroll smoothly to the first", async ({ room, enter 
   await log.hover();
   const frames = await measureFrames(page);
   const began = Date.now();
-  // A turn of the wheel every frame or two, a screen each.
+  // One turn of the wheel per frame or two, a screen each.
   await expect
     .poll(
       async () => {
@@ -72,7 +75,7 @@ test("ten thousand messages scroll smoothly to the first", async ({ room, enter 
   const figures = { messages: count, seconds, ...summary(await frames()) };
   testInfo.annotations.push({ type: "frames", description: JSON.stringify(figures) });
   console.log(`frame times in ms while scrolling: ${JSON.stringify(figures)}`);
-  // Far from what was measured, for a machine that has much else to do.
+  // Far above the measured values, for a busy machine.
   expect(figures.p50).toBeLessThan(40);
   expect(figures.p95).toBeLessThan(200);
 

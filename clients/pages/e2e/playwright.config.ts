@@ -2,13 +2,17 @@ import { existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { defineConfig } from "@playwright/test";
 
-/** onPath gives the path of a program; just its name if it is not there, by which Playwright then says what is missing. */
+/**
+ * onPath returns the path of a program. If there is none it returns the name, so that Playwright
+ * reports what is missing.
+ */
 function onPath(name: string): string {
   const folders = (process.env.PATH ?? "").split(delimiter);
   return folders.map((folder) => join(folder, name)).find((path) => existsSync(path)) ?? name;
 }
 
-// A missing Chromium fails the tests. CHROMIUM names another one; root can't have Chromium's sandbox.
+// A missing Chromium fails the tests. CHROMIUM names another one. Chromium's sandbox does not work
+// as root.
 export default defineConfig({
   testDir: ".",
   outputDir: "../../../test-results/e2e",

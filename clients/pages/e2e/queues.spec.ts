@@ -9,7 +9,7 @@ interface Board {
   topic: string;
 }
 
-/** open shows a topic of the test's own, as an operator. */
+/** open opens a new topic's page as an operator. */
 async function open(
   browser: Browser,
   room: Room,
@@ -28,7 +28,7 @@ async function open(
   return { page, queues, topic };
 }
 
-/** agrees waits until the page shows what the API counts. */
+/** agrees waits until the page shows the API's counts. */
 async function agrees({ page, queues, topic }: Board): Promise<void> {
   await expect(async () => {
     expect(await shown(page)).toEqual(await queues.numbers(topic));
@@ -109,7 +109,7 @@ test("depth rises and falls, dead letters come, are read, replayed and purged", 
   await expect(page.getByTestId("letters-note")).toHaveText("Replayed 2 dead letters.");
   await agrees(board);
   await queues.consume(topic, 2, (stream, deliveries) => queues.bury(topic, stream, deliveries));
-  await expect(letters).toHaveCount(2); // They come by themselves.
+  await expect(letters).toHaveCount(2); // They appear without a reload.
 
   await page.getByTestId("replay").click();
   await page.getByTestId("confirm").click();

@@ -7,7 +7,7 @@ import { expect, type Room, test } from "./rig/test.ts";
 
 test.use({ faults: true });
 
-/** post sends numbered messages past the network. */
+/** post sends numbered messages directly to the server. */
 async function post(room: Room, first: number, last: number): Promise<void> {
   for (let i = first; i <= last; i++) {
     await room.api.send(room.channel, `while it slept ${i}`);
@@ -20,14 +20,14 @@ async function expectWakesExactly(room: Room, chat: Chat): Promise<void> {
   await chat.reaches(messages.at(-1)?.seq ?? 0);
   await chat.live();
   await expectExactly(chat, messages);
-  // And it goes on.
+  // The tab still works.
   await chat.send("awake");
   await chat.sent();
   await expectExactly(chat, await room.api.history(room.channel));
 }
 
-// A machine that sleeps stops all of its processes at once. What it was connected to goes on without it, and may be gone when
-// it wakes.
+// A machine that sleeps stops all its processes at once. Its connections' peers continue, and may
+// be gone when it wakes.
 for (const [name, whileAsleep] of Object.entries({
   "its connections outlive it": async () => {},
   "its connections are reset meanwhile": async (room: Room) => room.network.reset(),
@@ -62,7 +62,7 @@ for (const [name, whileAsleep] of Object.entries({
       await post(room, 1, 20);
       await whileAsleep(room);
       await post(room, 21, 40);
-      await sleep(4 * heartbeat); // Longer than the page waits for a sign of life.
+      await sleep(4 * heartbeat); // Longer than the page waits for a frame.
       for (const one of processes.reverse()) {
         process.kill(one, "SIGCONT");
       }
@@ -76,7 +76,10 @@ for (const [name, whileAsleep] of Object.entries({
   });
 }
 
-/** lifecycle freezes a page, as Chromium does to tabs in the background: no timer and no task of it runs. */
+/**
+ * lifecycle freezes or unfreezes a page, as Chromium does with background tabs. A frozen page runs
+ * no timers and no tasks.
+ */
 async function lifecycle(page: Page, state: "frozen" | "active"): Promise<void> {
   const session = await page.context().newCDPSession(page);
   await session.send("Page.setWebLifecycleState", { state });

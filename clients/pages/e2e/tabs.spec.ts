@@ -5,10 +5,10 @@ import { expectExactly, expectOnce } from "./rig/judge.ts";
 import { Server } from "./rig/process.ts";
 import { everything, expect, test } from "./rig/test.ts";
 
-// A browser has six connections to one host over HTTP/1.1, and each tab's stream holds one.
+// Over HTTP/1.1 a browser has six connections to one host, and each tab's stream holds one.
 const tabs = 10;
 
-/** talkInAll sends from every tab and holds every tab to all of it. */
+/** talkInAll sends from every tab and checks that every tab shows all messages. */
 async function talkInAll(chats: Chat[], api: Api, channel: string): Promise<void> {
   await Promise.all(chats.map((chat) => chat.live()));
   for (const [i, chat] of chats.entries()) {

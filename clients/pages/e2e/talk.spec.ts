@@ -90,7 +90,8 @@ test("it shows who is typing, until the message is there", async ({ enter }) => 
 });
 
 test("unread messages are counted, divided off and marked as read", async ({ room, enter }) => {
-  // A user of his own: the title counts the unread messages of all his channels, other tests' too.
+  // A user of this test only: the title counts the unread messages of all the user's channels,
+  // including those of other tests.
   const user = `reader-of-${room.channel}`;
   const ben = await enter(user);
   await ben.send("I was here");
@@ -113,7 +114,7 @@ test("unread messages are counted, divided off and marked as read", async ({ roo
   await expect(page.getByTestId("divider")).toHaveCount(1);
   await expect(page.getByTestId(`unread-${room.channel}`)).toHaveCount(0);
 
-  // The server knows it too: another profile of the same user has nothing to read.
+  // The server stored the cursor too: another profile of the same user has nothing unread.
   const own = await enter(user);
   await expect(own.page.getByTestId(`channel-${room.channel}`)).toBeVisible();
   await expect(own.page.getByTestId(`unread-${room.channel}`)).toHaveCount(0);

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 const src = join(import.meta.dirname, "../src");
 
-// What each folder of src may import of the others. A new page gets a line like chat's.
+// The folders of src that each folder may import. Add a line like chat's for a new page.
 const allowed: Record<string, readonly string[]> = {
   connection: [],
   ui: ["connection"],

@@ -1,4 +1,4 @@
-// Package command is the frame of the programs in hack.
+// Package command is the common part of the programs in hack.
 package command
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Run reads a program's arguments into its flags, a pointer to a struct as kong takes it, and does its job. The job's context ends
-// with an interrupt; a second one ends the program at once, and the processes with it. Run gives the exit code: 0, 1 for an error of
-// the job's, 2 for arguments that are none.
+// Run parses a program's arguments into flags, a pointer to a struct for kong, and runs its job. An
+// interrupt ends the job's context; a second one kills the program and its processes at once. Run
+// returns the exit code: 0 for success, 1 for an error of the job, 2 for wrong arguments.
 func Run(
 	ctx context.Context, name string, args []string, flags any, job func(ctx context.Context) error, opts ...kong.Option,
 ) int {

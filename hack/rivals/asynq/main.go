@@ -1,5 +1,6 @@
-// Command asynq runs the load of `parley bench queue` through asynq, for comparison: tasks are enqueued and processed at the
-// same time, on the Redis that --redis names, whose database it empties. It prints one JSON object.
+// Command asynq runs the load of `parley bench queue` through asynq, for comparison. It enqueues
+// and processes tasks concurrently, on the Redis of --redis, which it empties first. It prints one
+// JSON object.
 package main
 
 import (
@@ -26,12 +27,14 @@ type options struct {
 	pickups                         int
 }
 
-// result is what one run gave.
+// result is the result of one run.
 type result struct {
-	// PerSecond is tasks processed in the time that enqueuing and processing took together.
+	// PerSecond is tasks processed per second, over the time until all enqueued tasks are
+	// processed.
 	PerSecond float64 `json:"per_second"`
 	Tasks     int64   `json:"tasks"`
-	// PickupMS are the times from enqueuing to processing on an idle server, sorted.
+	// PickupMS are the times in milliseconds from enqueuing to processing on an idle server,
+	// sorted.
 	PickupMS []float64 `json:"pickup_ms"`
 }
 
@@ -107,7 +110,7 @@ func run(ctx context.Context, o options) (result, error) {
 	return res, nil
 }
 
-// enqueue enqueues tasks for the time, as fast as it goes with at most a thousand waiting for each worker.
+// enqueue enqueues tasks as fast as possible for the configured time, and returns how many.
 func enqueue(ctx context.Context, client *asynq.Client, o options) (int64, error) {
 	var n atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,5 +1,6 @@
-// Runs the load of `parley bench queue` through BullMQ, for comparison: jobs are added in bulk and worked on at the same
-// time, on the Redis that --redis names, whose database it empties. It prints one JSON object, as ../asynq does.
+// Runs the load of `parley bench queue` through BullMQ, for comparison. It adds jobs in bulk and
+// processes them concurrently, on the Redis of --redis, which it empties first. It prints one JSON
+// object, as ../asynq does.
 import { parseArgs } from "node:util";
 import { Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";

@@ -12,7 +12,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// client is a client with what its token source counts.
+// client is a client and the number of calls of its token source.
 type client struct {
 	*parley.Client
 
@@ -56,7 +56,8 @@ func (a *agent) newClient(args arguments) error {
 	return err
 }
 
-// source gives tokens and failures in the order of the list, and then the last one again and again.
+// source returns a token source. Its n-th call returns the n-th element of the list, later calls
+// the last element.
 func (c *client) source(list []sourced) parley.TokenSource {
 	return func(ctx context.Context) (string, error) {
 		n := int(c.tokenCalls.Add(1))
@@ -76,7 +77,7 @@ func (c *client) source(list []sourced) parley.TokenSource {
 	}
 }
 
-// clientOps are the commands on a client.
+// clientOps maps the ops on a client to their functions.
 var clientOps = map[string]func(ctx context.Context, c *client, args arguments) (any, error){
 	"closeClient": func(_ context.Context, c *client, _ arguments) (any, error) {
 		c.Close()
@@ -168,11 +169,11 @@ func sendBatch(ctx context.Context, c *client, args arguments) (any, error) {
 	if ctx.Err() != nil || endedByDeadline(err) {
 		return result, err
 	}
-	// A refusal of the call as a whole is the error of its items too.
+	// A refusal of the whole call is the error of each of its items too.
 	return result, nil
 }
 
-// collect gives all of a list, and with an error what came before it.
+// collect returns all items of a list. With an error it also returns the items before it.
 func collect[T any](name string, list iter.Seq2[T, error], convert func(T) any) (any, error) {
 	all := []any{}
 	for one, err := range list {

@@ -1,5 +1,6 @@
-// Command agent is the Go SDK's agent for the conformance scenarios: it reads commands from stdin, calls the SDK, and
-// writes what came of it to stdout. sdk/conformance/PROTOCOL.md says how.
+// Command agent is the Go SDK's agent for the conformance scenarios. It reads commands from stdin,
+// calls the SDK, and writes the results to stdout. sdk/conformance/PROTOCOL.md specifies the
+// format.
 package main
 
 import (
@@ -29,16 +30,16 @@ func main() {
 	}
 }
 
-// agent holds what the driver has made. Safe for concurrent use.
+// agent holds the clients, subscriptions and calls of the driver. Safe for concurrent use.
 type agent struct {
 	log *slog.Logger
-	// running are the commands under way.
+	// running counts the commands in flight.
 	running sync.WaitGroup
 
 	writing sync.Mutex // guards out
 	out     *json.Encoder
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	clients map[string]*client
 	subs    map[string]*subscription
 	calls   map[int64]context.CancelFunc
@@ -58,7 +59,7 @@ type answer struct {
 	Error  *failure `json:"error,omitempty"`
 }
 
-// serve answers commands until the input ends, and then closes what is open.
+// serve answers commands until the input ends. It then closes all subscriptions and clients.
 func (a *agent) serve(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lines := bufio.NewScanner(in)
@@ -69,7 +70,7 @@ func (a *agent) serve(ctx context.Context, in io.Reader) error {
 			a.answer(answer{ID: c.ID, Error: ownFailure(fmt.Errorf("read a command: %w", err))})
 			continue
 		}
-		// Known before the next line is read, which may cancel it.
+		// The call must be known before the next line is read, which may cancel it.
 		callCtx, end := context.WithCancel(ctx)
 		a.mu.Lock()
 		a.calls[c.ID] = end
@@ -111,10 +112,10 @@ func (a *agent) answer(said answer) {
 	}
 }
 
-// errAgent is the agent's own trouble, not the SDK's.
+// errAgent is the error for failures of the agent itself, not of the SDK.
 var errAgent = errors.New("agent")
 
-// do gives the result of a command, and what came before an error together with it.
+// do returns the result of a command. It may return a partial result together with an error.
 func (a *agent) do(ctx context.Context, c command) (any, error) {
 	switch c.Op {
 	case "hello":
@@ -159,7 +160,7 @@ func (a *agent) do(ctx context.Context, c command) (any, error) {
 	return op(ctx, cl, c.Args)
 }
 
-// subscribe begins a subscription, which lives until it is closed.
+// subscribe starts a subscription, which lasts until it is closed.
 func (a *agent) subscribe(c *client, args arguments) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// subscription is a subscription with all the states that it was in.
+// subscription is a subscription and all states that it has reported.
 type subscription struct {
 	*parley.Subscription
 
@@ -15,7 +15,7 @@ type subscription struct {
 	states []any
 }
 
-// told notes a new state.
+// told records a new state.
 func (s *subscription) told(c parley.StateChange) {
 	entry := map[string]any{"state": c.State.String(), "waitMs": inMillis(c.Wait), "addr": c.Addr}
 	if c.Err != nil {
@@ -26,7 +26,7 @@ func (s *subscription) told(c parley.StateChange) {
 	s.states = append(s.states, entry)
 }
 
-// subscriptionOps are the commands on a subscription.
+// subscriptionOps maps the ops on a subscription to their functions.
 var subscriptionOps = map[string]func(ctx context.Context, s *subscription, args arguments) (any, error){
 	"take": func(ctx context.Context, s *subscription, args arguments) (any, error) {
 		events := []any{}

@@ -13,7 +13,7 @@ import (
 	parley "github.com/parleyhq/parley/sdk/go"
 )
 
-// arguments are those of all commands.
+// arguments are the arguments of all commands.
 type arguments struct {
 	outgoing
 
@@ -58,7 +58,7 @@ type backoff struct {
 	MaxMs  float64 `json:"maxMs"`
 }
 
-// start is a Start: From is set, or Seq and Epoch.
+// start is a Start of the protocol: either From is set, or Seq and Epoch.
 type start struct {
 	ChannelID string `json:"channelId"`
 	From      string `json:"from"`
@@ -66,7 +66,7 @@ type start struct {
 	Epoch     string `json:"epoch"`
 }
 
-// outgoing is a message to be sent.
+// outgoing is a message to send.
 type outgoing struct {
 	ChannelID   string            `json:"channelId"`
 	Content     string            `json:"content"`
@@ -122,7 +122,7 @@ type failure struct {
 
 func ownFailure(err error) *failure { return &failure{Kind: "agent", Message: err.Error()} }
 
-// toFailure converts a command's error. ctx is the command's.
+// toFailure converts a command's error. ctx is the command's context.
 func toFailure(ctx context.Context, err error) *failure {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -135,14 +135,14 @@ func toFailure(ctx context.Context, err error) *failure {
 }
 
 // endedByDeadline reports whether a call's deadline ended it: the error is context.DeadlineExceeded
-// itself, or wraps it beside the last failure. An *Error alone is one of the server or of a single
-// attempt.
+// itself, or wraps it together with the last failure. An *Error alone is the server's, or that of a
+// single attempt.
 func endedByDeadline(err error) bool {
 	_, failed := err.(*parley.Error) //nolint:errorlint // only the outermost error tells
 	return !failed && errors.Is(err, context.DeadlineExceeded)
 }
 
-// interrupted is the end of a call by its context, with the failure before it.
+// interrupted returns the error of a call that its context ended, with the previous failure.
 func interrupted(kind string, err error) *failure {
 	f := &failure{Kind: kind, Message: err.Error()}
 	if e, ok := errors.AsType[*parley.Error](err); ok {
@@ -200,7 +200,7 @@ func fromReceipt(r *parley.Receipt) any {
 	}
 }
 
-// changeOf is the result of an edit or a recall.
+// changeOf returns the result of an edit or a recall.
 func changeOf(r *parley.Receipt, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func fromEvent(e parley.Event) any {
 	return told
 }
 
-// nameOf is an enum value's name without its prefix, empty for unspecified.
+// nameOf returns an enum value's name without its prefix. It is empty for unspecified.
 func nameOf(name, prefix string) string {
 	name = strings.TrimPrefix(name, prefix)
 	if name == "UNSPECIFIED" {

@@ -11,16 +11,18 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// requiredActions holds the actions of which a call about one channel requires any.
+// requiredActions lists, by method, the actions of which a call for one channel requires at least
+// one.
 var requiredActions = map[string][]string{
 	"SendMessage": {"send"}, "EditMessage": {"send"}, "SendTyping": {"send"}, "RecallMessage": {"send", "moderate"},
 	"ListMessages": {"history"}, "GetMessage": {"history"}, "MarkRead": {"history"}, "ListMembers": {"history"},
 	"CreateChannel": {"manage"},
 }
 
-// SetActions limits a token to actions on channels: send, history, subscribe, moderate, send_as and
-// manage. A token for which the test has set none has all of them, and its holder can use
-// members-only channels without being a member, as any holder of manage can.
+// SetActions sets the actions of a token on all channels. The actions are send, history, subscribe,
+// moderate, send_as and manage. Without actions, the token has none. A token that SetActions was
+// not called for has all of them; because of manage, its user can use members-only channels without
+// being a member. SetActions can be called again at any time, and concurrently.
 func (s *Server) SetActions(token string, actions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +35,8 @@ func (s *shared) canLocked(ctx context.Context, actions ...string) bool {
 	return !limited || slices.ContainsFunc(actions, func(a string) bool { return slices.Contains(held, a) })
 }
 
-// checkLocked checks a request's fields and the capabilities of the caller's token.
+// checkLocked returns an error if a field of the request is invalid, or if the caller's token lacks
+// the action that the method requires.
 func (s *shared) checkLocked(ctx context.Context, method string, req proto.Message) error {
 	if err := checkForm(req); err != nil {
 		return err
@@ -44,7 +47,7 @@ func (s *shared) checkLocked(ctx context.Context, method string, req proto.Messa
 	return nil
 }
 
-// missing returns the error of a token without the action that a call requires.
+// missing returns the error for a token that lacks a required action.
 func missing(field string) error {
 	return errorAt(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_CAPABILITY_MISSING, field, 0)
 }
@@ -54,7 +57,7 @@ func (s *shared) admitsLocked(ctx context.Context, l *log) bool {
 	return l.admits(s.userLocked(ctx)) || s.canLocked(ctx, "manage")
 }
 
-// usableLocked returns a channel that the caller may use.
+// usableLocked returns the channel, or an error if the caller may not use it.
 func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
 	l := s.logLocked(channelID)
 	if !s.admitsLocked(ctx, l) {
@@ -63,8 +66,8 @@ func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, erro
 	return l, nil
 }
 
-// refusedLocked returns the error for channels to which the caller may not subscribe, or nil. field
-// is the one that lists them.
+// refusedLocked returns an error with all channels to which the caller may not subscribe, or nil.
+// field is the name of the request's field that contains the channels.
 func (s *shared) refusedLocked(ctx context.Context, field string, channels []*parleyv1.ChannelPosition) error {
 	var refused []string
 	first := ""
@@ -85,8 +88,8 @@ func (s *shared) refusedLocked(ctx context.Context, field string, channels []*pa
 	return notMember(first, refused...)
 }
 
-// notMember returns the error for users that are not members. positions lists the channels of a
-// Subscribe.
+// notMember returns the error for a caller that is not a member. Its positions list the channels,
+// which are set for subscriptions only.
 func notMember(field string, channels ...string) error {
 	detail := &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER, Field: field, RequestId: requestID}
 	for _, id := range channels {

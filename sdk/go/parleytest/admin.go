@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// adminHandler is the AdminService, as far as tests need it.
+// adminHandler implements the parts of AdminService that tests need.
 type adminHandler struct {
 	parleyv1connect.UnimplementedAdminServiceHandler
 
@@ -62,7 +62,7 @@ func (h adminHandler) GetTopic(ctx context.Context, req *parleyv1.GetTopicReques
 	})
 }
 
-// ListTopics implements the service. All fit on one page.
+// ListTopics implements the service. It returns all topics on one page.
 func (h adminHandler) ListTopics(ctx context.Context, req *parleyv1.ListTopicsRequest) (*parleyv1.ListTopicsResponse, error) {
 	return do(ctx, h.s, "ListTopics", req, func() (*parleyv1.ListTopicsResponse, error) {
 		res := &parleyv1.ListTopicsResponse{}
@@ -89,7 +89,7 @@ func (h adminHandler) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopic
 	})
 }
 
-// setPausedLocked pauses or resumes operations, at least one.
+// setPausedLocked pauses or resumes operations. Without operations it returns an error.
 func (s *shared) setPausedLocked(name string, operations []parleyv1.TopicOperation, paused bool) (*parleyv1.Topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -207,7 +207,7 @@ func (h adminHandler) GetTopicStats(
 	})
 }
 
-// ListDeadLetters implements the service. All fit on one page.
+// ListDeadLetters implements the service. It returns all dead letters on one page.
 func (h adminHandler) ListDeadLetters(
 	ctx context.Context, req *parleyv1.ListDeadLettersRequest,
 ) (*parleyv1.ListDeadLettersResponse, error) {
@@ -232,8 +232,8 @@ func (h adminHandler) ListDeadLetters(
 	})
 }
 
-// removeLocked removes the selected dead letters from their groups, at most limit, and returns
-// them; more is true if some are left.
+// removeLocked removes the selected dead letters from their groups and returns them, at most limit;
+// a negative limit means all. more is true if selected dead letters are left.
 func (s *shared) removeLocked(
 	t *topic, selection *parleyv1.DeadLetterSelection, limit int,
 ) (removed map[*group][]*deadLetter, more bool, err error) {

@@ -15,14 +15,16 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// violation is the first field of a request that breaks a rule of the schema.
+// violation names the first invalid field of a request, and the limit that it exceeds. The limit is
+// 0 if there is none.
 type violation struct {
 	path  string
 	limit int64
 }
 
-// checkForm checks a request by the rules of the schema, as the server does, and returns the error
-// of the first field that breaks one. It knows the kinds of rules that the schema has.
+// checkForm validates a message against the rules in its proto, as the server does. It returns the
+// error of the first invalid field, or nil. It implements only the kinds of rules that Parley's
+// protos use.
 func checkForm(m proto.Message) error {
 	if v := checkMessage("", m.ProtoReflect()); v != nil {
 		return invalidField(v.path, v.limit)
@@ -132,7 +134,7 @@ func checkValue(path string, fd protoreflect.FieldDescriptor, value protoreflect
 	return nil
 }
 
-// wide returns a bound, or nil if there is none.
+// wide returns a bound as int64, or nil if it is not set.
 func wide[T int32 | int64](n T, ok bool) *int64 {
 	if !ok {
 		return nil
@@ -151,7 +153,7 @@ func checkRange(path string, n int64, low, high *int64) *violation {
 	}
 }
 
-// checkSub checks a message within a message.
+// checkSub validates a field that contains a message.
 func checkSub(path string, m protoreflect.Message, rules *validate.FieldRules) *violation {
 	switch one := m.Interface().(type) {
 	case *durationpb.Duration:
@@ -195,7 +197,8 @@ func checkString(path, text string, rules *validate.StringRules) *violation {
 	}
 }
 
-// reservedKey returns the first key, in order, that begins with one of the prefixes.
+// reservedKey returns the first key in sorted order that begins with one of the prefixes, and
+// whether there is one.
 func reservedKey(pairs map[string]string, prefixes ...string) (string, bool) {
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		for _, prefix := range prefixes {

@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// queueHandler is the QueueService.
+// queueHandler implements QueueService.
 type queueHandler struct {
 	parleyv1connect.UnimplementedQueueServiceHandler
 
@@ -119,7 +119,7 @@ func (h queueHandler) StreamingConsume(
 
 var errDrop = errors.New("dropped")
 
-// onStream does one request of a stream, with the fault that the test asks for.
+// onStream executes one request of a stream, with the fault that the test set.
 func (s *Server) onStream(
 	ctx context.Context, c *consumer, req *parleyv1.StreamingConsumeRequest,
 ) (answer *parleyv1.StreamingAnswer, drop bool) {
@@ -152,10 +152,11 @@ func (s *Server) onStream(
 	return answer, false
 }
 
-// doLocked executes a request of a consumer.
+// doLocked executes a request of a consumer and returns one result per item.
 func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
 	var results []*parleyv1.SettleResult
-	// result appends the result of an item of a list. Of a list of tokens, the item is the token itself.
+	// result appends the result for one item of the list. In a list of tokens the item is the token
+	// itself, so its error names the item rather than a field of it.
 	result := func(list string, err error) {
 		wire := prefixField(itemError(err), fmt.Sprintf("%s[%d]", list, len(results)))
 		if list != "items" && wire.GetDetail().GetField() != "" {
@@ -237,7 +238,7 @@ func checkNack(n *parleyv1.NackItem) error {
 	return nil
 }
 
-// nacked applies a nack. A retry without a delay comes again at once.
+// nacked applies a nack. A retry without a delay is due at once.
 func (g *group) nacked(i *item, n *parleyv1.NackItem) {
 	switch {
 	case n.GetRelease() != nil:
@@ -290,7 +291,7 @@ func (s *Server) closeConsumer(c *consumer) {
 	s.wakeLocked()
 }
 
-// serveConsumer sends frames until the stream is to end.
+// serveConsumer sends frames until the stream ends.
 func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parleyv1.ConsumeResponse) error) error {
 	s.mu.Lock()
 	heartbeat := s.heartbeat
@@ -339,7 +340,8 @@ func (s *Server) serveConsumer(ctx context.Context, c *consumer, send func(*parl
 	}
 }
 
-// framesOf returns the next frames of a consumer.
+// framesOf returns the next frames of a consumer. next is the time, and changed the channel, of the
+// next check. ended is set if the stream must end.
 func (s *Server) framesOf(c *consumer) (frames []*parleyv1.ConsumeResponse, next time.Time, changed <-chan struct{}, ended *end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

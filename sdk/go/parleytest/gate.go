@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// gate is what the bytes of a server's connections pass. Safe for concurrent use.
+// gate blocks the reads and writes of a server's connections while it is closed. Safe for
+// concurrent use.
 type gate struct {
 	mu sync.Mutex // guards opened
 	// opened is closed while the gate is open.
@@ -43,7 +44,7 @@ func (g *gate) open() {
 	}
 }
 
-// wait waits until the gate is open or done is closed.
+// wait blocks until the gate is open or done is closed.
 func (g *gate) wait(done <-chan struct{}) {
 	g.mu.Lock()
 	opened := g.opened
@@ -69,7 +70,7 @@ func (l gatedListener) Accept() (net.Conn, error) {
 	return &gatedConn{Conn: conn, gate: l.gate, closed: make(chan struct{})}, nil
 }
 
-// gatedConn stands still, without an error, while the gate is closed.
+// gatedConn blocks, without an error, while the gate is closed.
 type gatedConn struct {
 	net.Conn
 
@@ -78,7 +79,7 @@ type gatedConn struct {
 	closed chan struct{}
 }
 
-// Read implements net.Conn. What has come in is held back too.
+// Read implements net.Conn. It also holds back data that has already arrived.
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.gate.wait(c.closed)

@@ -17,20 +17,20 @@ type group struct {
 	topic   *topic
 	waiting []*item
 	dead    []*deadLetter
-	// consumers are its live streams.
+	// consumers are the group's live streams.
 	consumers []*consumer
 	acked     int64
 	replayed  int64
 }
 
-// deadLetter is a dead letter and the message that it was.
+// deadLetter is a dead letter and the message that it was made of.
 type deadLetter struct {
 	*parleyv1.DeadLetter
 
 	item *item
 }
 
-// addGroup creates a group at a position; nil is the beginning.
+// addGroup creates a group at a position; nil means the beginning.
 func (t *topic) addGroup(name string, start *parleyv1.GroupStart) {
 	g := &group{name: name, topic: t}
 	g.seek(start)
@@ -38,7 +38,7 @@ func (t *topic) addGroup(name string, start *parleyv1.GroupStart) {
 	t.settings.Groups = slices.Sorted(maps.Keys(t.groups))
 }
 
-// seek moves the group to a position; nil is the beginning.
+// seek moves the group to a position; nil means the beginning.
 func (g *group) seek(start *parleyv1.GroupStart) {
 	g.waiting = nil
 	if start.GetPosition() == parleyv1.StartPosition_START_POSITION_END {
@@ -59,7 +59,7 @@ func (g *group) drop(i *item) {
 	}
 }
 
-// again schedules another attempt of a message, or makes it a dead letter if it has none left.
+// again schedules another attempt of a message, or makes it a dead letter if no attempt is left.
 func (g *group) again(i *item, due time.Time, reason, code string) {
 	if i.attempt >= g.topic.settings.GetRetry().GetMaxAttempts() {
 		g.bury(i, reason, code)
@@ -69,7 +69,7 @@ func (g *group) again(i *item, due time.Time, reason, code string) {
 	g.putBack(i)
 }
 
-// putBack inserts a message at its place.
+// putBack inserts a message into the waiting ones, ordered by seq.
 func (g *group) putBack(i *item) {
 	g.waiting = append(g.waiting, i)
 	slices.SortStableFunc(g.waiting, func(a, b *item) int { return a.seq - b.seq })

@@ -14,14 +14,14 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// handler is the MessageService.
+// handler implements MessageService.
 type handler struct {
 	parleyv1connect.UnimplementedMessageServiceHandler
 
 	s *Server
 }
 
-// interceptor returns the interceptor that puts the token into the handler's context.
+// interceptor returns the interceptor that adds the token to the handler's context.
 func (s *Server) interceptor() connect.Interceptor { return tokenInterceptor{} }
 
 type tokenInterceptor struct{}
@@ -50,7 +50,7 @@ func (tokenInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) 
 	}
 }
 
-// do runs a unary call with the fault that the test asks for.
+// do executes a unary call, with the fault that the test set.
 func do[Req proto.Message, Res any](ctx context.Context, s *Server, method string, req Req, work func() (Res, error)) (Res, error) {
 	var none Res
 	fault, err := s.begin(method, tokenOf(ctx), req)
@@ -86,9 +86,9 @@ func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageReque
 	})
 }
 
-// SendMessages implements the service. A fault may name single items:
-// `SendMessages/<client_msg_id>` is asked about for each, and its error becomes the item's; the
-// channel's later items are then aborted.
+// SendMessages implements the service. A fault can apply to single items: the fault function is
+// called with `SendMessages/<client_msg_id>` for each, and the fault's error becomes the item's. If
+// that error is retryable, the channel's later items are aborted.
 func (h handler) SendMessages(ctx context.Context, req *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
 	return do(ctx, h.s, "SendMessages", req, func() (*parleyv1.SendMessagesResponse, error) {
 		res := new(parleyv1.SendMessagesResponse)
@@ -166,7 +166,7 @@ func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageR
 	})
 }
 
-// ListMessages implements the service. A page token has the seq where the next page begins.
+// ListMessages implements the service. A page token contains the seq at which the next page begins.
 func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) {
 		l, err := h.s.usableLocked(ctx, req.GetChannelId())
@@ -193,7 +193,7 @@ func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesReq
 	})
 }
 
-// value returns an optional number as text.
+// value returns an optional number as text for a query; an unset number is "-".
 func value(n *int64) string {
 	if n == nil {
 		return " -"
@@ -209,7 +209,8 @@ func errNoMessage() error {
 	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND, "msg_id", 0)
 }
 
-// page returns a page from the seq at on; "" is the first one. Its token is the seq of the next.
+// page returns the page that begins at the seq in at, or the first page if at is empty. The page's
+// token is the seq at which the next page begins; it is not sealed.
 func (l *log) page(req *parleyv1.ListMessagesRequest, at string) *parleyv1.ListMessagesResponse {
 	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch, OldestSeq: l.oldestSeq()}
 	size := min(int(req.GetPageSize()), 1000)

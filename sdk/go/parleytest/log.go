@@ -21,17 +21,17 @@ type log struct {
 	entries []entry
 	// oldest is the first entry that can be read.
 	oldest int64
-	// skip holds how often streams leave an entry out, as a broken server would.
+	// skip holds how often streams leave an entry out, like a broken server.
 	skip map[int64]int
-	// cover holds, for the last entry of a range, its first: streams send one event for the range.
+	// cover maps the last entry of a range to its first one. Streams send one event for the range.
 	cover    map[int64]int64
 	messages map[string]*parleyv1.ChannelMessage
-	// byClient holds the entry that a user stored under a client_msg_id.
+	// byClient maps a user and a client_msg_id to the entry that they stored.
 	byClient map[string]int64
 	count    int64
 
-	// made is true once the channel exists, by a first send or by CreateChannel. created is the
-	// request of the latter.
+	// made is true once the channel exists, created by a first send or by CreateChannel. created is
+	// the request of CreateChannel.
 	made        bool
 	created     *parleyv1.CreateChannelRequest
 	membersOnly bool
@@ -40,21 +40,21 @@ type log struct {
 	members     map[string]*member
 }
 
-// entry is one entry of the log: a message, and what was done to it.
+// entry is one entry of the log: a send, edit or recall of a message.
 type entry struct {
 	msgID string
 	kind  string
-	// content is what the entry set, and digest identifies all that the call said.
+	// content is the message's content after the entry. digest identifies the payload of the call.
 	content, digest string
 	at              time.Time
 }
 
 func (l *log) head() int64 { return int64(len(l.entries)) }
 
-// oldestSeq returns the oldest entry that can be read, head+1 if there is none.
+// oldestSeq returns the oldest entry that can be read, or head+1 if there is none.
 func (l *log) oldestSeq() int64 { return min(l.oldest, l.head()+1) }
 
-// expired returns the number of messages that cannot be read any more.
+// expired returns the number of messages that can no longer be read.
 func (l *log) expired() int64 {
 	var n int64
 	for _, e := range l.entries[:l.oldestSeq()-1] {
@@ -77,8 +77,8 @@ func (s *shared) logLocked(id string) *log {
 	return l
 }
 
-// appendLocked appends an entry, or returns the one that the user stored under the same
-// client_msg_id, if it is the same call. An empty id is unique.
+// appendLocked appends an entry, or returns the entry that the user stored with the same
+// client_msg_id by the same call. An empty id never matches.
 func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq int64, duplicate bool, err error) {
 	key := user + " " + clientMsgID
 	if known, ok := l.byClient[key]; ok && clientMsgID != "" {
@@ -95,7 +95,8 @@ func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq in
 	return l.head(), false, nil
 }
 
-// sendAsLocked appends a message of the caller, or of the user that the caller names.
+// sendAsLocked checks what the schema cannot express, and appends a message of the caller, or of
+// the user in from_id.
 func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	user := s.userLocked(ctx)
 	if req.GetFromId() != "" && req.GetFromId() != user && !s.canLocked(ctx, "send_as") {
@@ -153,7 +154,7 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 	}, nil
 }
 
-// idOr returns a client_msg_id, and one of its own for an empty one.
+// idOr returns clientMsgID, or a new id if it is empty.
 func (s *shared) idOr(clientMsgID string) string {
 	if clientMsgID == "" {
 		s.minted++
@@ -162,7 +163,7 @@ func (s *shared) idOr(clientMsgID string) string {
 	return clientMsgID
 }
 
-// editLocked appends an edit and returns the message after it.
+// editLocked appends an edit and returns the edited message.
 func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]
@@ -191,7 +192,7 @@ func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*par
 }
 
 // recallLocked appends a recall, or finds the first one, and returns the tombstone. A moderator can
-// recall every message.
+// recall messages of all senders.
 func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]
@@ -214,7 +215,7 @@ func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallM
 	}, nil
 }
 
-// eventLocked returns the event of an entry: the message in its current state.
+// eventLocked returns the event of an entry, with the message in its current state.
 func (l *log) eventLocked(seq int64) *parleyv1.ChannelEvent {
 	e := l.entries[seq-1]
 	m := proto.CloneOf(l.messages[e.msgID])
@@ -287,7 +288,7 @@ func (s *Server) Trim(channelID string, oldest int64) {
 	s.logLocked(channelID).oldest = oldest
 }
 
-// Restore truncates the log after head and changes its epoch, as restoring an old backup does.
+// Restore truncates the log after head and changes its epoch, like the restore of an old backup.
 func (s *Server) Restore(channelID, epoch string, head int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +311,7 @@ func (s *Server) Restore(channelID, epoch string, head int64) {
 	}
 }
 
-// Skip makes streams leave an entry out the next n times, as a broken server would.
+// Skip makes streams leave an entry out the next n times, like a broken server.
 func (s *Server) Skip(channelID string, seq int64, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,5 +329,5 @@ func (s *Server) Cover(channelID string, from, to int64) {
 	l.cover[to] = from
 }
 
-// forever is how often an entry is skipped that is never sent.
+// forever is the skip count of entries that are never sent.
 const forever = 1 << 30

@@ -15,13 +15,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// member is one user of a channel.
+// member is the membership of one user of a channel.
 type member struct {
 	joined time.Time
 	read   int64
 }
 
-// create marks the channel as existing.
+// create marks the channel as existing, unless it exists already.
 func (l *log) create(createdBy string, membersOnly bool) {
 	if l.made {
 		return
@@ -38,7 +38,8 @@ func (l *log) join(user string) {
 	}
 }
 
-// read moves a user's cursor forward, if the user is a member or join is set.
+// read moves a user's cursor forward. If join is set, the user becomes a member; otherwise the
+// cursor of a user who is not a member does not change.
 func (l *log) read(user string, seq int64, join bool) {
 	if join {
 		l.join(user)
@@ -86,7 +87,8 @@ func (h handler) CreateChannel(
 	})
 }
 
-// repeats returns nil if a request repeats the one that created the channel.
+// repeats returns nil if a request repeats the one that created the channel, and else the error for
+// it.
 func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
 	key := req.GetIdempotencyKey()
 	members := func(r *parleyv1.CreateChannelRequest) []string {
@@ -118,7 +120,7 @@ func (l *log) info() *parleyv1.ChannelInfo {
 	}
 }
 
-// madeLocked returns a channel that exists.
+// madeLocked returns the channel, or an error if it does not exist.
 func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
@@ -151,8 +153,9 @@ func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest
 	})
 }
 
-// managesLocked returns an error unless the caller manages channels, or the users are the caller
-// alone and the token has the action, if one is named.
+// managesLocked returns an error if the caller may not add or remove the users. That requires
+// manage. If the caller is the only user, the given action is enough; an empty action requires
+// none.
 func (s *shared) managesLocked(ctx context.Context, userIDs []string, action string) error {
 	self := len(slices.Compact(slices.Sorted(slices.Values(userIDs)))) == 1 && userIDs[0] == s.userLocked(ctx)
 	if s.canLocked(ctx, "manage") || self && (action == "" || s.canLocked(ctx, action)) {
@@ -170,7 +173,8 @@ func (h handler) RemoveMembers(
 			return nil, err
 		}
 		l := h.s.logLocked(req.GetChannelId())
-		if !l.made && h.s.canLocked(ctx, "manage") { // others do not learn whether there is such a channel
+		// Callers without manage must not learn whether the channel exists.
+		if !l.made && h.s.canLocked(ctx, "manage") {
 			return nil, errNoChannel()
 		}
 		for _, id := range req.GetUserIds() {
@@ -181,8 +185,8 @@ func (h handler) RemoveMembers(
 	})
 }
 
-// pageLocked returns a page of sorted ids, of the requested size or the preset one, and the token of
-// the next page.
+// pageLocked returns a page of sorted ids, and the token of the next page. The token is empty if
+// there is none. A size of 0 means preset; more than most means most.
 func (s *Server) pageLocked(
 	ctx context.Context, ids []string, query, token string, size, preset, most int32,
 ) (page []string, next string, err error) {
@@ -201,7 +205,7 @@ func (s *Server) pageLocked(
 	return ids[:n], s.sealLocked(ctx, query, "", ids[n-1]), nil
 }
 
-// ListMembers implements the service.
+// ListMembers implements the service. A page token contains the last id of the previous page.
 func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersRequest) (*parleyv1.ListMembersResponse, error) {
 	return do(ctx, h.s, "ListMembers", req, func() (*parleyv1.ListMembersResponse, error) {
 		l, err := h.s.usableLocked(ctx, req.GetChannelId())
@@ -224,7 +228,7 @@ func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersReque
 	})
 }
 
-// ListChannels implements the service.
+// ListChannels implements the service. A page token contains the last id of the previous page.
 func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsRequest) (*parleyv1.ListChannelsResponse, error) {
 	return do(ctx, h.s, "ListChannels", req, func() (*parleyv1.ListChannelsResponse, error) {
 		user := h.s.userLocked(ctx)
@@ -271,7 +275,7 @@ func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*
 		switch {
 		case req.GetSeq() > l.head():
 			return nil, outOfRange("seq", l.head())
-		case !l.admits(user): // who manages the channel need not be a member, and has no cursor then
+		case !l.admits(user): // a holder of manage that is not a member has no read cursor
 			return nil, notMember("")
 		}
 		l.read(user, req.GetSeq(), true)
@@ -280,7 +284,8 @@ func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*
 	})
 }
 
-// SendTyping implements the service. The live streams of all nodes get the event, the caller's too.
+// SendTyping implements the service. The live streams of all nodes receive the event, including the
+// caller's.
 func (h handler) SendTyping(ctx context.Context, req *parleyv1.SendTypingRequest) (*parleyv1.SendTypingResponse, error) {
 	return do(ctx, h.s, "SendTyping", req, func() (*parleyv1.SendTypingResponse, error) {
 		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {

@@ -10,18 +10,20 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// pageToken is the content of a page token: the query that it belongs to, and where the page ended.
+// pageToken is the content of a page token. Query, User and Epoch are those of the list. Last is
+// the position at which the next page continues; its meaning depends on the list.
 type pageToken struct {
 	Query, User, Epoch, Last string
 }
 
-// sealLocked returns a token for the page of a query after last.
+// sealLocked returns a page token for the caller that continues a query at last.
 func (s *shared) sealLocked(ctx context.Context, query, epoch, last string) string {
 	data, _ := json.Marshal(pageToken{query, s.userLocked(ctx), epoch, last}) //nolint:errchkjson // strings only
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// openLocked returns where the page before ended; "" without a token.
+// openLocked returns the position in a page token. It returns "" if text is empty, and an error if
+// the token is malformed or of another user, query or epoch.
 func (s *shared) openLocked(ctx context.Context, text, query, epoch string) (last string, err error) {
 	if text == "" {
 		return "", nil

@@ -1,17 +1,20 @@
-// Package parleytest is a Parley server in memory, for tests of programs that use the SDK and of
-// the SDK itself. It implements the contract of parley.v1.MessageService (dense logs, idempotent
+// Package parleytest provides a Parley server in memory, for tests of programs that use the SDK and
+// of the SDK itself. It implements the contract of parley.v1.MessageService (dense logs, idempotent
 // calls, replay, positions), and the parts of QueueService and AdminService that programs use:
-// AddTopic creates a topic, and a nacked message without a delay comes again at once. It fails on
-// request: calls that are refused or whose answers are lost, streams that break, fall silent,
-// repeat or skip frames, tokens that expire, a server that is killed and restarted, or that stops
-// without closing its connections. StartFleet starts several nodes that share their channels.
+// AddTopic creates a topic, and a nacked message without a delay is delivered again at once.
 //
-// It is for tests only: nothing is durable, and every token is accepted unless the test says
-// otherwise. Every token belongs to the user `tester`, unless SetUser says otherwise, and has every
-// capability, unless SetActions says otherwise.
+// It fails on request: calls that are refused or whose answers are lost, streams that break, fall
+// silent, repeat or skip frames, tokens that expire, a server that is killed and restarted, or that
+// freezes without closing its connections. StartFleet starts several nodes that share their
+// channels.
 //
-// The suite in servicetest holds it to the behaviour of the real server. Unsupported lists the calls
-// that it does not have.
+// It is for tests only: nothing is durable. Every token is accepted unless SetTokens restricts
+// them. It belongs to the user `tester`, unless SetUser sets another one, and has every capability,
+// unless SetActions limits it. Users that are not members cannot use members-only channels, unless
+// their token has the action manage.
+//
+// The tests in servicetest compare its behaviour with that of the real server. Unsupported lists
+// the calls that it does not implement.
 package parleytest
 
 import (
@@ -32,17 +35,17 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// Fault is how a call fails.
+// Fault describes how a call fails.
 type Fault struct {
 	// Err is returned to the client instead of the answer.
 	Err error
 	// Drop resets the HTTP stream instead of answering.
 	Drop bool
-	// Applied lets the call do its work first: only the answer is lost.
+	// Applied executes the call first: only its answer is lost.
 	Applied bool
 }
 
-// Server is a Parley server in memory: one alone, or a node of a fleet. All methods are safe for
+// Server is a Parley server in memory: a single one, or a node of a fleet. All methods are safe for
 // concurrent use.
 type Server struct {
 	*shared
@@ -51,7 +54,7 @@ type Server struct {
 	addr string
 	gate *gate
 
-	// What follows is guarded by the lock of shared.
+	// The fields below are guarded by shared.mu.
 
 	http     *http.Server
 	served   chan struct{}
@@ -67,33 +70,32 @@ type Server struct {
 	conns     int
 }
 
-// shared is what the nodes of a fleet have in common: their stores, and their knowledge of each
-// other's streams.
+// shared is the common state of the nodes of a fleet: their stores and streams.
 type shared struct {
-	mu       sync.Mutex // guards what follows, and the nodes
+	mu       sync.Mutex // guards the fields below, and those of the nodes
 	channels map[string]*log
 	// streams are the Subscribe streams.
 	streams map[string]*stream
-	// topics are the queues' topics, and consumers the Consume streams of their groups.
+	// topics are the queues' topics. consumers are the Consume streams of their groups.
 	topics    map[string]*topic
 	consumers map[string]*consumer
 	tokens    map[string]bool
 	users     map[string]string
-	// actions holds the actions of the tokens that do not have all.
+	// actions contains the actions of limited tokens, by token. Other tokens have all actions.
 	actions map[string][]string
 	changed chan struct{}
 	minted  int
 }
 
-// Start starts a server on a free port of the loopback interface. It ends with the test.
+// Start starts a server on a free port of the loopback interface. The server ends with the test.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
 	return StartFleet(tb, 1)[0]
 }
 
-// StartFleet starts n servers that share channels, members, tokens and streams, as the nodes of a
-// fleet do. Faults, silence and the death of one affect that one only. Addrs returns their
-// addresses.
+// StartFleet starts n servers that share channels, members, tokens and streams, like the nodes of a
+// fleet. Faults, silence and the death of one server do not affect the other servers. Addrs returns
+// their addresses.
 func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
@@ -108,7 +110,7 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	return fleet
 }
 
-// Addrs returns the addresses of several servers, separated by commas, as parley.New takes them.
+// Addrs returns the addresses of several servers, separated by commas, for parley.New.
 func Addrs(fleet ...*Server) string {
 	addrs := make([]string, len(fleet))
 	for i, s := range fleet {
@@ -171,14 +173,15 @@ func (s *Server) Kill() {
 	<-served
 }
 
-// Freeze stops the server without closing anything, as SIGSTOP or a cut cable does: connections
-// stay open and new ones are accepted, but nothing is read and nothing is written until Thaw.
+// Freeze stops the server without closing anything, like SIGSTOP or a cut cable: connections stay
+// open and new ones are accepted, but nothing is read or written until Thaw.
 func (s *Server) Freeze() { s.gate.close() }
 
 // Thaw ends Freeze.
 func (s *Server) Thaw() { s.gate.open() }
 
-// Restart makes a killed server listen again, on the same port.
+// Restart makes a killed server listen again, on the same port. It fails the test if the port stays
+// taken.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	var listener net.Listener
@@ -200,7 +203,8 @@ func (s *Server) SetUser(token, userID string) {
 	s.users[token] = userID
 }
 
-// SetPageSize limits the pages of this server's lists of members and channels.
+// SetPageSize limits the pages of this server's lists of members and channels to n. 0 means no
+// limit.
 func (s *Server) SetPageSize(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,15 +213,15 @@ func (s *Server) SetPageSize(n int) {
 
 // Fault sets the function that decides which calls fail. Without a function, and when it returns
 // nil, calls succeed. method is the name of the call, for example SendMessage. For each item of a
-// batch the function is called again, with SendMessages/<client_msg_id>. It must not call the
-// server.
+// batch the function is called again, with SendMessages/<client_msg_id>, Produce/<payload> or
+// Schedule/<payload>. It must not call the server.
 func (s *Server) Fault(f func(method string, req proto.Message) *Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
 }
 
-// FaultTimes makes the next n calls of a method fail.
+// FaultTimes makes the next n calls of a method fail. It replaces the function of Fault.
 func (s *Server) FaultTimes(n int, method string, fault Fault) {
 	var mu sync.Mutex
 	s.Fault(func(m string, _ proto.Message) *Fault {
@@ -231,8 +235,8 @@ func (s *Server) FaultTimes(n int, method string, fault Fault) {
 	})
 }
 
-// SetTokens sets the accepted tokens. Calls with other tokens fail with TOKEN_EXPIRED, and so do
-// live streams. Without arguments every token is accepted.
+// SetTokens sets the accepted tokens. Calls with other tokens fail with TOKEN_EXPIRED, and live
+// Subscribe streams with other tokens end with it. Without arguments every token is accepted.
 func (s *Server) SetTokens(tokens ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +262,7 @@ func (s *Server) SetHeartbeat(d time.Duration) {
 	s.heartbeat = d
 }
 
-// SetSilent makes streams send nothing more, heartbeats included, without ending.
+// SetSilent makes streams send nothing more, including heartbeats, without ending.
 func (s *Server) SetSilent(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +270,7 @@ func (s *Server) SetSilent(on bool) {
 	s.wakeLocked()
 }
 
-// SetRepeat makes streams send each frame twice.
+// SetRepeat makes Subscribe streams send each frame of events twice.
 func (s *Server) SetRepeat(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,7 +311,7 @@ func (s *Server) Streams() int {
 	return n
 }
 
-// Connections returns the number of connections that were ever accepted.
+// Connections returns the number of connections that the server has accepted since Start.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,13 +343,14 @@ func (s *Server) Tokens() []string {
 	return append([]string(nil), s.auths...)
 }
 
-// wakeLocked tells all streams to look again.
+// wakeLocked wakes all streams, which then check for work.
 func (s *shared) wakeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// begin records a call and returns its fault, if it is to fail.
+// begin records a call. It returns the call's fault, or nil. If the token is not accepted, it
+// returns the error for that.
 func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,7 +366,7 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 	return fault, nil
 }
 
-// Error returns an error as Parley returns it, with a detail that has the reason.
+// Error returns an error like Parley's own, with a detail that contains the reason.
 func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
 	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: requestID})
 }
@@ -375,24 +380,25 @@ func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error
 	return err
 }
 
-// invalidField returns the error for a field that breaks its rule.
+// invalidField returns the error for an invalid field.
 func invalidField(field string, limit int64) error {
 	return errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, field, limit)
 }
 
-// errorAt returns an error that names a field of the request, and a limit.
+// errorAt returns an error whose detail names a field of the request and its limit. A limit of 0
+// means none.
 func errorAt(code connect.Code, reason parleyv1.ErrorReason, field string, limit int64) *connect.Error {
 	return ErrorDetail(code, &parleyv1.ErrorDetail{
 		Reason: reason, Retryable: reason >= 100, Field: field, Limit: limit, RequestId: requestID,
 	})
 }
 
-// requestID is the request id of every error.
+// requestID is the request id in the details of all errors.
 const requestID = "test-request"
 
 type tokenKey struct{}
 
-// userLocked returns the user that makes a call.
+// userLocked returns the user of a call.
 func (s *shared) userLocked(ctx context.Context) string {
 	if user := s.users[tokenOf(ctx)]; user != "" {
 		return user
@@ -400,7 +406,7 @@ func (s *shared) userLocked(ctx context.Context) string {
 	return defaultUser
 }
 
-// defaultUser is the user of a token for which the test has set none.
+// defaultUser is the user of a token without SetUser.
 const defaultUser = "tester"
 
 func tokenOf(ctx context.Context) string {

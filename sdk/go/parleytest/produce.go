@@ -27,7 +27,8 @@ func itemError(err error) *parleyv1.ItemError {
 	return item
 }
 
-// prefixField puts the path of a list's item before the field of its error, if there is one.
+// prefixField adds the path of a list item to the field of its error. It changes nothing if err is
+// nil or names no field.
 func prefixField(err *parleyv1.ItemError, item string) *parleyv1.ItemError {
 	if d := err.GetDetail(); d.GetField() != "" {
 		d.Field = item + "." + d.GetField()
@@ -35,7 +36,7 @@ func prefixField(err *parleyv1.ItemError, item string) *parleyv1.ItemError {
 	return err
 }
 
-// storable returns the topic, unless it is paused.
+// storable returns the topic, or an error if producing to it is paused.
 func (s *shared) storable(name string) (*topic, error) {
 	t, err := s.topicLocked(name)
 	if err != nil {
@@ -47,8 +48,8 @@ func (s *shared) storable(name string) (*topic, error) {
 	return t, nil
 }
 
-// storeLocked stores an item of a batch, with the fault that the test asks for by the method's
-// name, a slash and the payload.
+// storeLocked stores an item of a batch, with the fault that the test set. The fault function is
+// called with the method's name, a slash and the payload.
 func (s *Server) storeLocked(
 	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
 ) (i *item, duplicate bool, err error) {
@@ -79,7 +80,7 @@ func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest)
 			return nil, err
 		}
 		res := &parleyv1.ProduceResponse{}
-		t.turn++ // all messages of a call without any key go to one partition
+		t.turn++ // all messages of one call without any key go to one partition
 		for n, m := range req.GetMessages() {
 			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
 			if err != nil {
@@ -104,7 +105,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 			return nil, err
 		}
 		res := &parleyv1.ScheduleResponse{}
-		t.turn++ // all messages of a call without any key go to one partition
+		t.turn++ // all messages of one call without any key go to one partition
 		for n, m := range req.GetMessages() {
 			due := m.GetDueTime().AsTime()
 			if m.GetDelay() != nil {
@@ -133,7 +134,7 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 	})
 }
 
-// scheduled returns the index of a scheduled message that has not appeared yet.
+// scheduled returns the index in t.later of a scheduled message that has not appeared yet.
 func (t *topic) scheduled(id string) (int, error) {
 	t.advance(time.Now())
 	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })

@@ -14,19 +14,19 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// defaultAttempts is how many attempts a message has if its topic does not say.
+// defaultAttempts is the number of attempts of a message if its topic sets none.
 const defaultAttempts = 16
 
 // topic is a queue topic. It is guarded by the server's lock, as are all types below.
 type topic struct {
 	settings *parleyv1.Topic
 	groups   map[string]*group
-	// log holds the messages that have appeared, in order; later those that are not due yet.
+	// log holds the messages that have appeared, in order. later holds those that are not due yet.
 	log   []*item
 	later []*item
 	keys  map[string]*item
 	seq   int
-	// turn counts the calls whose messages take turns.
+	// turn counts the calls, for the partition of messages without keys.
 	turn int
 }
 
@@ -37,7 +37,7 @@ type item struct {
 	partition int32
 	msg       *parleyv1.QueueMessage
 	at        time.Time
-	// due is when it may be delivered, or appears.
+	// due is the time at which it can be delivered, or appears in the topic.
 	due     time.Time
 	attempt int32
 }
@@ -49,16 +49,16 @@ type consumer struct {
 	group *group
 	name  string
 	token string
-	// timeout is how long it may hold a message.
+	// timeout is the ack timeout.
 	timeout         time.Duration
 	messages, bytes int64
 	sent, sentBytes int64
 	flight          map[string]*held
-	// settled holds how each delivery was settled.
+	// settled maps the token of each settled delivery to `ack` or `nack`.
 	settled map[string]string
 	parts   []int32
 	told    bool
-	// leaving is set after Leave: it is sent nothing more.
+	// leaving is set by Leave: the consumer gets no more deliveries.
 	leaving bool
 	end     *end
 }
@@ -71,7 +71,7 @@ type held struct {
 }
 
 // AddTopic creates a topic with the given number of partitions, and with consumer groups that start
-// at its beginning.
+// at its beginning. It replaces a topic of the same name.
 func (s *Server) AddTopic(name string, partitions int, groups ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,8 @@ func (i *item) fresh() *item {
 	return &one
 }
 
-// Produced returns the payloads of the messages that have appeared in a topic, in order.
+// Produced returns the payloads of the messages that have appeared in a topic, in order. It returns
+// nil for an unknown topic.
 func (s *Server) Produced(topicName string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,8 @@ func (s *Server) Produced(topicName string) []string {
 	return all
 }
 
-// Acked returns the number of messages that a group has acknowledged.
+// Acked returns the number of messages that a group has acknowledged. It returns 0 for an unknown
+// topic or group.
 func (s *Server) Acked(topicName, groupName string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,6 +149,7 @@ func (s *Server) Acked(topicName, groupName string) int {
 }
 
 // Unsettled returns the number of messages that a group has not settled. Dead letters are settled.
+// It returns 0 for an unknown topic or group.
 func (s *Server) Unsettled(topicName, groupName string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +164,8 @@ func (s *Server) Unsettled(topicName, groupName string) int {
 	return n
 }
 
-// DeadLetters returns a group's dead letters, oldest first.
+// DeadLetters returns a group's dead letters, oldest first. It returns nil for an unknown topic or
+// group.
 func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +181,8 @@ func (s *Server) DeadLetters(topicName, groupName string) []*parleyv1.DeadLetter
 }
 
 // LoseLeases takes the deliveries in flight from the consumers of a group, as if their leases had
-// ended. The consumers are not told: a settlement fails with LEASE_LOST. The messages are delivered
-// again.
+// expired. The consumers are not notified: a settlement fails with LEASE_LOST. The messages are
+// delivered again.
 func (s *Server) LoseLeases(topicName, groupName string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +262,7 @@ func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, dupli
 	return i, false, nil
 }
 
-// partition returns the message's partition, as the real server chooses it.
+// partition returns the message's partition. It chooses the partition like the real server.
 func (t *topic) partition(msg *parleyv1.QueueMessage) int32 {
 	n := t.settings.GetPartitions()
 	by := msg.GetKey()
@@ -289,8 +293,8 @@ func (t *topic) appear(i *item) {
 	}
 }
 
-// advance makes the messages that are due appear, and returns when the next one is due; zero if
-// there is none.
+// advance makes due messages appear. It returns when the next one is due, or the zero time if there
+// is none.
 func (t *topic) advance(now time.Time) time.Time {
 	var next time.Time
 	slices.SortStableFunc(t.later, func(a, b *item) int { return a.due.Compare(b.due) })
@@ -315,8 +319,8 @@ func (c *consumer) giveBack() {
 	}
 }
 
-// take returns the next deliveries of a consumer, and when there may be more; zero if that is not
-// known.
+// take returns the next deliveries of a consumer, and the time of the next check, or the zero time
+// if it is unknown.
 func (c *consumer) take(now time.Time) (batch []*parleyv1.Delivery, next time.Time) {
 	g := c.group
 	next = g.topic.advance(now)

@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// serverHandler is the ServerService.
+// serverHandler implements ServerService.
 type serverHandler struct {
 	parleyv1connect.UnimplementedServerServiceHandler
 

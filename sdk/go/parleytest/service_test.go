@@ -7,7 +7,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest/servicetest"
 )
 
-// TestService runs the suite that the real server passes too.
+// TestService runs the suite that the real server also passes.
 func TestService(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -8,8 +8,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// settleCall executes a unary call about a consumer's stream. Of a stream that has ended, each
-// delivery is lost, and so is the call if it names none.
+// settleCall executes a unary call for a consumer's stream. If the stream has ended, it returns
+// LEASE_LOST as the result of each delivery, or as its error if the request names no deliveries.
 func (h queueHandler) settleCall(streamID string, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	c := h.s.consumers[streamID]
 	if c == nil && (req.GetAck() != nil || req.GetNack() != nil || req.GetExtend().GetDeliveries() != nil) {

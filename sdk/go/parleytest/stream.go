@@ -20,7 +20,8 @@ type stream struct {
 	node  *Server
 	token string
 	user  string
-	// manages is set if the token can use members-only channels without being a member.
+	// manages is true if the token has manage: its user need not be a member of members-only
+	// channels.
 	manages bool
 	order   []string
 	places  map[string]*place
@@ -36,7 +37,7 @@ type place struct {
 	begun bool
 }
 
-// end is how a stream ends at the test's request.
+// end describes how the test ends a stream.
 type end struct {
 	err    error
 	drop   bool
@@ -228,8 +229,7 @@ func (l *log) advance(p *place) []*parleyv1.ChannelEvent {
 	return events
 }
 
-// start returns a channel's state, and the gap that follows it if entries after the position cannot
-// be sent.
+// start returns a channel's state. If entries after the position cannot be sent, a gap follows it.
 func (l *log) start(p *place) []*parleyv1.ChannelEvent {
 	p.begun = true
 	from, reason := p.after, parleyv1.GapReason_GAP_REASON_UNSPECIFIED

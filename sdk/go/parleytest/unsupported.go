@@ -11,15 +11,17 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// Unsupported returns the methods that the server does not have, as AdminService/UpdateTopic. Such a
-// call fails with the code unimplemented and an error that begins with "parleytest:".
+// Unsupported returns the methods that the server does not implement, in the form
+// AdminService/UpdateTopic. A call of one fails with the code unimplemented and an error that
+// begins with "parleytest:".
 func Unsupported() []string {
 	return []string{
 		"AdminService/DeleteGroup", "AdminService/ListPartitions", "AdminService/ListPending", "AdminService/UpdateTopic",
 	}
 }
 
-// unsupported names the method in the error of a call that the server does not have.
+// unsupported returns a handler that fails calls of unsupported methods with an error that names
+// the method, and passes all others to next.
 func unsupported(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		_, method, _ := strings.Cut(req.Spec().Procedure, "parley.v1.")

@@ -14,23 +14,23 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// What AdminService returns. The proto files describe the fields.
+// The resources that AdminService returns. The proto files describe the fields.
 type (
-	// Topic is a topic's settings.
+	// Topic contains a topic's settings.
 	Topic = parleyv1.Topic
-	// RetryPolicy says when a failed message is delivered again, and how often.
+	// RetryPolicy sets when and how often a failed message is delivered again.
 	RetryPolicy = parleyv1.RetryPolicy
-	// Retention says how long settled messages stay.
+	// Retention sets how long settled messages stay.
 	Retention = parleyv1.TopicRetention
-	// TopicStats counts the messages of a whole topic.
+	// TopicStats contains the numbers of messages of a whole topic.
 	TopicStats = parleyv1.TopicStats
-	// PartitionStats counts the messages of one partition.
+	// PartitionStats contains the numbers of messages of one partition.
 	PartitionStats = parleyv1.PartitionStats
-	// GroupStats counts the messages of a group by state.
+	// GroupStats contains the numbers of messages of a group by state.
 	GroupStats = parleyv1.GroupStats
 	// PartitionOwner is a partition and the consumer that it is assigned to.
 	PartitionOwner = parleyv1.PartitionOwner
-	// PendingDelivery is a delivery that is not settled.
+	// PendingDelivery is an unsettled delivery.
 	PendingDelivery = parleyv1.PendingDelivery
 	// DeadMessage is a dead letter.
 	DeadMessage = parleyv1.DeadLetter
@@ -41,25 +41,25 @@ type Operation = parleyv1.TopicOperation
 
 // The operations.
 const (
-	// Produce stands for producing and scheduling messages.
+	// Produce is the operation of producing and scheduling messages.
 	Produce Operation = parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE
-	// Consume stands for deliveries to consumers.
+	// Consume is the operation of delivering messages to consumers.
 	Consume Operation = parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME
 )
 
 // Start is a position in a topic at which a group starts to read: FromBeginning, FromEnd or
-// FromTime. The zero value names no position: CreateGroup then starts at the beginning, and
-// SeekGroup is parley.ErrInvalidField.
+// FromTime. The zero value is no position: CreateGroup then starts at the beginning, and SeekGroup
+// returns parley.ErrInvalidField.
 type Start struct{ wire *parleyv1.GroupStart }
 
-// FromBeginning is the oldest stored message.
+// FromBeginning returns the position of the oldest stored message.
 func FromBeginning() Start { return startAt(parleyv1.StartPosition_START_POSITION_BEGINNING) }
 
-// FromEnd is after the newest message.
+// FromEnd returns the position after the newest message.
 func FromEnd() Start { return startAt(parleyv1.StartPosition_START_POSITION_END) }
 
-// FromTime is the first message at or after t, by the server's clock. A time in the future is the
-// end.
+// FromTime returns the position of the first message at or after t, by the server's clock. A time
+// in the future means the end.
 func FromTime(t time.Time) Start {
 	return Start{&parleyv1.GroupStart{Start: &parleyv1.GroupStart_Time{Time: timestamppb.New(t)}}}
 }
@@ -69,9 +69,9 @@ func startAt(p parleyv1.StartPosition) Start {
 }
 
 // Admin manages topics and consumer groups. Every call requires the capability `admin`: the action
-// `read` for calls that change nothing, the action `write` for all others. Calls are retried until
-// ctx or the call's deadline ends (see parley.WithCallTimeout). If an earlier attempt of a call may
-// have done the work already, the text of the error says so. It is safe for concurrent use.
+// `read` for calls that change nothing, the action `write` for all other calls. Calls are retried
+// until ctx or the call's deadline ends (see parley.WithCallTimeout). If an earlier attempt of a
+// call may have succeeded already, the text of the error says so. It is safe for concurrent use.
 type Admin struct{ link link.Link }
 
 // NewAdmin returns an Admin that uses the client.
@@ -96,7 +96,8 @@ func adminCall[Req, Res any](
 	return res, err
 }
 
-// CreateTopic creates a topic. An existing topic is parley.ErrTopicExists and does not change.
+// CreateTopic creates a topic and returns it. An existing topic does not change and is
+// parley.ErrTopicExists.
 func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	res, err := adminCall(ctx, a, "CreateTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
@@ -105,8 +106,9 @@ func (a *Admin) CreateTopic(ctx context.Context, t *Topic) (*Topic, error) {
 	return res.GetTopic(), err
 }
 
-// UpdateTopic changes the named fields of a topic's settings. They are some of partitions, retry,
-// retention, max_messages_per_partition, drop_oldest and idempotency_window.
+// UpdateTopic changes the named fields of a topic's settings and returns the topic. The fields are
+// some of partitions, retry, retention, max_messages_per_partition, drop_oldest and
+// idempotency_window.
 func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*Topic, error) {
 	res, err := adminCall(ctx, a, "UpdateTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.UpdateTopicRequest) (*parleyv1.UpdateTopicResponse, error) {
@@ -115,8 +117,8 @@ func (a *Admin) UpdateTopic(ctx context.Context, t *Topic, fields ...string) (*T
 	return res.GetTopic(), err
 }
 
-// DeleteTopic deletes a topic and everything in it. If confirm is not the topic's name, it is
-// parley.ErrConfirmationRequired.
+// DeleteTopic deletes a topic and everything in it. It returns parley.ErrConfirmationRequired if
+// confirm is not the topic's name.
 func (a *Admin) DeleteTopic(ctx context.Context, topic, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.DeleteTopicRequest) (*parleyv1.DeleteTopicResponse, error) {
@@ -134,8 +136,8 @@ func (a *Admin) Topic(ctx context.Context, topic string) (*Topic, error) {
 	return res.GetTopic(), err
 }
 
-// Topics iterates over all topics, ordered by name. Each page is a call. An error is the last thing
-// that it yields.
+// Topics iterates over all topics, ordered by name. Each page is a call. If a call fails, the
+// iteration ends with its error.
 func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
 	return link.Pages(func(token string) ([]*Topic, string, error) {
 		res, err := adminCall(ctx, a, "ListTopics",
@@ -146,8 +148,8 @@ func (a *Admin) Topics(ctx context.Context) iter.Seq2[*Topic, error] {
 	})
 }
 
-// Pause pauses operations of a topic: Produce, Consume or both. Operations that are not named do
-// not change; none is parley.ErrInvalidField. While Produce is paused, producers get
+// Pause pauses operations of a topic: Produce, Consume or both. Other operations do not change.
+// Without operations it returns parley.ErrInvalidField. While Produce is paused, producers get
 // parley.ErrTopicPaused, which they retry until their deadline.
 func (a *Admin) Pause(ctx context.Context, topic string, operations ...Operation) (*Topic, error) {
 	res, err := adminCall(ctx, a, "PauseTopic",
@@ -157,8 +159,8 @@ func (a *Admin) Pause(ctx context.Context, topic string, operations ...Operation
 	return res.GetTopic(), err
 }
 
-// Resume resumes operations of a topic: Produce, Consume or both. Operations that are not named do
-// not change; none is parley.ErrInvalidField.
+// Resume resumes operations of a topic: Produce, Consume or both. Other operations do not change.
+// Without operations it returns parley.ErrInvalidField.
 func (a *Admin) Resume(ctx context.Context, topic string, operations ...Operation) (*Topic, error) {
 	res, err := adminCall(ctx, a, "ResumeTopic",
 		func(ctx context.Context, s *link.Services, r *parleyv1.ResumeTopicRequest) (*parleyv1.ResumeTopicResponse, error) {
@@ -167,7 +169,7 @@ func (a *Admin) Resume(ctx context.Context, topic string, operations ...Operatio
 	return res.GetTopic(), err
 }
 
-// Stats returns the number of messages of a topic by state: in total, and of each partition in
+// Stats returns the number of messages of a topic by state: in total, and for each partition in
 // order.
 func (a *Admin) Stats(ctx context.Context, topic string) (total *TopicStats, partitions []*PartitionStats, err error) {
 	res, err := adminCall(ctx, a, "GetTopicStats",
@@ -177,8 +179,8 @@ func (a *Admin) Stats(ctx context.Context, topic string) (total *TopicStats, par
 	return res.GetTotal(), res.GetPartitions(), err
 }
 
-// Keep says which messages Trim keeps: KeepNewest or KeepYounger. The zero value names none and is
-// parley.ErrInvalidField.
+// Keep selects the messages that Trim keeps: KeepNewest or KeepYounger. The zero value selects
+// none, for which Trim returns parley.ErrInvalidField.
 type Keep struct {
 	apply func(*parleyv1.TrimTopicRequest)
 }
@@ -198,14 +200,13 @@ func KeepYounger(age time.Duration) Keep {
 // TrimOption sets a property of a Trim.
 type TrimOption func(*parleyv1.TrimTopicRequest)
 
-// WithUnsettled makes Trim also remove messages that a group has not settled. Those are lost for
-// the group.
+// WithUnsettled makes Trim also remove messages that a group has not settled. The group loses them.
 func WithUnsettled() TrimOption { return func(r *parleyv1.TrimTopicRequest) { r.Force = true } }
 
-// Trim removes the oldest messages of a topic, except those to keep and those that a group has not
-// settled; WithUnsettled removes the latter too. It returns how many messages it removed, and how
-// many of them a group had not settled. If an answer was lost, the numbers count the last attempt
-// only.
+// Trim removes the oldest messages of a topic, except those that keep selects and those that a
+// group has not settled. WithUnsettled removes the unsettled ones too. It returns how many messages
+// it removed, and how many of them a group had not settled. If an answer was lost, the numbers
+// count only the last attempt.
 func (a *Admin) Trim(ctx context.Context, topic string, keep Keep, opts ...TrimOption) (removed, unsettled int64, err error) {
 	req := &parleyv1.TrimTopicRequest{Topic: topic}
 	if keep.apply != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestPauseAndResume names the operations: the other one stays as it is, and none is refused.
+// TestPauseAndResume pauses and resumes operations. The other operation must not change, and a call
+// without operations must fail.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -43,7 +44,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// letters creates a topic with five dead letters in each of the groups g and h, and returns the ids
+// letters creates a topic with five dead letters in each of the groups g and h. It returns the ids
 // of those of g.
 func letters(t *testing.T, s *parleytest.Server, c *parley.Client) []string {
 	t.Helper()
@@ -69,7 +70,7 @@ func letters(t *testing.T, s *parleytest.Server, c *parley.Client) []string {
 	return ids
 }
 
-// TestDeadLettersAreSelected replays and purges what is named, and nothing by omission.
+// TestDeadLettersAreSelected checks that replay and purge affect only selected dead letters.
 func TestDeadLettersAreSelected(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -126,8 +127,8 @@ func TestDeadLettersAreSelected(t *testing.T) {
 	}
 }
 
-// TestGroupsStartWhereTheyAreTold creates groups and moves them. To seek without a position is
-// refused.
+// TestGroupsStartWhereTheyAreTold creates groups and moves them. A seek without a position must
+// fail.
 func TestGroupsStartWhereTheyAreTold(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -163,7 +164,7 @@ func TestGroupsStartWhereTheyAreTold(t *testing.T) {
 	}
 }
 
-// TestDefaultPartitioner is the one that lets a topic grow.
+// TestDefaultPartitioner checks that the default partitioner lets a topic grow.
 func TestDefaultPartitioner(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -184,7 +185,8 @@ func TestDefaultPartitioner(t *testing.T) {
 	}
 }
 
-// TestTrimNamesWhatStays removes settled messages, then others too, and nothing without a Keep.
+// TestTrimNamesWhatStays removes settled messages, then unsettled ones too, and nothing without a
+// Keep.
 func TestTrimNamesWhatStays(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// CreateGroup creates a consumer group. The zero Start means the beginning. An existing group is
-// parley.ErrGroupExists and does not change.
+// CreateGroup creates a consumer group. The zero Start means the beginning. An existing group does
+// not change and is parley.ErrGroupExists.
 func (a *Admin) CreateGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "CreateGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.CreateGroupRequest) (*parleyv1.CreateGroupResponse, error) {
@@ -19,8 +19,8 @@ func (a *Admin) CreateGroup(ctx context.Context, topic, group string, start Star
 	return err
 }
 
-// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. If confirm
-// is not the group's name, it is parley.ErrConfirmationRequired.
+// DeleteGroup deletes a consumer group and its pending retries. Its dead letters stay. It returns
+// parley.ErrConfirmationRequired if confirm is not the group's name.
 func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) error {
 	_, err := adminCall(ctx, a, "DeleteGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.DeleteGroupRequest) (*parleyv1.DeleteGroupResponse, error) {
@@ -30,8 +30,8 @@ func (a *Admin) DeleteGroup(ctx context.Context, topic, group, confirm string) e
 }
 
 // SeekGroup moves a consumer group to another position of the topic. Its deliveries in flight,
-// waiting messages and retries are dropped. While a consumer is connected, it is
-// parley.ErrGroupInUse. The zero Start is parley.ErrInvalidField.
+// waiting messages and retries are dropped. It returns parley.ErrGroupInUse while a consumer is
+// connected, and parley.ErrInvalidField for the zero Start.
 func (a *Admin) SeekGroup(ctx context.Context, topic, group string, start Start) error {
 	_, err := adminCall(ctx, a, "SeekGroup",
 		func(ctx context.Context, s *link.Services, r *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
@@ -55,14 +55,14 @@ type PendingOrder = parleyv1.PendingOrder
 
 // The orders.
 const (
-	// ByIdle yields the delivery that was idle for the longest time first.
+	// ByIdle yields the longest idle delivery first.
 	ByIdle PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_IDLE
 	// ByAttempts yields the delivery with the most attempts first.
 	ByAttempts PendingOrder = parleyv1.PendingOrder_PENDING_ORDER_ATTEMPTS
 )
 
-// Pending iterates over a group's unsettled deliveries, in the given order. Each page is a call. An
-// error is the last thing that it yields.
+// Pending iterates over a group's unsettled deliveries, in the given order. Each page is a call. If
+// a call fails, the iteration ends with its error.
 func (a *Admin) Pending(ctx context.Context, topic, group string, order PendingOrder) iter.Seq2[*PendingDelivery, error] {
 	return link.Pages(func(token string) ([]*PendingDelivery, string, error) {
 		res, err := adminCall(ctx, a, "ListPending",
@@ -73,9 +73,9 @@ func (a *Admin) Pending(ctx context.Context, topic, group string, order PendingO
 	})
 }
 
-// DeadLetters iterates over the dead letters of a group, or of all groups if group is empty, newest
-// first. A group that does not exist and left no dead letters is parley.ErrGroupNotFound. Each page
-// is a call. An error is the last thing that it yields.
+// DeadLetters iterates over the dead letters of a group, newest first. An empty group means all
+// groups. A group that does not exist and left no dead letters is parley.ErrGroupNotFound. Each
+// page is a call. If a call fails, the iteration ends with its error.
 func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[*DeadMessage, error] {
 	return link.Pages(func(token string) ([]*DeadMessage, string, error) {
 		res, err := adminCall(ctx, a, "ListDeadLetters",
@@ -86,11 +86,12 @@ func (a *Admin) DeadLetters(ctx context.Context, topic, group string) iter.Seq2[
 	})
 }
 
-// Selection says which dead letters of a topic a call is about: DeadLetterIDs, DeadLettersOf or
-// AllDeadLetters. The zero value selects nothing and is parley.ErrInvalidField.
+// Selection selects dead letters of a topic: DeadLetterIDs, DeadLettersOf or AllDeadLetters. The
+// zero value selects nothing, for which calls return parley.ErrInvalidField.
 type Selection struct{ wire *parleyv1.DeadLetterSelection }
 
-// DeadLetterIDs selects dead letters by their ids, 1 to 1,000. No ids are parley.ErrInvalidField.
+// DeadLetterIDs selects dead letters by their ids, 1 to 1,000. Without ids, calls return
+// parley.ErrInvalidField.
 func DeadLetterIDs(ids ...string) Selection {
 	return Selection{&parleyv1.DeadLetterSelection{
 		Selection: &parleyv1.DeadLetterSelection_Ids{Ids: &parleyv1.DeadLetterIds{DeadLetterIds: ids}},
@@ -123,10 +124,10 @@ func WithPartition(partition int) ReplayOption {
 	return func(r *parleyv1.ReplayDeadLettersRequest) { r.Partition = new(int32(min(max(partition, -1), 1<<30))) }
 }
 
-// ReplayDeadLetters returns dead letters to their groups: the oldest of each partition first, each
-// once, however often the call is repeated. It returns how many it replayed, and whether there may
-// be more. If an answer was lost, the number counts the last attempt only. A group that does not
-// exist is parley.ErrGroupNotFound, even if it left dead letters.
+// ReplayDeadLetters returns dead letters to their groups, the oldest of each partition first. Each
+// is replayed once, however often the call is repeated. It returns how many it replayed, and
+// whether there may be more. If an answer was lost, the number counts only the last attempt. A
+// group that does not exist is parley.ErrGroupNotFound, even if it left dead letters.
 func (a *Admin) ReplayDeadLetters(
 	ctx context.Context, topic string, letters Selection, opts ...ReplayOption,
 ) (replayed int64, more bool, err error) {
@@ -142,9 +143,8 @@ func (a *Admin) ReplayDeadLetters(
 }
 
 // PurgeDeadLetters deletes dead letters and returns how many. If an answer was lost, the number
-// counts the last attempt only. If confirm is not the topic's name, it is
-// parley.ErrConfirmationRequired. A group that does not exist and left no dead letters is
-// parley.ErrGroupNotFound.
+// counts only the last attempt. It returns parley.ErrConfirmationRequired if confirm is not the
+// topic's name. A group that does not exist and left no dead letters is parley.ErrGroupNotFound.
 func (a *Admin) PurgeDeadLetters(ctx context.Context, topic string, letters Selection, confirm string) (int64, error) {
 	res, err := adminCall(ctx, a, "PurgeDeadLetters",
 		func(ctx context.Context, s *link.Services, r *parleyv1.PurgeDeadLettersRequest) (*parleyv1.PurgeDeadLettersResponse, error) {

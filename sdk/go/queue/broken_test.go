@@ -14,14 +14,13 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// nilError is an error that panics when it is asked for its text, as a nil pointer does that was
-// returned as an error.
+// nilError is an error whose Error method panics on a nil pointer.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine: both
-// are failures of that one delivery.
+// TestBrokenHandlers has handlers return a nil pointer as an error, and end their goroutine. Each
+// must fail only its own delivery.
 func TestBrokenHandlers(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -52,7 +51,7 @@ func TestBrokenHandlers(t *testing.T) {
 	})
 }
 
-// TestTooLargeAmongOthers sends a message that no server takes beside good ones: only that one is
+// TestTooLargeAmongOthers sends a message that is too large among valid ones. Only that one must be
 // refused.
 func TestTooLargeAmongOthers(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestProducersWaitForAPausedTopic pauses a topic under producers: they retry until it is resumed,
-// or until their deadline.
+// TestProducersWaitForAPausedTopic pauses a topic while producers run. They must retry until it is
+// resumed, or until their deadline.
 func TestProducersWaitForAPausedTopic(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -73,8 +73,8 @@ func TestProducersWaitForAPausedTopic(t *testing.T) {
 	}
 }
 
-// TestSendIsBoundByItsCallers has two callers share a batch, one of whom has more time than a call
-// has by default.
+// TestSendIsBoundByItsCallers joins two callers in a batch, of which one has more time than the
+// default deadline.
 func TestSendIsBoundByItsCallers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -100,7 +100,7 @@ func TestSendIsBoundByItsCallers(t *testing.T) {
 			}
 		})
 	}
-	send(own, 3*timeout) // alone, so that the others wait for each other
+	send(own, 3*timeout) // alone, so that the other messages are joined
 	eventually(t, func() error {
 		if len(s.Requests()) == 0 {
 			return errors.New("the first is not in flight")
@@ -119,8 +119,8 @@ func TestSendIsBoundByItsCallers(t *testing.T) {
 	}
 }
 
-// TestWorkersHaveNoDeadline has a worker open its stream, and repeat its calls, for longer than a
-// call may take.
+// TestWorkersHaveNoDeadline opens a worker's stream, and repeats its calls, for longer than the
+// default deadline.
 func TestWorkersHaveNoDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// Produce a job now, and another one for later. Both are retried under their own idempotency keys,
+// Produce a job now, and another one for later. Both are retried with their own idempotency keys,
 // so they are stored once.
 func Example_produce() {
 	ctx := context.Background()
@@ -44,14 +44,14 @@ func Example_produce() {
 	}
 	for _, result := range results {
 		if result.Err != nil {
-			log.Print(result.Err) // refused for good
+			log.Print(result.Err) // permanently refused
 			continue
 		}
 		fmt.Println("scheduled", result.Receipt.MessageID, "for", result.Receipt.DueTime)
 	}
 }
 
-// Pause a topic for maintenance: producers wait. Then try the dead letters of one group again.
+// Pause a topic for maintenance: producers wait. Then replay the dead letters of one group.
 func Example_operate() {
 	server := parleytest.Start(exampleTB{})
 	defer server.Kill()
@@ -82,15 +82,15 @@ func Example_operate() {
 	// replayed: 0
 }
 
-// exampleTB stands in for a test.
+// exampleTB replaces a test's testing.TB.
 type exampleTB struct{ testing.TB }
 
 func (exampleTB) Helper()                   {}
 func (exampleTB) Cleanup(func())            {}
 func (exampleTB) Fatalf(f string, a ...any) { log.Fatalf(f, a...) }
 
-// Work until an interrupt. The worker then finishes the messages that it handles and releases the
-// others.
+// Handle messages until an interrupt. The worker then finishes the messages that it handles and
+// releases the other ones.
 func Example_work() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -103,15 +103,15 @@ func Example_work() {
 	errUnreadable := errors.New("unreadable image")
 	resize := func(context.Context, []byte) error { return nil }
 	worker := queue.NewWorker(client, "jobs", "resizers", func(ctx context.Context, d *queue.Delivery) error {
-		// A message may come twice, with the same d.MessageID. If that matters, store the id
-		// together with the result.
+		// A message may be delivered twice, with the same d.MessageID. If that matters, store the
+		// id together with the result.
 		switch err := resize(ctx, d.Payload); {
 		case errors.Is(err, errUnreadable):
 			return queue.DeadLetter(err) // no other attempt would help
 		case err != nil:
-			return queue.RetryAfter(err, time.Minute) // plain errors are tried again after the topic's backoff
+			return queue.RetryAfter(err, time.Minute) // other errors are retried after the topic's backoff
 		}
-		return nil // acknowledges it
+		return nil // acknowledges the message
 	}, queue.WithConcurrency(32))
 	if err := worker.Run(ctx); err != nil {
 		log.Print(err)

@@ -16,7 +16,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The server's bounds for what a nack says.
+// The server's limits for the fields of a nack.
 const (
 	maxReason = 1024
 	maxDelay  = 366 * 24 * time.Hour
@@ -24,33 +24,34 @@ const (
 
 var failureCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// Handler handles one delivery. Nil acknowledges it. An error or a panic nacks it: the message is
-// retried after the topic's backoff, or according to RetryAfter, DeadLetter and Code.
+// Handler handles one delivery. A nil error acknowledges it. An error or a panic nacks it: the
+// message is retried after the topic's backoff, or according to RetryAfter, DeadLetter and Code.
 //
 // ctx carries the values of Run's context and the trace of the producer. It ends when the delivery
-// is lost; context.Cause then is parley.ErrLeaseLost by errors.Is, and another worker may handle
-// the same message.
+// is lost. Then errors.Is(context.Cause(ctx), parley.ErrLeaseLost) holds, and another worker may
+// handle the same message.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // Middleware wraps a Handler.
 type Middleware func(next Handler) Handler
 
-// ErrRelease releases the message if a handler returns or wraps it: the delivery does not count as
+// ErrRelease releases the message if a handler returns or wraps it. The delivery does not count as
 // an attempt, and the message is delivered again at once, to this or another worker. Use it only in
 // a worker that is about to stop; otherwise the message is delivered again and again.
 var ErrRelease = errors.New("parley: message released")
 
-// HandlerError is a handler's error and what happens to the message. RetryAfter, DeadLetter and
-// Code create it. If several wrap one error, all their settings apply; of two that set the same,
-// the outermost applies.
+// HandlerError is a handler's error that sets what happens to the message. RetryAfter, DeadLetter
+// and Code create it. If several of them wrap one error, all their settings apply. If two of them
+// set the same field, the outermost one applies.
 type HandlerError struct {
 	// Err is the cause.
 	Err error
-	// Delay is the time until the next attempt. nil leaves it to other HandlerErrors and the
-	// topic's backoff.
+	// Delay is the time until the next attempt. nil means the Delay of a wrapped HandlerError, or
+	// else the topic's backoff.
 	Delay *time.Duration
-	// Code is the application's code of the failure: up to 64 of A-Z a-z 0-9 _ . -. With one of the
-	// topic's non-retryable codes the message becomes a dead letter at once.
+	// Code is the application's failure code: up to 64 of A-Z a-z 0-9 _ . -. An invalid code is
+	// ignored. With one of the topic's non-retryable codes the message becomes a dead letter at
+	// once.
 	Code string
 	// DeadLetter makes the message a dead letter, regardless of the attempts left.
 	DeadLetter bool
@@ -62,15 +63,16 @@ func (f *HandlerError) Error() string { return f.Err.Error() }
 // Unwrap returns the cause.
 func (f *HandlerError) Unwrap() error { return f.Err }
 
-// RetryAfter makes the next attempt start after d, up to 366 days. It returns nil for nil.
+// RetryAfter returns an error that schedules the next attempt after d, at most 366 days. It returns
+// nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	return fail(err, HandlerError{Delay: &d})
 }
 
-// DeadLetter makes the message a dead letter. It returns nil for nil.
+// DeadLetter returns an error that makes the message a dead letter. It returns nil if err is nil.
 func DeadLetter(err error) error { return fail(err, HandlerError{DeadLetter: true}) }
 
-// Code sets the failure's code. It returns nil for nil.
+// Code returns an error with a failure code. It returns nil if err is nil.
 func Code(err error, code string) error { return fail(err, HandlerError{Code: code}) }
 
 func fail(err error, f HandlerError) error {
@@ -81,7 +83,7 @@ func fail(err error, f HandlerError) error {
 	return &f
 }
 
-// panicError is a handler that panicked.
+// panicError is the error of a handler that panicked.
 type panicError struct {
 	value any
 	stack []byte
@@ -90,8 +92,8 @@ type panicError struct {
 // Error returns the value of the panic.
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// call runs the handler. A panic is an error, and so is an error whose text can't be told, such as
-// a nil pointer with a type.
+// call runs the handler. It returns an error for a panic. It also returns an error if the text of
+// the handler's error cannot be read, for example of a typed nil pointer.
 func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -99,7 +101,7 @@ func (h Handler) call(ctx context.Context, d *Delivery) (err error) {
 		}
 	}()
 	if err = h(ctx, d); err != nil {
-		_ = nackOf("", err) // all that is asked of it later
+		_ = nackOf("", err) // panics now, if it would panic later
 	}
 	return err
 }
@@ -109,13 +111,13 @@ func release(token string) *parleyv1.NackItem {
 	return &parleyv1.NackItem{Token: token, Outcome: &parleyv1.NackItem_Release{Release: &parleyv1.NackRelease{}}}
 }
 
-// nackOf returns the nack of a delivery whose handler failed. It leaves out what the server would
-// refuse.
+// nackOf returns the nack of a delivery whose handler failed. It omits or truncates values that the
+// server would refuse.
 func nackOf(token string, err error) *parleyv1.NackItem {
 	if errors.Is(err, ErrRelease) {
 		return release(token)
 	}
-	var all HandlerError // of all that err wraps, the outermost first
+	var all HandlerError // of all HandlerErrors that err wraps, the outermost first
 	reason := reasonOf(err)
 	for f := (*HandlerError)(nil); errors.As(err, &f); err = f.Err {
 		if all.Delay == nil {
@@ -139,7 +141,7 @@ func nackOf(token string, err error) *parleyv1.NackItem {
 	return n
 }
 
-// reasonOf returns an error's text, cut to what a nack may hold.
+// reasonOf returns an error's text, cut to the maximum length of a nack's reason.
 func reasonOf(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxReason {
@@ -152,8 +154,8 @@ func reasonOf(err error) string {
 	return text[:cut]
 }
 
-// Logging logs each delivery: at level debug if it was handled, at level warn if the handler
-// failed. Keys and payloads are not logged.
+// Logging returns a middleware that logs each delivery: at level debug if it was handled, at level
+// warn if the handler failed. Keys and payloads are not logged.
 func Logging(log *slog.Logger) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, d *Delivery) error {

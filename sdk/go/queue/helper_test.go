@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testContext ends a little before a hanging test would.
+// testContext returns a context that ends a little before the test's deadline.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -36,7 +36,7 @@ func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client 
 	return c
 }
 
-// eventually polls until check gives nil.
+// eventually polls until check returns nil.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var err error
@@ -48,7 +48,7 @@ func eventually(t *testing.T, check func() error) {
 	t.Fatalf("not in time: %v", err)
 }
 
-// settledAll waits until a group has acknowledged n messages and has none left.
+// settledAll waits until a group has acknowledged n messages and has no unsettled ones.
 func settledAll(t *testing.T, s *parleytest.Server, topic, group string, n int) {
 	t.Helper()
 	eventually(t, func() error {
@@ -59,7 +59,7 @@ func settledAll(t *testing.T, s *parleytest.Server, topic, group string, n int) 
 	})
 }
 
-// working is a worker that runs.
+// working is a running worker.
 type working struct {
 	*queue.Worker
 
@@ -70,7 +70,7 @@ type working struct {
 	err  error
 }
 
-// work runs a worker until the test ends, or stop is called.
+// work runs a worker until the test ends or finish is called.
 func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, opts ...queue.WorkerOption) *working {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -80,7 +80,7 @@ func work(t *testing.T, c *parley.Client, topic, group string, h queue.Handler, 
 	return w
 }
 
-// finish stops the worker and gives what Run gave.
+// finish stops the worker and returns the error of Run.
 func (w *working) finish() error {
 	w.once.Do(func() {
 		w.stop()
@@ -93,7 +93,7 @@ func (w *working) finish() error {
 	return w.err
 }
 
-// record remembers what a handler was given. Safe for concurrent use.
+// record holds the deliveries of a handler. Safe for concurrent use.
 type record struct {
 	mu  sync.Mutex
 	all []*queue.Delivery

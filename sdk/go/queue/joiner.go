@@ -9,34 +9,36 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// joiner gathers single messages into batches. Safe for concurrent use.
+// joiner joins single messages into batches. Safe for concurrent use.
 type joiner struct {
 	linger time.Duration
-	// messages bounds a batch, batches those under way; one more is gathered meanwhile.
+	// messages bounds a batch. batches bounds the batches in flight; one more is gathered
+	// meanwhile.
 	messages, batches int
 	do                func(ctx context.Context, b *joinedBatch)
 	work              sync.WaitGroup
-	// life ends when Close gives up.
+	// life is the parent of the batches' contexts. It ends when Close gives up.
 	life context.Context //nolint:containedctx // of all batches
 	end  context.CancelFunc
 
-	mu     sync.Mutex // guards what follows, and batches that are gathered
+	mu     sync.Mutex // guards the fields below, and the batch that is being gathered
 	closed bool
-	// gathering is nil if none is.
+	// gathering is the batch that accepts messages. nil if there is none.
 	gathering *joinedBatch
 	underWay  int
-	// room is closed when a batch that was full goes.
+	// room is closed when a full batch is sent.
 	room chan struct{}
 }
 
-// joinedBatch is messages that are sent together. Its requests do not change once it is in flight.
+// joinedBatch is a group of messages that are sent together. Its requests do not change once it is
+// in flight.
 type joinedBatch struct {
 	requests []*parleyv1.QueueMessage
 	slots    []*slot
 	timer    *time.Timer
-	// overdue is true once it has waited for long enough.
+	// overdue is true once the batch has waited for the linger time.
 	overdue bool
-	// waiting counts callers; the last one that leaves cancels the batch.
+	// waiting counts the callers that wait. When the last one leaves, the batch is cancelled.
 	waiting int
 	ctx     context.Context //nolint:containedctx // of the batch's call
 	cancel  context.CancelFunc
@@ -50,14 +52,14 @@ func newJoiner(cfg producerConfig, do func(ctx context.Context, b *joinedBatch))
 	}
 }
 
-// slot is one message's place in a batch.
+// slot is the place of one message in a batch.
 type slot struct {
 	answer chan Result
 	// failure is the message's last retryable failure: an error, or nil.
 	failure atomic.Pointer[error]
 }
 
-// answer sends the result of message i to its caller. Each message is answered once.
+// answer sends the result of message i to its caller. It must be called once for each message.
 func (b *joinedBatch) answer(i int, r *Receipt, err error) {
 	b.slots[i].answer <- Result{Receipt: r, Err: err}
 }
@@ -65,8 +67,8 @@ func (b *joinedBatch) answer(i int, r *Receipt, err error) {
 // fail records a retryable failure of message i.
 func (b *joinedBatch) fail(i int, err error) { b.slots[i].failure.Store(&err) }
 
-// send adds a message to a batch and waits for its answer. If ctx ends first, it returns its error
-// and the message's last failure, if there was one.
+// send adds a message to a batch and waits for its answer. If ctx ends first, it returns the error
+// of ctx, and in last the message's last failure, or nil.
 func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (r Receipt, last, err error) {
 	b, place, err := j.join(ctx, m)
 	if err != nil {
@@ -87,7 +89,7 @@ func (j *joiner) send(ctx context.Context, m *parleyv1.QueueMessage) (r Receipt,
 	}
 }
 
-// join adds a message to the batch that is being gathered, as soon as it has room.
+// join adds a message to the batch that is being gathered. It blocks until that batch has room.
 func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBatch, *slot, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -104,8 +106,8 @@ func (j *joiner) join(ctx context.Context, m *parleyv1.QueueMessage) (*joinedBat
 	}
 }
 
-// tryJoin returns the message's batch and its place in it, or a channel that is closed when there
-// may be room.
+// tryJoin returns the message's batch and its slot. If the batch is full, it returns a channel that
+// is closed when there may be room.
 func (j *joiner) tryJoin(m *parleyv1.QueueMessage) (*joinedBatch, *slot, <-chan struct{}, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -138,8 +140,9 @@ func (j *joiner) beginLocked() *joinedBatch {
 	return b
 }
 
-// goLocked sends the batch that is being gathered if it is time: one that is alone goes at once,
-// else it waits until it is full or overdue, and for those under way to be few enough.
+// goLocked sends the batch that is being gathered, if it is time. If no other batch is in flight,
+// it is sent at once. Otherwise it waits until it is full or overdue, and until fewer than
+// j.batches are in flight.
 func (j *joiner) goLocked() {
 	b := j.gathering
 	if b == nil || len(b.requests) == 0 || j.underWay >= j.batches ||
@@ -164,7 +167,7 @@ func (j *joiner) goLocked() {
 	})
 }
 
-// leave says that a caller waits no more.
+// leave records that a caller no longer waits.
 func (j *joiner) leave(b *joinedBatch) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

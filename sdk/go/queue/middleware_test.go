@@ -41,8 +41,8 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestLogging has one delivery handled, one fail and one panic: each makes one record, which holds
-// nothing of what the message says.
+// TestLogging handles one delivery, fails one and panics in one. Each must be logged once, without
+// the message's content.
 func TestLogging(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -53,7 +53,7 @@ func TestLogging(t *testing.T) {
 	}
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var ids []string // of one key, so one at a time
+	var ids []string // of one key, so handled one at a time
 	w := work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
 		ids = append(ids, d.MessageID)
 		switch string(d.Payload) {
@@ -63,7 +63,7 @@ func TestLogging(t *testing.T) {
 			panic("bang")
 		}
 		return nil
-	}, queue.WithMiddleware(func(next queue.Handler) queue.Handler { // so that none is tried again
+	}, queue.WithMiddleware(func(next queue.Handler) queue.Handler { // so that none is retried
 		return func(ctx context.Context, d *queue.Delivery) error { return queue.DeadLetter(next(ctx, d)) }
 	}, queue.Logging(log)))
 	eventually(t, func() error {

@@ -35,7 +35,8 @@ func defaultWorkerConfig() workerConfig {
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// consumerName names a worker after its machine, with something that tells several apart.
+// consumerName returns the host's name with a random suffix, which distinguishes several workers on
+// one host.
 func consumerName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -45,16 +46,16 @@ func consumerName() string {
 	return host[:min(len(host), 48)] + "-" + rand.Text()[:6]
 }
 
-// WithConcurrency sets how many handlers may run at once. The default is 16.
+// WithConcurrency sets how many handlers may run at once, at least 1. The default is 16.
 func WithConcurrency(n int) WorkerOption { return func(c *workerConfig) { c.concurrency = max(n, 1) } }
 
-// WithConsumerName sets the name that operators see for the worker: 1 to 64 of A-Z a-z 0-9 _ -. The
+// WithConsumerName sets the worker's name that operators see: 1 to 64 of A-Z a-z 0-9 _ -. The
 // default is the host's name and a random suffix.
 func WithConsumerName(name string) WorkerOption { return func(c *workerConfig) { c.consumer = name } }
 
-// WithWindow sets how much the server may deliver beyond what is settled: messages (maximum 10,000,
-// default twice the concurrency) and bytes of payloads, keys and headers (maximum 64 MiB, default 8
-// MiB). 0 keeps the default.
+// WithWindow sets how many unsettled messages, and how many bytes of their payloads, keys and
+// headers, the server may deliver. For messages the maximum is 10,000 and the default twice the
+// concurrency. For bytes the maximum is 64 MiB and the default 8 MiB. 0 or less keeps the default.
 func WithWindow(messages int, bytes int64) WorkerOption {
 	return func(c *workerConfig) {
 		if messages > 0 {
@@ -67,26 +68,26 @@ func WithWindow(messages int, bytes int64) WorkerOption {
 }
 
 // WithAckTimeout sets how long the server waits for a settlement or an extension before it delivers
-// a message to another worker: 1 s to 12 h, default 30 s. It does not limit handlers: the worker
-// extends the deliveries in flight every third of it.
+// a message to another worker: 1 s to 12 h, by default 30 s. It does not limit handlers: the worker
+// extends the deliveries in flight at intervals of a third of d.
 func WithAckTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.ackTimeout = min(max(d, time.Second), 12*time.Hour) }
 }
 
 // WithHandlerTimeout sets a limit for each handler. When it is reached, the handler's context ends
-// and the message is nacked. A handler that still runs counts for the concurrency. By default there
-// is no limit: a handler that hangs keeps its message.
+// and the message is nacked. A handler that still runs then counts towards the concurrency. 0, the
+// default, means no limit: a handler that hangs keeps its message.
 func WithHandlerTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.handlerTimeout = max(d, 0) }
 }
 
-// WithStopTimeout sets how long Run waits for handlers after its context has ended. The default is
-// 30 s.
+// WithStopTimeout sets how long Run waits for handlers after its context has ended, before it ends
+// their contexts. The default is 30 s; 0 or less means that they end at once.
 func WithStopTimeout(d time.Duration) WorkerOption {
 	return func(c *workerConfig) { c.stopTimeout = max(d, 0) }
 }
 
-// WithMiddleware wraps the handler; the first middleware is the outermost. It may be used several
+// WithMiddleware wraps the handler. The first middleware is the outermost. It may be used several
 // times.
 func WithMiddleware(m ...Middleware) WorkerOption {
 	return func(c *workerConfig) { c.middleware = append(c.middleware, m...) }
@@ -97,9 +98,9 @@ func WithMiddleware(m ...Middleware) WorkerOption {
 func WithUnaryCalls() WorkerOption { return func(c *workerConfig) { c.unary = true } }
 
 // WithOnLost sets a function that is called with each lost delivery: one that was taken from this
-// worker before it was settled, or whose settlement was refused or is not known. The message is
-// delivered again, to this or another worker, unless the settlement arrived. The function must not
-// block.
+// worker before it was settled, or whose settlement was refused or has an unknown outcome. The
+// message is delivered again, to this or another worker, unless the settlement arrived. The
+// function must not block.
 func WithOnLost(f func(d *Delivery, err error)) WorkerOption {
 	return func(c *workerConfig) { c.onLost = f }
 }

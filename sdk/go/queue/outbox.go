@@ -9,37 +9,38 @@ import (
 )
 
 const (
-	// gatherItems and gatherFor bound what is gathered while a request is under way.
+	// gatherItems and gatherFor bound the number and the age of settlements that wait while a
+	// request is in flight.
 	gatherItems = 256
 	gatherFor   = 5 * time.Millisecond
-	// maxUnanswered is how many requests may be under way.
+	// maxUnanswered is the maximum number of requests in flight.
 	maxUnanswered = 8
 )
 
-// settlement is what becomes of a task: acknowledged where nack is nil.
+// settlement is the ack or nack of a task. A nil nack means an ack.
 type settlement struct {
 	t    *task
 	nack *parleyv1.NackItem
 }
 
-// credits counts what the server may send. It sends running totals, so that one that is lost or
-// late does no harm.
+// credits counts how much the server may send. Grants contain running totals, so a lost or late one
+// does no harm.
 type credits struct {
 	window, windowBytes int64
-	// freed is what was settled or lost since the stream began; told is how much of that the server
-	// knows.
+	// freed counts the messages that were settled or lost since the stream began. told is the part
+	// of it that was granted to the server.
 	freed, freedBytes, told, toldBytes int64
 }
 
 func newCredits(messages, bytes int64) credits { return credits{window: messages, windowBytes: bytes} }
 
-// free notes that a message is settled or lost.
+// free records that a message of this size is settled or lost.
 func (c *credits) free(size int64) {
 	c.freed++
 	c.freedBytes += size
 }
 
-// grant returns the totals to send, or nil while less than a quarter of the window is free.
+// grant returns the totals to send. It returns nil while less than a quarter of the window is free.
 func (c *credits) grant() *parleyv1.StreamingCredits {
 	if 4*(c.freed-c.told) < c.window && 4*(c.freedBytes-c.toldBytes) < c.windowBytes {
 		return nil
@@ -48,21 +49,21 @@ func (c *credits) grant() *parleyv1.StreamingCredits {
 	return &parleyv1.StreamingCredits{TotalMessages: c.window + c.freed, TotalBytes: c.windowBytes + c.freedBytes}
 }
 
-// outbox gathers settlements into requests: one goes at once while none is under way, else with up
-// to 255 others or after 5 ms. Safe for concurrent use.
+// outbox gathers settlements into requests. While no request is in flight, a settlement is sent at
+// once. Otherwise it waits until there are 256 of them, or for 5 ms. Safe for concurrent use.
 type outbox struct {
 	s *stream
-	// work are the stream's goroutines. Each is added under mu while the outbox is not closed.
+	// work tracks the stream's goroutines. Each is added under mu while the outbox is not closed.
 	work sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pending []settlement
 	timer   *time.Timer
-	// overdue is true once pending has waited for long enough.
+	// overdue is true once pending settlements have waited for gatherFor.
 	overdue  bool
 	closed   bool
 	underWay int
-	// idle is closed while nothing is pending or under way.
+	// idle is closed while nothing is pending or in flight.
 	idle chan struct{}
 }
 
@@ -72,12 +73,12 @@ func newOutbox(s *stream) *outbox {
 	return o
 }
 
-// add sends a settlement, soon.
+// add queues a settlement and sends it soon. After close it does nothing.
 func (o *outbox) add(one settlement) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return // The end of the stream loses it.
+		return // the end of the stream loses it
 	}
 	if len(o.pending) == 0 && o.underWay == 0 {
 		o.idle = make(chan struct{})
@@ -94,7 +95,7 @@ func (o *outbox) add(one settlement) {
 	o.goLocked()
 }
 
-// goLocked sends what is pending, if it is time.
+// goLocked sends the pending settlements, if it is time.
 func (o *outbox) goLocked() {
 	if len(o.pending) == 0 || o.closed || o.underWay == maxUnanswered ||
 		(o.underWay > 0 && !o.overdue && len(o.pending) < gatherItems) {
@@ -142,7 +143,7 @@ func (o *outbox) close() {
 	o.work.Wait()
 }
 
-// flush waits until all that was added is answered.
+// flush waits until all settlements are answered, or ctx or the stream ends.
 func (o *outbox) flush(ctx context.Context) {
 	o.mu.Lock()
 	idle := o.idle
@@ -154,7 +155,8 @@ func (o *outbox) flush(ctx context.Context) {
 	}
 }
 
-// settleAll sends settlements until each is answered for good, and the credits that they free.
+// settleAll sends settlements until each has a final answer. It also sends the credits that they
+// free.
 func (s *stream) settleAll(batch []settlement) {
 	var acks, nacks []settlement
 	tasks := make([]*task, len(batch))
@@ -181,7 +183,8 @@ func (s *stream) settleAll(batch []settlement) {
 	all.Wait()
 }
 
-// settlePart sends acks, or nacks. Retryable failures are sent again as long as the stream lives.
+// settlePart sends settlements that are either all acks or all nacks. Those with retryable failures
+// are sent again as long as the stream lives.
 func (s *stream) settlePart(part []settlement) {
 	for failures := 0; ; failures++ {
 		results, err := s.wire.do(s.ctx, settleRequest(part))
@@ -209,12 +212,12 @@ func (s *stream) settlePart(part []settlement) {
 		case <-wait.C:
 		case <-s.ctx.Done():
 			wait.Stop()
-			return // The end of the stream loses them.
+			return // the end of the stream loses them
 		}
 	}
 }
 
-// settled counts what became of a settlement.
+// settled removes the task of a settlement and counts its result.
 func (s *stream) settled(one settlement, err error) {
 	if !s.remove(one.t, err) || err != nil {
 		return

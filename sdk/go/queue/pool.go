@@ -2,23 +2,25 @@ package queue
 
 import "sync"
 
-// lane is what must be handled one after another: the messages of one key in one partition.
+// lane identifies messages that must be handled one after another: those of one key in one
+// partition.
 type lane struct {
 	partition int
 	key       string
 }
 
-// pool runs tasks, at most limit at once, those of one lane in order and one at a time. It outlives
-// streams: what a lost one still runs keeps its lane. Safe for concurrent use.
+// pool runs tasks, at most limit at once. Tasks of one lane run in order and one at a time. The
+// pool outlives streams: a task of a lost stream that still runs keeps its lane. Safe for
+// concurrent use.
 type pool struct {
 	limit int
 	run   func(t *task)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ready   []*task
 	lanes   map[lane][]*task
 	running int
-	// idle is closed while nothing runs.
+	// idle is closed while no task runs.
 	idle chan struct{}
 }
 
@@ -28,7 +30,7 @@ func newPool(limit int, run func(t *task)) *pool {
 	return p
 }
 
-// submit runs the task when its turn comes.
+// submit queues the task. It runs when its lane is free and fewer than limit tasks run.
 func (p *pool) submit(t *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,12 +53,12 @@ func (p *pool) submit(t *task) {
 	go p.work(nil)
 }
 
-// work runs tasks, after the one done, until none is ready.
+// work runs tasks until none is ready. done is the task that has just finished, or nil.
 func (p *pool) work(done *task) {
 	t, over := p.next(done), false
 	defer func() {
 		if !over {
-			go p.work(t) // the handler has ended this goroutine, as t.FailNow does
+			go p.work(t) // the handler has ended this goroutine, like t.FailNow
 		}
 	}()
 	for t != nil {
@@ -66,7 +68,8 @@ func (p *pool) work(done *task) {
 	over = true
 }
 
-// next returns the next task after the one done, nil if there is none.
+// next returns the next task, or nil if none is ready. done is the task that has just finished, or
+// nil.
 func (p *pool) next(done *task) *task {
 	p.mu.Lock()
 	defer p.mu.Unlock()

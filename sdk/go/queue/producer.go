@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// maxBatchItems and maxBatchBytes bound one request; the server takes 1,000 items and 2 MiB.
+	// maxBatchItems and maxBatchBytes bound one request. The server accepts 1,000 items and 2 MiB.
 	maxBatchItems = 1000
 	maxBatchBytes = 3 << 19
 )
 
-// ErrClosed is the error of a Producer after Close.
+// ErrClosed is the error of Producer.Send after Close.
 var ErrClosed = errors.New("parley: producer closed")
 
 // Producer stores messages in one topic. It is safe for concurrent use; a program needs one per
-// topic. Close it when done.
+// topic. Close it after use.
 type Producer struct {
 	link   link.Link
 	topic  string
@@ -47,20 +47,20 @@ type producerConfig struct {
 	batches  int
 }
 
-// WithoutIdempotency turns the generation of idempotency keys off: a message without a key whose
-// answer was lost may be stored twice. The server then has no keys to remember.
+// WithoutIdempotency disables the generation of idempotency keys. A message without a key whose
+// answer was lost may then be stored twice. In return, the server has no keys to remember.
 func WithoutIdempotency() ProducerOption { return func(c *producerConfig) { c.keys = false } }
 
 // WithLinger sets how long Send waits for other messages to join its batch while another batch is
-// in flight. The default is 5 ms; 0 means no wait.
+// in flight. The default is 5 ms; 0 or less means no wait.
 func WithLinger(d time.Duration) ProducerOption {
 	return func(c *producerConfig) { c.linger = max(d, 0) }
 }
 
 // WithJoined sets how many messages Send joins into one batch (default 100, maximum 1,000) and how
-// many batches may be in flight (default 8). When both are reached, Send blocks. A batch is in
-// flight until its last message is settled, so one message for a full partition keeps a whole batch
-// in flight.
+// many batches may be in flight (default 8). When both limits are reached, Send blocks. A batch is
+// in flight until its last message is settled, so one message for a full partition keeps a whole
+// batch in flight.
 func WithJoined(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
 		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
@@ -81,25 +81,25 @@ func NewProducer(c *parley.Client, topic string, opts ...ProducerOption) *Produc
 
 // Produce stores any number of messages and returns one result per message, in order. Retryable
 // failures, for example of a full or paused topic, are retried until ctx or the call's deadline
-// ends (see parley.WithCallTimeout; it starts again whenever a request made progress). Each message
-// keeps its idempotency key, so it is stored once, however often it was sent.
+// ends. The deadline starts again whenever a request made progress (see parley.WithCallTimeout).
+// Each message keeps its idempotency key, so it is stored once, however often it was sent.
 //
 // Up to 1,000 messages or 1.5 MiB are sent in one request, one request at a time. Failed messages
-// are sent again in order, before later ones that were not sent yet; the server refuses the
+// are sent again in order, before later ones that were not sent yet. The server refuses the
 // messages that follow a refused one in its partition. So the messages of one key are stored in the
 // given order, unless the topic's store failed for one of several in a way that the server cannot
-// see.
+// detect.
 //
-// The error is nil if every message was either stored or refused for good. Otherwise it tells what
-// ended the call: ctx, the call's deadline, or a refusal of the whole call. The results are valid
-// in any case: a Result has either a Receipt or an Err.
+// The error is nil if every message was either stored or permanently refused. Otherwise it is the
+// reason for which the call ended: ctx, the call's deadline, or a refusal of the whole call. The
+// results are valid in any case: a Result has either a Receipt or an Err.
 func (p *Producer) Produce(ctx context.Context, messages ...Message) ([]Result, error) {
 	return p.run(ctx, p.produceCall(ctx, messages))
 }
 
 // Schedule stores messages that appear in the topic after a delay of up to 366 days, never earlier.
-// The delay starts when the server accepts the message. The messages' ids, by which they can be
-// cancelled, never change. All else is as in Produce.
+// The delay starts when the server accepts the message. The ids of the messages never change;
+// Cancel and Reschedule accept them. Otherwise it works like Produce.
 func (p *Producer) Schedule(ctx context.Context, delay time.Duration, messages ...Message) ([]Result, error) {
 	return p.schedule(ctx, messages, func(m *parleyv1.ScheduledMessage) {
 		m.Due = &parleyv1.ScheduledMessage_Delay{Delay: durationpb.New(delay)}
@@ -127,7 +127,7 @@ func (p *Producer) Cancel(ctx context.Context, messageID string) error {
 	return mayBeOurs(err, attempts, parley.ErrScheduledNotFound)
 }
 
-// Reschedule makes a scheduled message due after delay, from now, and returns when it is due. A
+// Reschedule changes when a scheduled message is due, to delay from now, and returns that time. A
 // message that has appeared in the topic, or was cancelled, is parley.ErrScheduledNotFound.
 func (p *Producer) Reschedule(ctx context.Context, messageID string, delay time.Duration) (time.Time, error) {
 	return p.reschedule(ctx, &parleyv1.RescheduleScheduledRequest{
@@ -157,9 +157,10 @@ func (p *Producer) reschedule(ctx context.Context, req *parleyv1.RescheduleSched
 }
 
 // Send stores one message. Messages of concurrent callers are joined into batches: a message is
-// sent at once if no batch is in flight, else with up to 99 others or after 5 ms. Send returns when
-// the message is stored or refused, and retries as Produce does. If ctx or the call's deadline ends
-// first, the outcome is unknown. Send blocks while too many batches are in flight.
+// sent at once if no batch is in flight, otherwise with other messages when the batch is full (see
+// WithJoined) or after the linger time (see WithLinger). Send returns when the message is stored or
+// refused, and retries like Produce. If ctx or the call's deadline ends first, the outcome is
+// unknown. Send blocks while too many batches are in flight.
 func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 	// The batch may outlive the caller's wait.
 	m.Payload, m.Headers = bytes.Clone(m.Payload), maps.Clone(m.Headers)
@@ -176,8 +177,8 @@ func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 	return receipt, err
 }
 
-// Close makes further Sends fail with ErrClosed and waits until those in flight are answered. When
-// ctx ends it gives up on them and returns its error. It may be called more than once.
+// Close makes further Sends fail with ErrClosed and waits until those in flight are answered. If
+// ctx ends first, it cancels them and returns the error of ctx. It may be called more than once.
 func (p *Producer) Close(ctx context.Context) error { return p.joined.close(ctx) }
 
 // mayBeOurs adds a note to an error that an earlier attempt of the same call may have caused.
@@ -188,7 +189,7 @@ func mayBeOurs(err error, attempts int, reason error) error {
 	return err
 }
 
-// message returns the message as it is sent.
+// message returns the wire form of a message, with its idempotency key and its trace.
 func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessage {
 	key := m.IdempotencyKey
 	if key == "" && p.keys {
@@ -197,15 +198,15 @@ func (p *Producer) message(ctx context.Context, m *Message) *parleyv1.QueueMessa
 	return &parleyv1.QueueMessage{Key: m.Key, Payload: m.Payload, Headers: traced(ctx, m.Headers), IdempotencyKey: key}
 }
 
-// maxPayload is the server's limit for a payload. No message that the server accepts is larger than
+// maxPayload is the server's limit for a payload. The server accepts no message larger than
 // maxMessage.
 const (
 	maxPayload = 256 << 10
 	maxMessage = 2 * maxPayload
 )
 
-// checkMessage refuses messages for which the server would refuse the whole batch: text that
-// protobuf cannot encode, and messages that are too large.
+// checkMessage returns an error for messages for which the server would refuse the whole batch:
+// those with text that protobuf cannot encode, and those that are too large.
 func checkMessage(m *parleyv1.QueueMessage) error {
 	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
 		return &parley.Error{
@@ -226,7 +227,7 @@ func checkMessage(m *parleyv1.QueueMessage) error {
 	}
 }
 
-// call is a batch in flight: its requests and its results.
+// call is a batch in flight: the items to send and the results.
 type call struct {
 	link.Batch
 
@@ -288,7 +289,7 @@ func (p *Producer) produceRequests(requests []*parleyv1.QueueMessage) *call {
 	return c
 }
 
-// accept adds an item to those to send, or records what is wrong with it.
+// accept adds an item to the items to send, or records its error.
 func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 	if err := checkMessage(m); err != nil {
 		c.results[i].Err = err
@@ -297,7 +298,7 @@ func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 	c.items = append(c.items, i)
 }
 
-// orUnset returns e, or an error for an item that was answered with neither a result nor an error.
+// orUnset returns e, or an error for an item that has neither a result nor an error.
 func orUnset(e *parleyv1.ItemError) *parleyv1.ItemError {
 	if e == nil {
 		return &parleyv1.ItemError{
@@ -341,7 +342,7 @@ func (p *Producer) schedule(ctx context.Context, messages []Message, due func(*p
 	return p.run(ctx, c)
 }
 
-// send stores a batch of Send's messages, and answers each as soon as its result is known. The
+// send stores a batch of Send's messages and answers each one as soon as its result is known. The
 // callers' deadlines bound it.
 func (p *Producer) send(ctx context.Context, b *joinedBatch) {
 	c := p.produceRequests(b.requests)

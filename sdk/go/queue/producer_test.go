@@ -23,8 +23,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestProduceSurvivesLostAnswers has the answers to some batches lost after they were stored, and
-// some lost on the way there: each message is stored once, in order.
+// TestProduceSurvivesLostAnswers loses the answers to some batches after they were stored, and some
+// requests before. Each message must be stored once, in order.
 func TestProduceSurvivesLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -63,7 +63,7 @@ func TestProduceSurvivesLostAnswers(t *testing.T) {
 	}
 }
 
-// TestProduceSendsAgainWhatFailed has items fail for a while, for good, and with their answer lost.
+// TestProduceSendsAgainWhatFailed fails items temporarily, permanently, and with their answer lost.
 func TestProduceSendsAgainWhatFailed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -142,8 +142,8 @@ func TestProduceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSendJoins has many callers at once: they share requests, each gets its own answer, and Close
-// waits for all.
+// TestSendJoins has many concurrent callers. They must share requests, each must get its own
+// answer, and Close must wait for all of them.
 func TestSendJoins(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -187,8 +187,8 @@ func TestSendJoins(t *testing.T) {
 	}
 }
 
-// TestSendLingers has a batch under way that is not settled: what is sent meanwhile waits for
-// company for as long as it was told, or until its batch is full.
+// TestSendLingers keeps a batch in flight. Messages sent meanwhile must wait for other messages for
+// the linger time, or until their batch is full.
 func TestSendLingers(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -201,7 +201,7 @@ func TestSendLingers(t *testing.T) {
 		}
 		return nil
 	})
-	// batches gives the payloads of each request but the first's.
+	// batches returns the payloads of each request except the first.
 	batches := func() (all []string) {
 		for _, r := range parleytest.RequestsOf[*parleyv1.ProduceRequest](s) {
 			var one []string
@@ -237,7 +237,7 @@ func TestSendLingers(t *testing.T) {
 	patient := begin(queue.WithLinger(time.Hour), queue.WithJoined(3, 8))
 	soon, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
 	defer cancel()
-	// Its message stays in the batch when its caller has left.
+	// Its message stays in the batch after its caller has left.
 	if _, err := patient.Send(soon, queue.Message{Payload: []byte("x")}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a message alone: %v", err)
 	}
@@ -266,7 +266,7 @@ func TestSendLingers(t *testing.T) {
 	}
 }
 
-// TestSendIsGivenUp has callers leave, and Close give up, while the topic takes nothing.
+// TestSendIsGivenUp makes callers leave, and Close give up, while the topic accepts nothing.
 func TestSendIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -327,7 +327,8 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	if err := p.Cancel(ctx, results[0].Receipt.MessageID); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	// The answer is lost after the message was taken back: the repeat finds none, and says why.
+	// The answer is lost after the message was cancelled: the repeat finds none, and its error says
+	// why.
 	s.FaultTimes(1, "CancelScheduled", parleytest.Fault{Drop: true, Applied: true})
 	err = p.Cancel(ctx, results[1].Receipt.MessageID)
 	if !errors.Is(err, parley.ErrScheduledNotFound) || !strings.Contains(err.Error(), "earlier attempt") {
@@ -353,7 +354,7 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	}
 }
 
-// TestTraceTravels sets the process's propagator, so it is alone.
+// TestTraceTravels sets the process's propagator, so it is not parallel.
 func TestTraceTravels(t *testing.T) { //nolint:paralleltest // the propagator is global
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	defer otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator())

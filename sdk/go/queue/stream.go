@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxItems bounds one request of settlements; the server takes as many.
+	// maxItems bounds the settlements of one request. It is the server's limit.
 	maxItems = 1000
 )
 
@@ -25,34 +25,34 @@ var (
 	errGoexit         = errors.New("the handler ended its goroutine")
 )
 
-// lost is why a delivery is no longer the worker's.
+// lost returns the error of a delivery that the worker has lost.
 func lost(message string) *parley.Error {
 	return &parley.Error{
 		Code: connect.CodeFailedPrecondition, Reason: parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST, Message: message,
 	}
 }
 
-// stage is how far a task is.
+// stage is the state of a task. It only increases.
 type stage uint8
 
 const (
 	waiting stage = iota
 	begun
-	// settling: its outcome is decided, and on the way to the server.
+	// settling means that the outcome is decided and is being sent to the server.
 	settling
 	over
 )
 
-// task is a delivery on its way through the worker.
+// task is a delivery in the worker.
 type task struct {
 	d     *Delivery
 	token string
 	size  int64
 	s     *stream
 
-	// The stream's lock guards what follows.
+	// The fields below are guarded by the stream's lock.
 	stage stage
-	// cancel ends the handler's context; nil while there is none.
+	// cancel ends the handler's context. nil if there is none.
 	cancel context.CancelCauseFunc
 }
 
@@ -71,7 +71,7 @@ func (t *task) begin() (context.Context, context.CancelCauseFunc, bool) {
 	return ctx, cancel, true
 }
 
-// settle decides the task's outcome, once, and sends it.
+// settle decides the task's outcome and sends it. Only the first call has an effect.
 func (t *task) settle(err error) {
 	t.s.mu.Lock()
 	if t.stage != begun {
@@ -92,27 +92,27 @@ type stream struct {
 	r     *run
 	watch link.Stream
 	wire  wire
-	// ctx ends with the stream; the contexts of handlers come from it.
+	// ctx ends with the stream. It is the parent of the handlers' contexts.
 	ctx  context.Context //nolint:containedctx // see above
 	stop context.CancelCauseFunc
 	out  *outbox
-	// live is closed with the first frame. arrived holds a token after deliveries have come in.
+	// live is closed by the first frame. arrived holds a token after deliveries have arrived.
 	live    chan struct{}
 	arrived chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	tasks map[string]*task
 	ended bool
-	// credits are what the server may send.
+	// credits counts how much the server may send.
 	credits credits
 }
 
-// follow makes one stream and takes its deliveries until it ends.
+// follow opens one stream and takes its deliveries until it ends.
 func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	s := &stream{r: r, watch: watch, tasks: make(map[string]*task), live: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	cfg := &r.w.cfg
 	s.credits = newCredits(cfg.messages, cfg.bytes)
-	// Not from the call's context: that carries the call's token.
+	// The parent is not ctx, which carries the call's token.
 	s.ctx, s.stop = context.WithCancelCause(r.life)
 	start := &parleyv1.ConsumeRequest{
 		Topic: r.w.topic, Group: r.w.group, Consumer: cfg.consumer, MaxMessages: cfg.messages, MaxBytes: &cfg.bytes,
@@ -132,14 +132,15 @@ func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	if r.enter(s) {
 		err = s.take()
 		if errors.Is(err, io.EOF) {
-			// The server has answered all; by other connections, maybe.
+			// The server has answered all requests, but the answers may arrive on other
+			// connections.
 			flushed, cancel := context.WithTimeout(ctx, haste)
 			s.out.flush(flushed)
 			cancel()
 		}
 	}
 	if errors.Is(r.w.link.Error(err), parley.ErrLeaseLost) {
-		// The server has ended this stream. The next one may live.
+		// The server has ended this stream. The next one may work.
 		err = retryable(err.Error())
 	}
 	watch.Leave(err)
@@ -153,7 +154,7 @@ func (r *run) follow(ctx context.Context, watch link.Stream) error {
 	return err
 }
 
-// take takes frames until the stream ends.
+// take takes frames until the stream ends, and returns the reason.
 func (s *stream) take() error {
 	live := false
 	for {
@@ -177,7 +178,7 @@ func (s *stream) take() error {
 	}
 }
 
-// accept takes deliveries in.
+// accept creates tasks for deliveries and submits them.
 func (s *stream) accept(deliveries []*parleyv1.Delivery) {
 	for _, one := range deliveries {
 		t := &task{d: newDelivery(s.r.w.topic, s.r.w.group, one), token: one.GetToken(), s: s}
@@ -196,7 +197,7 @@ func (s *stream) accept(deliveries []*parleyv1.Delivery) {
 	}
 }
 
-// assigned extends the deliveries in flight of partitions that are no longer assigned, to learn
+// assigned extends the deliveries in flight of partitions that are no longer assigned, to find out
 // whether they are lost.
 func (s *stream) assigned(a *parleyv1.PartitionAssignment) {
 	has := make(map[int]bool, len(a.GetPartitions()))
@@ -209,8 +210,8 @@ func (s *stream) assigned(a *parleyv1.PartitionAssignment) {
 	}
 }
 
-// held returns the tokens of the deliveries in flight that are wanted, also of those that are being
-// settled.
+// held returns the tokens of the deliveries in flight for which wanted returns true, including
+// those that are being settled.
 func (s *stream) held(wanted func(t *task) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +224,8 @@ func (s *stream) held(wanted func(t *task) bool) []string {
 	return tokens
 }
 
-// keepExtending extends all deliveries in flight every third of the ack timeout, until the stream
-// ends.
+// keepExtending extends all deliveries in flight at intervals of a third of the ack timeout, until
+// the stream ends.
 func (s *stream) keepExtending() {
 	ticker := time.NewTicker(s.r.w.cfg.ackTimeout / 3)
 	defer ticker.Stop()
@@ -249,7 +250,7 @@ func (s *stream) extend(tokens []string) {
 			}},
 		})
 		if err != nil && s.ctx.Err() == nil {
-			// There are two more tries before the time is up.
+			// There are two more attempts before the ack timeout.
 			s.r.w.link.Log().WarnContext(s.ctx, "extending failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {
@@ -260,7 +261,7 @@ func (s *stream) extend(tokens []string) {
 	}
 }
 
-// lose ends a task whose delivery is another's.
+// lose ends a task whose delivery was lost.
 func (s *stream) lose(token string, err error) {
 	s.mu.Lock()
 	t := s.tasks[token]
@@ -277,19 +278,20 @@ func (s *stream) lose(token string, err error) {
 	}
 }
 
-// freeLocked frees the credits of deliveries that are settled or lost, and returns the grant to
+// freeLocked frees the credits of deliveries that are settled or lost. It returns the grant to
 // send, or nil.
 func (s *stream) freeLocked(tasks ...*task) *parleyv1.StreamingCredits {
 	for _, t := range tasks {
 		s.credits.free(t.size)
 	}
 	if s.r.isStopping() {
-		return nil // while it stops, a worker asks for nothing more
+		return nil // a worker that is stopping requests no more messages
 	}
 	return s.credits.grant()
 }
 
-// remove takes a task from what is in flight: settled where err is nil, else lost.
+// remove removes a task from those in flight: as settled if err is nil, else as lost. It reports
+// whether it was the first call for the task.
 func (s *stream) remove(t *task, err error) bool {
 	s.mu.Lock()
 	if t.stage == over {
@@ -311,7 +313,7 @@ func (s *stream) remove(t *task, err error) bool {
 	return true
 }
 
-// abandon ends the contexts of the handlers that run.
+// abandon cancels the contexts of the running handlers.
 func (s *stream) abandon(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,8 +324,8 @@ func (s *stream) abandon(cause error) {
 	}
 }
 
-// leave calls Leave and releases the deliveries that no handler has started, also those that still
-// arrive, until the stream ends. No handler starts any more.
+// leave calls Leave and releases the deliveries that no handler has started, including those that
+// still arrive, until the stream ends. No further handler starts.
 func (s *stream) leave() {
 	noStream := time.AfterFunc(haste, func() { s.stop(lost("no stream")) })
 	select {
@@ -352,7 +354,7 @@ func (s *stream) leave() {
 	}
 }
 
-// takeUnhandled returns the tasks that no handler has started, and marks them as being settled.
+// takeUnhandled returns the tasks that no handler has started, and marks them as settling.
 func (s *stream) takeUnhandled() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +368,7 @@ func (s *stream) takeUnhandled() []*task {
 	return unhandled
 }
 
-// await waits until the stream has ended.
+// await waits until the stream has ended, at most for limit.
 func (s *stream) await(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

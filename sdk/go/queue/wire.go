@@ -17,34 +17,35 @@ import (
 
 // wire is the connection of a stream to its server.
 type wire interface {
-	// receive waits for the next frame. It is for one goroutine.
+	// receive waits for the next frame. Only one goroutine may call it.
 	receive() (*parleyv1.ConsumeResponse, error)
 	// do makes a request and returns its results, one per item. The error is that of the whole
 	// request.
 	do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error)
-	// grant tells the running totals of credits.
+	// grant sends the running totals of credits.
 	grant(ctx context.Context, credits *parleyv1.StreamingCredits)
 	// close ends the stream.
 	close()
 }
 
-// errUnanswered is a stream that takes requests and does not answer.
+// errUnanswered is the error of a stream that accepts requests but does not answer them.
 var errUnanswered = &parley.Error{
 	Code: connect.CodeUnavailable, Retryable: true, Message: "a request on the stream was not answered in time",
 }
 
-// errStreamOver is a request on a stream that has ended.
+// errStreamOver is the error of a request on a stream that has ended.
 var errStreamOver = &parley.Error{
 	Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended before the answer",
 }
 
-// retryable is why a stream has ended, or is left, after which another may do better.
+// retryable returns an error for a stream that has ended, or is left, after which another stream
+// may work.
 func retryable(message string) error {
 	return &parley.Error{Code: connect.CodeAborted, Retryable: true, Message: message}
 }
 
-// creditsRefused is why a stream is left whose credits were refused for good: it would run dry, or
-// it has ended on the server.
+// creditsRefused returns the error for a stream whose credits were permanently refused. The client
+// leaves the stream: it would run out of credits, or it has ended on the server.
 func creditsRefused(err error) error { return retryable("credits were refused: " + err.Error()) }
 
 // bidi is a StreamingConsume stream.
@@ -55,7 +56,7 @@ type bidi struct {
 
 	sending sync.Mutex // held to send
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	last    int64
 	waiting map[int64]chan *parleyv1.StreamingAnswer
 	over    bool
@@ -67,7 +68,7 @@ func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parley
 		return nil, err
 	}
 	b := &bidi{stream: stream, link: l, watch: watch, waiting: make(map[int64]chan *parleyv1.StreamingAnswer)}
-	// While a request's body can go on, net/http does not notice that its context has ended.
+	// While the request's body is open, net/http does not notice that its context has ended.
 	context.AfterFunc(ctx, func() { _ = stream.CloseRequest() })
 	err = stream.Send(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Start{Start: start}})
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -76,7 +77,7 @@ func dialBidi(ctx context.Context, l link.Link, watch link.Stream, start *parley
 	return b, nil
 }
 
-// receive implements wire. Answers go to those who wait for them.
+// receive implements wire. It passes answers to their waiters.
 func (b *bidi) receive() (*parleyv1.ConsumeResponse, error) {
 	for {
 		res, err := b.stream.Receive()
@@ -107,7 +108,7 @@ func (b *bidi) answer(a *parleyv1.StreamingAnswer) {
 	}
 }
 
-// end has those who wait know that no answer will come.
+// end notifies the waiters that no answer will come.
 func (b *bidi) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +147,7 @@ func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([
 	}
 }
 
-// send sends a request. Where the stream has ended, receive says why.
+// send sends a request. If the stream has ended, receive returns the reason.
 func (b *bidi) send(req *parleyv1.StreamingConsumeRequest) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
@@ -164,7 +165,7 @@ func (b *bidi) close() {
 	_ = b.stream.CloseResponse()
 }
 
-// unary is a Consume stream, with a call for each request.
+// unary is a Consume stream, with a unary call for each request.
 type unary struct {
 	stream *connect.ServerStreamForClient[parleyv1.ConsumeResponse]
 	link   link.Link
@@ -238,8 +239,8 @@ func (u *unary) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) (
 	return results, err
 }
 
-// grant implements wire. A grant that does not arrive is made good by the next one, for it carries
-// running totals; where it was refused for good the stream would run dry, and is left.
+// grant implements wire. A lost grant does no harm, because the next one carries running totals. If
+// a grant is permanently refused, the stream would run out of credits, so it is left.
 func (u *unary) grant(ctx context.Context, credits *parleyv1.StreamingCredits) {
 	err := u.link.Retry(ctx, "GrantCredits", func(ctx context.Context, s *link.Services) error {
 		_, err := s.Queue.GrantCredits(ctx, &parleyv1.GrantCreditsRequest{

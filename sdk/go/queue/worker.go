@@ -12,11 +12,11 @@ import (
 	"github.com/parleyhq/parley/sdk/go/internal/link"
 )
 
-// haste is how long a worker that stops waits for those that it has told to, and for answers.
+// haste is how long a worker that stops waits for cancelled handlers, and for answers.
 const haste = time.Second
 
 // ErrStopTimeout is the error of Run if handlers were still running after the stop timeout. It is
-// the cause of the end of their contexts. Their messages are delivered to other workers, as another
+// then the cause of their contexts' end. Their messages are delivered to other workers, as another
 // attempt.
 var ErrStopTimeout = errors.New("parley: handlers were still running when the worker had to stop")
 
@@ -40,8 +40,7 @@ type Stats struct {
 	// Delivered counts all deliveries. Each is then acked, nacked, released or lost.
 	Delivered int64
 	Acked     int64
-	// Nacked counts deliveries whose handler failed; Panicked counts those among them whose handler
-	// panicked.
+	// Nacked counts deliveries whose handler failed. Panicked counts those whose handler panicked.
 	Nacked   int64
 	Panicked int64
 	// Released counts deliveries that the worker released when it stopped, or that a handler
@@ -49,7 +48,7 @@ type Stats struct {
 	Released int64
 	// Lost counts lost deliveries: see WithOnLost.
 	Lost int64
-	// Streams counts the streams that were live.
+	// Streams counts the streams that became live.
 	Streams int64
 }
 
@@ -83,10 +82,11 @@ func (w *Worker) Stats() Stats {
 // Run handles messages until ctx ends or a failure is final, for example parley.ErrGroupNotFound.
 // After a retryable failure it reconnects.
 //
-// When ctx ends it stops gracefully: it starts no more handlers, waits for those that run, settles
-// their deliveries, releases the others, which does not count as an attempt, and returns nil. If
-// handlers still run after the stop timeout, it returns ErrStopTimeout. The contexts of handlers do
-// not end with ctx. Run may be called again after it has returned, but not concurrently.
+// When ctx ends it stops gracefully: it starts no more handlers, waits for the running ones,
+// settles their deliveries, releases the other deliveries, which does not count as an attempt, and
+// returns nil. If handlers still run after the stop timeout, it returns ErrStopTimeout. The
+// contexts of handlers do not end with ctx. Run may be called again after it has returned, but not
+// concurrently.
 func (w *Worker) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -99,7 +99,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	err := w.link.Keep(life, &link.Keep{Name: "worker", Follow: r.follow, Waiting: r.waiting})
 	if halt() {
-		// Final: the stream has ended, and with it the contexts of its handlers.
+		// The failure is final: the stream has ended, and with it the contexts of its handlers.
 		if waitErr := r.await(w.cfg.stopTimeout); waitErr != nil {
 			err = errors.Join(err, waitErr)
 		}
@@ -110,15 +110,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// run is one Run under way.
+// run is the state of one call of Run.
 type run struct {
 	w *Worker
-	// asked is Run's context, whose end stops the work.
+	// asked is Run's context. Its end stops the worker.
 	asked context.Context //nolint:containedctx // see above
 	life  context.Context //nolint:containedctx // the parent of the contexts of streams and handlers
 	pool  *pool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	stream   *stream
 	stopping bool
 }
@@ -127,7 +127,7 @@ func (r *run) waiting(addr string, wait time.Duration, err error) {
 	r.w.cfg.onState(parley.StateChange{State: parley.StateWaiting, Addr: addr, Wait: wait, Err: err})
 }
 
-// await waits until no handler runs.
+// await waits until no handler runs. After limit it returns ErrStopTimeout.
 func (r *run) await(limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -139,7 +139,7 @@ func (r *run) await(limit time.Duration) error {
 	}
 }
 
-// stop ends the work. Nothing begins any more from its call on.
+// stop stops the worker. From its call on, no handler starts.
 func (r *run) stop() error {
 	r.mu.Lock()
 	r.stopping = true
@@ -152,11 +152,11 @@ func (r *run) stop() error {
 	switch {
 	case s == nil:
 	case err == nil:
-		// The server ends the stream once all is settled.
+		// The server ends the stream once all deliveries are settled.
 		s.await(5 * haste)
 	default:
 		s.abandon(ErrStopTimeout)
-		// Those that heed their context are settled still.
+		// Handlers that return when their context ends are still settled.
 		_ = r.await(haste)
 		ctx, cancel := context.WithTimeout(r.life, haste)
 		defer cancel()
@@ -165,7 +165,7 @@ func (r *run) stop() error {
 	return err
 }
 
-// enter makes s the run's stream, unless the worker stops.
+// enter makes s the run's stream, unless the worker is stopping. It reports whether it did.
 func (r *run) enter(s *stream) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +190,7 @@ func (r *run) isStopping() bool {
 	return r.stopping || r.asked.Err() != nil
 }
 
-// handle runs one task, if it is still to be run.
+// handle runs one task, unless the task is no longer pending or the worker is stopping.
 func (r *run) handle(t *task) {
 	if r.isStopping() {
 		return

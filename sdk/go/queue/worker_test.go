@@ -22,15 +22,15 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// both runs a test over each way to consume.
+// both runs a test with each way to consume.
 func both(t *testing.T, test func(t *testing.T, opts ...queue.WorkerOption)) {
 	t.Helper()
 	t.Run("bidi", func(t *testing.T) { t.Parallel(); test(t) })
 	t.Run("unary", func(t *testing.T) { t.Parallel(); test(t, queue.WithUnaryCalls()) })
 }
 
-// TestOrderPerKey has many handlers at once: messages of one key come in order and one at a time,
-// those of others meanwhile.
+// TestOrderPerKey has many concurrent handlers. Messages of one key must come in order and one at a
+// time, those of other keys concurrently.
 func TestOrderPerKey(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -88,7 +88,7 @@ func TestOrderPerKey(t *testing.T) {
 	})
 }
 
-// TestAcksAreJoined counts the requests for many quick messages, and what their credits say.
+// TestAcksAreJoined counts the requests for many quick messages, and checks their credits.
 func TestAcksAreJoined(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
@@ -164,7 +164,7 @@ func TestFailuresBecomeNacks(t *testing.T) {
 	})
 }
 
-// TestFailuresAreErrors looks at what the wrappers give to errors.Is and errors.As.
+// TestFailuresAreErrors checks errors.Is and errors.As for the wrappers.
 func TestFailuresAreErrors(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -217,7 +217,7 @@ func TestHandlerTimeout(t *testing.T) {
 	w := work(t, c, "jobs", "g", func(ctx context.Context, d *queue.Delivery) error {
 		if d.Attempt == 1 {
 			<-ctx.Done()
-			<-release // and takes no notice
+			<-release // and ignores its context
 		}
 		return nil
 	}, queue.WithHandlerTimeout(20*time.Millisecond))
@@ -231,8 +231,8 @@ func TestHandlerTimeout(t *testing.T) {
 	}
 }
 
-// TestLeaseIsLost takes what a worker holds from it: its handler's context ends, what it then says
-// changes nothing and is no error of Run's, and the message comes again.
+// TestLeaseIsLost takes a worker's deliveries from it. The handler's context must end, its result
+// must have no effect and be no error of Run, and the message must be delivered again.
 func TestLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -250,7 +250,7 @@ func TestLeaseIsLost(t *testing.T) {
 			}
 			started.Done()
 			if string(d.Payload) == "untold" {
-				<-untold // It is done before it is told.
+				<-untold // it returns before it is notified
 				return nil
 			}
 			<-ctx.Done()
@@ -283,8 +283,8 @@ func TestLeaseIsLost(t *testing.T) {
 	})
 }
 
-// TestLostFreesCredits loses all that a worker's window holds while its stream lives: more comes
-// all the same.
+// TestLostFreesCredits loses all deliveries of a worker's window while its stream lives. More must
+// be delivered.
 func TestLostFreesCredits(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -310,8 +310,8 @@ func TestLostFreesCredits(t *testing.T) {
 	})
 }
 
-// TestSettlementsAreRepeated has requests fail in every way: on a stream that goes on what failed
-// is sent again.
+// TestSettlementsAreRepeated fails requests in every way. On a stream that stays open, they must be
+// sent again.
 func TestSettlementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -348,8 +348,8 @@ func TestSettlementsAreRepeated(t *testing.T) {
 	})
 }
 
-// TestGracefulStop ends the context with handlers under way and messages waiting: those finish and
-// are acknowledged, these go back untried, and nothing begins any more.
+// TestGracefulStop ends the context with running handlers and waiting messages. The handlers must
+// finish and be acknowledged, the waiting messages must be released, and no handler may start.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -393,7 +393,7 @@ func TestGracefulStop(t *testing.T) {
 	})
 }
 
-// TestHardStop has one handler that heeds its context and one that does not.
+// TestHardStop has one handler that returns when its context ends and one that does not.
 func TestHardStop(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// TestCreditsRefused has a grant come to a server that has just ended the stream: the worker
-// consumes again.
+// TestCreditsRefused sends a grant to a server that has just ended the stream. The worker must
+// consume again.
 func TestCreditsRefused(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -40,7 +40,7 @@ func TestCreditsRefused(t *testing.T) {
 	})
 }
 
-// TestEndsThatPass has the server end the stream with what a worker gets over.
+// TestEndsThatPass ends the stream with each error after which a worker reconnects.
 func TestEndsThatPass(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -68,8 +68,8 @@ func TestEndsThatPass(t *testing.T) {
 	})
 }
 
-// TestStreamsBreak cuts the stream again and again while a backlog is worked off: everything is
-// handled, and nothing of a key out of order but for what comes again.
+// TestStreamsBreak breaks the stream repeatedly during a backlog. Every message must be handled,
+// and messages of a key must be in order, except redelivered ones.
 func TestStreamsBreak(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -124,7 +124,7 @@ func TestFinalErrorsEndRun(t *testing.T) {
 	})
 }
 
-// TestFleet kills the node that a worker is at.
+// TestFleet kills the worker's node.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
@@ -152,8 +152,8 @@ func TestFleet(t *testing.T) {
 	settledAll(t, fleet[0], "jobs", "g", 30)
 }
 
-// TestWorkerLeavesAFullNodeAtOnce has one node refuse streams, with waits that no test would
-// outlive.
+// TestWorkerLeavesAFullNodeAtOnce makes one node refuse streams, with a backoff longer than the
+// test.
 func TestWorkerLeavesAFullNodeAtOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
@@ -185,7 +185,7 @@ func TestWorkerLeavesAFullNodeAtOnce(t *testing.T) {
 	})
 }
 
-// TestDeadStream has the server fall silent: the worker leaves it for a new stream.
+// TestDeadStream makes the server silent. The worker must open a new stream.
 func TestDeadStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)

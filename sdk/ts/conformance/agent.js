@@ -1,4 +1,4 @@
-// The TypeScript SDK's conformance agent: it does with the built package what the driver tells it. See
+// The TypeScript SDK's conformance agent. It runs the driver's commands with the built package. See
 // sdk/conformance/PROTOCOL.md.
 import { createInterface } from "node:readline";
 import { codeToString } from "@connectrpc/connect/protocol-connect";
@@ -6,7 +6,7 @@ import { after, Client, ClosedError, fromStart, InterruptedError, live, ParleyEr
 
 class AgentError extends Error {}
 
-/** Returns the value of a handle. */
+/** Returns the value of a handle, and throws an AgentError for an unknown one. */
 function find(map, handle) {
   if (!map.has(handle)) {
     throw new AgentError(`no such handle: ${handle}`);
@@ -19,7 +19,7 @@ const subscriptions = new Map();
 /** The controllers of the running commands, by id. */
 const underWay = new Map();
 
-/** A token source that does what the steps say, the last one again and again. */
+/** Returns a token source that performs the steps in order, and repeats the last one. */
 function scripted(client, steps) {
   return async () => {
     const step = steps[Math.min(client.tokenCalls, steps.length - 1)];
@@ -60,7 +60,7 @@ function toStart({ channelId, from, seq, epoch }) {
   return from === "start" ? fromStart(channelId) : after({ channelId, seq, epoch });
 }
 
-/** Collects an iteration, and keeps what came before its error. */
+/** Appends the items of an iteration to into. Items before an error are kept. */
 async function collect(items, into) {
   for await (const item of items) {
     into.push(item);
@@ -71,13 +71,13 @@ function subscribe(client, { sub: handle, starts }, { signal }) {
   const states = [];
   const onState = ({ state, error, wait, addr }) =>
     states.push({ state, error: error && toError(error), waitMs: wait, addr });
-  // The command is done at once, so its signal is not the subscription's.
+  // The command ends at once, so its signal is not the subscription's.
   signal.throwIfAborted();
   const sdk = client.subscribe(starts.map(toStart), { onState });
   subscriptions.set(handle, { sdk, states });
 }
 
-/** Takes events until there are enough, the time is up, or the subscription has ended. */
+/** Appends events until there are count, the time limit ends, or the subscription ends. */
 async function take(sub, { count = 1, timeoutMs }, signal, events) {
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(), timeoutMs ?? 2 ** 31 - 1);
@@ -112,7 +112,7 @@ const ofClient = {
       if (!(err instanceof ParleyError)) {
         throw err;
       }
-      // A refusal of the call as a whole is the error of its items too.
+      // The results already have a refusal of the whole call.
     }
   },
   edit: (c, { channelId, msgId, content, clientMsgId }, options) =>
@@ -167,7 +167,7 @@ const others = {
   cancel: ({ call }) => underWay.get(call)?.abort(),
 };
 
-/** Begins a command. What the work puts into result is answered also if it fails. */
+/** Starts a command. The answer includes what the work puts into result, even if it fails. */
 function begin(op, args, signal, result) {
   if (Object.hasOwn(others, op)) {
     return others[op](args);

@@ -4,9 +4,9 @@ import type { SendResult } from "./message.js";
 const waiting = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
- * onAbort calls aborted when the signal is aborted, and returns a function that ends this. The
- * signal must not be aborted yet. A signal has one listener for any number of callbacks, because
- * Node warns of a leak when it has more than ten.
+ * onAbort calls aborted when the signal is aborted. The returned function removes the callback. The
+ * signal must not be aborted yet. Each signal has one listener for all its callbacks, because Node
+ * warns of a leak when a signal has more than ten.
  */
 export function onAbort(signal: AbortSignal, aborted: () => void): () => void {
   const callbacks = waiting.get(signal) ?? new Set();
@@ -32,8 +32,9 @@ function callAll(this: AbortSignal): void {
 }
 
 /**
- * link aborts the controller when the signal is aborted, with the signal's reason. It returns a
- * function that ends this; until then the signal references the controller.
+ * link aborts the controller with the signal's reason when the signal is aborted. An undefined
+ * signal has no effect. The returned function removes the link; until it is called, the signal
+ * references the controller.
  */
 export function link(controller: AbortController, signal: AbortSignal | undefined): () => void {
   if (signal === undefined) {
@@ -48,7 +49,7 @@ export function link(controller: AbortController, signal: AbortSignal | undefine
 
 /**
  * until settles as the promise does, or rejects with the signal's reason if the signal is aborted
- * first.
+ * first. An undefined signal is never aborted.
  */
 export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) {
@@ -57,7 +58,7 @@ export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): 
   return new Promise((resolve, reject) => {
     if (signal.aborted) {
       reject(signal.reason);
-      promise.catch(() => {}); // No one waits for the promise.
+      promise.catch(() => {}); // Avoids an unhandled rejection.
       return;
     }
     const forget = onAbort(signal, () => reject(signal.reason));
@@ -66,14 +67,15 @@ export function until<T>(promise: Promise<T>, signal: AbortSignal | undefined): 
 }
 
 /**
- * InterruptedError is the error of a call that its signal or its time limit ended after a failed
- * attempt, or during a batch. name is that of the signal's reason: `AbortError`, or `TimeoutError`
- * for a time limit. cause is the last failure.
+ * InterruptedError is the error of a call that was ended by its signal or its time limit after a
+ * failed attempt, or during a batch. name is that of the signal's reason: `AbortError`, or
+ * `TimeoutError` for a time limit. cause is the last failure; it is undefined if a batch ended
+ * before any failure.
  */
 export class InterruptedError extends Error {
   /** The signal's reason, or the TimeoutError of the time limit. */
   readonly reason: unknown;
-  /** Only from sendBatch: the result of each message when the call ended. */
+  /** The result of each message when the call ended. Set only by sendBatch. */
   readonly results: SendResult[] | undefined;
 
   constructor(reason: unknown, last: Error | undefined, results?: SendResult[]) {
@@ -86,7 +88,10 @@ export class InterruptedError extends Error {
   }
 }
 
-/** interrupted returns the error of a call whose signal was aborted. */
+/**
+ * interrupted returns the error of a call whose signal was aborted: the signal's reason if last is
+ * undefined, otherwise an InterruptedError.
+ */
 export function interrupted(signal: AbortSignal, last: Error | undefined): unknown {
   return last === undefined ? signal.reason : new InterruptedError(signal.reason, last);
 }

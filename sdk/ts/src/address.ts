@@ -1,6 +1,7 @@
 /**
  * parseAddresses parses one or more addresses, separated by commas or as an array, and returns
- * their URLs without duplicates. It throws a TypeError for an invalid address.
+ * their URLs without duplicates. It throws a TypeError if an address is invalid, if there is none,
+ * or if their schemes differ.
  */
 export function parseAddresses(list: string | readonly string[]): string[] {
   const parts = typeof list === "string" ? list.split(",") : list;
@@ -9,7 +10,7 @@ export function parseAddresses(list: string | readonly string[]): string[] {
     throw new TypeError("no address");
   }
   if (urls.some((url) => url.protocol !== urls[0]?.protocol)) {
-    // The token would go to some nodes unencrypted.
+    // With both schemes, the token would go to some nodes unencrypted.
     throw new TypeError("addresses: some have the scheme http and some https");
   }
   return [...new Set(urls.map((url) => url.origin + url.pathname.replace(/\/+$/, "")))];
@@ -30,7 +31,7 @@ function parseAddress(address: string): URL {
     throw new TypeError(`address ${JSON.stringify(address)}: must be host:port or an http or https URL`);
   }
   if (url.search !== "" || url.hash !== "" || url.username !== "" || url.password !== "") {
-    // The address itself is not part of the message, because it may contain a secret.
+    // The error omits the address, because it may contain a secret.
     throw new TypeError(`address of ${url.host}: must not have a query, a fragment or a user`);
   }
   return url;

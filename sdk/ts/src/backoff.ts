@@ -1,9 +1,9 @@
 import type { Wait } from "./clock.js";
 
 /**
- * Backoff configures the waits between attempts. A wait is a random time between 0 and a bound,
- * which starts at base and doubles with each attempt up to max. The bound is capped before the time
- * is drawn (full jitter), so that clients that failed together do not return together.
+ * Backoff configures the waits between attempts. A wait is a random time between 0 and a bound. The
+ * bound starts at base and doubles with each attempt up to max. It is capped before the time is
+ * drawn (full jitter), so that clients that failed together do not return together.
  */
 export interface Backoff {
   /** The bound of the first wait, in milliseconds. The default is 200. */
@@ -12,7 +12,7 @@ export interface Backoff {
   max?: number;
 }
 
-/** Waits draws waits. */
+/** Waits computes the random waits between attempts. */
 export class Waits {
   readonly #base: number;
   readonly #max: number;
@@ -24,27 +24,31 @@ export class Waits {
     this.#random = random;
   }
 
-  /** bound returns the longest wait after the given number of failures, from 0. */
+  /**
+   * bound returns the maximum of a random wait in milliseconds. failures is the number of earlier
+   * failures in a row.
+   */
   bound(failures: number): number {
-    // Beyond 2^30 every bound is capped; the power must stay finite.
+    // The exponent is capped so that the power stays finite.
     return Math.min(this.#max, this.#base * 2 ** Math.min(failures, 30));
   }
 
   /**
-   * draw returns the wait after the given number of failures, from 0. It adds a random time to
-   * retryAfter, so that clients that were told the same time do not return together.
+   * draw returns a wait: retryAfter milliseconds, and a random time up to bound(failures). The
+   * random time spreads clients that got the same retryAfter.
    */
   draw(failures: number, retryAfter: number): Wait {
     return { told: Math.max(retryAfter, 0), own: this.upTo(this.bound(failures)) };
   }
 
-  /** upTo draws a time from [0, bound]. */
+  /** upTo returns a random time between 0 and bound. It returns 0 if bound is negative. */
   upTo(bound: number): number {
     return Math.max(bound, 0) * this.#random();
   }
 
   /**
-   * hurried draws the rest of a wait after the platform reported that the network may work again.
+   * hurried returns a random time for the rest of a wait after the platform reported that the
+   * network may work again.
    */
   hurried(): number {
     return this.upTo(this.bound(0));

@@ -16,18 +16,18 @@ import { toReceipt, toRequest } from "./send.js";
 // The limits of one request. The server accepts 500 items and 2 MiB.
 const maxItems = 500;
 const maxBytes = 2 * 1024 * 1024 - 64 * 1024;
-// The factor by which an attempt of a batch may take longer than one of another call.
+// The time limit of a batch's attempt, as a multiple of that of another call's attempt.
 const patience = 3;
 
-/** Item is a message without a final result. */
+/** Item is a pending message: one without a final result. */
 interface Item {
   index: number;
   request: SendMessageRequest;
-  /** The encoded size in bytes, with its field header. */
+  /** The encoded size in bytes, including an upper bound of its field header. */
   size: number;
 }
 
-/** sendBatch sends messages in order, one request at a time, and returns a result for each. */
+/** sendBatch implements Client.sendBatch. */
 export async function sendBatch(
   caller: Caller,
   messages: readonly Outgoing[],
@@ -38,7 +38,7 @@ export async function sendBatch(
   for (const [index, message] of messages.entries()) {
     try {
       const request = toRequest(message);
-      // 8 is more than the tag and the length that precede an item.
+      // 8 exceeds the size of the tag and the length that precede an item.
       pending.push({ index, request, size: toBinary(SendMessageRequestSchema, request).length + 8 });
     } catch (err) {
       results[index] = { error: err as Error };
@@ -53,13 +53,13 @@ export async function sendBatch(
   return results;
 }
 
-/** Batch is one running sendBatch. */
+/** Batch is the state of one sendBatch call. */
 class Batch {
   readonly #caller: Caller;
   readonly #results: SendResult[];
   /**
-   * Ascending by index. A request always sends the first part of it, so that no message overtakes
-   * another.
+   * The pending messages, ascending by index. A request always sends a prefix of them, so that no
+   * message overtakes another.
    */
   #pending: Item[];
 
@@ -69,7 +69,9 @@ class Batch {
     this.#pending = pending;
   }
 
-  /** send sends until nothing is pending. It rejects with the error that ended the call. */
+  /**
+   * send sends requests until no message is pending. It rejects with the error that ended the call.
+   */
   async send({ signal, renew }: Scope): Promise<void> {
     let failures = 0;
     let last: ParleyError | undefined;
@@ -97,8 +99,8 @@ class Batch {
   }
 
   /**
-   * giveUp sets the results of the pending messages that have none, and returns the error of the
-   * call.
+   * giveUp returns the error of the call, with the results of all messages. It sets err as the
+   * result of pending messages that have none.
    */
   giveUp(err: unknown): Error {
     const error = err instanceof ParleyError ? err : wholly(err);
@@ -111,7 +113,10 @@ class Batch {
       : new InterruptedError(error.reason, error.cause as Error | undefined, results);
   }
 
-  /** part returns the first pending messages, as many as fit into one request. */
+  /**
+   * part returns the longest prefix of the pending messages that fits into one request. It has at
+   * least one message.
+   */
   #part(): Item[] {
     let size = 0;
     const end = this.#pending.findIndex((item, n) => {
@@ -122,8 +127,9 @@ class Batch {
   }
 
   /**
-   * sendPart makes one request and removes the messages with a final result from the pending ones.
-   * Its error is that of the request, or else the first retryable error of a message.
+   * sendPart sends one request and removes the messages with a final result from the pending ones.
+   * It returns the error of the request, or else the first retryable error of a message, or else
+   * none.
    */
   async #sendPart(signal: AbortSignal, limit: number): Promise<{ node?: Endpoint; error?: ParleyError }> {
     const part = this.#part();
@@ -152,7 +158,10 @@ class Batch {
     return { node: outcome.node, error };
   }
 
-  /** settle records the results of a part, in order. It returns the first retryable error. */
+  /**
+   * settle records the results of a part and removes the messages with a final result from the
+   * pending ones. It returns the first retryable error, with the longest retryAfter of all.
+   */
   #settle(part: Item[], answers: SentItem[]): ParleyError | undefined {
     const settled = new Set<Item>();
     let failure: ParleyError | undefined;
@@ -178,7 +187,7 @@ class Batch {
   }
 }
 
-/** wholly converts a signal's reason to the error of the call. */
+/** wholly returns err, wrapped in an InterruptedError if it is not one. */
 function wholly(err: unknown): InterruptedError {
   return err instanceof InterruptedError ? err : new InterruptedError(err, undefined);
 }

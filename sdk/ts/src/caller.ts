@@ -9,40 +9,42 @@ import type { CallOptions } from "./options.js";
 import type { Heads } from "./position.js";
 import type { Tokens } from "./token.js";
 
-/** Log receives a line for each retry and each reconnect. It never receives tokens or content. */
+/**
+ * Log is called for each retry and each reconnect, and when a subscription loses channels or a
+ * stream skips entries. Fields never contain tokens or content.
+ */
 export type Log = (level: "warn", message: string, fields: Record<string, unknown>) => void;
 
-/** Attempt makes one attempt of a call. It may run several times. */
+/** Attempt makes one attempt of a call. It may be called several times. */
 export type Attempt<T> = (rpc: Rpc, options: RpcOptions) => Promise<T>;
 
 /** Outcome is the result of an attempt: a value or an error. */
 export type Outcome<T> = {
   /** The node that was called last. Undefined if none was. */
   node?: Endpoint;
-  /** The token of the attempt. */
+  /** The token of the attempt. Empty if there was none. */
   token: string;
 } & ({ value: T; error?: undefined } | { value?: undefined; error: ParleyError });
 
-/** Scope is the life of one call. */
+/** Scope holds the signal and the time limit of one call. */
 export interface Scope {
   /** Aborted by the caller's signal, by the time limit, and by the client's close. */
   readonly signal: AbortSignal;
-  /**
-   * renew starts the time limit again. A call of several requests renews it when it makes progress.
-   */
+  /** renew restarts the time limit. A call of several requests renews it when it makes progress. */
   renew(): void;
 }
 
-// The error of an attempt that its caller ended. The caller's signal has the reason.
+// cancelled is the error of an attempt whose signal was aborted. The signal has the reason.
 const cancelled = new ParleyError({ code: Code.Canceled, message: "cancelled", retryable: true });
 
 /**
- * Caller makes a client's calls: it chooses the node and the token, retries, and limits the time.
+ * Caller makes a client's calls: it chooses the node and the token, retries, and applies the time
+ * limits.
  */
 export class Caller {
   /**
-   * The controllers of the calls and subscriptions that run, each with its reason. Undefined once
-   * the client is closed.
+   * The controllers of the running calls and subscriptions, each with a function that returns the
+   * reason to abort it. Undefined after close.
    */
   #scopes: Map<AbortController, () => Error> | undefined = new Map();
 
@@ -61,7 +63,7 @@ export class Caller {
     readonly log: Log,
   ) {}
 
-  /** close ends all calls and subscriptions. */
+  /** close aborts all calls and subscriptions. */
   close(): void {
     const scopes = this.#scopes;
     this.#scopes = undefined;
@@ -71,9 +73,9 @@ export class Caller {
   }
 
   /**
-   * enter aborts the controller when the signal is aborted, and with the reason from why when the
-   * client is closed. It returns a function that ends this. The client keeps a list of its own
-   * because Node warns of a leak when a signal has more than ten listeners.
+   * enter aborts the controller with the signal's reason when the signal is aborted, and with the
+   * reason from why when the client is closed. The returned function removes both links. The client
+   * keeps its own list because Node warns of a leak when a signal has more than ten listeners.
    */
   enter(controller: AbortController, signal: AbortSignal | undefined, why: () => Error): () => void {
     if (this.#scopes === undefined) {
@@ -88,7 +90,10 @@ export class Caller {
     };
   }
 
-  /** run runs work in the scope of one call. */
+  /**
+   * run calls work with the scope of one call and returns its result. The scope's signal is aborted
+   * by the options' signal, at the time limit, and when the client is closed.
+   */
   async run<T>(options: CallOptions, work: (scope: Scope) => Promise<T>): Promise<T> {
     const controller = new AbortController();
     const leave = this.enter(controller, options.signal, clientClosed);
@@ -105,17 +110,17 @@ export class Caller {
   }
 
   /**
-   * limit returns the time limit of an attempt after the given number of failures. It grows,
-   * because a limit that finds a dead node soon can be too short for a slow network.
+   * limit returns the time limit in milliseconds of an attempt after the given number of failures.
+   * It grows, because a limit that detects a dead node soon can be too short for a slow network.
    */
   limit(failures: number): number {
     return this.attemptTimeout * 2 ** Math.min(failures, 2);
   }
 
   /**
-   * call makes one attempt within limit. If the server refused the token and there is a token
-   * source, it makes one more attempt at once, because a refused call changed nothing. It does not
-   * reject.
+   * call makes one attempt within limit milliseconds. If the server refused the token and there is
+   * a token source, it makes one more attempt at once, because a refused call changed nothing. It
+   * never rejects.
    */
   async call<T>(signal: AbortSignal, limit: number, attempt: Attempt<T>): Promise<Outcome<T>> {
     for (let again = true; ; again = false) {
@@ -179,7 +184,7 @@ export class Caller {
     });
   }
 
-  /** once makes one attempt. It rejects as retry does. */
+  /** once makes one call without retries. It rejects as retry does. */
   async once<T>(options: CallOptions, attempt: Attempt<T>): Promise<T> {
     return this.run(options, async ({ signal }) => {
       const outcome = await this.call(signal, this.attemptTimeout, attempt);
@@ -196,7 +201,9 @@ export class Caller {
   }
 
   /**
-   * pause waits before the next attempt. It does not wait if that is the first one at another node.
+   * pause logs the retry and waits before the next attempt. It does not wait after the first
+   * failure if the next attempt goes to another node and the server asked for no wait. It rejects
+   * with the call's error when the signal is aborted.
    */
   async pause(
     signal: AbortSignal,
@@ -226,7 +233,7 @@ export class Caller {
   }
 }
 
-/** authorization returns the headers that carry a token. */
+/** authorization returns the headers that carry a token: none if it is empty. */
 export function authorization(token: string): HeadersInit {
   return token === "" ? {} : { Authorization: `Bearer ${token}` };
 }

@@ -10,7 +10,7 @@ import type { Start } from "./start.js";
 const holesBeforeGap = 3;
 
 /**
- * Verdict is what happens to an event that arrived:
+ * Verdict is the result of Channel.accept:
  * - an event is delivered to the program;
  * - "drop" discards the event: it is a repeat, or its channel is no longer followed;
  * - "broken" means that entries before the event are missing. The subscription leaves the stream
@@ -18,7 +18,7 @@ const holesBeforeGap = 3;
  */
 export type Verdict = Event | "drop" | "broken";
 
-/** Channel is a subscription's view of one channel. */
+/** Channel is the state of one channel of a subscription. */
 export class Channel {
   readonly id: string;
   /**
@@ -26,18 +26,21 @@ export class Channel {
    * live-only channel until its first state.
    */
   arrived: { seq: number; epoch: string } | undefined;
-  /** The position of the last event that the program took. Undefined as arrived is. */
+  /**
+   * The position of the last event that the program took. Undefined for a live-only channel until
+   * the program took its first state.
+   */
   taken: Position | undefined;
   /**
    * True once the channel's state arrived on the current stream. Events before it belong to an
    * earlier subscription of the channel on the same stream.
    */
   begun = false;
-  /** True if the current stream was requested with the channel. */
+  /** True if the current stream was requested with the channel, or the channel was added to it. */
   onStream = false;
   /**
-   * True until the server accepted the channel. A new stream does not request it, because its
-   * refusal would end the stream.
+   * True while the server has not accepted an added channel. A new stream does not request it,
+   * because its refusal would end the stream.
    */
   tentative = false;
   /** True once the channel's last event arrived. Later streams do not request it. */
@@ -69,8 +72,8 @@ export class Channel {
   }
 
   /**
-   * accept decides about an event that arrived and moves the position. At the third hole in a row
-   * it returns a gap, and the caller passes the same event again.
+   * accept processes an event that arrived and moves the position. At the third hole in a row it
+   * returns a gap, and the caller passes the same event again.
    */
   accept(ev: pb.ChannelEvent): Verdict {
     const { event } = ev;
@@ -103,7 +106,7 @@ export class Channel {
       case "recalled":
         return this.#acceptEntry(this.arrived, range(ev), event.case, event.value);
       default: {
-        // A kind of event that this version does not know. The entries that it covers count as
+        // An event of a kind that this version does not know. The entries that it covers count as
         // seen.
         const { from, seq } = range(ev);
         if (seq > this.arrived.seq && from <= this.arrived.seq + 1) {
@@ -124,8 +127,8 @@ export class Channel {
   }
 
   /**
-   * take records that the program took the event. A state moves the position only of a channel
-   * without one, because a position that the log no longer has is followed by a gap.
+   * take records that the program took the event. A state sets the position only if there is none:
+   * if the log no longer has the position, a gap follows the state.
    */
   take(e: Event): void {
     if (e.kind === "typing" || e.kind === "lost") {
@@ -200,7 +203,7 @@ export class Channel {
   }
 }
 
-/** Range is the entries that an event covers, both ends included. */
+/** Range is an inclusive range of log entries. */
 interface Range {
   from: number;
   seq: number;

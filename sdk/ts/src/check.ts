@@ -18,7 +18,7 @@ export function text(...pairs: [field: string, value: unknown][]): void {
   }
 }
 
-// With the flag u a pair of surrogates is one character, so that only lone ones match. Some
+// With the flag u a surrogate pair is one character, so that only lone surrogates match. Some
 // supported browsers lack String.prototype.isWellFormed.
 const loneSurrogate = /\p{Surrogate}/u;
 
@@ -26,14 +26,14 @@ function wellFormed(value: string): boolean {
   return !loneSurrogate.test(value);
 }
 
-/** texts checks each of a field's strings. */
+/** texts checks each string of a field, as text does. */
 export function texts(field: string, values: Iterable<unknown>): void {
   for (const value of values) {
     text([field, value]);
   }
 }
 
-/** place throws INVALID_FIELD for a number that is not an integer. Undefined is valid. */
+/** place throws INVALID_FIELD for a number that is not a safe integer. Undefined is valid. */
 export function place(field: string, value: number | undefined): void {
   if (value !== undefined && !Number.isSafeInteger(value)) {
     throw invalid(field, "is not an integer");

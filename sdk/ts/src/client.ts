@@ -45,35 +45,37 @@ const attemptTimeoutMs = 5_000;
 /** The default of callTimeout, in milliseconds. */
 const callTimeoutMs = 30_000;
 
-/** ClientOptions configure a client. */
+/** ClientOptions configures a client. */
 export interface ClientOptions {
-  /** A fixed token. When it expires, calls and subscriptions end with TOKEN_EXPIRED. */
+  /**
+   * A fixed token. When it expires, calls and subscriptions end with TOKEN_EXPIRED. The default is
+   * no token.
+   */
   token?: string;
   /**
-   * Provides tokens, so that the client can replace an expired one. It takes precedence over token.
+   * Returns tokens, so that the client can replace an expired one. It takes precedence over token.
    */
   tokenSource?: TokenSource;
   /** The waits between attempts. */
   backoff?: Backoff;
   /**
    * The time limit of a call's first attempt, and of the wait for a stream's first frame, in
-   * milliseconds. The default is 5,000. The second attempt can take twice as long, later ones four
-   * times. An attempt of a batch can take three times as long.
+   * milliseconds. The default is 5,000, also for 0. The second attempt can take twice as long,
+   * later ones four times. An attempt of a batch can take three times as long.
    */
   attemptTimeout?: number;
   /**
    * The time limit of a call with all its attempts, in milliseconds. The default is 30,000; 0 means
-   * no limit. It applies to every call that does not set its own timeout. A call that makes several
-   * requests has this time for each of them: for each page of a list and for each 500 members; in a
-   * batch it starts again whenever a message is stored or refused for good. Subscriptions have no
-   * time limit.
+   * no limit. A call's own timeout replaces it. A call that makes several requests has this time
+   * for each of them: for each page of a list and for each 500 members. In a batch the limit
+   * restarts whenever a message is stored or permanently refused. Subscriptions have no time limit.
    */
   callTimeout?: number;
   /** The wire protocol. The default is "connect". */
   protocol?: "connect" | "grpc-web";
-  /** Replaces the platform's fetch. It must honour the signal and stream bodies. */
+  /** Replaces the platform's fetch. It must honour the signal and stream response bodies. */
   fetch?: typeof globalThis.fetch;
-  /** Interceptors of every attempt, for example for tracing. */
+  /** Connect interceptors that wrap every attempt, for example for tracing. */
   interceptors?: Interceptor[];
   /**
    * Returns the Connect transport of the node at addr, a URL. It replaces protocol, fetch and
@@ -81,8 +83,8 @@ export interface ClientOptions {
    */
   transport?: (addr: string) => Transport;
   /**
-   * Receives a line for each retry and each reconnect. The default is no log. Tokens and content
-   * are never logged.
+   * Called for each retry and each reconnect, and when a subscription loses channels or a stream
+   * skips entries. The default is no log. Tokens and content are never logged.
    */
   log?: Log;
   /**
@@ -92,25 +94,27 @@ export interface ClientOptions {
   random?: () => number;
 }
 
-/** SendOptions are the options of a send. */
+/** SendOptions are the options of Client.send. */
 export type SendOptions = Omit<Outgoing, "channelId" | "content"> & CallOptions;
 
 /**
- * Client calls one Parley server, or a fleet of them. A program has one client for each identity,
- * not one for each call.
+ * Client calls one Parley server, or a fleet of them. Create one client for each identity, not one
+ * for each call.
  *
- * A call repeats attempts that fail with a retryable error, with the same ids, until the call's
- * time limit ends or its signal is aborted. It then rejects with the last failure. Any other error
- * rejects with a ParleyError. sdk/SPEC.md describes what every SDK does after each failure.
+ * A call repeats attempts that fail with a retryable error, with the same ids, until its time limit
+ * ends or its signal is aborted. It then rejects with an InterruptedError whose cause is the last
+ * failure. If no attempt failed before, it rejects with the signal's reason, or with a
+ * TimeoutError. A final error rejects at once with a ParleyError. sdk/SPEC.md describes what every
+ * SDK does after each failure.
  */
 export class Client {
   readonly #caller: Caller;
 
   /**
    * Creates a client of the server at an address: `host:port`, which means http, or an http or
-   * https URL. Several addresses, as an array or separated by commas, are the nodes of a fleet; all
-   * have the same scheme. The constructor does not connect. It throws a TypeError for an invalid
-   * address.
+   * https URL. Several addresses, as an array or separated by commas, are the nodes of a fleet.
+   * They must have the same scheme. The constructor does not connect. It throws a TypeError for an
+   * invalid address.
    */
   constructor(addresses: string | readonly string[], options: ClientOptions = {}) {
     const random = options.random ?? Math.random;
@@ -127,9 +131,9 @@ export class Client {
   }
 
   /**
-   * send sends a message. It resolves when the message is durable. If the signal or the time limit
-   * ends the call, the outcome is unknown; send again with the same clientMsgId and content to
-   * learn it.
+   * send sends a message and resolves when it is durable. If the signal or the time limit ends the
+   * call, the outcome is unknown. To determine it, send again with the same clientMsgId and
+   * content: the receipt's duplicate is then true if the message was stored before.
    */
   async send(channelId: string, content: string, options: SendOptions = {}): Promise<Receipt> {
     const { signal, timeout, ...rest } = options;
@@ -140,13 +144,13 @@ export class Client {
    * sendBatch sends messages to one or more channels and returns one result per message, in order.
    * The number of messages is not limited: sendBatch makes as many requests as needed, one at a
    * time. The messages of one channel are stored in order: one that fails with a retryable error is
-   * sent again before any later one of its channel. A message that is refused for good does not
-   * stop the others.
+   * sent again before any later one of its channel. A permanently refused message does not stop the
+   * others.
    *
-   * It resolves when every message is either stored or refused for good. Otherwise it rejects as
+   * It resolves when every message is either stored or permanently refused. Otherwise it rejects as
    * the other calls do: with a ParleyError if the server refused the call, with an InterruptedError
    * if the signal or the time limit ended it. The error's `results` have the result of each
-   * message. The time limit starts again whenever a message is stored or refused for good.
+   * message. The time limit restarts whenever a message is stored or permanently refused.
    */
   async sendBatch(messages: readonly Outgoing[], options: CallOptions = {}): Promise<SendResult[]> {
     return sendBatch(this.#caller, messages, options);
@@ -158,8 +162,9 @@ export class Client {
   }
 
   /**
-   * recall removes the content and metadata of a message for good. The sender can recall, and any
-   * holder of `moderate`. A recall of a recalled message returns the first recall.
+   * recall permanently removes the content and metadata of a message. The sender can recall it, and
+   * so can a holder of the action `moderate`. Recalling a recalled message returns the first
+   * recall.
    */
   async recall(channelId: string, msgId: string, options: ChangeOptions = {}): Promise<ChangeReceipt> {
     return recall(this.#caller, channelId, msgId, options);
@@ -171,10 +176,10 @@ export class Client {
   }
 
   /**
-   * history iterates over a channel's messages in their current state. Without options it iterates
-   * from the newest to the oldest. The list is at least as new as everything that this client was
-   * told of the channel. Pages are loaded when the loop needs them. RESYNC means that the log's
-   * epoch changed between two pages: list again from the start.
+   * history iterates over a channel's messages in their current state, newest first by default. The
+   * list is at least as new as every seq of the channel that the server reported to this client.
+   * Pages are loaded on demand. RESYNC means that the log's epoch changed between two pages: list
+   * again from the start.
    */
   history(channelId: string, options: HistoryOptions = {}): AsyncGenerator<Message, void> {
     return history(this.#caller, channelId, options);
@@ -182,8 +187,8 @@ export class Client {
 
   /**
    * channels iterates over the caller's channels, ordered by channel id: those of which the caller
-   * is a member, and open ones in which the caller sent or marked a message since they last left.
-   * Heads, counts and last messages can be 100 ms old. Pages are loaded when the loop needs them.
+   * is a member, and open ones in which the caller sent or marked a message after last leaving
+   * them. Heads, counts and last messages can be 100 ms old. Pages are loaded on demand.
    */
   channels(options: ListOptions = {}): AsyncGenerator<UserChannel, void> {
     return channels(this.#caller, options);
@@ -191,6 +196,7 @@ export class Client {
 
   /**
    * members iterates over a channel's members, ordered by user id. Requires the action `history`.
+   * Pages are loaded on demand.
    */
   members(channelId: string, options: ListOptions = {}): AsyncGenerator<Member, void> {
     return members(this.#caller, channelId, options);
@@ -198,17 +204,18 @@ export class Client {
 
   /**
    * createChannel creates a channel. The caller becomes a member too. Requires the action `manage`.
-   * An existing channel is CHANNEL_EXISTS, unless an earlier call with the same idempotencyKey and
-   * the same settings created it.
+   * It rejects with CHANNEL_EXISTS if the channel exists, unless an earlier call with the same
+   * idempotencyKey and the same settings created it.
    */
   async createChannel(channelId: string, options: CreateChannelOptions = {}): Promise<CreatedChannel> {
     return createChannel(this.#caller, channelId, options);
   }
 
   /**
-   * addMembers adds any number of users to a channel. Users that are members already stay members.
-   * Requires the action `manage`, except that users who can subscribe to an open channel can add
-   * themselves. After an error some of the users may be members; the call can be repeated.
+   * addMembers adds any number of users to a channel. Existing members do not change, not even
+   * their role. Requires the action `manage`, except that users who can subscribe to an open
+   * channel can add themselves. After an error some of the users may be members; the call can be
+   * repeated.
    */
   async addMembers(channelId: string, users: readonly NewMember[], options: CallOptions = {}): Promise<void> {
     return addMembers(this.#caller, channelId, users, options);
@@ -225,24 +232,24 @@ export class Client {
 
   /**
    * markRead moves the caller's read cursor of a channel forward to seq and returns the cursor. A
-   * lower seq changes nothing. A seq beyond the end of the log is POSITION_OUT_OF_RANGE. In an open
-   * channel the caller becomes a member. Requires the action `history`.
+   * lower seq changes nothing. It rejects with POSITION_OUT_OF_RANGE if seq is beyond the end of
+   * the log. In an open channel the caller becomes a member. Requires the action `history`.
    */
   async markRead(channelId: string, seq: number, options: CallOptions = {}): Promise<ReadCursor> {
     return markRead(this.#caller, channelId, seq, options);
   }
 
   /**
-   * typing tells the live subscribers of a channel that the caller is typing. Call it every 3 s
-   * while the user types; more than one call a second has no effect. It is tried once, because a
-   * late call would be wrong. Requires the action `send`.
+   * typing notifies the live subscribers of a channel that the caller is typing. Call it every 3 s
+   * while the user types; more than one call a second has no effect. It is not retried, because a
+   * late event would be wrong. Requires the action `send`.
    */
   async typing(channelId: string, options: CallOptions = {}): Promise<void> {
     return typing(this.#caller, channelId, options);
   }
 
   /**
-   * serverInfo returns the server's version, its limits and its features. Requires a token and no
+   * serverInfo returns the server's version, limits and features. Requires a token, but no
    * capability.
    */
   async serverInfo(options: CallOptions = {}): Promise<ServerInfo> {
@@ -250,13 +257,14 @@ export class Client {
   }
 
   /**
-   * subscribe follows channels: subscribe([live("a"), fromStart("b"), after(stored)]). It returns
-   * immediately and connects in the background. One stream carries up to 500 channels.
+   * subscribe creates a subscription to channels, for example of
+   * `[live("a"), fromStart("b"), after(stored)]`. It returns immediately and connects in the
+   * background. A subscription has up to 500 channels.
    *
-   * After a retryable error the subscription opens a new stream, after a wait or at another node.
-   * Any other error ends the subscription, and next rejects with it. NOT_MEMBER from the first
-   * stream ends it too; the error's positions name the refused channels. Later, refused channels
-   * are lost instead.
+   * After a retryable error the subscription opens a new stream, after a wait or at another node. A
+   * final error ends the subscription, and next rejects with it. NOT_MEMBER ends it too if no
+   * stream was live before; the error's positions name the refused channels. Later, a refused
+   * channel gets a `lost` event instead.
    */
   subscribe(starts: Start | readonly Start[], options: SubscribeOptions = {}): Subscription {
     const list = Array.isArray(starts) ? starts : [starts];
@@ -264,8 +272,8 @@ export class Client {
   }
 
   /**
-   * close ends the client: its subscriptions as their own close does, and its calls with an
-   * AbortError.
+   * close closes the client's subscriptions and aborts its calls, which reject with an AbortError.
+   * Later calls are aborted too.
    */
   close(): void {
     this.#caller.close();

@@ -1,15 +1,16 @@
 import { onAbort } from "./abort.js";
 
-// The monotonic clock of some platforms stands still while the machine sleeps, and timers with it.
-// The wall clock does not, but may be set. So a step of the wall clock by more than stepMs is taken
-// for sleep.
+// On some platforms the monotonic clock and the timers stop while the machine sleeps. The wall
+// clock continues, but can be set. So a forward step of the wall clock by more than stepMs counts
+// as sleep.
 const stepMs = 1_000;
-// sliceMs is the longest that a timer runs without a look at the clock: so soon it is seen that the
-// machine slept.
+// sliceMs is the maximum time between two checks of the clock. It bounds the delay after which
+// sleep is detected.
 const sliceMs = 1_000;
 
-// An alarm that is late by lateMs, because the machine slept or the process was stopped, waits for
-// another graceMs. Otherwise a stream would count as dead although its frames wait in a buffer.
+// An alarm that is more than lateMs late, because the machine slept or the process was stopped,
+// waits for another graceMs. Otherwise a stream would count as dead although its frames are in a
+// buffer.
 const lateMs = 50;
 const graceMs = 100;
 
@@ -17,8 +18,8 @@ let skew = Date.now() - performance.now();
 let slept = 0;
 
 /**
- * now returns milliseconds since an arbitrary start. They include the time in which the machine
- * sleeps and never go back.
+ * now returns the milliseconds since an arbitrary start, including time in which the machine slept.
+ * It never decreases.
  */
 export function now(): number {
   const running = performance.now();
@@ -31,9 +32,9 @@ export function now(): number {
 }
 
 /**
- * onWake calls wake whenever the platform reports that the network may work again: the event
- * `online`, and the page becoming visible. It never does on other platforms. It returns a function
- * that ends this.
+ * onWake calls wake whenever the platform reports that the network may work again: on the event
+ * `online`, and when the page becomes visible. Platforms without these events never call it. The
+ * returned function removes the listeners.
  */
 export function onWake(wake: () => void): () => void {
   const page = typeof document === "undefined" ? undefined : document;
@@ -42,7 +43,7 @@ export function onWake(wake: () => void): () => void {
       wake();
     }
   };
-  // Node has neither, Deno and workers have the first.
+  // Node has neither event target. Deno and workers have only the first.
   globalThis.addEventListener?.("online", wake);
   page?.addEventListener("visibilitychange", seen);
   return () => {
@@ -52,8 +53,8 @@ export function onWake(wake: () => void): () => void {
 }
 
 /**
- * Alarm calls back once when its time is over according to now(), also if the machine slept.
- * Setting it again is cheap. It does not keep a Node process alive.
+ * Alarm calls its callback once when its time is over according to now(), also if the machine
+ * slept. Setting it again is cheap. It does not keep a Node process alive.
  */
 export class Alarm {
   readonly #ring: () => void;
@@ -68,7 +69,7 @@ export class Alarm {
     this.#unwatch = onWake(() => this.#look());
   }
 
-  /** set makes the alarm ring in ms, and cancels the earlier time. */
+  /** set schedules the callback in ms milliseconds and replaces the earlier time. */
   set(ms: number): void {
     this.#due = now() + ms;
     this.#graced = false;
@@ -83,7 +84,7 @@ export class Alarm {
     this.#due = Number.POSITIVE_INFINITY;
   }
 
-  /** close stops the alarm forever. */
+  /** close stops the alarm permanently and removes its listeners. */
   close(): void {
     this.pause();
     this.#unwatch();
@@ -130,20 +131,21 @@ function unref(timer: unknown): void {
 
 /** Wait is a time to wait, in milliseconds. */
 export interface Wait {
-  /** told is the time that the server asked for. Nothing shortens it. */
+  /** told is the time that the server asked for. It is never shortened. */
   told: number;
   /** own is the time that the client adds. */
   own: number;
 }
 
-/** total returns the whole wait. */
+/** total returns the whole wait, in milliseconds. */
 export function total(wait: Wait): number {
   return wait.told + wait.own;
 }
 
 /**
- * sleep waits. It rejects with the signal's reason. When the platform reports that the network may
- * work again (see onWake), the rest of wait.own becomes at most the time that hurried returns.
+ * sleep resolves after the wait. It rejects with the signal's reason when the signal is aborted.
+ * When the platform reports that the network may work again (see onWake), the rest of wait.own is
+ * shortened to at most hurried().
  */
 export function sleep(wait: Wait, signal: AbortSignal, hurried: () => number): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -20,17 +20,20 @@ export function integer(value: bigint): number {
   return n;
 }
 
-/** milliseconds returns a duration's length; 0 for undefined. */
+/** milliseconds returns a duration in milliseconds. It returns 0 for undefined. */
 export function milliseconds(duration: Duration | undefined): number {
   return duration === undefined ? 0 : Number(duration.seconds) * 1_000 + duration.nanos / 1e6;
 }
 
-/** named returns the name of an enum's value: empty for 0, `<unknown>_7` for an unknown 7. */
+/**
+ * named returns the name of an enum value: an empty string for 0, and `<unknown>_7` for a 7 that
+ * has no name.
+ */
 export function named(names: Record<number, string>, value: number, unknown: string): string {
   return value === 0 ? "" : (names[value] ?? `${unknown}_${value}`);
 }
 
-/** date converts a timestamp; undefined is the Unix epoch. */
+/** date converts a timestamp. It returns the Unix epoch for undefined. */
 export function date(at: Timestamp | undefined): Date {
   return at === undefined ? new Date(0) : timestampDate(at);
 }

@@ -14,21 +14,23 @@ import { Stream } from "./stream.js";
 import { catchUp } from "./update.js";
 
 /**
- * The number of frames that wait for the program. A program that is slower than its channels fills
- * this queue and then the connection's window. The server then ends the stream, and the
- * subscription resumes.
+ * The maximum number of queued frames. A program that is slower than its channels fills this queue
+ * and then the connection's window. The server then ends the stream, and the subscription resumes.
  */
 const queuedFrames = 4;
 
 /** SubscribeOptions are the options of a subscription. */
 export interface SubscribeOptions {
-  /** Called with each new state, in order. Errors that it throws are not caught. */
+  /**
+   * Called with each new state, in order. An error that it throws is reported as an uncaught one
+   * and does not end the subscription.
+   */
   onState?: (change: StateChange) => void;
   /** Ends the subscription with the signal's reason. */
   signal?: AbortSignal;
 }
 
-/** Core keeps a subscription's stream open. */
+/** Core runs a subscription: it keeps a stream open and queues its events. */
 export class Core {
   readonly roster: Roster;
   readonly queue = new Queue<Queued[]>(queuedFrames);
@@ -85,7 +87,8 @@ export class Core {
   }
 
   /**
-   * live records that the stream is open, and sends the changes that were made after its request.
+   * live sets the state to live, and sends the channel changes that were made after the stream's
+   * request.
    */
   live(stream: Stream, node: Endpoint): void {
     this.#wasLive = true;
@@ -98,9 +101,9 @@ export class Core {
   }
 
   /**
-   * deliver puts events into the queue, and waits while the program is slow. It returns false if
-   * entries are missing. It also waits after the stream was left, because the next stream does not
-   * send these events again.
+   * deliver queues events, and waits while the queue is full. It returns false if entries are
+   * missing. It also waits after the stream was left, because the next stream does not send these
+   * events again.
    */
   async deliver(events: ChannelEvent[]): Promise<boolean> {
     const { frame, missing } = this.roster.accept(events);
@@ -114,7 +117,7 @@ export class Core {
   }
 
   async #run(starts: readonly Start[]): Promise<void> {
-    // The program gets the subscription before its first state.
+    // Deferred, so that the program has the subscription before the first call of onState.
     await Promise.resolve();
     try {
       checkStarts(starts);
@@ -138,7 +141,8 @@ export class Core {
   }
 
   /**
-   * keepUp keeps a stream open. It returns a final error, and rejects when the subscription ends.
+   * keepUp opens one stream after another. It returns the final error of a stream, and rejects with
+   * the signal's reason when the subscription ends.
    */
   async #keepUp(): Promise<ParleyError | undefined> {
     const pacer = new Pacer(this.caller);
@@ -161,10 +165,7 @@ export class Core {
     }
   }
 
-  /**
-   * judge records whether the stream's node failed, and whether the next stream goes to another
-   * node.
-   */
+  /** judge records whether the stream's node failed, and sets end.moved. */
   #judge(end: StreamEnd): void {
     if (end.node === undefined) {
       return;
@@ -176,9 +177,9 @@ export class Core {
   }
 
   /**
-   * passOverRefused loses the channels for which the server refused a stream. It reports whether to
-   * open the next stream immediately without them. The refusal of a subscription's first stream is
-   * an error for the program instead.
+   * passOverRefused marks the channels for which the server refused a stream as lost. It reports
+   * whether to open the next stream immediately without them. Before any stream was live, the
+   * refusal is an error for the program instead.
    */
   async #passOverRefused(end: StreamEnd): Promise<boolean> {
     const { error } = end;
@@ -207,7 +208,7 @@ export class Core {
     try {
       this.#onState?.(change);
     } catch (err) {
-      // An error of the program: report it, but do not end the subscription.
+      // Report an error of the program without ending the subscription.
       queueMicrotask(() => {
         throw err;
       });

@@ -4,20 +4,22 @@ import type { ServerService } from "@parleyhq/api/parley/v1/server_pb.js";
 import { now } from "./clock.js";
 import { nodeFailed, type ParleyError } from "./error.js";
 
-/** Rpc has the generated calls of one node. */
+/** Rpc combines the generated clients of one node. */
 export type Rpc = Client<typeof MessageService> & Client<typeof ServerService>;
 
-// The time for which a node that failed is avoided, and the maximum for one that fails repeatedly.
+// The time in milliseconds for which a node that failed is avoided, and the maximum for one that
+// fails repeatedly.
 const avoidMs = 5_000;
 const avoidMostMs = 30_000;
-// The time after which an attempt that its deadline ended counts as a failure of the node.
+// The minimum duration in milliseconds of an attempt whose deadline counts as a failure of the
+// node.
 const tellingMs = 1_000;
 
 /** Endpoint is one node that a client can call. */
 export interface Endpoint {
   readonly addr: string;
   readonly rpc: Rpc;
-  /** The number of failures in a row, without those while the node was avoided. */
+  /** The number of failures in a row, excluding those while the node was avoided. */
   failures: number;
   failedAt: number;
   /** The time until which other nodes are preferred. */
@@ -42,8 +44,8 @@ export class Endpoints {
       failedAt: Number.NEGATIVE_INFINITY,
       avoided: Number.NEGATIVE_INFINITY,
     }));
-    // Each client has another order. So all nodes are used, and the clients of a failed node go to
-    // different nodes.
+    // Each client has its own order, so that all nodes are used and the clients of a failed node go
+    // to different nodes.
     for (let i = this.#nodes.length - 1; i > 0; i--) {
       const j = Math.floor(random() * (i + 1));
       const [a, b] = [this.#node(i), this.#node(j)];
@@ -81,8 +83,8 @@ export class Endpoints {
   }
 
   /**
-   * fail records a failure: the next attempts go to other nodes. Failures at the same time count
-   * once.
+   * fail records a failure, so that the next attempts go to other nodes. A failure of an avoided
+   * node does not extend the time for which it is avoided.
    */
   fail(node: Endpoint): void {
     const at = this.#now();
@@ -106,8 +108,8 @@ export class Endpoints {
   }
 
   /**
-   * judge records whether the node works, according to the outcome of an attempt. signal is that of
-   * the call, limit is the attempt's time limit in milliseconds.
+   * judge records whether the node works, according to the outcome of an attempt that began at the
+   * given time. signal is that of the call, limit is the attempt's time limit in milliseconds.
    */
   judge(signal: AbortSignal, node: Endpoint, began: number, limit: number, err: ParleyError | undefined): void {
     const overdue = signal.aborted && isTimeout(signal.reason);

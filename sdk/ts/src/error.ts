@@ -13,16 +13,19 @@ const firstRetryable = 100;
 
 /**
  * Reason is the machine-readable reason of an error: the name in error.proto without its prefix, or
- * `REASON_123` for a number that this SDK does not know. It is empty for errors that Parley did not
- * raise: those of the network, of a proxy and of the client.
+ * `REASON_123` for a number that this SDK does not know. It is empty for errors without one, such
+ * as those of the network or of a proxy.
  */
 export type Reason = "" | Exclude<keyof typeof ErrorReason, "UNSPECIFIED"> | `REASON_${number}`;
 
-/** ErrorInit has the properties of a new ParleyError. Properties that are not set are empty. */
+/**
+ * ErrorInit holds the properties of a new ParleyError. Properties that are not set are empty; the
+ * default code is Unknown.
+ */
 export interface ErrorInit {
   code?: Code;
   reason?: Reason;
-  /** The default depends on the reason. */
+  /** The default is determined by the reason's number. */
   retryable?: boolean;
   message?: string;
   field?: string;
@@ -46,11 +49,13 @@ export class ParleyError extends Error {
   readonly reason: Reason;
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
-  /** The description for people. message has the code, the reason and the request id too. */
+  /**
+   * The human-readable description. message also contains the code, the reason and the request id.
+   */
   readonly rawMessage: string;
   /**
-   * The field of the request that is at fault, as a path: `messages[3].content`. Empty if no field
-   * is.
+   * The path of the invalid field in the request, such as `messages[3].content`. Empty if no field
+   * is at fault.
    */
   readonly field: string;
   /** The limit that was exceeded, in the field's unit (bytes, items, a seq). 0 if none was. */
@@ -59,14 +64,14 @@ export class ParleyError extends Error {
    * The minimum time to wait before a retry, in milliseconds. 0 if the server does not ask for one.
    */
   readonly retryAfter: number;
-  /** The id of the request in the server's log. It can be empty. */
+  /** The id of the request in the server's log. Empty if it is not known. */
   readonly requestId: string;
   /**
    * If the server ended a stream: the last position that it sent, for each channel. With
-   * NOT_MEMBER: the refused channels.
+   * NOT_MEMBER: the refused channels. Otherwise empty.
    */
   readonly positions: Position[];
-  /** Only from sendBatch: the result of each message when the call ended. */
+  /** The result of each message when the call ended. Set only by sendBatch. */
   readonly results: SendResult[] | undefined;
   /**
    * True if the client raised the error because it got no valid response.
@@ -91,7 +96,7 @@ export class ParleyError extends Error {
   }
 
   /**
-   * A copy with other properties.
+   * Returns a copy with changed properties.
    * @internal
    */
   with(changes: ErrorInit): ParleyError {
@@ -100,8 +105,8 @@ export class ParleyError extends Error {
 }
 
 /**
- * ClosedError is the error of a subscription that its program closed, and of the calls that wait
- * for it.
+ * ClosedError is the error of a subscription after the program closed it or its client. Calls that
+ * wait for the subscription reject with it.
  */
 export class ClosedError extends Error {
   constructor() {
@@ -126,7 +131,7 @@ function reasonNumber(reason: Reason): number {
   return known ?? (Number(reason.slice("REASON_".length)) || 0);
 }
 
-/** toError converts an error that a generated client threw. */
+/** toError converts an error of a generated client to a ParleyError. */
 export function toError(err: unknown): ParleyError {
   if (err instanceof ParleyError) {
     return err;
@@ -136,7 +141,7 @@ export function toError(err: unknown): ParleyError {
     return new ParleyError({ code: Code.Unavailable, message, retryable: true, unanswered: true, cause: err });
   }
   if (err.cause instanceof ParleyError) {
-    // The reason with which this SDK aborted its own call.
+    // This SDK aborted its own call with this error.
     return err.cause;
   }
   const init: ErrorInit = {
@@ -153,8 +158,8 @@ export function toError(err: unknown): ParleyError {
     return new ParleyError({ ...init, retryable: passing(err.code) });
   }
   // The client raised the error. fetch reports a broken connection as a TypeError without a code.
-  // Two errors are final: a response that is too large to read, and a call that the server does not
-  // have.
+  // Two errors are final: a response that is too large to read, and a procedure that the server
+  // does not implement.
   return new ParleyError({
     ...init,
     code: err.code === Code.Unknown ? Code.Unavailable : err.code,
@@ -177,14 +182,17 @@ const onlyServers: readonly Code[] = [
 ];
 
 /**
- * fromServer reports whether the server, or a proxy, sent an error. Connect 2.1 does not tell, so
- * the code decides.
+ * fromServer reports whether the server or a proxy sent the error. Connect 2.1 does not report it,
+ * so the code decides.
  */
 function fromServer(err: { code: Code; isWireError?: boolean }): boolean {
   return err.isWireError ?? onlyServers.includes(err.code);
 }
 
-/** passing reports whether an error without a detail, for example from a proxy, is retryable. */
+/**
+ * passing reports whether an error without a detail, for example from a proxy, is retryable
+ * according to its code.
+ */
 function passing(code: Code): boolean {
   return code === Code.Unavailable || code === Code.DeadlineExceeded || code === Code.Aborted || code === Code.Canceled;
 }
@@ -223,7 +231,7 @@ export function tokenError(err: unknown): ParleyError {
   });
 }
 
-/** invalid returns the error of a field that the client refuses without sending it. */
+/** invalid returns the INVALID_FIELD error of a field that the client rejects before it is sent. */
 export function invalid(field: string, message: string): ParleyError {
   return new ParleyError({
     code: Code.InvalidArgument,
@@ -238,7 +246,10 @@ export function refused(err: ParleyError | undefined): boolean {
   return err !== undefined && (err.code === Code.Unauthenticated || err.reason === "TOKEN_EXPIRED");
 }
 
-/** nodeFailed reports whether the node failed, so that another node may serve the same call. */
+/**
+ * nodeFailed reports whether the error means that the node failed, so that another node may serve
+ * the same call.
+ */
 export function nodeFailed(err: ParleyError | undefined): boolean {
   if (err === undefined || !err.retryable) {
     return false;

@@ -20,21 +20,28 @@ export interface ChannelState {
 }
 
 /**
- * GapReason is why entries cannot be sent. It is empty if the server skipped entries three times in
- * a row.
+ * GapReason is why entries cannot be sent: the name in subscription.proto without its prefix, or
+ * `REASON_7` for a number that this SDK does not know. It is empty if the server skipped entries
+ * three times in a row.
  */
 export type GapReason = "" | Exclude<keyof typeof GapReasons, "UNSPECIFIED"> | `REASON_${number}`;
 
-/** LostReason is why a subscription no longer follows a channel. */
+/**
+ * LostReason is why a subscription no longer follows a channel: the name in subscription.proto
+ * without its prefix, or `REASON_7` for a number that this SDK does not know.
+ */
 export type LostReason = "" | Exclude<keyof typeof LostReasons, "UNSPECIFIED"> | `REASON_${number}`;
 
 /** Gap is a range of entries that is missing from a channel's events. */
 export interface Gap {
-  /** The position before the gap. Everything up to it stays valid, except after EPOCH_CHANGED. */
+  /**
+   * The position before the gap. Everything up to it stays valid, except after EPOCH_CHANGED and
+   * AHEAD_OF_LOG.
+   */
   afterSeq: number;
   /**
-   * The last missing entry. The events continue after it. It can be lower than afterSeq when the
-   * epoch changed.
+   * The last missing entry. The events continue after it. It can be lower than afterSeq after
+   * EPOCH_CHANGED and AHEAD_OF_LOG.
    */
   toSeq: number;
   /** The epoch of toSeq and of all later events. */
@@ -45,8 +52,8 @@ export interface Gap {
 interface Common {
   channelId: string;
   /**
-   * Of `sent`, `edited` and `recalled`: the last entry of the log that the event covers. Of
-   * `channel_state` and `gap`: the position from which the channel continues. Of `lost`: the
+   * For `sent`, `edited` and `recalled`: the last entry of the log that the event covers. For
+   * `channel_state` and `gap`: the position from which the channel continues. For `lost`: the
    * position of the last event. 0 for `typing`.
    */
   seq: number;
@@ -67,14 +74,14 @@ export interface EntryEvent extends Common {
   message: Message;
 }
 
-/** StateEvent is the first event of a channel on a stream. It comes again after each reconnect. */
+/** StateEvent is the first event of a channel on a stream. It is repeated after each reconnect. */
 export interface StateEvent extends Common {
   kind: "channel_state";
   state: ChannelState;
 }
 
 /**
- * GapEvent tells that entries cannot be sent. The subscription continues after them. Load the
+ * GapEvent reports that entries cannot be sent. The subscription continues after them. Load the
  * channel with history.
  */
 export interface GapEvent extends Common {
@@ -91,21 +98,21 @@ export interface LostEvent extends Common {
   reason: LostReason;
 }
 
-/** TypingEvent tells that a user is typing. Show it for 6 s. It has no place in the log. */
+/** TypingEvent reports that a user is typing. Show it for 6 s. It has no place in the log. */
 export interface TypingEvent extends Common {
   kind: "typing";
   userId: string;
 }
 
 /**
- * Event is an event of a channel. The events of one channel come in the order of its log, each
- * entry once.
+ * Event is an event of a channel. The events of one channel are delivered in the order of its log,
+ * each entry once.
  */
 export type Event = EntryEvent | StateEvent | GapEvent | LostEvent | TypingEvent;
 
 /**
  * State is the state of a subscription: `connecting` until a stream's first frame, `live` while the
- * stream is open, `waiting` between two streams, `ended` forever.
+ * stream is open, `waiting` between two streams, `ended` permanently.
  */
 export type State = "connecting" | "live" | "waiting" | "ended";
 

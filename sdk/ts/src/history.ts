@@ -11,21 +11,18 @@ import { ParleyError } from "./error.js";
 import type { Message } from "./message.js";
 import type { CallOptions } from "./options.js";
 
-// The number of messages that a server returns at most in one page.
+// The server's maximum page size.
 const maxPage = 1_000;
 
-/** HistoryOptions select messages. The time limit applies to each page. */
+/** HistoryOptions selects the messages of a history. The time limit applies to each page. */
 export interface HistoryOptions extends CallOptions {
-  /**
-   * Exclusive. If it is set, the messages after it are returned, oldest first. 0 starts with the
-   * oldest message.
-   */
+  /** Selects the messages after this seq, oldest first. 0 starts with the oldest message. */
   afterSeq?: number;
-  /** Exclusive. Returns the messages before it, newest first unless afterSeq is set too. */
+  /** Selects the messages before this seq, newest first unless afterSeq is set too. */
   beforeSeq?: number;
   /**
-   * The number of messages that one request asks for, at most 1,000. The default is limit, or the
-   * server's.
+   * The number of messages per request, at most 1,000. The default is limit. Without a limit the
+   * server chooses.
    */
   pageSize?: number;
   /** Ends the iteration after this number of messages. 0 means no limit. */
@@ -60,8 +57,9 @@ export async function* history(caller: Caller, channelId: string, options: Histo
 }
 
 /**
- * load loads one page. If the log ends before min_seq, it may have been restored. If its epoch is
- * another one than this client knows, load tries again without min_seq.
+ * load loads one page. If the log ends before min_seq, it may have been restored. load then
+ * requests the page without min_seq, and returns it if its epoch is not the one that this client
+ * knows. Otherwise it throws the first error.
  */
 async function load(caller: Caller, request: ListMessagesRequest, options: CallOptions): Promise<ListMessagesResponse> {
   try {

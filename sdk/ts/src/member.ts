@@ -9,12 +9,12 @@ import { mint } from "./id.js";
 import type { CreatedChannel, Member, NewMember } from "./message.js";
 import type { CallOptions } from "./options.js";
 
-/** The number of users that one request can name. */
+/** The maximum number of users per request. */
 const maxUsers = 500;
 
 /** CreateChannelOptions are the options of createChannel. */
 export interface CreateChannelOptions extends CallOptions {
-  /** Whether only members can use the channel. The default is an open channel. */
+  /** True if only members can use the channel. The default is an open channel. */
   membersOnly?: boolean;
   /** The members besides the caller, at most 500. addMembers has no such limit. */
   members?: readonly NewMember[];
@@ -28,7 +28,7 @@ export interface CreateChannelOptions extends CallOptions {
 
 /** ListOptions are the options of a list. The time limit applies to each page. */
 export interface ListOptions extends CallOptions {
-  /** The number of items that one request asks for. The default is the server's. */
+  /** The number of items per request. The default is the server's. */
   pageSize?: number;
 }
 
@@ -45,7 +45,10 @@ export async function createChannel(
   return { ...toChannel(res.channel), duplicate: res.duplicate };
 }
 
-/** toMembers converts users to add. It throws INVALID_FIELD for what cannot be encoded. */
+/**
+ * toMembers converts the users to add. It throws INVALID_FIELD for a user id or a role that cannot
+ * be encoded.
+ */
 function toMembers(users: readonly NewMember[]): { userId: string; role: MemberRole }[] {
   return users.map((user) => {
     const { userId, role } = typeof user === "string" ? { userId: user, role: undefined } : user;
@@ -59,8 +62,8 @@ function toMembers(users: readonly NewMember[]): { userId: string; role: MemberR
 }
 
 /**
- * changeMembers makes one request for each part of the users. An empty list is one request too: the
- * server decides whether it is valid.
+ * changeMembers makes one request for each 500 users, one at a time. An empty list is one request
+ * too: the server decides whether it is valid.
  */
 async function changeMembers<T>(
   caller: Caller,

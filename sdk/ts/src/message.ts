@@ -67,7 +67,10 @@ export interface ChangeReceipt {
   channelId: string;
   /** The id of the message that was edited or recalled. */
   msgId: string;
-  /** The message in its current state, which includes the change. After a recall it is the tombstone. */
+  /**
+   * The message in its current state, which includes the change. After a recall it is the
+   * tombstone.
+   */
   message: Message;
   /** The place in the log of the edit, or of the recall that removed the content. */
   seq: number;
@@ -95,7 +98,7 @@ export interface Outgoing {
   clientMsgId?: string;
   /** The default is `text`. */
   type?: string;
-  /** Up to 16 short strings for the application. */
+  /** Up to 16 short strings. The application defines them. */
   metadata?: Record<string, string>;
   /** The sender, if it is not the token's subject. Requires the action `send_as`. */
   sender?: string;
@@ -114,7 +117,7 @@ export type SendResult =
 /** Channel describes a channel. */
 export interface Channel {
   channelId: string;
-  /** Whether only members can use the channel. */
+  /** True if only members can use the channel. */
   membersOnly: boolean;
   /** The user that created the channel. Empty if a first send created it. */
   createdBy: string;
@@ -129,7 +132,7 @@ export interface Channel {
   expiredCount: number;
   /** The epoch of the seqs above. Positions can be compared only within one epoch. */
   epoch: string;
-  /** Changes whenever the channel's settings change. Opaque. */
+  /** An opaque value that changes whenever the channel's settings change. */
   etag: string;
 }
 
@@ -159,8 +162,8 @@ export interface UserChannel {
 }
 
 /**
- * MemberRole is what a member may do besides what every member may: the name in channel.proto
- * without its prefix, or `ROLE_7` for a number that this SDK does not know.
+ * MemberRole is the role of a member: the name in channel.proto without its prefix, or `ROLE_7` for
+ * a number that this SDK does not know. It is empty if the server sent none.
  */
 export type MemberRole = "" | Exclude<keyof typeof MemberRoles, "UNSPECIFIED"> | `ROLE_${number}`;
 

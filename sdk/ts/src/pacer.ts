@@ -3,15 +3,15 @@ import type { Wait } from "./clock.js";
 import type { Endpoint } from "./endpoint.js";
 import { type ParleyError, refused } from "./error.js";
 
-/** The time after which a live stream resets the waits, in milliseconds. */
+/** The lifetime in milliseconds from which a stream resets the waits. */
 const stableMs = 10_000;
 /**
- * The time after which the next stream needs no wait besides the advised one, in milliseconds.
+ * The lifetime in milliseconds from which a stream's successor waits only for the advised time.
  * Otherwise a server that ends each stream immediately would be called without a pause.
  */
 const usefulMs = 1_000;
 
-/** StreamEnd is how a stream ended. */
+/** StreamEnd describes how a stream ended. */
 export interface StreamEnd {
   /** Undefined only after the server asked to reconnect. */
   error?: ParleyError;
@@ -19,9 +19,9 @@ export interface StreamEnd {
   advice?: number;
   /** The stream's token. */
   token: string;
-  /** The time for which the stream was live, in milliseconds. 0 if it never was. */
+  /** The time for which the stream was live, in milliseconds. 0 if it never was live. */
   lived: number;
-  /** The stream's node. Undefined if none was tried. */
+  /** The stream's node. Undefined if the client called none. */
   node?: Endpoint;
   /** True if the next stream goes to another node. */
   moved: boolean;

@@ -13,15 +13,15 @@ export interface Position {
 }
 
 /**
- * Heads has, for each channel, the highest seq that the server told the client. Lists send it as
- * min_seq.
+ * Heads holds the highest seq of each channel that the server reported to the client. A history
+ * request sends it as min_seq.
  */
 export class Heads {
   readonly #known = new Map<string, { seq: number; epoch: string }>();
 
   /**
-   * note records a seq. Another epoch than the known one replaces what was known; an empty epoch
-   * means the known one.
+   * note records a seq. An epoch other than the recorded one replaces the recorded seq. An empty
+   * epoch means the recorded one.
    */
   note(channelId: string, epoch: string, seq: number): void {
     const known = this.#known.get(channelId);
@@ -31,7 +31,7 @@ export class Heads {
     }
   }
 
-  /** reset replaces what was known of a channel that lost entries. */
+  /** reset replaces the recorded seq of a channel that lost entries. */
   reset(position: Position): void {
     this.#known.set(position.channelId, { seq: position.seq, epoch: position.epoch });
   }

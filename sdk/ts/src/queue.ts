@@ -12,7 +12,7 @@ export class Queue<T> {
     this.#bound = bound;
   }
 
-  /** put adds an item when there is room. It rejects with the signal's reason. */
+  /** put waits for room and adds an item. It rejects with the signal's reason. */
   async put(item: T, signal: AbortSignal): Promise<void> {
     while (this.#items.length >= this.#bound) {
       await until(this.#changed.promise, signal);
@@ -23,7 +23,8 @@ export class Queue<T> {
   }
 
   /**
-   * take waits for an item. It returns undefined at the end, and rejects with the signal's reason.
+   * take waits for an item and removes it. It returns undefined once the queue is closed and empty,
+   * and rejects with the signal's reason.
    */
   async take(signal: AbortSignal | undefined): Promise<T | undefined> {
     for (;;) {
@@ -39,7 +40,7 @@ export class Queue<T> {
     }
   }
 
-  /** close ends the queue after the items that are in it. */
+  /** close ends the queue. take still returns the items in it. */
   close(): void {
     this.#closed = true;
     this.#change();
@@ -75,7 +76,7 @@ export class Turn {
       await until(before, signal);
       signal?.throwIfAborted();
     } catch (err) {
-      // Those behind wait for those before.
+      // Later waiters still wait for the earlier ones.
       before.then(mine.resolve);
       throw err;
     }

@@ -32,14 +32,14 @@ export class Roster {
     return [...this.#channels.values()].filter((ch) => ch.wanted);
   }
 
-  /** late returns those of them that the current stream did not request. */
+  /** late returns the wanted channels that are not on the current stream. */
   late(): Channel[] {
     return this.wanted().filter((ch) => !ch.onStream);
   }
 
   /**
-   * begin records that a new stream requests the wanted channels, and returns their part of the
-   * request.
+   * begin records that a new stream requests the wanted channels, and returns their positions for
+   * the request.
    */
   begin(): MessageInitShape<typeof pb.ChannelPositionSchema>[] {
     for (const ch of this.#channels.values()) {
@@ -49,7 +49,10 @@ export class Roster {
     return this.wanted().map((ch) => ch.request());
   }
 
-  /** insert adds a channel that is not followed yet, or was lost. */
+  /**
+   * insert adds a channel and returns it. It returns undefined if the channel is followed already
+   * and not lost.
+   */
   insert(start: Start): Channel | undefined {
     const known = this.#channels.get(start.channelId);
     if (known !== undefined && !known.lost) {
@@ -61,7 +64,7 @@ export class Roster {
     return ch;
   }
 
-  /** put adds a channel at the end. It replaces one with the same id. */
+  /** put adds a channel at the end and replaces one with the same id. */
   put(ch: Channel): void {
     this.delete(ch.id);
     this.#channels.set(ch.id, ch);
@@ -72,7 +75,8 @@ export class Roster {
   }
 
   /**
-   * accept takes a frame's events. It sets missing if one of them shows that entries are missing.
+   * accept processes a frame's events and returns those to deliver. At the first event that shows
+   * missing entries it stops and sets missing.
    */
   accept(events: pb.ChannelEvent[]): { frame: Queued[]; missing?: { channel: string; after: number } } {
     const frame: Queued[] = [];
@@ -92,13 +96,13 @@ export class Roster {
       frame.push({ event: verdict, channel });
       this.#note(verdict);
       if (verdict.kind === "gap" && ev.event.case !== "gap") {
-        i--; // The gap replaces the missing entries. The event itself is next.
+        i--; // The gap replaces the missing entries. The event itself is processed next.
       }
     }
     return { frame };
   }
 
-  /** lose ends the refused channels that are followed, and returns their last events. */
+  /** lose marks the refused channels that are followed as lost, and returns their last events. */
   lose(refused: readonly Position[]): Queued[] {
     const frame: Queued[] = [];
     for (const { channelId } of refused) {
@@ -110,7 +114,10 @@ export class Roster {
     return frame;
   }
 
-  /** take records that the program takes an event. It returns false if its channel was removed. */
+  /**
+   * take records that the program took an event. It returns false if the event's channel was
+   * removed.
+   */
   take({ event, channel }: Queued): boolean {
     const current = this.#channels.get(channel.id);
     // The events of a lost channel are delivered until the server accepted the channel that

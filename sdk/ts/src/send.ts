@@ -18,8 +18,8 @@ export interface ChangeOptions extends CallOptions {
 }
 
 /**
- * toRequest returns the request that every attempt sends. It throws INVALID_FIELD for what cannot
- * be encoded.
+ * toRequest returns the request that every attempt sends. It throws INVALID_FIELD for a value that
+ * cannot be encoded.
  */
 export function toRequest(o: Outgoing): pb.SendMessageRequest {
   const clientMsgId = o.clientMsgId || mint();

@@ -5,10 +5,10 @@ import type { CallOptions } from "./options.js";
 
 /** ServerInfo describes a server. */
 export interface ServerInfo {
-  /** The version of the server, for people: `1.4.0`, or `devel` for a build without a version. */
+  /** The version of the server, for display: `1.4.0`, or `devel` for a build without a version. */
   version: string;
   limits: ServerLimits;
-  /** What the server offers. Programs ignore values that they do not know. */
+  /** The optional parts of the server. Programs ignore values that they do not know. */
   features: ServerFeature[];
 }
 
@@ -18,23 +18,23 @@ export interface ServerInfo {
  */
 export type ServerFeature = Exclude<keyof typeof Features, "UNSPECIFIED"> | `FEATURE_${number}`;
 
-/** ServerLimits are the limits that apply to a client of a server. */
+/** ServerLimits are the limits of a server for its clients. */
 export interface ServerLimits {
-  /** The size of a message's content, in bytes. */
+  /** The maximum size of a message's content, in bytes. */
   maxContentBytes: number;
-  /** The number of messages in one SendMessages request. sendBatch has no such limit. */
+  /** The maximum number of messages in one SendMessages request. sendBatch has no such limit. */
   maxBatchMessages: number;
-  /** The number of channels of one subscription. */
+  /** The maximum number of channels of one subscription. */
   maxChannelsPerStream: number;
-  /** The number of subscriptions of one subject on one node. */
+  /** The maximum number of subscriptions of one subject on one node. */
   maxStreamsPerSubject: number;
-  /** The size of a queue message's payload, in bytes. */
+  /** The maximum size of a queue message's payload, in bytes. */
   maxPayloadBytes: number;
-  /** The number of messages in one Produce or Schedule request. */
+  /** The maximum number of messages in one Produce or Schedule request. */
   maxProduceMessages: number;
-  /** The number of Consume streams of one subject on one node. */
+  /** The maximum number of Consume streams of one subject on one node. */
   maxConsumersPerSubject: number;
-  /** The interval within which the server sends a frame on every stream, in milliseconds. */
+  /** The maximum time between two frames of a stream, in milliseconds. */
   heartbeatInterval: number;
 }
 

@@ -12,14 +12,14 @@ import type { StreamEnd } from "./pacer.js";
 /** The heartbeat interval if the server sends none. */
 const defaultHeartbeatMs = 15_000;
 
-/** leaving returns the error with which a subscription leaves a stream on its own. */
+/** leaving returns the retryable error with which a subscription leaves a stream on its own. */
 function leaving(code: Code, message: string, unanswered = false): ParleyError {
   return new ParleyError({ code, message, retryable: true, unanswered });
 }
 
 /**
- * resubscribe returns the error with which a subscription leaves a stream that may follow other
- * channels than it should.
+ * resubscribe returns the error with which a subscription leaves a stream whose channels may differ
+ * from its own.
  */
 export function resubscribe(): ParleyError {
   return leaving(Code.Aborted, "a change of channels may not have arrived");
@@ -70,7 +70,7 @@ export class Stream {
     } finally {
       watch.close();
       unlink();
-      // The server must see the end of the stream, and the connection must not stay open.
+      // Ends the stream on the server and closes its connection.
       this.#controller.abort();
     }
     if (this.#began !== undefined) {
@@ -95,7 +95,7 @@ export class Stream {
         this.#end.error = leaving(Code.Unavailable, "the stream ended without a reason");
         return;
       }
-      // While the program is slow to take events, no frame is read, so silence does not mean that
+      // While the program is slow to take events, no frame is read. The silence does not mean that
       // the stream is dead.
       watch.pause();
       if (this.#began === undefined) {
@@ -119,8 +119,8 @@ export class Stream {
 
   /**
    * deliver delivers a frame's events. It returns false if the subscription has to leave the
-   * stream. Events before a hole are delivered. A frame of an unknown kind has no effect besides
-   * showing that the stream is alive.
+   * stream. Events before a hole are delivered. A frame of an unknown kind only shows that the
+   * stream is alive.
    */
   async #deliver({ frame }: SubscribeResponse): Promise<boolean> {
     switch (frame.case) {

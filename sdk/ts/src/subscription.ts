@@ -8,12 +8,12 @@ import type { Start } from "./start.js";
 import { add, remove } from "./update.js";
 
 /**
- * Subscription delivers the events of many channels. It reconnects on its own, resumes each channel
- * from its position, and drops repeated events. Close it when done.
+ * Subscription delivers the events of channels. It reconnects on its own, resumes each channel from
+ * its position, and drops repeated events. Close it when done.
  */
 export class Subscription implements AsyncIterable<Event> {
   readonly #core: Core;
-  /** The events that next took from the queue and has not returned yet. */
+  /** The events that next took from the queue. Those from #at on are not returned yet. */
   #taken: Queued[] = [];
   #at = 0;
   readonly #turn = new Turn();
@@ -24,7 +24,7 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * next waits for the next event. Overlapping calls get one event each, in the order of the calls.
+   * next waits for the next event. Concurrent calls get one event each, in the order of the calls.
    * It rejects with the signal's reason, and the subscription continues; or with the error that
    * ended the subscription: a ClosedError, the reason of the subscription's own signal, or a
    * ParleyError.
@@ -79,22 +79,22 @@ export class Subscription implements AsyncIterable<Event> {
   }
 
   /**
-   * add follows more channels, on the same stream. It ignores channels that are followed already;
-   * to start one from another position, remove it first. A lost channel starts again, and its lost
-   * event is dropped if it was not taken yet.
+   * add adds channels to the subscription, on the same stream. It ignores channels that are
+   * followed already; to start one from another position, remove it first. A lost channel starts
+   * again, and its lost event is dropped if it was not taken yet.
    *
    * It rejects with a final error such as CAPABILITY_MISSING, and the subscription does not change.
    * If the outcome is unknown, the subscription reconnects with all channels. Between two streams
-   * it resolves immediately, and the next stream requests all channels. If the server refuses one
-   * of them then, the subscription ends; NOT_MEMBER loses only the refused channels.
+   * it resolves immediately, and the next stream requests all channels. If the server then refuses
+   * one of them, the subscription ends; after NOT_MEMBER only the refused channels are lost.
    */
   async add(start: Start | readonly Start[], signal?: AbortSignal): Promise<void> {
     await add(this.#core, isList(start) ? start : [start], signal);
   }
 
   /**
-   * remove stops following channels. Their events that were not taken yet are dropped. Channels
-   * that are not followed are ignored.
+   * remove removes channels from the subscription. Their events that were not taken yet are
+   * dropped. Channels that are not followed are ignored.
    */
   async remove(channelId: string | readonly string[], signal?: AbortSignal): Promise<void> {
     await remove(this.#core, typeof channelId === "string" ? [channelId] : channelId, signal);
@@ -120,14 +120,12 @@ export class Subscription implements AsyncIterable<Event> {
     return this.#core.error;
   }
 
-  /** Resolves when the subscription has ended and all its work has stopped. It never rejects. */
+  /** Resolves when the subscription has ended and all its work has stopped. Never rejects. */
   get done(): Promise<void> {
     return this.#core.done;
   }
 
-  /**
-   * close ends the subscription; done resolves when it has ended. It can be called more than once.
-   */
+  /** close ends the subscription; done resolves when it has ended. Later calls have no effect. */
   close(): void {
     this.#core.close();
   }

@@ -6,16 +6,16 @@ import { ParleyError, tokenError } from "./error.js";
 const tokenTimeoutMs = 10_000;
 
 /**
- * TokenSource returns a token. The client calls it when it has no token, and when the server
- * refused the last one or ended a stream because it expired. There is at most one call at a time.
- * After 10 s its signal is aborted.
+ * TokenSource returns a token. The client calls it when it has no token, when the server refused
+ * the last one, and when the server ended a stream because the token expired. There is at most one
+ * call at a time. After 10 s its signal is aborted.
  *
  * A ParleyError with the reason TOKEN_INVALID is final: calls and subscriptions end with it. After
- * any other error the client calls the source again, after a wait.
+ * any other error the client waits and calls the source again.
  */
 export type TokenSource = (signal: AbortSignal) => string | Promise<string>;
 
-/** Tokens holds the client's token and replaces it when the server refused it. */
+/** Tokens holds the client's token and replaces it after the server refused it. */
 export class Tokens {
   readonly #source: TokenSource | undefined;
   readonly #fixed: string;
@@ -34,7 +34,7 @@ export class Tokens {
 
   /**
    * get returns the current token, or an empty string if the client has none. Concurrent callers
-   * share one call of the source, which continues when the caller that started it gives up. It
+   * share one call of the source. It continues when the caller that started it gives up. get
    * rejects with a ParleyError or the signal's reason.
    */
   async get(signal: AbortSignal): Promise<string> {
@@ -51,8 +51,8 @@ export class Tokens {
   }
 
   /**
-   * refuse discards the token that the server refused, unless another caller replaced it already.
-   * It reports whether the client can get a new one.
+   * refuse discards a token that the server refused, unless another caller replaced it already. It
+   * reports whether the client can get a new one.
    */
   refuse(token: string): boolean {
     if (this.#source === undefined) {
@@ -86,8 +86,8 @@ export class Tokens {
   }
 }
 
-// fetch would fail for a token that no header can carry as for a broken network, and the client
-// would retry forever.
+// checked returns the token if a header can carry it, and throws TOKEN_INVALID otherwise. fetch
+// would fail as for a broken network, and the client would retry forever.
 function checked(token: unknown): string {
   if (typeof token !== "string" || !/^[\x20-\x7e]*$/.test(token)) {
     throw new ParleyError({ reason: "TOKEN_INVALID", message: "the token is not printable ASCII text" });

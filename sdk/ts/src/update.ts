@@ -71,11 +71,11 @@ export async function remove(core: Core, ids: readonly string[], signal: AbortSi
   });
 }
 
-/** catchUp sends the changes that were made before the stream's first frame. It does not reject. */
+/** catchUp sends the changes that were made before the stream's first frame. It never rejects. */
 export async function catchUp(core: Core, stream: Stream): Promise<void> {
   try {
     await inTurn(core, stream.signal, async (scope) => {
-      // A channel that was removed and added again is only added, which starts it again.
+      // Adding a channel starts it again, so one that was removed and added again is only added.
       const removed = stream.removed.filter((id) => core.roster.get(id) === undefined);
       const change = changeRequest(stream, core.roster.late(), removed);
       stream.removed = [];
@@ -90,8 +90,8 @@ export async function catchUp(core: Core, stream: Stream): Promise<void> {
 }
 
 /**
- * changeRequest returns the request that changes the live stream, or undefined without a live
- * stream or a change.
+ * changeRequest returns the request that changes the live stream. It returns undefined if there is
+ * no live stream or no change.
  */
 function changeRequest(
   stream: Stream | undefined,
@@ -109,7 +109,7 @@ function changeRequest(
 }
 
 /**
- * update sends the change and returns the error if the server refused it. It makes one attempt: if
+ * update sends the change and returns the error if the server refused it. It makes one attempt. If
  * the outcome is unknown, or the stream has ended, a new stream with all channels applies the
  * change.
  */
@@ -136,7 +136,7 @@ async function update(
 }
 
 /**
- * inTurn runs work when no other change is running. It rejects with the signal's reason, or with
+ * inTurn runs work while no other change is running. It rejects with the signal's reason, or with
  * the error that ended the subscription.
  */
 async function inTurn(

@@ -13,7 +13,7 @@ function batch(channelId: string, from: number, to: number): Outgoing[] {
   }));
 }
 
-/** sent gives, for each request, the ids that it had. */
+/** sent returns the ids of each request's messages. */
 function sent(server: Fake): string[][] {
   return server.of<pb.SendMessagesRequest>("SendMessages").map((r) => r.messages.map((m) => m.clientMsgId));
 }

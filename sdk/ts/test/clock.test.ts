@@ -6,7 +6,7 @@ import { Code, fromStart } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { newClient, nextEvent, rejected, States, wantEntries } from "./helper.js";
 
-/** Page is what of a browser the SDK listens to. */
+/** Page is the part of a browser that the SDK uses. */
 class Page extends EventTarget {
   visibilityState = "hidden";
   listeners = 0;
@@ -24,7 +24,7 @@ class Page extends EventTarget {
 
 let page: Page;
 
-/** asleep lets the wall clock go on, and nothing else. */
+/** asleep advances the wall clock only. */
 function asleep(ms: number): void {
   vi.setSystemTime(Date.now() + ms);
 }
@@ -33,7 +33,7 @@ async function awake(ms: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(ms);
 }
 
-// Timers are the process's, so these tests can't run side by side.
+// Timers belong to the process, so these tests cannot run concurrently.
 describe.sequential("a machine that sleeps", () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date", "performance"] });
@@ -50,7 +50,7 @@ describe.sequential("a machine that sleeps", () => {
 
   it("has a clock that goes on and never back", async () => {
     const began = now();
-    // How long a sleep was is told to the second.
+    // The duration of a sleep is accurate to about a second.
     const since = () => Math.round((now() - began) / 2_000) * 2;
     await awake(4_000);
     expect(since()).toBe(4);
@@ -142,7 +142,7 @@ describe.sequential("a machine that sleeps", () => {
     const alarm = new Alarm(() => rung++);
     alarm.set(5_000);
     asleep(60_000);
-    // The first that runs after waking is the timer, the frame comes right after it.
+    // The timer runs first after waking, and the frame arrives right after it.
     setTimeout(() => alarm.set(5_000), 1_010);
     await awake(4_000);
     expect(rung).toBe(0);
@@ -178,7 +178,7 @@ describe.sequential("a machine that sleeps", () => {
       const retryAfter = durationFromMs(60_000);
       const error = failure(Code.ResourceExhausted, ErrorReason.RATE_LIMITED, { retryAfter });
       server.faults(1, "Subscribe", { error });
-      page.dispatchEvent(new Event("visibilitychange")); // A page that goes out of sight says nothing.
+      page.dispatchEvent(new Event("visibilitychange")); // A page that becomes hidden has no effect.
       await awake(300);
       expect(sub.state).toBe("waiting");
       page.visibilityState = "visible";

@@ -6,12 +6,18 @@ import { newClient, nextEvent, rejected, subscribe } from "./helper.js";
 
 const away = { error: failure(Code.Unavailable, ErrorReason.STORE_UNAVAILABLE) };
 
-/** slow makes a client whose waits are those of a real one, so that an hour of failures is not a million attempts. */
+/**
+ * slow creates a client with the default waits, so that an hour of failures does not make a million
+ * attempts.
+ */
 function slow(servers: Fake | Fake[], options: ClientOptions = {}): Client {
   return newClient(servers, { backoff: {}, ...options });
 }
 
-/** ended returns when, in milliseconds from now, a promise settles, and with what, if it does within most. */
+/**
+ * ended returns the time in milliseconds after which a promise settled, and its error. It advances
+ * the fake timers by most.
+ */
 async function ended(promise: Promise<unknown>, most = 32_000): Promise<{ after: number; error: unknown }> {
   const began = Date.now();
   const outcome = promise.then(
@@ -24,11 +30,11 @@ async function ended(promise: Promise<unknown>, most = 32_000): Promise<{ after:
 
 async function drain(items: AsyncIterable<unknown>): Promise<void> {
   for await (const _ of items) {
-    // Only its end counts.
+    // Only the end of the iteration matters.
   }
 }
 
-// Timers are the process's, so a test of them is a file of its own.
+// Timers belong to the process, so tests of them have their own file.
 describe.sequential("a call's time limit", () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date", "performance"] });

@@ -6,7 +6,7 @@ import { Code, fromStart, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, States, subscribe, wantEntries } from "./helper.js";
 
-/** Fleet makes endpoints with a clock that the test moves. */
+/** Fleet creates endpoints with a clock that the test advances. */
 class Fleet {
   at = 1_000_000;
   readonly endpoints: Endpoints;
@@ -61,13 +61,13 @@ describe("endpoints", () => {
     const node = fleet.node;
     for (const ms of [5_000, 10_000, 20_000, 30_000, 30_000]) {
       fleet.endpoints.fail(node);
-      fleet.endpoints.fail(node); // While it is avoided, failures do not add up.
+      fleet.endpoints.fail(node); // Failures of an avoided node do not add up.
       expect(node.avoided - fleet.at).toBe(ms);
       fleet.at = node.avoided;
     }
     const began = fleet.at;
     fleet.endpoints.fail(node);
-    fleet.endpoints.work(node, began); // It began before the failure, and proves nothing.
+    fleet.endpoints.work(node, began); // It began before the failure, so it does not count.
     expect(node.avoided).toBeGreaterThan(fleet.at);
     fleet.endpoints.work(node, began + 1);
     expect(node).toMatchObject({ failures: 0, avoided: Number.NEGATIVE_INFINITY });
@@ -140,7 +140,7 @@ describe("endpoints", () => {
 });
 
 describe("a client of a fleet", () => {
-  // A wait would be longer than a test.
+  // Any wait would be longer than a test.
   const patient = { backoff: { base: 1e6, max: 1e6 } };
 
   it("takes calls elsewhere at once, with the same id", async () => {
@@ -172,7 +172,7 @@ describe("a client of a fleet", () => {
     await wantEntries(sub, "room", 4, 5);
     expect(states.waits.map((c) => c.wait)).toEqual([0]);
     expect(states.all.at(-1)?.addr).toBe(`http://node-${servers.indexOf(other)}`);
-    // A change goes where the client is now.
+    // A change goes to the client's current node.
     await sub.add(fromStart("more"));
     expect(other.of("UpdateSubscription").length).toBe(1);
   });

@@ -5,7 +5,10 @@ import { itemError, toError } from "../src/error.js";
 import { Code } from "../src/index.js";
 import { failure } from "./fake.js";
 
-/** bare makes an error without a detail as Connect does: 2.2 says whether it came from the server, 2.1 does not. */
+/**
+ * bare creates an error without a detail, as Connect does: 2.2 reports whether it came from the
+ * server, 2.1 does not.
+ */
 function bare(code: Code, isWireError: boolean | undefined): ConnectError {
   return Object.assign(new ConnectError("", code), { isWireError });
 }
@@ -38,7 +41,7 @@ describe("an error without a detail", () => {
     expect(outcome(Code.PermissionDenied)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Unauthenticated)).toEqual({ retryable: false, unanswered: false });
     expect(outcome(Code.Aborted)).toEqual({ retryable: true, unanswered: false });
-    // As for a stream that is cut off.
+    // As for a truncated stream.
     expect(outcome(Code.InvalidArgument)).toEqual({ retryable: true, unanswered: true });
     expect(outcome(Code.Unknown)).toEqual({ retryable: true, unanswered: true });
   });

@@ -10,17 +10,17 @@ import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 import { ChannelLog } from "./log.js";
 import { FakeStream } from "./stream.js";
 
-/** Fault is what happens to a call instead of its answer, or after its work if it was applied. */
+/** Fault replaces the answer to a call. With applied, the call's work is done first. */
 export interface Fault {
   error?: ConnectError;
   /** The connection breaks. */
   drop?: boolean;
-  /** No answer ever comes. */
+  /** There is never an answer. */
   hang?: boolean;
   applied?: boolean;
 }
 
-/** failure makes an error as Parley raises it. */
+/** failure creates an error as Parley raises it. */
 export function failure(
   code: Code,
   reason: ErrorReason | number,
@@ -31,32 +31,33 @@ export function failure(
 }
 
 /**
- * Fake is a Parley server in memory, which does what tests tell it to do wrong. Its fetch is what clients are given; the
- * subject of a token is the token itself.
+ * Fake is an in-memory Parley server whose faults the tests set. Clients use its fetch. The subject
+ * of a token is the token itself.
  */
 export class Fake {
   /** All requests, by method. */
   readonly requests: { method: string; token: string; message: unknown }[] = [];
   readonly streams = new Set<FakeStream>();
-  /** Tokens that hold; absent, all do. */
+  /** The valid tokens. Undefined means that all are valid. */
   tokens: Set<string> | undefined;
-  /** Asked before each call, and as `SendMessages/<client_msg_id>` before each item of a batch. */
+  /** Called before each call, and as `SendMessages/<client_msg_id>` before each item of a batch. */
   fault: (method: string, message: unknown) => Fault | undefined = () => undefined;
   heartbeatMs = 15_000;
-  /** Streams say nothing any more. */
+  /** Streams send nothing. */
   silent = false;
-  /** Streams say everything twice. */
+  /** Streams send everything twice. */
   repeat = false;
-  /** Nothing can be reached. */
+  /** The server cannot be reached. */
   down = false;
-  /** What every member is told to be. */
+  /** The role of every member. */
   role = channel.MemberRole.MEMBER;
 
   readonly #logs = new Map<string, ChannelLog>();
   readonly #handlers = new Map<string, (req: Request) => Promise<Response>>();
   readonly #dropped = new Set<string>();
   readonly #bodies = new Set<ReadableStreamDefaultController<Uint8Array>>();
-  // A request that nothing holds is lost to its signal.
+  // The running requests. Without a reference, a request is collected and no longer observes its
+  // signal.
   readonly #held = new Set<Request>();
   #calls = 0;
   #posted = 0;
@@ -120,13 +121,13 @@ export class Fake {
     }
   }
 
-  /** faults makes the next n calls of a method go wrong. */
+  /** faults sets the fault of the next n calls of a method. */
   faults(n: number, method: string, fault: Fault): void {
     let left = n;
     this.fault = (called) => (called === method && left-- > 0 ? fault : undefined);
   }
 
-  /** endStreams ends all streams, with an error, or where there is none with a broken connection. */
+  /** endStreams ends all streams with an error, or without one as a broken connection does. */
   endStreams(error?: ConnectError): void {
     for (const stream of this.streams) {
       stream.end = { error };
@@ -148,7 +149,7 @@ export class Fake {
     }
   }
 
-  /** of gives the requests of one method. */
+  /** of returns the requests of one method. */
   of<T>(method: string): T[] {
     return this.requests.filter((r) => r.method === method).map((r) => r.message as T);
   }
@@ -181,7 +182,7 @@ export class Fake {
     });
   }
 
-  /** begin notes a call, and gives the fault that it is to have. It throws if its token does not hold. */
+  /** begin records a call and returns its fault. It throws if the token is not valid. */
   #begin(method: string, message: unknown, context: HandlerContext): Fault | undefined {
     const token = user(context);
     this.requests.push({ method, token, message });
@@ -204,7 +205,7 @@ export class Fake {
     throw new ConnectError("dropped", Code.Internal);
   }
 
-  /** call makes the handler of a unary call. */
+  /** call returns the handler of a unary call. */
   #call<Req, Res>(method: string, work: (req: Req, user: string) => Res) {
     return async (req: Req, context: HandlerContext): Promise<Res> => {
       const fault = this.#begin(method, req, context);
@@ -338,7 +339,7 @@ export class Fake {
       if (detail.value.retryable) {
         stopped.add(item.channelId);
       }
-      // Both have gRPC's numbers.
+      // Both enums have gRPC's numbers.
       const code = error.code as number as StatusCode;
       const value = { code, message: error.rawMessage, detail: detail.value };
       return { result: { case: "error" as const, value } };
@@ -346,7 +347,7 @@ export class Fake {
     return { results };
   }
 
-  /** admit refuses channels that the user may not subscribe to. */
+  /** admit throws NOT_MEMBER if the user may not subscribe to some of the channels. */
   #admit(channels: sub.ChannelPosition[], from: string): void {
     const refused = channels.filter((p) => !this.log(p.channelId).admits(from));
     if (refused.length > 0) {

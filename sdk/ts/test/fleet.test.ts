@@ -4,7 +4,7 @@ import { Code, fromStart } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { newClient, States } from "./helper.js";
 
-// Timers are the process's, so that a test of them is a file of its own.
+// Timers belong to the process, so tests of them have their own file.
 describe.sequential("a node that is avoided", () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date", "performance"] });
@@ -17,14 +17,14 @@ describe.sequential("a node that is avoided", () => {
   it("is no more once a stream's first frame came from it", async () => {
     const [a, b] = [new Fake(), new Fake()];
     const states = new States();
-    // The order of the nodes stays, and waits are 1 s.
+    // The nodes are not shuffled, and waits are 1 s.
     const client = newClient([a, b], { backoff: { base: 1_000, max: 1_000 }, random: () => 0.999 });
     const sub = client.subscribe(fromStart("room"), { onState: states.onState });
     const at = () => (sub.state === "live" ? states.all.at(-1)?.addr : sub.state);
     a.down = true;
     await vi.advanceTimersByTimeAsync(6_000);
     expect(at()).toBe("http://node-1");
-    // Its second failure in a row has A avoided for 10 s, its first one B for 5 s.
+    // A's second failure in a row avoids it for 10 s, B's first one for 5 s.
     b.down = true;
     b.endStreams();
     await vi.advanceTimersByTimeAsync(500);
@@ -39,6 +39,6 @@ describe.sequential("a node that is avoided", () => {
     expect(at()).toBe("http://node-0");
     sub.close();
     await sub.done;
-    expect(vi.getTimerCount()).toBeLessThanOrEqual(1); // The fake's own heartbeat.
+    expect(vi.getTimerCount()).toBeLessThanOrEqual(1); // The heartbeat of the fake server.
   });
 });

@@ -9,7 +9,8 @@ import {
 } from "../src/index.js";
 import type { Fake } from "./fake.js";
 
-// Tests of a file run side by side, so what they leave is ended when all are done: the clients, and with them all else.
+// Tests of a file run concurrently, so their clients, and with them their subscriptions, are closed
+// after all tests.
 const clients: Client[] = [];
 afterAll(() => {
   for (const client of clients) {
@@ -17,7 +18,7 @@ afterAll(() => {
   }
 });
 
-/** newClient makes a client of a fake server, or of several; its waits are short enough for tests. */
+/** newClient creates a client of one or more fake servers. Its waits are short enough for tests. */
 export function newClient(servers: Fake | Fake[], options: ClientOptions = {}): Client {
   const byHost = new Map([servers].flat().map((server, n) => [`node-${n}`, server]));
   const route: typeof fetch = async (input, init) => {
@@ -54,7 +55,7 @@ export function subscribe(client: Client, starts: Start | Start[], states = new 
   return client.subscribe(starts, { onState: states.onState });
 }
 
-/** nextEvent takes the next event of one of the kinds; without kinds, any but states. */
+/** nextEvent returns the next event of the given kinds. Without kinds, it skips channel states. */
 export async function nextEvent(sub: Subscription, ...kinds: Event["kind"][]): Promise<Event> {
   for (;;) {
     const e = await sub.next(AbortSignal.timeout(20_000));
@@ -65,8 +66,8 @@ export async function nextEvent(sub: Subscription, ...kinds: Event["kind"][]): P
 }
 
 /**
- * wantEntries takes events until the channel's entries first..last have come, and fails on any that is repeated, missing or
- * out of order.
+ * wantEntries takes events until the channel's entries first to last have arrived. It fails on a
+ * repeated, missing or misplaced one.
  */
 export async function wantEntries(sub: Subscription, channel: string, first: number, last: number): Promise<void> {
   for (let want = first; want <= last; want++) {
@@ -78,7 +79,7 @@ export async function wantEntries(sub: Subscription, channel: string, first: num
   }
 }
 
-/** wantQuiet fails if an event of any channel but a state arrives within a moment. */
+/** wantQuiet fails if an event other than a channel state arrives within 60 ms. */
 export async function wantQuiet(sub: Subscription): Promise<void> {
   const moment = AbortSignal.timeout(60);
   for (;;) {
@@ -94,7 +95,7 @@ export async function wantQuiet(sub: Subscription): Promise<void> {
   }
 }
 
-/** eventually polls until check gives true. */
+/** eventually polls until check returns true, for at most 20 s. */
 export async function eventually(check: () => boolean): Promise<void> {
   const deadline = Date.now() + 20_000;
   while (!check()) {
@@ -105,7 +106,7 @@ export async function eventually(check: () => boolean): Promise<void> {
   }
 }
 
-/** rejected gives what a promise rejects with, as the class that is wanted. */
+/** rejected returns the error of a promise. It fails if the error is not of the wanted class. */
 export async function rejected<E>(promise: Promise<unknown>, want: abstract new (...args: never[]) => E): Promise<E> {
   const err = await promise.then(
     (value) => {

@@ -4,7 +4,7 @@ import * as channel from "@parleyhq/api/parley/v1/channel_pb.js";
 import * as pb from "@parleyhq/api/parley/v1/message_pb.js";
 import * as sub from "@parleyhq/api/parley/v1/subscription_pb.js";
 
-/** Entry is what one place of a log says: which message, and what was done to it. */
+/** Entry is an entry of a log: a message and the change of it. */
 interface Entry {
   message: channel.ChannelMessage;
   kind: "sent" | "edited" | "recalled";
@@ -14,17 +14,17 @@ interface Entry {
 export class ChannelLog {
   readonly id: string;
   createdBy = "";
-  /** The key that the channel was created under. */
+  /** The idempotency key with which the channel was created. */
   createKey = "";
   epoch = "epoch-1";
-  /** The first entry that is still held. */
+  /** The oldest entry that can be read. */
   oldest = 1;
   entries: Entry[] = [];
-  /** Who may use the channel; absent for an open one. */
+  /** The members. Undefined for an open channel. */
   members: Set<string> | undefined;
-  /** Entries that streams pass over so many times more, as a broken server would. */
+  /** How many more times streams skip an entry, as a broken server would, by seq. */
   readonly skip = new Map<number, number>();
-  /** Entries that streams leave out for good: the next event covers them. */
+  /** Entries that streams never send: the next event covers them. */
   readonly covered = new Set<number>();
   readonly #byClient = new Map<string, number>();
 
@@ -48,7 +48,7 @@ export class ChannelLog {
     return this.members?.has(user) ?? true;
   }
 
-  /** append adds an entry, or finds the one that the same key made. */
+  /** append adds an entry, or returns the one with the same key. */
   append(key: string, kind: Entry["kind"], message: channel.ChannelMessage): { seq: number; duplicate: boolean } {
     const known = this.#byClient.get(key);
     if (known !== undefined) {
@@ -105,7 +105,7 @@ export class ChannelLog {
     });
   }
 
-  /** The messages before the oldest entry that is held. */
+  /** The number of messages before the oldest entry. */
   get expired(): number {
     return this.entries.slice(0, this.oldest - 1).filter((e) => e.kind === "sent").length;
   }

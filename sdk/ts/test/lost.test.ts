@@ -5,7 +5,7 @@ import { after, Code, fromStart, live, ParleyError } from "../src/index.js";
 import { Fake, failure } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, subscribe, wantEntries, wantQuiet } from "./helper.js";
 
-/** lastChannels are the channels that the last stream was asked for. */
+/** lastChannels returns the channels that the last stream requested. */
 function lastChannels(server: Fake): string[] | undefined {
   return server
     .of<pb.SubscribeRequest>("Subscribe")
@@ -13,7 +13,7 @@ function lastChannels(server: Fake): string[] | undefined {
     ?.channels.map((p) => p.channelId);
 }
 
-/** secret makes a channel of the tester's and bob's. */
+/** secret restricts channels to the members tester and bob. */
 function secret(server: Fake, ...ids: string[]): void {
   for (const id of ids) {
     server.log(id).members = new Set(["tester", "bob"]);
@@ -59,7 +59,7 @@ describe("a channel", () => {
       const sub = subscribe(newClient(server), [fromStart("secret"), fromStart("open")]);
       await wantEntries(sub, "secret", 1, 1);
       expel(server, "secret");
-      // As long as the loss has not arrived, the channel is followed already.
+      // Until the loss has arrived, the channel is still followed.
       let refused = false;
       await eventually(() => {
         sub.add(fromStart("secret")).catch((err) => {
@@ -88,7 +88,7 @@ describe("a channel", () => {
 
   it("refused on a reconnect is lost, and the rest goes on at once", async () => {
     const server = new Fake();
-    // A wait would be longer than the test.
+    // Any wait would be longer than the test.
     const client = newClient(server, { backoff: { base: 1e6, max: 1e6 }, random: () => 0 });
     secret(server, "kept", "gone", "gone-too");
     const sub = subscribe(client, ["open", "kept", "gone", "gone-too"].map(fromStart));

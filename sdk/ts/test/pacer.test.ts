@@ -7,7 +7,7 @@ import { Pacer, type StreamEnd } from "../src/pacer.js";
 import { Heads } from "../src/position.js";
 import { Tokens } from "../src/token.js";
 
-/** pacer draws the middle of each bound, the first of which is 100 ms. */
+/** pacer returns a Pacer that draws half of each bound. The first bound is 100 ms. */
 function pacer(): Pacer {
   const endpoints = new Endpoints(["a", "b"], () => ({}) as Rpc, Math.random);
   const waits = new Waits({ base: 100, max: 1_000 }, () => 0.5);
@@ -32,7 +32,7 @@ describe("between two streams", () => {
     const p = pacer();
     const own = (changes: Partial<StreamEnd>) => p.next(end({ moved: true, ...changes }))?.own;
     expect([own({}), own({}), own({ lived: 500 })]).toEqual([0, 100, 200]);
-    // It lived for 1 s, and the next one goes to another node.
+    // The stream lived for 1 s, and the next one goes to another node.
     expect([own({ lived: 1_000 }), own({})]).toEqual([0, 100]);
   });
 

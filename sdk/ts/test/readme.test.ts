@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-/** The names that the README takes for granted. */
+/** The names that the README does not declare. */
 const granted = `
 declare const client: Client;
 declare const token: string;
@@ -23,7 +23,7 @@ it("the README's code compiles", async () => {
     const lines = code.split("\n").filter((line) => !line.startsWith("import "));
     return `export async function example${n}() {\n${lines.join("\n")}\n}`;
   });
-  // Beside the sources, so that imports are found.
+  // Next to the tests, so that imports resolve.
   const dir = await mkdtemp(`${root}/test/readme-`);
   try {
     const imports = `import { after, Client, live, ParleyError, type Position } from "../../src/index.js";\n`;

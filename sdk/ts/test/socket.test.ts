@@ -22,7 +22,7 @@ class Node {
   readonly #server: Server;
   #client: Client | undefined;
   port = 0;
-  /** What is done with a request instead of serving it. */
+  /** Handles a request instead of the fake server. */
   instead: ((res: ServerResponse) => void) | undefined;
 
   private constructor() {

@@ -9,14 +9,14 @@ let made = 0;
 /** FakeStream is one Subscribe call of the fake server. */
 export class FakeStream {
   readonly id = `stream-${++made}`;
-  /** How the stream is to end. */
+  /** How the stream ends. Set by tests. */
   end: { error?: ConnectError; withinMs?: number } | undefined;
-  /** How many frames with events were taken from it. */
+  /** The number of frames with events that were read from the stream. */
   said = 0;
 
   readonly #server: Fake;
   readonly #user: string;
-  /** The last seq that was sent of each channel. */
+  /** The last seq that was sent, by channel. */
   readonly #sent = new Map<string, number>();
   #pending: pb.ChannelEvent[] = [];
   #frames: pb.SubscribeResponse[] = [];
@@ -59,13 +59,13 @@ export class FakeStream {
     this.wake();
   }
 
-  /** say has the stream send a frame of the test's own. */
+  /** say sends a given frame. */
   say(frame: pb.SubscribeResponse["frame"]): void {
     this.#frames.push(create(pb.SubscribeResponseSchema, { frame }));
     this.wake();
   }
 
-  /** push has the stream send an event of the test's own. */
+  /** push sends a given event. */
   push(channelId: string, seq: number, event: pb.ChannelEvent["event"], fromSeq = 0): void {
     this.#pending.push(create(pb.ChannelEventSchema, { channelId, seq: BigInt(seq), fromSeq: BigInt(fromSeq), event }));
     this.wake();
@@ -77,10 +77,10 @@ export class FakeStream {
     }
   }
 
-  /** frames gives what there is to say, until the stream is to end. */
+  /** frames yields the stream's frames until it ends. */
   async *frames(signal: AbortSignal) {
     while (!signal.aborted) {
-      // Whoever wakes the stream while a frame is being taken must not be missed.
+      // Created first, so that a wake while a frame is read is not missed.
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -106,7 +106,10 @@ export class FakeStream {
     }
   }
 
-  /** quiet waits for something to say, and is true if a heartbeat is due first. */
+  /**
+   * quiet waits until the stream is woken or a heartbeat is due. It reports whether the heartbeat
+   * was first.
+   */
   async #quiet(woken: Promise<void>, signal: AbortSignal): Promise<boolean> {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let aborted = () => {};

@@ -25,7 +25,7 @@ const ends: Record<string, (server: Fake) => void> = {
   advice: (s) => s.advise(20),
 };
 
-/** wantSeqs takes entries until it has as many as are wanted, and compares their places. */
+/** wantSeqs takes as many entries as are wanted and compares their ranges. */
 async function wantSeqs(sub: Subscription, want: (number | [from: number, seq: number])[]): Promise<void> {
   const got: [number, number][] = [];
   while (got.length < want.length) {
@@ -93,7 +93,7 @@ describe("a subscription", () => {
     server.silent = false;
     await wantEntries(sub, "room", 1, 1);
     expect(states.waits[0]?.error).toMatchObject({ code: Code.Unavailable, retryable: true });
-    // The server has seen the end of the stream that was left.
+    // The server has detected the end of the stream that was left.
     await eventually(() => server.streams.size === 1);
   });
 
@@ -109,7 +109,7 @@ describe("a subscription", () => {
       server.post("room");
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
-    // Four wait for the program, one for its place among them, and a few in the streams between.
+    // Four frames are queued, one waits for room in the queue, and a few are in transit.
     expect(stream?.said).toBeLessThan(12);
     await wantEntries(sub, "room", 1, 61);
     expect(states.names).toEqual(["connecting", "live"]);
@@ -293,7 +293,7 @@ describe("a subscription", () => {
     middle.close();
     await middle.done;
     expect(states.names).toEqual(["connecting", "live"]);
-    // There is a hole before what it covers: 11 is missing.
+    // There is a hole before its range: 11 is missing.
     await eventually(() => server.streams.size === 1);
     log.skip.set(11, 1);
     log.covered.add(12);

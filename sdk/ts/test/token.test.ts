@@ -53,7 +53,7 @@ describe("tokens", () => {
       log: (_level, _message, { wait }) => waits.push(wait),
     });
     expect(await client.send("room", "hello")).toMatchObject({ seq: 1, duplicate: false });
-    // Each attempt is made once more at once with a new token.
+    // Each attempt is repeated once at once with a new token.
     expect([server.requests.length, minted]).toEqual([5, 5]);
     expect(waits).toEqual([2.5, 5]);
     const ids = server.of<pb.SendMessageRequest>("SendMessage").map((r) => r.clientMsgId);
@@ -67,7 +67,7 @@ describe("tokens", () => {
     let minted = 0;
     const client = newClient(server, { tokenSource: () => `token-${++minted}`, random: () => 0.5 });
     await subscribe(client, live("room"), states).next();
-    // The first goes at once, with the new token; the ones after it wait as after any failure.
+    // The first repeat is immediate, with the new token. Later ones wait as after any failure.
     expect(states.waits.map((c) => c.wait)).toEqual([0, 2.5, 5, 10]);
     expect(minted).toBe(5);
   });

@@ -5,7 +5,7 @@ import { after, Code, fromStart, live, ParleyError, type Subscription } from "..
 import { Fake, type Fault, failure, methodOf } from "./fake.js";
 import { eventually, newClient, nextEvent, rejected, subscribe, wantEntries, wantQuiet } from "./helper.js";
 
-/** hooked gives a fetch that calls a hook before each request of one method. */
+/** hooked returns a fetch that calls a hook before each request of one method. */
 function hooked(server: Fake, method: string, hook: () => Promise<void>): typeof fetch {
   return async (input, init) => {
     if (methodOf(String(input)) === method) {

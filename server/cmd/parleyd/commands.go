@@ -25,7 +25,8 @@ type commands struct {
 	Version     kong.VersionFlag `help:"Print the version."`
 }
 
-// devCmd has flags for what is wanted every day. All other keys of the configuration are variables.
+// devCmd has flags for everyday options. All other configuration keys are set by environment
+// variables.
 type devCmd struct {
 	Listen    string `default:"127.0.0.1:8080" env:"PARLEY_LISTEN" help:"Address of the API: Connect, gRPC and gRPC-Web on one port."`
 	OpsListen string `default:"127.0.0.1:8081" env:"PARLEY_OPS_LISTEN" help:"Address of /healthz, /readyz, /metrics and pprof."`
@@ -61,7 +62,8 @@ func (c *devCmd) Run(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// serveOnly refuses variables that name engines: dev has its own, and would leave those alone without a word.
+// serveOnly returns an error if environ has variables that name engines. parleyd dev runs its own
+// engines and would silently ignore them.
 func serveOnly(environ []string) error {
 	var names []string
 	for _, pair := range environ {

@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// wasteMin and wasteShare: memory that holds nothing is given back where it is more than wasteMin bytes and more than
-	// one part in wasteShare of what is in use.
+	// Unused memory is returned if it exceeds wasteMin bytes and 1/wasteShare of the memory in use.
 	wasteMin, wasteShare = 16 << 20, 16
-	// quietBytes is what may be allocated between two looks by a server that has little to do.
+	// quietBytes is the most that may be allocated between two checks of a server with little load.
 	quietBytes = 4 << 20
-	// wasteLook is how often that is judged.
+	// wasteLook is the time between two checks.
 	wasteLook = 5 * time.Second
 )
 
-// usage is what the runtime tells of the heap, in bytes.
+// usage is the runtime's view of the heap, in bytes.
 type usage struct {
-	// live was in use at the last collection; objects is in use now or garbage; free belongs to nobody and was not given
-	// back; allocated counts all that ever was.
+	// live was in use at the last collection. objects is in use now or garbage. free is unused and
+	// was not returned to the system. allocated counts all allocations so far.
 	live, objects, free, allocated uint64
 }
 
-// giveBackMemory returns what a burst left behind to the system, every so often until ctx ends. Go by itself keeps as
-// much as its next collection may need: after ten thousand subscribers have come, a fifth of what they hold. To give it
-// back takes a collection, so that is left until there is little to do.
+// giveBackMemory returns memory left over from a burst to the system, checking every wasteLook
+// until ctx ends. On its own, Go keeps as much as its next collection may need: after ten thousand
+// subscribers have connected, a fifth of their memory. Returning it requires a collection, so it
+// waits until there is little load.
 func giveBackMemory(ctx context.Context, read func() usage, giveBack func()) {
 	look := time.NewTicker(wasteLook)
 	defer look.Stop()

@@ -29,12 +29,13 @@ func TestWasteful(t *testing.T) {
 	}
 }
 
-// TestGiveBackMemory: waste is given back once there is little to do, and not sooner.
+// TestGiveBackMemory checks that unused memory is returned once there is little load, and not
+// sooner.
 func TestGiveBackMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards now and given
 		now := usage{live: 20 * mib, objects: 20 * mib, free: 60 * mib}
 		given := 0
 		read := func() usage {
@@ -65,7 +66,7 @@ func TestGiveBackMemory(t *testing.T) {
 			}
 		}
 		look(0, 0, 1)
-		look(0, 0, 1) // nothing is left to give
+		look(0, 0, 1) // nothing is left to return
 		look(60*mib, 100*mib, 1)
 		look(0, 100*mib, 1)
 		look(0, mib, 2)

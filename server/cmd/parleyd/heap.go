@@ -9,17 +9,19 @@ import (
 )
 
 const (
-	// roomyHeap is what the heap may grow to before garbage is collected, however little of it is in use. A node without
-	// streams holds 20 MB and would collect fifty times a second under load, a fifth of its work.
+	// roomyHeap is the heap size up to which garbage is not collected, however little is in use. A
+	// node without streams holds 20 MB. Under load it would otherwise collect fifty times a second,
+	// which costs a fifth of its work.
 	roomyHeap = 96 << 20
-	// The bounds of the growth in percent, at which a collection begins: Go's own default, and where little more is gained.
+	// The bounds of the heap growth in percent at which a collection begins: Go's default, and the
+	// value above which little is gained.
 	leastGrowth, mostGrowth = 100, 400
-	// heapLook is how often the growth is judged anew.
+	// heapLook is the time between two checks of the growth.
 	heapLook = time.Second
 )
 
-// keepHeapRoomy has a small heap collected less often, until ctx ends. A large one is left to Go's default. It does
-// nothing where the environment says how to collect: GOGC and GOMEMLIMIT are the operator's.
+// keepHeapRoomy makes collections of a small heap less frequent, until ctx ends. A large heap keeps
+// Go's default. It does nothing if GOGC or GOMEMLIMIT is set: the operator has chosen then.
 func keepHeapRoomy(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -30,7 +32,7 @@ func keepHeapRoomy(ctx context.Context) {
 	defer look.Stop()
 	for {
 		metrics.Read(live)
-		if want := growth(live[0].Value.Uint64()); want != set { // to set it stops the world for a moment
+		if want := growth(live[0].Value.Uint64()); want != set { // setting it stops the world briefly
 			debug.SetGCPercent(want)
 			set = want
 		}
@@ -42,11 +44,11 @@ func keepHeapRoomy(ctx context.Context) {
 	}
 }
 
-// growth gives the percentage for a heap of which so much is in use, in steps of fifty.
+// growth returns the GC percentage for a heap with live bytes in use, in steps of fifty.
 func growth(live uint64) int {
 	if live == 0 || live*(100+mostGrowth)/100 <= roomyHeap {
 		return mostGrowth
 	}
-	percent := int(roomyHeap*100/live) - 100 //nolint:gosec // live is a fifth of roomyHeap at least
+	percent := int(roomyHeap*100/live) - 100 //nolint:gosec // live is at least a fifth of roomyHeap
 	return max(percent/50*50, leastGrowth)
 }

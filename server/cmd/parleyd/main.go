@@ -18,12 +18,12 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run parses, executes and reports; exit codes are 0 for success, 1 for a failure and 2 for a usage error. The first
-// signal drains, a second one ends the process at once.
+// run parses and runs a command. It returns the exit code: 0 for success, 1 for a failure and 2 for
+// a usage error. The first signal drains the server; a second one ends the process at once.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // from here on the default action of a signal is back
+	context.AfterFunc(ctx, stop) // after the first signal, the next one has its default action
 
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Name("parleyd"), kong.Description("The Parley server."), kong.UsageOnError(),

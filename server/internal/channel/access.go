@@ -13,39 +13,43 @@ import (
 )
 
 const (
-	// maxKnown bounds the channels, and the memberships, that an Access remembers; a forgotten one costs a read.
+	// maxKnown bounds the channels, and separately the memberships, that an Access caches. A
+	// dropped one costs a read.
 	maxKnown = 65_536
-	// maxKeys is the most channels that a Store takes in one call.
+	// maxKeys is the maximum number of channels in one call of a Store.
 	maxKeys = 500
-	// ensureTimeout bounds the making of a row, which must not end with the first of those who wait for it.
+	// ensureTimeout bounds the creation of a row. The creation must not end when the first of its
+	// callers gives up.
 	ensureTimeout = 5 * time.Second
 )
 
-// AccessConfig sets up an Access; zero values mean the defaults, but for Store.
+// AccessConfig configures an Access. Zero values mean the defaults, except that Store is required.
 type AccessConfig struct {
 	Store Store
-	// MaxAge is how long a membership that was found is believed: 500 ms. That somebody is no member is never remembered.
+	// MaxAge is how long a membership is cached. The absence of a membership is never cached. The
+	// default is 500 ms.
 	MaxAge time.Duration
-	// Now is the clock; time.Now.
+	// Now is the clock. The default is time.Now.
 	Now func() time.Time
 }
 
-// Access says who may use a channel: everybody an open one, members and holders of `manage` any. It implements
-// message.Access. Safe for concurrent use.
+// Access decides who may use a channel: everyone may use an open one, members and holders of the
+// capability `manage` any. It implements message.Access. It is safe for concurrent use.
 //
-// What kind a channel is never changes, so it is remembered for as long as there is room; that there is no such
-// channel is remembered by nobody, because any node may make it.
+// Whether a channel is members-only never changes, so Access caches it without expiry. It does not
+// cache that a channel does not exist, because any node may create it.
 type Access struct {
 	cfg    AccessConfig
 	flight singleflight.Group
 
-	// mu guards what follows. No call is made under it.
+	// mu guards the fields below. It is not held during calls of the store.
 	mu sync.Mutex
-	// membersOnly holds the channels whose rows were seen.
+	// membersOnly holds the channels whose rows were read.
 	membersOnly map[string]bool
-	// members holds when the read began that last showed the membership.
+	// members holds the start time of the read that last returned the membership.
 	members map[membership]time.Time
-	// forgotten counts calls of Forget: what a read shows that began before the last of them is not remembered.
+	// forgotten counts calls of Forget. The result of a read is not cached if Forget was called
+	// after the read began.
 	forgotten uint64
 }
 
@@ -55,7 +59,7 @@ type membership struct {
 
 var _ message.Access = (*Access)(nil)
 
-// NewAccess makes an Access that knows nothing yet.
+// NewAccess returns an Access with an empty cache.
 func NewAccess(cfg AccessConfig) *Access {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = 500 * time.Millisecond
@@ -66,8 +70,9 @@ func NewAccess(cfg AccessConfig) *Access {
 	return &Access{cfg: cfg, membersOnly: make(map[string]bool), members: make(map[membership]time.Time)}
 }
 
-// ForSend implements message.Access. A channel without a row gets an open one first, so that nobody can make a
-// members-only channel of one that has messages; of two who make it at once the store lets one win, and both obey.
+// ForSend implements message.Access. It first creates an open row for a channel without one, so
+// that nobody can create a members-only channel under the id of one that has messages. If two nodes
+// create a row at once, the store lets one win, and both use the winner's row.
 func (a *Access) ForSend(ctx context.Context, p *ident.Principal, channelID string) error {
 	membersOnly, err := a.ensure(ctx, channelID)
 	if err != nil {
@@ -91,7 +96,7 @@ func (a *Access) ForRead(ctx context.Context, p *ident.Principal, channelID stri
 	return a.refuse(ctx, p, channelID)
 }
 
-// refuse gives the fault of a members-only channel for who is no member of it.
+// refuse returns the fault of a members-only channel if p is not a member, and nil otherwise.
 func (a *Access) refuse(ctx context.Context, p *ident.Principal, channelID string) error {
 	lost, err := a.strangerTo(ctx, p.Subject, []string{channelID})
 	if err != nil {
@@ -103,8 +108,8 @@ func (a *Access) refuse(ctx context.Context, p *ident.Principal, channelID strin
 	return nil
 }
 
-// Readable gives those of the channels that ForRead refuses p as no member, in their order. Its error is Unavailable
-// where that can't be told.
+// Readable returns the channels that ForRead refuses p because p is not a member, in the order
+// given. The error is Unavailable if this cannot be determined.
 func (a *Access) Readable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error) {
 	ask := make([]string, 0, len(channelIDs))
 	for _, id := range channelIDs {
@@ -119,7 +124,8 @@ func (a *Access) Readable(ctx context.Context, p *ident.Principal, channelIDs []
 	return a.strangerTo(ctx, p.Subject, closed)
 }
 
-// Forget has memberships looked up anew that change may have ended: no read that began before is believed any more.
+// Forget drops the cached memberships that the change may have ended. The results of reads that
+// began before are not cached.
 func (a *Access) Forget(change Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,7 +143,8 @@ func (a *Access) Forget(change Change) {
 	}
 }
 
-// lost gives those of the channels that take members only and of which the user is none, as the store tells now.
+// lost returns the members-only channels among channelIDs of which the user is not a member. It
+// reads memberships from the store, not from the cache.
 func (a *Access) lost(ctx context.Context, userID string, channelIDs []string) (map[string]bool, error) {
 	closed, err := a.closed(ctx, channelIDs)
 	if err != nil {
@@ -154,7 +161,7 @@ func (a *Access) lost(ctx context.Context, userID string, channelIDs []string) (
 	return lost, nil
 }
 
-// kind gives what kind a channel is known to be; ok is false if its row was not seen.
+// kind reports whether a channel is members-only. ok is false if its row has not been read.
 func (a *Access) kind(channelID string) (membersOnly, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +169,7 @@ func (a *Access) kind(channelID string) (membersOnly, ok bool) {
 	return membersOnly, ok
 }
 
-// knownOpen reports whether the channel is known to be open, without asking the store.
+// knownOpen reports whether the channel is known to be open. It does not read from the store.
 func (a *Access) knownOpen(channelID string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +177,7 @@ func (a *Access) knownOpen(channelID string) bool {
 	return ok && !membersOnly
 }
 
-// ensure tells whether a channel takes members only, and makes an open one if there is none.
+// ensure reports whether a channel is members-only. It creates an open channel if there is none.
 func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool, err error) {
 	a.mu.Lock()
 	membersOnly, ok := a.membersOnly[channelID]
@@ -183,7 +190,8 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 		defer cancel()
 		row, err := a.cfg.Store.Ensure(ctx, channelID, now(a.cfg.Now))
 		if err != nil {
-			// The time that passed may be this flight's, and not the caller's: what is wrong is the store.
+			// The timeout may be this flight's rather than the caller's, so the fault is the
+			// store's.
 			return nil, fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 		}
 		a.saw(row)
@@ -201,7 +209,7 @@ func (a *Access) ensure(ctx context.Context, channelID string) (membersOnly bool
 	}
 }
 
-// saw remembers what kind a channel is.
+// saw caches whether a channel is members-only.
 func (a *Access) saw(row Row) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,7 +217,8 @@ func (a *Access) saw(row Row) {
 	a.membersOnly[row.ChannelID] = row.MembersOnly
 }
 
-// closed gives those of the channels that take members only, in their order. Those without a row do not.
+// closed returns the members-only channels among channelIDs, in the order given. Channels without a
+// row are not members-only.
 func (a *Access) closed(ctx context.Context, channelIDs []string) (closed []string, err error) {
 	kinds := make(map[string]bool, len(channelIDs))
 	var ask []string
@@ -242,7 +251,7 @@ func (a *Access) closed(ctx context.Context, channelIDs []string) (closed []stri
 	return closed, nil
 }
 
-// strangerTo gives those of the channels in which the user is no member, in their order.
+// strangerTo returns the channels of which the user is not a member, in the order given.
 func (a *Access) strangerTo(ctx context.Context, userID string, channelIDs []string) (strange []string, err error) {
 	began := a.cfg.Now()
 	var ask []string
@@ -256,7 +265,7 @@ func (a *Access) strangerTo(ctx context.Context, userID string, channelIDs []str
 	return a.freshStrangerTo(ctx, userID, ask)
 }
 
-// freshStrangerTo is strangerTo by the store alone, no older than the call.
+// freshStrangerTo is strangerTo without the cache: it reads from the store.
 func (a *Access) freshStrangerTo(ctx context.Context, userID string, ask []string) (strange []string, err error) {
 	for len(ask) > 0 {
 		n := min(len(ask), maxKeys)
@@ -297,5 +306,5 @@ func makeRoom[K comparable, V any](m map[K]V) {
 	}
 }
 
-// now is a clock's time as stores keep it: UTC, in whole milliseconds.
+// now returns the clock's time as stores keep it: in UTC, in whole milliseconds.
 func now(clock func() time.Time) time.Time { return clock().UTC().Truncate(time.Millisecond) }

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// clock is a settable clock.
+// clock is a clock that tests set.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -41,7 +41,8 @@ type accessBundle struct {
 	access *Access
 }
 
-// setupAccess has the channels `closed`, of ada's, and `open`; there is no `none`.
+// setupAccess creates the channels `closed`, with the member ada, and `open`. The channel `none`
+// does not exist.
 func setupAccess(t *testing.T) *accessBundle {
 	t.Helper()
 	b := &accessBundle{store: newFakeStore(), clock: newClock()}
@@ -77,9 +78,9 @@ func TestAccess(t *testing.T) {
 		{ada, "none", false},
 		{bob, "none", false},
 		{can("x", "closed", ident.Send), "closed", true},
-		{can("x", "other", ident.Manage), "closed", true}, // manages another
+		{can("x", "other", ident.Manage), "closed", true}, // manages another channel
 	} {
-		for range 2 { // once by the store, once by what is remembered
+		for range 2 { // once from the store, once from the cache
 			for name, ask := range map[string]func(context.Context, *ident.Principal, string) error{
 				"read": b.access.ForRead, "send": b.access.ForSend,
 			} {
@@ -101,7 +102,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// That there is no channel is not remembered: another node may make it, for members only.
+// The absence of a channel is not cached: another node may create it as members-only.
 func TestAbsenceIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
@@ -119,7 +120,7 @@ func TestAbsenceIsNotRemembered(t *testing.T) {
 	}
 }
 
-// Many first sends make a row once, and one that the store answers badly is asked for again.
+// Concurrent first sends create a row once. After an error of the store the next send tries again.
 func TestFirstSendMakesTheRowOnce(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
@@ -157,7 +158,7 @@ func TestFirstSendMakesTheRowOnce(t *testing.T) {
 	}
 }
 
-// A caller's own deadline ends its wait, not the others'.
+// A caller's deadline ends its own wait, not the others'.
 func TestEnsureIsNotEndedByOneCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestMembershipIsBelievedForAWhile(t *testing.T) {
 	if err := ask(ada); err != nil {
 		t.Fatal(err)
 	}
-	// Removed on another node, whose hint got lost.
+	// Removed on another node, whose hint was lost.
 	if err := b.store.RemoveMembers(t.Context(), "closed", []string{"ada"}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestMembershipIsBelievedForAWhile(t *testing.T) {
 	if err := ask(ada); !fault.Is(err, fault.NotMember) {
 		t.Errorf("after 501 ms: %v", err)
 	}
-	// That she is none is not remembered.
+	// The absence of a membership is not cached.
 	if err := b.store.AddMembers(t.Context(), "closed", []string{"ada"}, b.clock.now()); err != nil {
 		t.Fatal(err)
 	}
@@ -232,12 +233,12 @@ func TestMembershipIsBelievedForAWhile(t *testing.T) {
 	}
 }
 
-// What a read shows that began before a change is told is not remembered.
+// The result of a read that began before a change was announced is not cached.
 func TestForgetOutrunsARead(t *testing.T) {
 	t.Parallel()
 	b := setupAccess(t)
 	b.store.script(nil, func(ctx context.Context, call string) error {
-		if call == "MembersOf" { // it was read that she is a member; now she is removed and all are told
+		if call == "MembersOf" { // the read returned her membership; now she is removed, and the change is announced
 			b.store.script(nil, nil)
 			if err := b.store.RemoveMembers(ctx, "closed", []string{"ada"}, 0); err != nil {
 				return err
@@ -293,7 +294,8 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// Of an open and a members-only channel made at once the store lets one win, and everybody obeys.
+// If an open and a members-only channel are created at once, the store lets one win, and everyone
+// uses the winner.
 func TestCreationRace(t *testing.T) {
 	t.Parallel()
 	for range 50 {

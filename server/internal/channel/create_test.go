@@ -37,7 +37,8 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 	want := first
 	want.Numbers = Numbers{Head: 2, Count: 1, LastMessage: 1}
 	told := len(b.notified)
-	// A repeat may tell again that there is the channel, for its first attempt may have ended before that.
+	// A repeat may announce the channel again, because its first attempt may have ended before
+	// that.
 	strange := func(c Change) bool { return c.ChannelID != "team" || len(c.UserIDs) > 0 }
 	for name, r := range map[string]CreateRequest{
 		"the same":                  request(nil),
@@ -83,7 +84,8 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 	}
 }
 
-// A channel without a key, as every channel of an older server has none, is nobody's repeat.
+// Nobody's call repeats the creation of a channel without a key, such as every channel of an older
+// server.
 func TestCreateOverAChannelWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -101,7 +103,7 @@ func TestCreateOverAChannelWithoutAKey(t *testing.T) {
 	}
 }
 
-// A caller that was told nothing repeats the call, and learns what it did.
+// A caller that got no reply repeats the call and gets its result.
 func TestCreateAgainAfterALostReply(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore is a store in memory for scripted faults. The real stores are tested by storetest.
+// fakeStore is an in-memory store for scripted faults. The real stores are tested by storetest.
 type fakeStore struct {
 	mu      sync.Mutex
 	rows    map[string]Row
@@ -26,7 +26,8 @@ type fakeStore struct {
 	changes []Change
 	calls   map[string]int
 
-	// before runs ahead of every call, without the lock, and may fail or delay it; after likewise once it is done.
+	// before runs before every call, without the lock, and may fail or delay it. after does the
+	// same once the call is done.
 	before, after func(ctx context.Context, call string) error
 }
 
@@ -242,7 +243,7 @@ func (f *fakeStore) Changes(ctx context.Context, after Stamp) (cs []Change, next
 
 var _ Store = (*fakeStore)(nil)
 
-// fakeLog holds logs of nothing but messages.
+// fakeLog holds logs that contain only messages.
 type fakeLog struct {
 	mu   sync.Mutex
 	logs map[string][]message.Message
@@ -283,7 +284,7 @@ func (l *fakeLog) MessageAt(_ context.Context, id string, seq int64) (message.Me
 
 var _ Log = (*message.Reader)(nil)
 
-// can makes a principal with actions on all channels that pattern covers.
+// can returns a principal with capabilities for all channels that pattern covers.
 func can(subject, pattern string, actions ...ident.Action) *ident.Principal {
 	return &ident.Principal{Subject: subject, Channels: []ident.Capability{{Pattern: pattern, Actions: actions}}}
 }

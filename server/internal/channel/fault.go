@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// notMember refuses somebody the channels, all of which take members only.
+// notMember returns the fault for a caller who is not a member of the given members-only channels.
 func notMember(channelIDs ...string) error {
 	e := fault.New(fault.PermissionDenied, fault.NotMember, "the channel takes members only, and the caller is none")
 	for _, id := range channelIDs {
@@ -23,7 +23,8 @@ func notFound() error {
 	return e
 }
 
-// unknown is the fault of a store that does not answer a write. It may have been done, or be done later.
+// unknown returns the fault for a store that does not answer a write. The write may have been done,
+// or may be done later.
 func unknown(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
@@ -34,7 +35,7 @@ func unknown(err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.OutcomeUnknown, "it is not known whether it was done: try again")
 }
 
-// notManager refuses a change that its caller may not make without the action manage.
+// notManager returns the fault for a caller without the capability manage.
 func notManager() error {
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing,
 		"the token has no capability %q for this channel", ident.Manage)

@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// listener may subscribe everywhere, and nothing else.
+// listener returns a principal that may subscribe to every channel, and nothing else.
 func listener(subject string) *ident.Principal {
 	return &ident.Principal{Subject: subject, Channels: []ident.Capability{
 		{Pattern: "*", Actions: []ident.Action{ident.Subscribe}},
@@ -20,7 +20,7 @@ func TestNobodyJoinsAChannelThatIsMadeMembersOnlyMeanwhile(t *testing.T) {
 	b := setup(t)
 	eve := listener("eve")
 	b.store.script(func(_ context.Context, call string) error {
-		if call == "AddMembers" { // between eve's look and her write
+		if call == "AddMembers" { // between eve's check and her write
 			b.store.mu.Lock()
 			b.store.rows["board"] = Row{ChannelID: "board", MembersOnly: true}
 			b.store.mu.Unlock()
@@ -41,10 +41,10 @@ func TestARemovedMemberDoesNotPutHimselfBack(t *testing.T) {
 	if _, err := b.store.Create(ctx, Row{ChannelID: "board", MembersOnly: true}, []string{"eve"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"}); err != nil { // remembers the membership for 500 ms
+	if err := b.svc.AddMembers(as(t, eve), "board", []string{"eve"}); err != nil { // caches the membership for 500 ms
 		t.Fatal(err)
 	}
-	// Another node removes her; its hint is not here yet.
+	// Another node removes her; its hint has not arrived yet.
 	if err := b.store.RemoveMembers(ctx, "board", []string{"eve"}, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -13,30 +13,31 @@ import (
 // MemberPage is a page of a channel's members.
 type MemberPage struct {
 	Members []Member
-	// NextPageToken is empty at the end only.
+	// NextPageToken is empty on the last page only.
 	NextPageToken string
 }
 
-// Mine is a channel as it is to one of its members.
+// Mine is a channel from the point of view of one of its members.
 type Mine struct {
 	Row Row
-	// Read is how far he has read. It is never beyond the row's numbers.
+	// Read is how far the member has read. It is never beyond the row's numbers.
 	Read Cursor
-	// Unread is how many messages lie after the cursor.
+	// Unread is the number of messages after the cursor.
 	Unread int64
-	// LastMessage is the newest message as it is now; nil while there is none, and for a token without `history`.
+	// LastMessage is the newest message in its current state; nil if there is none or the token
+	// lacks `history`.
 	LastMessage *message.Message
 }
 
-// MinePage is a page of somebody's channels.
+// MinePage is a page of a user's channels.
 type MinePage struct {
 	Channels []Mine
-	// NextPageToken is empty at the end only.
+	// NextPageToken is empty on the last page only.
 	NextPageToken string
 }
 
-// Members gives a channel's members by user id: pageSize of them, at most 1000; 0 means 100. It wants `history`. A
-// channel that does not exist has none.
+// Members returns the members of a channel in order of user id. A page has pageSize members, at
+// most 1000; 0 means 100. Requires `history`. A channel that does not exist has no members.
 func (s *Service) Members(ctx context.Context, channelID string, pageSize int, pageToken string) (MemberPage, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -67,11 +68,13 @@ func (s *Service) Members(ctx context.Context, channelID string, pageSize int, p
 	return page, nil
 }
 
-// Mine gives the caller's channels by id, those that his token covers with any action: pageSize of them, at most 200;
-// 0 means 50. Fewer come at the end only, or where last messages fill MaxPageBytes.
+// Mine returns the caller's channels that the token covers with any capability, in order of id. A
+// page has pageSize channels, at most 200; 0 means 50. It has fewer only at the end, or if the last
+// messages fill MaxPageBytes.
 //
-// Numbers and last messages are as of the change feed. A membership of a channel whose row is not there, as after a
-// restore, is left out: whether the channel takes members only is not known until its next message.
+// Numbers and last messages are as of the change feed. A membership of a channel without a row, as
+// after a restore, is omitted: whether the channel is members-only is unknown until its next
+// message.
 func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (MinePage, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -87,7 +90,7 @@ func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (Min
 			return MinePage{}, err
 		}
 	}
-	mine, err := s.mine(ctx, p, after, pageSize+1) // one more tells whether there are more
+	mine, err := s.mine(ctx, p, after, pageSize+1) // one more shows whether there is a next page
 	if err != nil {
 		return MinePage{}, err
 	}
@@ -109,7 +112,8 @@ func (s *Service) Mine(ctx context.Context, pageSize int, pageToken string) (Min
 	return page, nil
 }
 
-// mine gives the first of the caller's channels after a place, without last messages: fewer than limit at the end only.
+// mine returns the first limit of the caller's channels after an id, without last messages. It
+// returns fewer only at the end.
 func (s *Service) mine(ctx context.Context, p *ident.Principal, after string, limit int) ([]Mine, error) {
 	var mine []Mine
 	for batch := min(limit, maxKeys); ; batch = maxKeys {
@@ -137,8 +141,8 @@ func (s *Service) mine(ctx context.Context, p *ident.Principal, after string, li
 	}
 }
 
-// look gives the channels as they are to the user. Cursors are read after rows, which move after cursors: so what the
-// user sent himself is never unread.
+// look returns the channels from the point of view of the user. It reads cursors after rows,
+// because the feed moves cursors before rows: a user's own messages are then never unread.
 func (s *Service) look(ctx context.Context, userID string, channelIDs []string) ([]Mine, error) {
 	if len(channelIDs) == 0 {
 		return nil, nil
@@ -154,12 +158,13 @@ func (s *Service) look(ctx context.Context, userID string, channelIDs []string) 
 	mine := make([]Mine, 0, len(channelIDs))
 	for _, id := range channelIDs {
 		row, ok := rows[id]
-		m, still := members[id] // he may have been removed meanwhile
+		m, still := members[id] // the user may have been removed meanwhile
 		if !ok || !still {
 			continue
 		}
 		s.cfg.Access.saw(row)
-		// A row may be behind the log, and then behind the cursor, which shows as well how far the log has come.
+		// A row may lag behind the log, and then behind the cursor, which also shows how far the
+		// log extends.
 		row.Head, row.Count = max(row.Head, m.Seq), max(row.Count, m.Count)
 		mine = append(mine, Mine{Row: row, Read: m.Cursor, Unread: row.Count - m.Count})
 	}
@@ -186,7 +191,7 @@ func (s *Service) addLastMessages(ctx context.Context, p *ident.Principal, mine 
 	return reads.Wait()
 }
 
-// covered reports whether the token allows anything at all on the channel.
+// covered reports whether the token grants any capability for the channel.
 func covered(p *ident.Principal, channelID string) bool {
 	for _, action := range [...]ident.Action{
 		ident.Subscribe, ident.History, ident.Send, ident.Moderate, ident.SendAs, ident.Manage,

@@ -19,7 +19,7 @@ func (b *serviceBundle) row(id string, n Numbers, c Cursor) {
 	b.store.members[membership{id, "bob"}] = Member{ChannelID: id, UserID: "bob", Cursor: c}
 }
 
-// mine gives everything that the pages hold, as lines, and the number of pages.
+// mine returns the lines of all pages, and the number of pages.
 func (b *serviceBundle) mine(t *testing.T, p *ident.Principal, size int) (lines []string, pages int) {
 	t.Helper()
 	token := ""
@@ -54,13 +54,13 @@ func TestMine(t *testing.T) {
 		}
 	}
 	b.row("a", Numbers{6, 6, 6}, Cursor{4, 4})
-	b.row("b", Numbers{4, 4, 4}, Cursor{6, 6})                                                        // the row is behind what he marked
+	b.row("b", Numbers{4, 4, 4}, Cursor{6, 6})                                                        // the row is behind what bob marked
 	b.row("c", Numbers{9, 6, 5}, Cursor{})                                                            // three edits
 	b.row("d", Numbers{20, 15, 20}, Cursor{1, 1})                                                     // beyond the log, as after a restore
 	b.row("e", Numbers{}, Cursor{})                                                                   // nothing sent yet
 	b.store.members[membership{"f", "bob"}] = Member{ChannelID: "f", UserID: "bob"}                   // its row is gone
-	b.store.members[membership{"g", "ada"}] = Member{ChannelID: "g", UserID: "ada"}                   // another's
-	b.store.rows["g"], b.store.rows["h"] = Row{ChannelID: "g"}, Row{ChannelID: "h", CreatedBy: "bob"} // he left
+	b.store.members[membership{"g", "ada"}] = Member{ChannelID: "g", UserID: "ada"}                   // another user's
+	b.store.rows["g"], b.store.rows["h"] = Row{ChannelID: "g"}, Row{ChannelID: "h", CreatedBy: "bob"} // bob left
 	want := []string{
 		"a 6/6 read 4 unread 2 a6",
 		"b 6/6 read 6 unread 0 b4",
@@ -77,7 +77,7 @@ func TestMine(t *testing.T) {
 			t.Errorf("%d pages of %d", pages, size)
 		}
 	}
-	// A token that covers some, and may read the history of one.
+	// A token that covers some channels, and may read the history of one.
 	some := &ident.Principal{Subject: "bob", Channels: []ident.Capability{
 		{Pattern: "a", Actions: []ident.Action{ident.History}}, {Pattern: "c", Actions: []ident.Action{ident.SendAs}}, {Pattern: "d"},
 	}}
@@ -116,7 +116,7 @@ func TestMineFillsPages(t *testing.T) {
 	for i := range 1300 {
 		id := fmt.Sprintf("x%04d", i)
 		if i%400 == 399 {
-			id = fmt.Sprintf("y%04d", i) // after all of the others
+			id = fmt.Sprintf("y%04d", i) // after all others
 		}
 		b.row(id, Numbers{}, Cursor{})
 	}
@@ -135,7 +135,8 @@ func TestMineFillsPages(t *testing.T) {
 	}
 }
 
-// What he sends while the list is made is not unread: his cursor is moved before the row is, and read after it.
+// Messages that a user sends during the listing are not unread: the cursor is moved before the row,
+// and read after it.
 func TestOwnMessagesAreNeverUnread(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"Memberships", "Rows", "MembersOf"} {
@@ -157,7 +158,7 @@ func TestOwnMessagesAreNeverUnread(t *testing.T) {
 	}
 }
 
-// One who is removed while the list is made does not get the channel.
+// A user who is removed during the listing does not get the channel.
 func TestMineDropsWhatIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -174,7 +175,7 @@ func TestMineDropsWhatIsLost(t *testing.T) {
 	}
 }
 
-// A page ends where last messages would make it too large, and goes on after it.
+// A page ends before last messages would exceed the limit, and the next page continues there.
 func TestMineIsCutBySize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -20,7 +20,7 @@ type silence struct{}
 
 func (silence) PublishTyping(string, string) error { return nil }
 
-// On a real store, with real logs: a channel's life as its members see it.
+// A channel's life as its members see it, on a real store with real logs.
 func TestServicesOnARealStore(t *testing.T) {
 	t.Parallel()
 	store, err := embedded.Open(t.TempDir(), embedded.Config{Buckets: 2})
@@ -71,7 +71,7 @@ func TestServicesOnARealStore(t *testing.T) {
 	if _, err := messages.Send(bob, message.SendRequest{ChannelID: "hall", Content: "x"}); err != nil {
 		t.Errorf("a first send: %v", err)
 	}
-	// What the feed would do.
+	// As the feed would do.
 	if err := store.Channels().Advance(t.Context(), []channel.Advance{
 		{ChannelID: "team", Numbers: channel.Numbers{Head: 6, Count: 5, LastMessage: 5}, Senders: map[string]channel.Cursor{"ada": {Seq: 6, Count: 5}}},
 		{ChannelID: "hall", Numbers: channel.Numbers{Head: 1, Count: 1, LastMessage: 1}, Senders: map[string]channel.Cursor{"bob": {Seq: 1, Count: 1}}},

@@ -17,51 +17,57 @@ import (
 	"github.com/parleyhq/parley/server/internal/pagetoken"
 )
 
-// Log is what is asked of channels' logs; message.Reader is one. Its errors are faults where a client may be told of
-// them.
+// Log is the part of channels' logs that Service uses. *message.Reader implements it. Its errors
+// are faults if clients may see them.
 type Log interface {
-	// State tells where a log stands: no older than what was acknowledged when the call began.
+	// State returns the state of a log, no older than the entries acknowledged when the call began.
 	State(ctx context.Context, channelID string) (message.State, error)
-	// CountAt gives how many messages the log holds up to and with the entry at seq, which is there.
+	// CountAt returns the number of messages in the log up to and including the entry at seq, which
+	// must exist.
 	CountAt(ctx context.Context, channelID string, seq int64) (int64, error)
-	// MessageAt gives the message at seq as it is now; ok is false if there is none.
+	// MessageAt returns the message at seq in its current state. ok is false if there is none.
 	MessageAt(ctx context.Context, channelID string, seq int64) (m message.Message, ok bool, err error)
 }
 
-// Typer tells a channel's live subscribers, on every node, that somebody is typing; at most once.
+// Typer announces to a channel's live subscribers on every node that a user is typing. Delivery is
+// at most once.
 type Typer interface {
 	PublishTyping(channelID, userID string) error
 }
 
-// ServiceConfig sets up a Service. Store, Access, Log, Typer and Secret must be set.
+// ServiceConfig configures a Service. Store, Access, Log, Typer and Secret are required.
 type ServiceConfig struct {
 	Store  Store
 	Access *Access
 	Log    Log
 	Typer  Typer
-	// Notify tells every node of a change, best effort; it returns promptly. May be nil.
+	// Notify announces a change to every node, best effort. It must return promptly; may be nil.
 	Notify func(Change)
-	// Secret signs page tokens, on every node the same: message.Identity's.
+	// Secret signs page tokens. It is message.Identity.Secret, the same on every node.
 	Secret []byte
-	// MaxPageBytes ends a page of Mine with the channel whose last message takes the content past it: 1 MiB.
+	// MaxPageBytes limits the last messages of a page of Mine: the page ends before the channel
+	// whose last message would exceed it. A page has at least one channel. The default is 1 MiB.
 	MaxPageBytes int
-	// Now is the clock; time.Now.
+	// Now is the clock. The default is time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// Service is the channel use-cases: who may do what with channels, members and cursors. Safe for concurrent use. The
-// caller's ident.Principal travels in the context; without one every call is refused. The transport has checked the
-// fields' own rules, and that the token has the call's capability for the channel; what depends on more than that is
-// judged here. After a fault with OUTCOME_UNKNOWN, or a deadline, a change may have been made. All calls may be
-// repeated; a repeat of Create without an idempotency key can be CHANNEL_EXISTS.
+// Service implements the use cases of channels, members and cursors. It is safe for concurrent use.
+//
+// The caller's ident.Principal is in the context; a call without one is refused. The transport has
+// validated the fields, and has checked that the token has the required capability for the channel.
+// Service makes the checks that depend on more than that.
+//
+// After a fault with OUTCOME_UNKNOWN, or a deadline, a change may have been made. All calls may be
+// repeated, but a repeat of Create without an idempotency key can fail with CHANNEL_EXISTS.
 type Service struct {
 	cfg    ServiceConfig
 	tokens pagetoken.Sealer
 	typing throttle
 }
 
-// NewService makes a service.
+// NewService returns a service.
 func NewService(cfg ServiceConfig) *Service {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Change) {}
@@ -78,20 +84,24 @@ func NewService(cfg ServiceConfig) *Service {
 	return &Service{cfg: cfg, tokens: pagetoken.New(cfg.Secret), typing: throttle{every: time.Second}}
 }
 
-// CreateRequest asks for a channel to be created.
+// CreateRequest describes a channel to create.
 type CreateRequest struct {
 	ChannelID   string
 	MembersOnly bool
-	// UserIDs are members besides the caller, at most 500. One may be named twice.
+	// UserIDs are the members besides the caller, at most 500. Duplicates are ignored.
 	UserIDs []string
-	// IdempotencyKey makes the call idempotent, together with the caller; empty for a call that is not.
+	// IdempotencyKey, together with the caller, makes the call idempotent. If it is empty, the call
+	// is not.
 	IdempotencyKey string
 }
 
-// Create creates a channel with its members, the caller among them, and returns its row. Requires `manage`. It changes
-// nothing if the channel exists: a repeat of the call that created it, by the same caller with the same key, returns the
-// channel as it is now and duplicate; with other settings it is IDEMPOTENCY_KEY_REUSED. Every other call is
-// CHANNEL_EXISTS. A repeat adds no members: users that were removed meanwhile stay removed.
+// Create creates a channel with its members, including the caller, and returns its row. Requires
+// `manage`.
+//
+// If the channel exists, Create changes nothing. A repeat of the call that created it, by the same
+// caller with the same key, returns the channel in its current state and duplicate; if the settings
+// differ, it fails with IDEMPOTENCY_KEY_REUSED. Any other call fails with CHANNEL_EXISTS. A repeat
+// adds no members: users who were removed meanwhile stay removed.
 func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplicate bool, err error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -108,7 +118,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 		if err := repeats(&wanted, &row); err != nil {
 			return Row{}, false, err
 		}
-		s.created(&row) // the first attempt may have ended before it told anybody
+		s.created(&row) // the first attempt may have ended before it announced the channel
 		return row, true, nil
 	case err != nil:
 		return Row{}, false, unknown(err)
@@ -117,16 +127,17 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (row Row, duplica
 	return row, false, nil
 }
 
-// created tells the nodes of a new channel.
+// created announces a new channel to the nodes.
 func (s *Service) created(row *Row) {
 	s.cfg.Access.saw(*row)
 	if row.MembersOnly {
-		// Streams may have been opened while there was no such channel, which is as good as an open one.
+		// Streams may have been opened before the channel existed, when it counted as open.
 		s.changed(Change{ChannelID: row.ChannelID})
 	}
 }
 
-// repeats returns nil if the call that wants a channel repeats the one that created it, and else what it is refused with.
+// repeats returns nil if wanted is from a repeat of the call that created existing. Otherwise it
+// returns the fault to refuse it with.
 func repeats(wanted, existing *Row) error {
 	if wanted.CreateKey == "" || existing.CreateKey != wanted.CreateKey || existing.CreatedBy != wanted.CreatedBy {
 		e := fault.New(fault.AlreadyExists, fault.ChannelExists, "there is a channel of this id already")
@@ -141,21 +152,22 @@ func repeats(wanted, existing *Row) error {
 	return nil
 }
 
-// createDigest identifies what a call asks for: the kind of the channel and its members, sorted and without duplicates.
+// createDigest identifies a request: whether the channel is members-only, and its members, sorted
+// and without duplicates.
 func createDigest(membersOnly bool, members []string) string {
-	text := strconv.FormatBool(membersOnly) + " " + strings.Join(members, " ") // no id contains a space
+	text := strconv.FormatBool(membersOnly) + " " + strings.Join(members, " ") // ids contain no spaces
 	sum := sha256.Sum256([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// changed tells this node and then all.
+// changed applies a change to this node's cache and announces it to all nodes.
 func (s *Service) changed(c Change) {
 	s.cfg.Access.Forget(c)
 	s.cfg.Notify(c)
 }
 
-// AddMembers makes users members of a channel; who is one stays one. It wants `manage`; who holds `subscribe` may add
-// himself, alone, to an open channel.
+// AddMembers adds users to a channel; existing members stay members. Requires `manage`. Holders of
+// `subscribe` may add themselves, and nobody else, to an open channel.
 func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []string) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -166,8 +178,9 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 		if !p.Can(ident.Subscribe, channelID) || !only(p.Subject, userIDs) {
 			return notManager()
 		}
-		// Only what is known to be open, for good, may be written to: a channel that is not there yet may be made
-		// members-only, and a membership may end, between a look and the write.
+		// Write only if the channel is known to be open, which never changes. Between the check and
+		// the write a channel that does not exist yet may be created as members-only, and a
+		// membership may end.
 		if err := s.cfg.Access.ForRead(ctx, p, channelID); err != nil {
 			return err
 		}
@@ -175,7 +188,7 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 		case !ok:
 			return notFound()
 		case membersOnly:
-			return nil // whom a members-only channel does not refuse is in it already
+			return nil // ForRead admitted the caller to a members-only channel, so they are a member
 		}
 	}
 	switch err := s.cfg.Store.AddMembers(ctx, channelID, userIDs, now(s.cfg.Now)); {
@@ -187,8 +200,9 @@ func (s *Service) AddMembers(ctx context.Context, channelID string, userIDs []st
 	return nil
 }
 
-// RemoveMembers takes users off a channel; who is no member is passed over. It wants `manage`; anyone may remove
-// himself, and is not told whether there is such a channel. Live streams lose a members-only channel by a Watcher.
+// RemoveMembers removes users from a channel; users who are not members are ignored. Requires
+// `manage`. Users may remove themselves; without `manage` they get no error if the channel does not
+// exist. A Watcher removes a members-only channel from their live streams.
 func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs []string) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -199,7 +213,8 @@ func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs [
 	if !manages && !only(p.Subject, userIDs) {
 		return notManager()
 	}
-	// What they sent up to here, and the feed has yet to bring, must not make them members again.
+	// Messages up to here that the feed has not processed yet must not make the users members
+	// again.
 	state, err := s.cfg.Log.State(ctx, channelID)
 	if err != nil {
 		return err
@@ -217,9 +232,10 @@ func (s *Service) RemoveMembers(ctx context.Context, channelID string, userIDs [
 	return nil
 }
 
-// MarkRead moves the caller's cursor forward to seq; a place behind it changes nothing. It gives the cursor as it is
-// then and how many messages lie after it. Whoever marks something in an open channel becomes a member. It wants
-// `history`; above the log's head it is POSITION_OUT_OF_RANGE.
+// MarkRead moves the caller's cursor forward to seq; a seq behind the cursor changes nothing. It
+// returns the resulting cursor and the number of messages after it. In an open channel the caller
+// becomes a member. Requires `history`. A seq above the head of the log fails with
+// POSITION_OUT_OF_RANGE.
 func (s *Service) MarkRead(ctx context.Context, channelID string, seq int64) (c Cursor, unread int64, err error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -247,14 +263,15 @@ func (s *Service) MarkRead(ctx context.Context, channelID string, seq int64) (c 
 	if err != nil {
 		return Cursor{}, 0, unknown(err)
 	}
-	if !ok { // the channel takes members only; the caller just manages it, or was removed meanwhile
+	if !ok { // the channel is members-only; the caller only manages it, or was removed meanwhile
 		return Cursor{}, 0, notMember(channelID)
 	}
 	return c, max(0, state.Count-c.Count), nil
 }
 
-// Typing tells a channel's live subscribers that the caller is typing. It is kept nowhere, and may be lost. More than
-// one a second by this node is passed over. It wants `send`.
+// Typing announces to a channel's live subscribers that the caller is typing. The announcement is
+// not stored and may be lost. This node announces at most one per second for a user and a channel;
+// others are ignored without an error. Requires `send`.
 func (s *Service) Typing(ctx context.Context, channelID string) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -272,14 +289,14 @@ func (s *Service) Typing(ctx context.Context, channelID string) error {
 	return nil
 }
 
-// unique gives user ids once each, sorted.
+// unique returns the user ids sorted and without duplicates.
 func unique(userIDs []string) []string {
 	ids := slices.Clone(userIDs)
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// only reports whether userIDs name nobody but one.
+// only reports whether userIDs contains userID and nothing else.
 func only(userID string, userIDs []string) bool {
 	return len(userIDs) == 1 && userIDs[0] == userID
 }

@@ -24,7 +24,7 @@ type serviceBundle struct {
 
 func (b *serviceBundle) PublishTyping(channelID, userID string) error {
 	b.typed = append(b.typed, channelID+" "+userID)
-	return errors.New("nats is away") // which is nobody's business
+	return errors.New("nats is away") // must not fail the call
 }
 
 func setup(t *testing.T) *serviceBundle {
@@ -37,13 +37,13 @@ func setup(t *testing.T) *serviceBundle {
 	return b
 }
 
-// as gives the context of a call by p.
+// as returns the context of a call by p.
 func as(t *testing.T, p *ident.Principal) context.Context {
 	t.Helper()
 	return ident.NewContext(t.Context(), p)
 }
 
-// members gives a channel's members as they are stored.
+// members returns the stored members of a channel.
 func (b *serviceBundle) members(channelID string) []string {
 	ms, _ := b.store.Members(context.Background(), channelID, "", 10_000)
 	var ids []string
@@ -53,7 +53,7 @@ func (b *serviceBundle) members(channelID string) []string {
 	return ids
 }
 
-// check fails unless err is the fault of this reason, or nil for the empty one.
+// check fails the test unless err is a fault with this reason, or nil for the empty reason.
 func check(t *testing.T, what string, err error, want fault.Reason) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && !fault.Is(err, want) {
@@ -149,7 +149,7 @@ func TestRemoveMembers(t *testing.T) {
 	}
 	for _, p := range []*ident.Principal{bob, can("eve", "*", ident.Send)} {
 		if err := b.access.ForRead(t.Context(), p, "closed"); err != nil {
-			t.Fatal(err) // and it is remembered
+			t.Fatal(err) // the result is cached
 		}
 	}
 	check(t, "oneself", b.svc.RemoveMembers(as(t, nobody), "closed", []string{"bob", "bob"}), "")
@@ -198,7 +198,7 @@ func TestMarkRead(t *testing.T) {
 		{bob, "none", 1, Cursor{}, 0, fault.PositionOutOfRange},
 		{ada, "closed", 2, Cursor{2, 2}, 8, ""},
 		{bob, "closed", 2, Cursor{}, 0, fault.NotMember},
-		{bob, "closed", 99, Cursor{}, 0, fault.NotMember}, // a stranger is not told where the log ends
+		{bob, "closed", 99, Cursor{}, 0, fault.NotMember}, // a stranger does not learn where the log ends
 		{boss, "closed", 2, Cursor{}, 0, fault.NotMember},
 		{bob, "unknown", 10, Cursor{10, 10}, 0, ""},
 	} {

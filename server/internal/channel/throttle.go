@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// throttle lets each key through once in a while. Safe for concurrent use.
+// throttle lets each key through at most once per interval. It is safe for concurrent use.
 type throttle struct {
 	every time.Duration
 
 	mu sync.Mutex
-	// taken holds when each key was last let through.
+	// taken holds the time at which each key was last let through.
 	taken map[membership]time.Time
-	// swept is when keys of before were last dropped.
+	// swept is when expired keys were last dropped.
 	swept time.Time
 }
 

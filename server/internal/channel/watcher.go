@@ -14,42 +14,46 @@ import (
 
 // Hub holds this node's live streams. Its methods may be called concurrently and return promptly.
 type Hub interface {
-	// Watched gives the subjects whose streams have the channel by their membership, each once.
+	// Watched returns the subjects whose streams subscribe to the channel by membership, each once.
 	Watched(channelID string) []string
-	// Expel takes the channel off every such stream of the subject. It may be repeated.
+	// Expel removes the channel from every such stream of the subject. It may be repeated.
 	Expel(channelID, subject string)
 }
 
-// WatcherConfig sets up a Watcher; zero values mean the defaults, but for Store, Access and Hub.
+// WatcherConfig configures a Watcher. Zero values mean the defaults, except that Store, Access and
+// Hub are required.
 type WatcherConfig struct {
 	Store  Store
 	Access *Access
 	Hub    Hub
-	// Interval is how often the store is asked for changes: 500 ms. Up to a fifth less, so that nodes spread.
+	// Interval is the maximum time between polls of the store for changes. Each interval is up to a
+	// fifth shorter at random, so that nodes spread. The default is 500 ms.
 	Interval time.Duration
-	// Timeout bounds one call of the store: 400 ms.
+	// Timeout bounds one call of the store. The default is 400 ms.
 	Timeout time.Duration
-	// Patience is how long the store may take to tell whether a user whom a hint named is a member still: 800 ms. Then he
-	// is expelled unseen.
+	// Patience is how long the store may take to confirm the membership of a user named by a hint.
+	// The user is then expelled without confirmation. The default is 800 ms.
 	Patience time.Duration
-	// Linger is how long a change is looked at again: 5 s. It is for streams that took the channel meanwhile, by a right
-	// that was looked up before the change.
+	// Linger is how long a change is checked again and again. It covers streams that subscribed to
+	// the channel meanwhile on the strength of a membership read before the change. The default is
+	// 5 s.
 	Linger time.Duration
 	Logger *slog.Logger
 }
 
-// Watcher takes members-only channels off the streams of those who are no members of them any more. It learns of changes
-// by hints, at once, and by asking the store, always: so the loss of either does no harm. A change only says where to
-// look; what counts is the membership as it is then.
+// Watcher removes members-only channels from the streams of users who are no longer members. It
+// gets changes from hints, immediately, and by polling the store, always, so that losing either
+// does no harm. A change only names the memberships to check; the membership at the time of the
+// check counts.
 //
-// One goroutine keeps what there is to do, and calls nobody who might not answer. Calls of the store have goroutines of
-// their own, so a store that hangs can't hold up the end of anybody's patience.
+// One goroutine owns the state and calls nothing that may block. Calls of the store run in their
+// own goroutines, so that a store that hangs cannot delay the end of a Patience.
 type Watcher struct {
 	cfg     WatcherConfig
 	wake    chan struct{}
 	polls   chan polled
 	answers chan answer
-	// The loop's own:
+	// The fields of the loop's goroutine:
 	place   Stamp
 	nextAt  time.Time
 	polling bool
@@ -58,33 +62,33 @@ type Watcher struct {
 	recent  map[string]*recentChange
 
 	life lifecycle.Base
-	// run starts the calls of the store.
+	// run starts the goroutines that call the store.
 	run *lifecycle.Run
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	hints   []hint
 	stopped bool
 }
 
-// hint is a change that a node told of.
+// hint is a change that a node announced.
 type hint struct {
 	Change
 	at time.Time
 }
 
-// doubt is a stream that may have to lose its channel.
+// doubt is a subscription whose membership must be checked.
 type doubt struct {
-	// since is the last change that concerns it: only a look that began afterwards counts.
+	// since is the time of the last change that concerns it. Only a check that began later counts.
 	since time.Time
-	// until is when patience ends; zero is never.
+	// until is when Patience ends; zero means never.
 	until time.Time
-	// retryAt is the earliest time of the next look; looking is true while one is under way.
+	// retryAt is the earliest time of the next check. looking is true while a check is in progress.
 	retryAt time.Time
 	looking bool
 }
 
-// recentChange is what of a channel is looked at again until a time.
+// recentChange is the part of a channel's members that is checked repeatedly until a time.
 type recentChange struct {
 	all   bool
 	users map[string]bool
@@ -97,26 +101,26 @@ type polled struct {
 	err     error
 }
 
-// answer is what the store told of one user's channels.
+// answer is the result of checking one user's channels.
 type answer struct {
 	userID string
 	asked  []string
 	began  time.Time
-	// lost are those of them that the user may not have.
+	// lost holds those of the channels that the user may no longer use.
 	lost map[string]bool
 	err  error
 }
 
 const (
-	// maxLooks is the most look-ups of memberships at once.
+	// maxLooks is the maximum number of concurrent membership checks.
 	maxLooks = 16
-	// lookAgain is the wait after one that failed.
+	// lookAgain is the delay after a failed check.
 	lookAgain = 50 * time.Millisecond
-	// startTimeout bounds the wait for the first place.
+	// startTimeout bounds the read of the first stamp.
 	startTimeout = 10 * time.Second
 )
 
-// NewWatcher makes a watcher, which Start starts.
+// NewWatcher returns a watcher. Start starts it.
 func NewWatcher(cfg WatcherConfig) *Watcher {
 	cfg.Interval = cmp.Or(cfg.Interval, 500*time.Millisecond)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 400*time.Millisecond)
@@ -129,8 +133,8 @@ func NewWatcher(cfg WatcherConfig) *Watcher {
 	}
 }
 
-// Start finds the place from which changes count, and begins to watch. It must return before the first stream is
-// opened. It fails if the store does not answer. See lifecycle.Service.
+// Start reads the stamp from which changes count, and starts watching. It must return before the
+// first stream is opened. It fails if the store does not answer. See lifecycle.Service.
 func (w *Watcher) Start(ctx context.Context) error {
 	return w.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		first, cancel := context.WithTimeout(ctx, startTimeout)
@@ -151,10 +155,11 @@ func (w *Watcher) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the work and waits for it.
+// Stop ends the watcher's goroutines and waits for them.
 func (w *Watcher) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
-// Hint tells of a change that a node has made. It returns at once, and may be called at any time, even before Start.
+// Hint announces a change that a node made. It returns at once and may be called at any time, even
+// before Start.
 func (w *Watcher) Hint(c Change) {
 	w.cfg.Access.Forget(c)
 	w.mu.Lock()
@@ -187,7 +192,7 @@ func (w *Watcher) watch(ctx context.Context) {
 	}
 }
 
-// work does what is due, and gives when something is due next.
+// work does the work that is due and returns the time of the next.
 func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 	if !w.polling && !now.Before(w.nextAt) {
 		w.lookAtRecent(now)
@@ -195,7 +200,7 @@ func (w *Watcher) work(ctx context.Context, now time.Time) time.Time {
 	}
 	next := w.nextAt
 	if w.polling {
-		next = now.Add(w.cfg.Interval) // its answer wakes the loop before
+		next = now.Add(w.cfg.Interval) // the answer of the poll wakes the loop earlier
 	}
 	unseen := 0
 	for k, d := range w.doubts {
@@ -227,7 +232,7 @@ func (w *Watcher) poll(now time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 		defer cancel()
 		changes, next, err := w.cfg.Store.Changes(ctx, place)
-		w.polls <- polled{changes, next, err} // one at a time: there is room
+		w.polls <- polled{changes, next, err} // does not block: there is one poll at a time
 	})
 }
 
@@ -259,10 +264,10 @@ func (w *Watcher) takeHints() {
 	}
 }
 
-// note doubts the streams that a change concerns.
+// note marks the subscriptions that a change concerns for a check.
 func (w *Watcher) note(c Change, at, until time.Time) {
 	if w.cfg.Access.knownOpen(c.ChannelID) {
-		return // everybody may have it
+		return // everyone may use it
 	}
 	r := w.recent[c.ChannelID]
 	if r == nil {
@@ -291,7 +296,7 @@ func (w *Watcher) doubt(channelID string, all bool, users map[string]bool, since
 			d = &doubt{}
 			w.doubts[k] = d
 		case until.IsZero() && !d.until.IsZero():
-			continue // most likely what a hint told already: looking anew would use up its patience
+			continue // most likely announced by a hint already; starting over would consume its patience
 		}
 		d.since, d.retryAt = since, time.Time{}
 		if d.until.IsZero() {
@@ -300,7 +305,7 @@ func (w *Watcher) doubt(channelID string, all bool, users map[string]bool, since
 	}
 }
 
-// lookAtRecent doubts again whom the changes of late concern.
+// lookAtRecent marks the subscriptions that recent changes concern for another check.
 func (w *Watcher) lookAtRecent(now time.Time) {
 	for id, r := range w.recent {
 		w.doubt(id, r.all, r.users, now, time.Time{})
@@ -310,7 +315,7 @@ func (w *Watcher) lookAtRecent(now time.Time) {
 	}
 }
 
-// look asks the store about doubts, user by user.
+// look starts the checks that are due, one call per user.
 func (w *Watcher) look(now time.Time) {
 	asks := make(map[string][]string)
 	for k, d := range w.doubts {
@@ -328,7 +333,7 @@ func (w *Watcher) look(now time.Time) {
 			defer cancel()
 			a := answer{userID: userID, asked: channelIDs, began: time.Now()}
 			a.lost, a.err = w.cfg.Access.lost(ctx, userID, channelIDs)
-			w.answers <- a // at most maxLooks: there is room
+			w.answers <- a // does not block: there are at most maxLooks
 		})
 	}
 }
@@ -342,7 +347,7 @@ func (w *Watcher) takeAnswer(ctx context.Context, a answer) {
 		k := membership{id, a.userID}
 		d := w.doubts[k]
 		if d == nil {
-			continue // patience has ended
+			continue // its patience has ended
 		}
 		d.looking = false
 		switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle/lifecycletest"
 )
 
-// fakeHub holds streams by channel and subject, and tells when each lost its channel.
+// fakeHub holds streams by channel and subject, and records when each lost its channel.
 type fakeHub struct {
 	mu      sync.Mutex
 	streams map[string][]string
@@ -42,7 +42,7 @@ func (h *fakeHub) open(channelID, subject string) {
 	h.streams[channelID] = append(h.streams[channelID], subject)
 }
 
-// begin has times counted from now on.
+// begin restarts the clock of the recorded times.
 func (h *fakeHub) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,8 +55,8 @@ type watchBundle struct {
 	watcher *Watcher
 }
 
-// watch runs test beside a watcher, in a time of its own, that begins as streams of ada and bob have `closed` and `open`,
-// of both of which both are members.
+// watch runs test beside a watcher, in a synctest bubble. At the start ada and bob are members of
+// `closed` and `open` and have streams with both.
 func watch(t *testing.T, test func(b *watchBundle)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func watch(t *testing.T, test func(b *watchBundle)) {
 	})
 }
 
-// pass lets the bubble's time go on.
+// pass advances the bubble's time.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -99,7 +99,7 @@ func (b *watchBundle) remove(t *testing.T, channelID, userID string) Change {
 	return Change{channelID, []string{userID}}
 }
 
-// wantLost fails unless just these lost their channel, each within a time.
+// wantLost fails the test unless exactly these streams lost their channel, each within a time.
 func (b *watchBundle) wantLost(t *testing.T, within time.Duration, want ...string) {
 	t.Helper()
 	b.hub.mu.Lock()
@@ -127,7 +127,7 @@ func TestWatcherTakesAHint(t *testing.T) {
 		}, nil)
 		b.watcher.Hint(b.remove(t, "closed", "bob"))
 		b.watcher.Hint(b.remove(t, "open", "bob"))
-		b.watcher.Hint(Change{"closed", []string{"ada"}}) // who is a member still
+		b.watcher.Hint(Change{"closed", []string{"ada"}}) // who is still a member
 		b.watcher.Hint(Change{"none", []string{"ada"}})
 		pass(10 * time.Millisecond)
 		b.wantLost(t, 0, "closed bob")
@@ -136,7 +136,7 @@ func TestWatcherTakesAHint(t *testing.T) {
 	})
 }
 
-// Without any hint the store's own word does it, whatever the moment.
+// Without hints, polls of the store are enough, at any moment.
 func TestWatcherPolls(t *testing.T) {
 	t.Parallel()
 	for at := range 10 {
@@ -156,7 +156,7 @@ func TestWatcherPolls(t *testing.T) {
 	}
 }
 
-// A channel that is made for members only is lost by all others who waited for it.
+// If a channel is created as members-only, everyone else who subscribed to it before loses it.
 func TestWatcherLearnsOfAMembersOnlyChannel(t *testing.T) {
 	t.Parallel()
 	for _, hint := range []bool{false, true} {
@@ -184,12 +184,13 @@ func (b *watchBundle) away(hang bool) {
 	}, nil)
 }
 
-// With a store that can't tell, whom a hint names is expelled before a second has passed; nobody else is.
+// If the store does not answer, users named by a hint are expelled within a second, and nobody
+// else.
 func TestWatcherFailsClosed(t *testing.T) {
 	t.Parallel()
 	for _, hang := range []bool{false, true} {
 		watch(t, func(b *watchBundle) {
-			if err := b.access.ForRead(t.Context(), bob, "open"); err != nil { // which is known to be open
+			if err := b.access.ForRead(t.Context(), bob, "open"); err != nil { // caches that it is open
 				t.Fatal(err)
 			}
 			change := b.remove(t, "closed", "bob")
@@ -204,7 +205,7 @@ func TestWatcherFailsClosed(t *testing.T) {
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
 			pass(10 * time.Second)
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
-			// Once it answers again, who is a member stays.
+			// Once it answers again, members stay.
 			b.store.script(nil, nil)
 			pass(time.Second)
 			b.wantLost(t, 800*time.Millisecond, "closed bob")
@@ -212,7 +213,7 @@ func TestWatcherFailsClosed(t *testing.T) {
 	}
 }
 
-// A store that is away for a moment only costs a member nothing.
+// A short outage of the store costs a member nothing.
 func TestWatcherIsPatient(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -225,7 +226,7 @@ func TestWatcherIsPatient(t *testing.T) {
 	})
 }
 
-// One hint waits for nobody: many users of a store that hangs are all expelled in time.
+// Hints do not wait for each other: many users of a store that hangs are all expelled in time.
 func TestWatcherFailsClosedForMany(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -242,7 +243,8 @@ func TestWatcherFailsClosedForMany(t *testing.T) {
 	})
 }
 
-// A stream that was let in by a look of before the removal, and took the channel after the change was seen to, loses it.
+// A stream that was admitted by a check before the removal, and subscribed after the change was
+// processed, loses the channel.
 func TestWatcherLooksAgain(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -260,7 +262,7 @@ func TestWatcherLooksAgain(t *testing.T) {
 	})
 }
 
-// A look that began before a removal does not count, though its answer comes after.
+// A check that began before a removal does not count, even if its answer comes after.
 func TestWatcherDistrustsOlderLooks(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -272,11 +274,11 @@ func TestWatcherDistrustsOlderLooks(t *testing.T) {
 			return nil
 		}, func(_ context.Context, call string) error {
 			if call == "MembersOf" {
-				<-time.After(100 * time.Millisecond) // the answer is on its way
+				<-time.After(100 * time.Millisecond) // the answer is in flight
 			}
 			return nil
 		})
-		b.watcher.Hint(Change{"closed", []string{"bob"}}) // who is a member still
+		b.watcher.Hint(Change{"closed", []string{"bob"}}) // who is still a member
 		pass(50 * time.Millisecond)
 		b.watcher.Hint(b.remove(t, "closed", "bob"))
 		pass(time.Second)
@@ -284,7 +286,7 @@ func TestWatcherDistrustsOlderLooks(t *testing.T) {
 	})
 }
 
-// Added again before the look: he stays.
+// Added again before the check: bob stays.
 func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -296,7 +298,7 @@ func TestWatcherAsksWhatIsTrueNow(t *testing.T) {
 	})
 }
 
-// A store that is slow all the time only costs a member nothing either, though changes of late are looked at again.
+// A slow store costs a member nothing, although recent changes are checked repeatedly.
 func TestWatcherBearsASlowStore(t *testing.T) {
 	t.Parallel()
 	for at := range 10 {
@@ -317,7 +319,7 @@ func TestWatcherBearsASlowStore(t *testing.T) {
 	}
 }
 
-// A hint drops what is remembered, at once, and a poll does.
+// A hint drops the cached membership at once, and so does a poll.
 func TestChangesAreForgotten(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -335,7 +337,7 @@ func TestChangesAreForgotten(t *testing.T) {
 	})
 }
 
-// One call at a time asks for changes, however slow; and a store that is away at the start is told of.
+// One poll runs at a time, however slow. Start fails if the store is down.
 func TestWatcherPollsOneAtATime(t *testing.T) {
 	t.Parallel()
 	watch(t, func(b *watchBundle) {
@@ -385,7 +387,7 @@ func TestWatcherStartsAndStops(t *testing.T) {
 	})
 }
 
-// Hints may come at any time.
+// Hints may arrive at any time.
 func TestWatcherHintsBesideStartAndStop(t *testing.T) {
 	t.Parallel()
 	for i := range 50 {

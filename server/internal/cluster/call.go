@@ -15,20 +15,25 @@ import (
 
 // Method is one kind of call between nodes. Req and Res are pointers to generated structs.
 type Method[Req, Res proto.Message] struct {
-	// Name tells methods apart and is the transport's topic: a word of A-Z a-z 0-9 _ -, unique among methods and events.
+	// Name identifies the method and is the transport's topic. It consists of A-Z a-z 0-9 _ - and
+	// is unique among methods and events.
 	Name string
-	// Timeout bounds how long a caller waits for one answer; 0 means as long as its context and the transport allow.
+	// Timeout bounds the wait for one answer. 0 means that only the caller's context and the
+	// transport limit it.
 	Timeout time.Duration
 }
 
-// Call makes a call to one node and waits for its answer. A call goes out once; it is never repeated. A node may call
-// itself, but goes through the transport then: a feature whose work is on this node does it directly.
+// Call sends one request to a node and waits for its answer. The request is sent once and never
+// repeated. A node may call itself, but such a call goes through the transport; a feature whose
+// work is on this node does it directly.
 //
 // The error is one of:
 //   - the fault that the node's handler returned;
-//   - ErrGone if the node is not alive, or is "";
-//   - Unavailable with STORE_UNAVAILABLE if the node can't be reached, so that nothing was done; it wraps ErrNobody;
-//   - Unavailable with OUTCOME_UNKNOWN if the node may have got the call and may do what it asks for at any later time;
+//   - ErrGone if the node is not alive, or node is "";
+//   - Unavailable with STORE_UNAVAILABLE if the node can't be reached, so that nothing was done;
+//     it wraps ErrNobody;
+//   - Unavailable with OUTCOME_UNKNOWN if the node may have received the request and may execute
+//     it at any later time;
 //   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNobody.
 func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], req Req) (Res, error) {
 	var none Res
@@ -42,14 +47,17 @@ func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string,
 	return exchange(ctx, e, node, m, payload)
 }
 
-// CallAll makes one call to every other node at once and waits for all of them. It returns the answers by node id, and in
-// missing, sorted, the nodes that may be alive and have not confirmed: they can't be reached, did not answer within
-// m.Timeout, or answered with a fault. A node that proves to be gone is in neither.
+// CallAll calls all other nodes concurrently and waits for every call to end. It returns the
+// answers by node id. missing lists, sorted, the nodes that may be alive and have not confirmed:
+// they can't be reached, did not answer within m.Timeout, or answered with a fault. A node that
+// turns out to be gone is in neither.
 //
-// err is nil only if missing is empty and this node has just heard from the transport; it joins the errors of the missing
-// nodes. If it is an ErrCutOff, nodes may be alive that this one has forgotten. A node that this one has not heard of, as
-// both may have started or reconnected just now, is not called: what the call announces must be stored before, where such
-// a node looks.
+// err joins the errors of the missing nodes. It is nil only if missing is empty and the transport
+// has just carried a request of this node. If it wraps ErrCutOff, other nodes may be alive that
+// this node has forgotten.
+//
+// A node that this one does not know yet, because either has just started or reconnected, is not
+// called. So the caller must first store what the call announces where such a node reads it.
 func CallAll[Req, Res proto.Message](
 	ctx context.Context, e *Endpoint, m Method[Req, Res], req Req,
 ) (answers map[string]Res, missing []string, err error) {
@@ -124,7 +132,8 @@ func (e *Endpoint) unanswered(ctx context.Context, node string, cause error) err
 	}
 }
 
-// connected returns nil once the transport has carried a request, and else an ErrCutOff.
+// connected returns nil once the transport has carried a probe, and otherwise an error that wraps
+// ErrCutOff.
 func (e *Endpoint) connected(ctx context.Context, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -138,7 +147,7 @@ func (e *Endpoint) connected(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("probe the transport: %w: %w", err, ErrCutOff)
 }
 
-// OutcomeUnknown returns the fault of a node that may have done what it was asked.
+// OutcomeUnknown returns the fault for a call that the node may have executed without answering.
 func OutcomeUnknown(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
 		"the node in charge did not answer: it is not known whether anything was changed")

@@ -28,10 +28,11 @@ const (
 	nodeA, nodeB, nodeC, nodeD = "AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC", "DDDDDDDDDDDDD"
 )
 
-// echo answers a position with itself.
+// echo is a method that returns its request.
 var echo = cluster.Method[*clusterv1.Position, *clusterv1.Position]{Name: "echo", Timeout: echoTimeout}
 
-// party is a node of a fleet of A, B and C, which answers echo but for channels that begin with `!`.
+// party is a node of a fleet of A, B and C. It answers echo, except for channels that begin with
+// `!`.
 type party struct {
 	*cluster.Endpoint
 
@@ -65,7 +66,7 @@ func attend(t *testing.T, net *clustertest.Net, node string) *party {
 	return p
 }
 
-// fail makes a call that must fail with a fault.
+// fail makes a call that must fail with a fault, and returns the fault.
 func (p *party) fail(t *testing.T, node, channelID string) *fault.Error {
 	t.Helper()
 	res, err := cluster.Call(t.Context(), p.Endpoint, node, echo, &clusterv1.Position{ChannelId: channelID})
@@ -80,7 +81,7 @@ func TestCallReturnsTheAnswerOrTheFault(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
 	a, b := attend(t, net, nodeA), attend(t, net, nodeB)
-	for _, channelID := range []string{"room", ""} { // an empty answer is one
+	for _, channelID := range []string{"room", ""} { // an empty answer is valid
 		res, err := cluster.Call(t.Context(), a.Endpoint, nodeB, echo, &clusterv1.Position{ChannelId: channelID})
 		if err != nil || res.GetChannelId() != channelID {
 			t.Errorf("%q: %v, %v", channelID, res, err)
@@ -234,7 +235,7 @@ func TestCallAllOfANodeThatIsAlone(t *testing.T) {
 			t.Errorf("its connection stalls: %v", err)
 		}
 	})
-	// Nobody is called with what can't be sent, and all are missing.
+	// An unsendable request goes to no node, and all nodes are missing.
 	a := attend(t, clustertest.NewNet(), nodeA)
 	_, missing, err := cluster.CallAll(t.Context(), a.Endpoint, echo, &clusterv1.Position{ChannelId: "\xff"})
 	if diff := cmp.Diff([]string{nodeB, nodeC}, missing); diff != "" || err == nil {
@@ -242,7 +243,7 @@ func TestCallAllOfANodeThatIsAlone(t *testing.T) {
 	}
 }
 
-// A node that leaves still holds streams. One that is gone is no longer waited for.
+// A leaving node still holds streams. A node that is gone is no longer waited for.
 func TestCallAllReachesNodesThatLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +281,7 @@ func TestCallAllReachesNodesThatLeave(t *testing.T) {
 		if n := len(members[0].Others()); n != 1 {
 			t.Errorf("it remembers %d others", n)
 		}
-		lifecycletest.Stop(t, handlers[1]) // and lives
+		lifecycletest.Stop(t, handlers[1]) // but stays alive
 		all(0, members[1].ID())
 	})
 }
@@ -301,7 +302,7 @@ func TestHandlersStartAndStop(t *testing.T) {
 		t.Errorf("it serves after its end: %v", err)
 	}
 
-	// All methods are served, or none.
+	// Either all methods are served or none.
 	refusing := cluster.NewEndpoint(clustertest.Peers{Node: nodeC}, &refuser{Link: net.Link()}, nil)
 	h := refusing.Handlers()
 	handler := func(_ context.Context, req *clusterv1.Position) (*clusterv1.Position, error) { return req, nil }
@@ -315,7 +316,7 @@ func TestHandlersStartAndStop(t *testing.T) {
 	}
 }
 
-// refuser is a Link that serves no topic `second`.
+// refuser is a Link that can't serve the topic `second`.
 type refuser struct{ *clustertest.Link }
 
 func (r *refuser) Serve(node, topic string, fn func(ctx context.Context, payload []byte) []byte) (func(), error) {

@@ -1,9 +1,10 @@
-// Package cluster joins nodes: which of them are alive and which one is a bucket's home (Roster), and how they talk to
-// each other: a call to one node (Call), a call to all others (CallAll) and a broadcast (Publish). An Endpoint makes
-// them over a Transport. What nodes say to each other is in package remote, a file per feature.
+// Package cluster connects the nodes of a fleet. A Roster reports which nodes are alive and which
+// one is the home of a bucket. An Endpoint communicates over a Transport: it calls one node (Call)
+// or all others (CallAll), or broadcasts to all (Publish). Package remote defines the calls and
+// events, one file per feature.
 //
-// All of it is for speed and comfort. Nothing is lost or doubled because two nodes believe themselves to be home, or
-// because none does: the store decides what is true.
+// All of it only saves time and work. Nothing is lost or duplicated if two nodes consider
+// themselves the home of a bucket, or if none does: the store decides.
 package cluster
 
 import (
@@ -12,35 +13,40 @@ import (
 	"fmt"
 )
 
-// ErrNobody says that nobody listens: the request has reached no one.
+// ErrNobody reports that no node serves the request: it has reached no one.
 var ErrNobody = errors.New("nobody listens")
 
-// ErrCutOff says that this node has no connection to the others. It is an ErrNobody.
+// ErrCutOff reports that this node has no connection to the other nodes. It wraps ErrNobody.
 var ErrCutOff = fmt.Errorf("no connection to the other nodes: %w", ErrNobody)
 
-// ErrGone says that the node called is not alive, and that what it held has ended with it. It is an ErrNobody.
+// ErrGone reports that the called node is not alive, and that everything it held has ended with it.
+// It wraps ErrNobody.
 var ErrGone = fmt.Errorf("the node is gone: %w", ErrNobody)
 
-// Transport carries bytes between nodes, at most once. Its methods may be called concurrently. Topics and nodes are
-// words of A-Z a-z 0-9 _ -.
+// Transport carries bytes between nodes, at most once. Its methods may be called concurrently.
+// Topic names and node ids consist of A-Z a-z 0-9 _ -.
 type Transport interface {
-	// Broadcast sends payload to all who listen on topic, this node too.
+	// Broadcast sends payload to all listeners of the topic, including this node's.
 	Broadcast(topic string, payload []byte) error
-	// Listen has fn called with what is broadcast on topic, one at a time, until cancel. fn must not block.
+	// Listen calls fn with each payload broadcast on the topic, one at a time, until cancel is
+	// called. fn must not block.
 	Listen(topic string, fn func(payload []byte)) (cancel func(), err error)
-	// Request asks a node and waits for its answer until ctx ends. It fails with ErrNobody, at once, if the node does not
-	// serve the topic, and with ErrCutOff if this node can't ask anyone. After any other error the node may have got the
-	// request, or get it yet.
+	// Request sends payload to a node and waits for its answer until ctx ends. It fails at once
+	// with ErrNobody if the node does not serve the topic, and with ErrCutOff if this node has no
+	// connection. After any other error the node may have received the request, or may still
+	// receive it.
 	Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error)
-	// Serve has fn answer the requests that come for a node on a topic, each in a goroutine of its own, until cancel, which
-	// takes no more and waits for those under way. ctx ends when the asker ceases to wait. A nil answer sends none.
+	// Serve calls fn with each request to the topic of a node, each in its own goroutine, until
+	// cancel is called. cancel stops accepting requests and waits for those in flight. fn's ctx
+	// ends when the requester stops waiting. If fn returns nil, no answer is sent.
 	Serve(node, topic string, fn func(ctx context.Context, payload []byte) []byte) (cancel func(), err error)
 }
 
-// The topics that no method or event may have.
+// Topics reserved by this package. No method or event may use them.
 const (
 	// topicNodes carries the rosters' announcements.
 	topicNodes = "nodes"
-	// topicProbe is served by no node: a request to it fails with ErrNobody as soon as the connection has carried it.
+	// topicProbe is served by no node: a request to it fails with ErrNobody as soon as the
+	// connection has carried it.
 	topicProbe = "probe"
 )

@@ -14,28 +14,30 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxMessageBytes bounds an encoded request or answer. NATS carries 1 MiB, headers included.
+// maxMessageBytes bounds an encoded request or answer. NATS carries at most 1 MiB including
+// headers.
 const maxMessageBytes = 1<<20 - 4<<10
 
 // Peers reports which nodes are alive. *Roster implements it.
 type Peers interface {
 	// ID returns this node's id.
 	ID() string
-	// Lives reports whether a node was heard of within the last 1.5 s and is not leaving. This node lives.
+	// Lives reports whether a node announced itself within the last 1.5 s and is not leaving. It is
+	// true for this node.
 	Lives(node string) bool
-	// Others returns the ids, sorted, of the other nodes that may answer a call: those that live and those that are
-	// leaving.
+	// Others returns the sorted ids of the other nodes that may answer a call: live and leaving
+	// ones.
 	Others() []string
 }
 
-// Endpoint makes this node's calls to other nodes and answers theirs. Safe for concurrent use.
+// Endpoint sends this node's calls to other nodes and answers theirs. Safe for concurrent use.
 type Endpoint struct {
 	peers     Peers
 	transport Transport
 	log       *slog.Logger
 }
 
-// NewEndpoint creates an Endpoint of the node peers.ID. A nil logger means slog.Default.
+// NewEndpoint creates the Endpoint of node peers.ID. A nil logger means slog.Default.
 func NewEndpoint(peers Peers, transport Transport, logger *slog.Logger) *Endpoint {
 	return &Endpoint{peers: peers, transport: transport, log: cmp.Or(logger, slog.Default())}
 }
@@ -43,25 +45,26 @@ func NewEndpoint(peers Peers, transport Transport, logger *slog.Logger) *Endpoin
 // ID returns this node's id.
 func (e *Endpoint) ID() string { return e.peers.ID() }
 
-// Handlers returns a set of methods, empty at first, that this node answers together.
+// Handlers returns a new, empty set of methods for this node.
 func (e *Endpoint) Handlers() *Handlers { return &Handlers{endpoint: e} }
 
-// Handlers is a set of methods that this node answers between Start and Stop. It is a lifecycle.Service.
+// Handlers is a set of methods that this node answers between Start and Stop. It is a
+// lifecycle.Service.
 type Handlers struct {
 	endpoint *Endpoint
 	methods  []handler
 	life     lifecycle.Base
 }
 
-// handler answers the calls of one method; a nil answer sends none.
+// handler answers the calls of one method. If answer returns nil, no answer is sent.
 type handler struct {
 	method string
 	answer func(ctx context.Context, payload []byte) []byte
 }
 
-// Handle adds a method to h, whose calls fn answers, each in a goroutine of its own. ctx ends when the caller stops
-// waiting. The caller gets fn's error if it is a fault; any other is logged here, and the caller gets INTERNAL. Call
-// Handle before h.Start.
+// Handle adds a method to h. fn answers its calls, each in its own goroutine; its ctx ends when the
+// caller stops waiting. If fn returns a fault, the caller receives it. Any other error is logged
+// here and the caller receives INTERNAL. Call Handle before h.Start.
 func Handle[Req, Res proto.Message](h *Handlers, m Method[Req, Res], fn func(ctx context.Context, req Req) (Res, error)) {
 	h.methods = append(h.methods, handler{method: m.Name, answer: func(ctx context.Context, payload []byte) []byte {
 		return h.endpoint.answer(ctx, m.Name, func() (proto.Message, error) {
@@ -74,7 +77,8 @@ func Handle[Req, Res proto.Message](h *Handlers, m Method[Req, Res], fn func(ctx
 	}})
 }
 
-// Start lets other nodes call the methods until Stop. If one can't be served, none is. See lifecycle.Service.
+// Start serves the methods to other nodes until Stop. If one can't be served, none is. See
+// lifecycle.Service.
 func (h *Handlers) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		var cancels []func()
@@ -97,10 +101,10 @@ func (h *Handlers) Start(ctx context.Context) error {
 	})
 }
 
-// Stop takes no more calls and blocks until those under way are answered.
+// Stop accepts no more calls and blocks until those in flight are answered.
 func (h *Handlers) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
-// answer encodes the outcome of do.
+// answer calls do and encodes its outcome.
 func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.Message, error)) []byte {
 	res, err := do()
 	var result []byte
@@ -120,7 +124,7 @@ func (e *Endpoint) answer(ctx context.Context, method string, do func() (proto.M
 	return payload
 }
 
-// LogHidden logs an error of a method's handler that FaultToWire hides from the caller. It ignores nil and faults.
+// LogHidden logs an error that FaultToWire would hide from the caller. It ignores nil and faults.
 func (e *Endpoint) LogHidden(ctx context.Context, method string, err error) {
 	if _, ok := fault.As(err); err != nil && !ok {
 		e.log.ErrorContext(ctx, "a call from another node failed", "method", method, "error", err)
@@ -138,7 +142,7 @@ func encode(m proto.Message) ([]byte, error) {
 	return data, nil
 }
 
-// decode decodes a message of M's type, a pointer to a generated struct.
+// decode decodes a message of type M, a pointer to a generated struct.
 func decode[M proto.Message](data []byte) (M, error) {
 	var none M
 	m, ok := none.ProtoReflect().New().Interface().(M)

@@ -6,14 +6,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Event is one kind of broadcast to all nodes. It is a hint, which may be lost. M is a pointer to a generated struct.
+// Event is one kind of broadcast to all nodes. It is a hint and may be lost. M is a pointer to a
+// generated struct.
 type Event[M proto.Message] struct {
-	// Name is the transport's topic: a word of A-Z a-z 0-9 _ -, unique among methods and events.
+	// Name is the transport's topic. It consists of A-Z a-z 0-9 _ - and is unique among methods and
+	// events.
 	Name string
 }
 
-// Publish sends an event to all nodes, this one too, and waits for nobody. It fails if this node is cut off or the message
-// is larger than about 1 MiB.
+// Publish sends an event to all nodes, including this one, without waiting for delivery. It fails
+// if this node is cut off or the message is larger than about 1 MiB.
 func Publish[M proto.Message](e *Endpoint, event Event[M], msg M) error {
 	payload, err := encode(msg)
 	if err != nil {
@@ -25,8 +27,8 @@ func Publish[M proto.Message](e *Endpoint, event Event[M], msg M) error {
 	return nil
 }
 
-// Subscribe calls fn with every event that a node publishes, one at a time, until cancel. fn must not block. An event that
-// can't be decoded is logged and dropped.
+// Subscribe calls fn with every event that any node publishes, one at a time, until cancel is
+// called. fn must not block. An event that can't be decoded is logged and dropped.
 func Subscribe[M proto.Message](e *Endpoint, event Event[M], fn func(M)) (cancel func(), err error) {
 	cancel, err = e.transport.Listen(event.Name, func(payload []byte) {
 		msg, err := decode[M](payload)

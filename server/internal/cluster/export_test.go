@@ -2,7 +2,7 @@ package cluster
 
 import "time"
 
-// What the tests of package cluster_test see of the inside.
+// Exports for the tests of package cluster_test.
 const (
 	AnnounceEvery   = announceEvery
 	ForgetAfter     = forgetAfter
@@ -13,17 +13,17 @@ const (
 	MaxMessageBytes = maxMessageBytes
 )
 
-// Rendezvous is rendezvous.
+// Rendezvous exports rendezvous.
 var Rendezvous = rendezvous
 
-// AgeView makes the view older, as when the process was stopped for that long.
+// AgeView ages the view, as if the process had been suspended for that long.
 func (r *Roster) AgeView(by time.Duration) {
 	v := *r.view.Load()
 	v.ticked = v.ticked.Add(-by)
 	r.view.Store(&v)
 }
 
-// SetView has the roster know these nodes, as of a time.
+// SetView sets the nodes that the roster knows, as of a time.
 func (r *Roster) SetView(ticked time.Time, nodes ...string) {
 	r.view.Store(&view{ticked: ticked, nodes: nodes, settled: true})
 }

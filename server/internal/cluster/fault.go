@@ -7,8 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// FaultToWire encodes an error for another node; nil stays nil. A fault's cause and positions are left out, and an error
-// that is no fault becomes INTERNAL without its text.
+// FaultToWire encodes an error for another node; nil stays nil. It omits a fault's cause and
+// positions. An error that is not a fault becomes INTERNAL without its text.
 func FaultToWire(err error) *clusterv1.Fault {
 	if err == nil {
 		return nil
@@ -24,7 +24,8 @@ func FaultToWire(err error) *clusterv1.Fault {
 	}
 }
 
-// FaultFromWire decodes what FaultToWire encoded; nil stays nil. A kind that this version does not know becomes Internal.
+// FaultFromWire decodes a fault encoded by FaultToWire; nil stays nil. An unknown kind becomes
+// Internal.
 func FaultFromWire(w *clusterv1.Fault) error {
 	if w == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// carry sends a fault over the wire.
+// carry encodes and decodes a fault.
 func carry(t *testing.T, in *clusterv1.Fault) *clusterv1.Fault {
 	t.Helper()
 	data, err := proto.Marshal(in)

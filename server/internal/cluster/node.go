@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// IDLen is the length of a node's id in bytes.
+// IDLen is the length of a node id in bytes.
 const IDLen = 13
 
-// NewID creates the id of a node, which lasts for one life of a process: 13 of A-Z and 2-7, 65 random bits.
+// NewID creates a node id: 13 characters of A-Z and 2-7, 65 random bits. A process uses a new id
+// each time it starts.
 func NewID() string { return rand.Text()[:IDLen] }
 
-// StreamNode returns the id of the node that holds a stream, with which the stream's id ends. It returns "", which is no
-// node's, for an id that is too short.
+// StreamNode returns the id of the node that holds a stream. A stream id ends with it. It returns
+// "", the id of no node, if streamID is too short.
 func StreamNode(streamID string) string {
 	if len(streamID) <= IDLen {
 		return ""
@@ -20,15 +21,16 @@ func StreamNode(streamID string) string {
 	return streamID[len(streamID)-IDLen:]
 }
 
-// Node is a node as another one knows it.
+// Node describes a node as seen by this one.
 type Node struct {
-	// ID was made at the node's start.
+	// ID is created when the node starts.
 	ID string
-	// Able says that the node's own probes of store and NATS pass.
+	// Able is true if the node's own probes of the store and NATS pass.
 	Able bool
-	// Address is the API's as the node itself knows it, and Started when it was started by its own clock: for people.
+	// Address is the API's address as the node knows it. Started is when it started, by its own
+	// clock. Both are for display only.
 	Address string
 	Started time.Time
-	// Heard is when it last was heard of, by our clock.
+	// Heard is when the node last announced itself, by this node's clock.
 	Heard time.Time
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// rendezvous gives the node with the highest hash for a bucket: when a node comes or goes, only the buckets that it gets
-// or had change hands. nodes is not empty. All nodes must choose alike, so it must not change between versions that are
-// to run side by side.
+// rendezvous returns the node with the highest hash for a bucket. When a node joins or leaves, only
+// the buckets that it gains or had move. nodes must not be empty. All nodes must choose alike, so
+// the hash must not change between versions that may run side by side.
 func rendezvous(nodes []string, bucket int) string {
 	var best string
 	var highest uint64

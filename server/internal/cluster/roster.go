@@ -19,41 +19,46 @@ import (
 )
 
 const (
-	// announceEvery is the time between two words of a node, forgetAfter how long the last one counts.
+	// announceEvery is the time between two announcements of a node. forgetAfter is how long the
+	// last one counts.
 	announceEvery = 250 * time.Millisecond
 	forgetAfter   = 1500 * time.Millisecond
-	// settleAfter is how long a node listens before it takes work: whoever lives has spoken by then.
+	// settleAfter is how long a node listens before it accepts work: every live node has announced
+	// itself by then.
 	settleAfter = 2 * announceEvery
-	// stoppedAfter is how late the ticker must be for the process to have been stopped.
+	// stoppedAfter is the delay of the ticker that shows that the process was suspended.
 	stoppedAfter = time.Second
-	// A probe every probeEvery, each of at most probeWait, and a node is able for ableFor after one that passed. So a single
-	// failure moves no work about, and one that hangs makes the node unable all the same.
+	// A probe starts every probeEvery and may take probeWait. A node is able for ableFor after a
+	// probe that passed: a single failure moves no work, yet a probe that hangs makes the node
+	// unable.
 	probeEvery = 500 * time.Millisecond
 	probeWait  = time.Second
 	ableFor    = 1500 * time.Millisecond
 )
 
-// RosterConfig is what a Roster works with.
+// RosterConfig configures a Roster.
 type RosterConfig struct {
-	// ID is this node's; NewID's if empty.
+	// ID is this node's id. Empty means a new one from NewID.
 	ID        string
 	Transport Transport
-	// Probe tells whether this node can do its work, by asking its store and NATS. It must return once ctx has ended, which
-	// is after 1 s. Nil is always able.
+	// Probe reports whether this node can work, by querying its store and NATS. It must return once
+	// ctx ends, after 1 s. Nil means always able.
 	Probe func(ctx context.Context) error
-	// Address is the API's, for people.
+	// Address is the API's address, for display only.
 	Address string
-	// Store names the store that this node works on. Nodes of another store are not heard.
+	// Store names the store that this node uses. Announcements of nodes with another store are
+	// ignored.
 	Store string
-	// Logger is slog.Default if nil.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Roster knows which nodes live, as far as one can know, and which of them does a bucket's work. Each node says four
-// times a second that it is there. Who was not heard of for 1.5 s, by our own clock, is gone.
+// Roster tracks which nodes are alive and which of them works on a bucket. Each node announces
+// itself four times a second. A node whose last announcement is older than 1.5 s, by this node's
+// clock, is gone.
 //
-// Rosters of different nodes differ for moments, and for as long as nodes can't reach each other. So each answer is a
-// hint, and whoever works by it must do no harm if it is wrong.
+// Rosters of different nodes disagree for moments, and for as long as nodes can't reach each other.
+// So every answer is a hint, and acting on a wrong one must do no harm.
 //
 // Safe for concurrent use.
 type Roster struct {
@@ -64,18 +69,18 @@ type Roster struct {
 	probe       func(ctx context.Context) error
 	log         *slog.Logger
 
-	// view is what Owner and Owns answer from, without a lock.
+	// view holds what Owner and Owns read without a lock.
 	view atomic.Pointer[view]
 
 	life lifecycle.Base
 
-	mu sync.Mutex // guards what follows
-	// peers are the other nodes that live, by id.
+	mu sync.Mutex // guards the fields below
+	// peers holds the other live nodes by id.
 	peers map[string]Node
-	// draining has the other nodes that are leaving, by when they last said so. They do no bucket's work, and still answer
-	// calls about what they hold.
+	// draining maps the ids of leaving nodes to the time of their last announcement. They work on
+	// no bucket but still answer calls about what they hold.
 	draining map[string]time.Time
-	// listening is since when others are heard without a break.
+	// listening is when this node began to hear the others without interruption.
 	listening time.Time
 	// passed is when a probe last passed.
 	passed  time.Time
@@ -83,17 +88,17 @@ type Roster struct {
 	changed chan struct{}
 }
 
-// view is a moment's answer to who works. It is not changed once it is made.
+// view is a snapshot of how work is distributed. It is immutable.
 type view struct {
-	// ticked is when the ticker last went.
+	// ticked is when the ticker last fired.
 	ticked time.Time
-	// nodes are those that work is shared out among, in order of their ids.
+	// nodes are the sorted ids of the nodes that share the work.
 	nodes []string
-	// settled is true once this node may work at all.
+	// settled is true once this node may work.
 	settled bool
 }
 
-// NewRoster makes a Roster, which Start starts. Until then it knows this node alone, and gives it no work.
+// NewRoster creates a Roster. Until Start it knows only this node and assigns it no work.
 func NewRoster(config RosterConfig) *Roster {
 	r := &Roster{
 		id: cmp.Or(config.ID, NewID()), address: config.Address, store: config.Store, started: time.Now(), transport: config.Transport,
@@ -107,11 +112,11 @@ func NewRoster(config RosterConfig) *Roster {
 	return r
 }
 
-// ID is this node's.
+// ID returns this node's id.
 func (r *Roster) ID() string { return r.id }
 
-// Start begins to listen, to probe and to announce this node, until Stop. It takes no work for the first half second, in
-// which it hears who else is there. See lifecycle.Service.
+// Start listens, probes and announces this node until Stop. For the first half second this node
+// accepts no work while it hears which others exist. See lifecycle.Service.
 func (r *Roster) Start(ctx context.Context) error {
 	return r.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		now := time.Now()
@@ -127,7 +132,7 @@ func (r *Roster) Start(ctx context.Context) error {
 		run.Go(r.announcing)
 		run.Go(r.probing)
 		run.OnEnd(func(context.Context) error {
-			r.announce() // for the last word must be that it leaves
+			r.announce() // the last announcement must be the leaving one
 			unhear()
 			r.forget()
 			return nil
@@ -136,8 +141,8 @@ func (r *Roster) Start(ctx context.Context) error {
 	})
 }
 
-// Leave says that this node is about to end: the others share its work out at once, and it takes none any more. It goes
-// on knowing the others. Nothing takes it back.
+// Leave announces that this node is about to end. The other nodes take over its work at once and it
+// accepts no more. It keeps track of the others. It can't be undone.
 func (r *Roster) Leave() {
 	r.mu.Lock()
 	r.leaving = true
@@ -146,10 +151,11 @@ func (r *Roster) Leave() {
 	r.announce()
 }
 
-// Stop leaves and ends what Start began. From then on Owner names this node for every bucket, and Owns none.
+// Stop calls Leave and ends what Start began. Afterwards Owner returns this node for every bucket,
+// and Owns is always false.
 func (r *Roster) Stop(ctx context.Context) error { return r.life.Stop(ctx) }
 
-// forget forgets the others.
+// forget removes all other nodes.
 func (r *Roster) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +164,7 @@ func (r *Roster) forget() {
 	r.update(time.Now(), false)
 }
 
-// Nodes are the nodes that live, this one too, in order of their ids.
+// Nodes returns the live nodes, including this one, sorted by id.
 func (r *Roster) Nodes() []Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +175,7 @@ func (r *Roster) Nodes() []Node {
 	return nodes
 }
 
-// Lives reports whether a node was heard of just now. This node lives.
+// Lives implements Peers.
 func (r *Roster) Lives(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,8 +183,7 @@ func (r *Roster) Lives(node string) bool {
 	return ok || node == r.id
 }
 
-// Others implements Peers: the ids, sorted, of the other nodes that were heard of within the last 1.5 s, also of those that
-// are leaving.
+// Others implements Peers.
 func (r *Roster) Others() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +192,8 @@ func (r *Roster) Others() []string {
 	return ids
 }
 
-// Works reports whether a node has said within that time that it lives and is able. This node is not asked.
+// Works reports whether a node announced within that time that it is alive and able. For this node
+// it is false.
 func (r *Roster) Works(node string, within time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,10 +201,13 @@ func (r *Roster) Works(node string, within time.Duration) bool {
 	return ok && peer.Able && time.Since(peer.Heard) <= within
 }
 
-// Owner is the home of a bucket's writes: of the able nodes, the one that rendezvous hashing chooses. If none is able it
-// is chosen of all that live, so that work is not moved about while the store is away. It is this node if it knows of no
-// other, as when it has lost NATS; a node that has just started, or that was stopped meanwhile, counts as unknown until
-// it has listened for half a second, and so does all that it knew before.
+// Owner returns the home of a bucket's writes: the able node that rendezvous hashing chooses. If no
+// node is able, it chooses among all live ones, so that work does not move while the store is
+// unavailable.
+//
+// It returns this node if it knows of no other, for example when it has lost NATS. A node that has
+// just started or was suspended discards what it knew and is not chosen itself until it has
+// listened for half a second.
 func (r *Roster) Owner(bucket int) string {
 	v := r.view.Load()
 	if len(v.nodes) == 0 || v.stale() {
@@ -207,27 +216,29 @@ func (r *Roster) Owner(bucket int) string {
 	return rendezvous(v.nodes, bucket)
 }
 
-// Owns reports whether this node is to do a bucket's work: it is its Owner, and neither leaves nor is new, nor was it
-// stopped just now.
+// Owns reports whether this node should work on a bucket: it is the Owner, is not leaving, has
+// listened for half a second, and was not just suspended.
 func (r *Roster) Owns(bucket int) bool {
 	v := r.view.Load()
 	return v.settled && !v.stale() && len(v.nodes) > 0 && rendezvous(v.nodes, bucket) == r.id
 }
 
-// Changed gives a channel that is closed when the answers of Owner and Owns may have changed since this call.
+// Changed returns a channel that is closed when the answers of Owner and Owns may have changed
+// since this call.
 func (r *Roster) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// stale reports whether the ticker should have gone long ago: then the process was stopped, and what it knows is old.
+// stale reports whether the ticker is overdue: then the process was suspended and its knowledge is
+// old.
 func (v *view) stale() bool { return time.Since(v.ticked) > stoppedAfter }
 
-// able reports whether this node can work. mu is held.
+// able reports whether this node can work. The caller holds mu.
 func (r *Roster) able(now time.Time) bool { return !r.passed.IsZero() && now.Sub(r.passed) <= ableFor }
 
-// update makes the view anew. ticked says that it is the ticker that asks. mu is held.
+// update recomputes the view. ticked is true if the ticker called it. The caller holds mu.
 func (r *Roster) update(now time.Time, ticked bool) {
 	old := r.view.Load()
 	v := &view{ticked: old.ticked, settled: !r.leaving && now.Sub(r.listening) >= settleAfter}
@@ -261,7 +272,7 @@ func (r *Roster) update(now time.Time, ticked bool) {
 	r.changed = make(chan struct{})
 }
 
-// announcing tells the others of this node, and forgets those that are silent, until ctx ends.
+// announcing announces this node and forgets silent ones until ctx ends.
 func (r *Roster) announcing(ctx context.Context) {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
@@ -276,7 +287,7 @@ func (r *Roster) announcing(ctx context.Context) {
 	}
 }
 
-// tick forgets those who are silent, and all that it knew if the process was stopped.
+// tick forgets silent nodes. If the process was suspended, it forgets all nodes.
 func (r *Roster) tick(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,7 +302,7 @@ func (r *Roster) tick(now time.Time) {
 	r.update(now, true)
 }
 
-// announce says once that this node is there, or that it leaves.
+// announce broadcasts once that this node is alive, or that it is leaving.
 func (r *Roster) announce() {
 	r.mu.Lock()
 	word := &clusterv1.Announcement{
@@ -307,7 +318,7 @@ func (r *Roster) announce() {
 	}
 }
 
-// hear takes another node's word. The time that counts is now: clocks differ.
+// hear records another node's announcement. It uses the time of receipt, because clocks differ.
 func (r *Roster) hear(payload []byte) {
 	var word clusterv1.Announcement
 	if err := proto.Unmarshal(payload, &word); err != nil || word.GetNodeId() == "" {
@@ -333,7 +344,7 @@ func (r *Roster) hear(payload []byte) {
 	r.update(now, false)
 }
 
-// probing asks whether this node can work, until ctx ends.
+// probing runs the probe periodically until ctx ends.
 func (r *Roster) probing(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -348,7 +359,7 @@ func (r *Roster) probing(ctx context.Context) {
 			return
 		case err != nil:
 			r.log.WarnContext(ctx, "this node's own probe failed", "error", err)
-		case now.Sub(began) > probeWait: // an answer from before a stop
+		case now.Sub(began) > probeWait: // an answer from before a suspension
 		default:
 			r.mu.Lock()
 			r.passed = now

@@ -19,11 +19,11 @@ import (
 
 const testBuckets = 64
 
-// member is a node of a test, with what it can be made to suffer.
+// member is a node of a test, with its link and the behavior of its probes.
 type member struct {
 	*cluster.Roster
 	link *clustertest.Link
-	// sick is what its probes do: 0 pass, 1 fail, 2 hang, 3 pass after far too long.
+	// sick sets what its probes do: 0 pass, 1 fail, 2 hang, 3 pass far too late.
 	sick atomic.Int32
 }
 
@@ -55,11 +55,12 @@ func joinAll(t *testing.T, net *clustertest.Net, n int) []*member {
 	for i := range members {
 		members[i] = join(t, net)
 	}
-	pass(time.Second + 10*time.Millisecond) // not just as somebody speaks
+	pass(time.Second + 10*time.Millisecond) // not at the moment of an announcement
 	return members
 }
 
-// shares are the buckets' owners, on which all of those who look must agree: exactly the owner owns.
+// shares returns the buckets' owners. All members must agree on them, and exactly the owner owns a
+// bucket.
 func shares(t *testing.T, members ...*member) [testBuckets]string {
 	t.Helper()
 	var owners [testBuckets]string
@@ -143,7 +144,7 @@ func TestOnlyTheDeadNodesBucketsMove(t *testing.T) {
 		if count(after, dead.ID()) > 0 || rest[0].Lives(dead.ID()) {
 			t.Error("the dead live on")
 		}
-		// Whoever lost the others does all, as far as he can.
+		// A node that has lost the others takes all buckets, as far as it can.
 		if n := count(shares(t, dead), dead.ID()); n != testBuckets {
 			t.Errorf("the one that was cut off has %d buckets", n)
 		}
@@ -197,7 +198,7 @@ func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 		}
 		m := cluster.NewRoster(cluster.RosterConfig{Transport: slowNode{net.Link()}})
 		lifecycletest.Start(t, m)
-		pass(cluster.AnnounceEvery + 5*time.Millisecond) // a word that it stays is on its way
+		pass(cluster.AnnounceEvery + 5*time.Millisecond) // an announcement that it stays is in flight
 		lifecycletest.Stop(t, m)
 		if word := last.Load(); word.GetNodeId() != m.ID() || !word.GetLeaving() {
 			t.Errorf("the last word was %v", word)
@@ -205,7 +206,7 @@ func TestTheLastWordIsThatANodeLeaves(t *testing.T) {
 	})
 }
 
-// slowNode is a node whose words take a while to go out, but for the one that it leaves.
+// slowNode is a node whose announcements are sent late, except the one that it leaves.
 type slowNode struct{ *clustertest.Link }
 
 func (n slowNode) Broadcast(topic string, payload []byte) error {
@@ -232,7 +233,7 @@ func TestANewNodeListensFirst(t *testing.T) {
 			}
 			pass(cluster.SettleAfter/4 - time.Millisecond)
 		}
-		// It has heard the others by now, and what it is asked to write goes to them.
+		// It knows the others by now and forwards its writes to them.
 		for b := range testBuckets {
 			if o := young.Owner(b); o != before[b] {
 				t.Fatalf("bucket %d is %s's to the new one, and %s's", b, o, before[b])
@@ -264,7 +265,7 @@ func TestASickNodeGetsNoWork(t *testing.T) {
 					}
 					pass(cluster.AnnounceEvery)
 				}
-				// With all of them sick it is the store that is away, and no work moves.
+				// If all are sick, the store is away, and no work moves.
 				members[1].sick.Store(sickness)
 				members[2].sick.Store(sickness)
 				pass(cluster.AbleFor + cluster.ProbeEvery + 2*cluster.AnnounceEvery)
@@ -306,7 +307,8 @@ func TestAProcessThatWasStoppedForgetsWhatItKnew(t *testing.T) {
 		members := joinAll(t, clustertest.NewNet(), 3)
 		before := shares(t, members...)
 		woken := members[0]
-		// As it is for the first to ask after a SIGCONT: the ticker has not gone for long, and has not gone yet.
+		// The state of the first caller after a SIGCONT: the ticker is overdue and has not fired
+		// yet.
 		woken.AgeView(20 * time.Second)
 		members[1].link.SetCut(true) // it died meanwhile
 		members[2].link.SetCut(true) // and the other one is not heard yet
@@ -387,7 +389,7 @@ func TestBucketsAreSpreadEvenly(t *testing.T) {
 			}
 		}
 	}
-	// The choice is the same for ever: nodes of two versions run side by side.
+	// The choice must never change, because nodes of two versions run side by side.
 	if got := fmt.Sprint(cluster.Rendezvous([]string{"A", "B", "C"}, 0), cluster.Rendezvous([]string{"A", "B", "C"}, 1),
 		cluster.Rendezvous([]string{"A", "B", "C"}, 2), cluster.Rendezvous([]string{"A", "B", "C"}, 3)); got != rendezvousGolden {
 		t.Errorf("got %s", got)
@@ -404,5 +406,5 @@ func BenchmarkOwner(b *testing.B) {
 	}
 }
 
-// pass lets time pass, which in a synctest bubble takes none.
+// pass waits for d, which takes no real time in a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }

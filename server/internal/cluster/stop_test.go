@@ -19,7 +19,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// childEnv is set for a test's process that is a node by itself.
+// childEnv is set in a process of this test binary that runs as a node.
 const childEnv = "PARLEY_TEST_NODE"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child is a node in a process of its own: it tells how many of 64 buckets it owns, whenever that changes, until its
-// standard input ends.
+// child runs a node in its own process. Whenever the number of buckets out of 64 that it owns
+// changes, it prints it. It ends at the end of standard input.
 func child() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -108,10 +108,11 @@ func TestAStoppedProcessOwnsNothingWhenItWakes(t *testing.T) {
 		}
 		_ = cmd.Wait()
 	}()
-	// share waits until the two have divided the buckets, and gives what the other one has said.
+	// share waits until the two have divided the buckets, and returns the lines that the other one
+	// has printed.
 	share := func() (all []string) {
 		t.Helper()
-		patience, tick := time.After(patience), time.Tick(time.Millisecond) // the two learn of each other one after the other
+		patience, tick := time.After(patience), time.Tick(time.Millisecond) // the nodes find each other one by one
 		for {
 			select {
 			case s, ok := <-said:

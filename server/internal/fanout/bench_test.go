@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// plainEncoder gives ready bytes, so that a benchmark shows the hub and not the encoder.
+// plainEncoder returns constant bytes, so that a benchmark measures the hub and not the encoder.
 type plainEncoder struct{ data []byte }
 
 func (p plainEncoder) Event(*message.Event) []byte { return p.data }
@@ -46,8 +46,8 @@ func fleet(b *testing.B, h *Hub, n int) []*Session {
 	return sessions
 }
 
-// BenchmarkFanout publishes to 1000 sessions that read as fast as they can: "saturated" publishes whatever the readers
-// can bear, "paced" waits until every session has the event.
+// BenchmarkFanout publishes to 1000 sessions that read as fast as they can. "saturated" publishes
+// as much as the readers can bear; "paced" waits until every session has the event.
 func BenchmarkFanout(b *testing.B) {
 	for _, paced := range []bool{false, true} {
 		b.Run(map[bool]string{false: "saturated", true: "paced"}[paced], func(b *testing.B) {
@@ -71,7 +71,7 @@ func BenchmarkFanout(b *testing.B) {
 							}
 							return
 						}
-						buffer = buffer[:0] // what a codec does
+						buffer = buffer[:0] // as a codec does
 						for _, p := range f.Pieces {
 							buffer = append(buffer, p...)
 						}
@@ -101,7 +101,8 @@ func BenchmarkFanout(b *testing.B) {
 	}
 }
 
-// BenchmarkPush is the hub's part alone: one event queued to 1000 sessions, and taken from their queues.
+// BenchmarkPush measures the hub alone: one event is queued to 1000 sessions and taken from their
+// queues.
 func BenchmarkPush(b *testing.B) {
 	const n, batch = 1000, 100
 	log, bus := newLog(), newBus()
@@ -127,8 +128,8 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkFrame compares what a codec does with a frame of pieces (one copy, into its own buffer) with what it would
-// do if the hub joined them first (two copies and a buffer).
+// BenchmarkFrame compares how a codec writes a frame of pieces (one copy, into its own buffer) with
+// what it would do if the hub joined them first (two copies and a buffer).
 func BenchmarkFrame(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		pieces := make([][]byte, n)
@@ -158,8 +159,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleSession reports the memory of a session with one live channel whose Next waits in a goroutine, and what
-// of it is not that goroutine's stack.
+// BenchmarkIdleSession reports the memory of a session with one live channel whose Next waits in a
+// goroutine, and how much of it is not that goroutine's stack.
 func BenchmarkIdleSession(b *testing.B) {
 	for b.Loop() {
 		const n = 10_000
@@ -193,7 +194,8 @@ func BenchmarkIdleSession(b *testing.B) {
 	}
 }
 
-// countingContext counts the calls of Done. Next makes one when it has nothing to return and begins to wait.
+// countingContext counts the calls of Done. Next makes one when it has nothing to return and begins
+// to wait.
 type countingContext struct {
 	context.Context
 
@@ -213,8 +215,8 @@ func memory() runtime.MemStats {
 	return m
 }
 
-// BenchmarkComeback has 1000 sessions come back to 10 channels, each with three entries to catch up on, and reports how
-// often the log is read for that.
+// BenchmarkComeback lets 1000 sessions come back to 10 channels, each with three entries to catch
+// up on, and reports how often the log is read.
 func BenchmarkComeback(b *testing.B) {
 	const n, channels = 1000, 10
 	log, bus := newLog(), newBus()

@@ -8,25 +8,25 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// askEvery is the least time between two checks that stray events or failed fills ask for.
+// askEvery is the minimum time between two checks that stray events or failed fills request.
 const askEvery = 250 * time.Millisecond
 
-// checks is where a topic is in its series of position checks. Guarded by topic.mu.
+// checks is the state of a topic's series of position checks. It is guarded by topic.mu.
 type checks struct {
-	// since is when the series began, step the next of Config.CheckAfter.
+	// since is when the series began. step is the index of the next delay in Config.CheckAfter.
 	since time.Time
 	step  int
-	// asked is the time for which a check out of turn last was asked for.
+	// asked is the time of the last requested check.
 	asked time.Time
-	// suspect is a head that the log told and the tail has not reached; 0 for none. suspectTail was the tail then, and
-	// suspectAt is when to look again.
+	// suspect is a head in the log that the tail had not reached; 0 if there is none. suspectTail
+	// was the tail at that time. suspectAt is when to compare again.
 	suspect, suspectTail int64
 	suspectAt            time.Time
-	// fails counts checks that failed in a row.
+	// fails counts failed checks in a row.
 	fails int
 }
 
-// restartChecks begins the series anew from a time.
+// restartChecks restarts the series at a time.
 func (t *topic) restartChecks(from time.Time) {
 	if t.closed {
 		return
@@ -54,7 +54,7 @@ func (t *topic) scheduleCheck() {
 	t.hub.schedule.set(t, at)
 }
 
-// checkSoon asks for a check out of turn.
+// checkSoon requests a check outside the series.
 func (t *topic) checkSoon() {
 	now := time.Now()
 	if t.checks.asked.After(now) {
@@ -68,7 +68,7 @@ func (t *topic) checkSoon() {
 	t.hub.schedule.set(t, at)
 }
 
-// due is called when the schedule wakes the topic, which then is off the schedule.
+// due runs the due work of a topic that the schedule woke. The topic is then off the schedule.
 func (t *topic) due() {
 	if t.hub.retire(t) {
 		t.close()
@@ -108,7 +108,8 @@ func (t *topic) due() {
 	}
 }
 
-// compare holds the tail against the log's state. A tail that is behind may only be waiting for an event on its way.
+// compare compares the tail with the log's state. A tail that is behind may only be waiting for an
+// event in flight.
 func (t *topic) compare(st message.State) {
 	if len(t.live) == 0 || st.Head <= t.seen {
 		return
@@ -121,7 +122,7 @@ func (t *topic) suspectBehind(head int64) {
 	t.checks.suspectAt = time.Now().Add(t.hub.cfg.CheckGrace)
 }
 
-// confirm looks again at a tail that was behind: if it stood still, the events were lost.
+// confirm compares a tail that was behind again. If it stood still, the events were lost.
 func (t *topic) confirm() {
 	head, tail := t.checks.suspect, t.checks.suspectTail
 	t.checks.suspect = 0

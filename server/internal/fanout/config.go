@@ -11,60 +11,69 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Config is what a Hub can be told. A zero field takes its default.
+// Config configures a Hub. A zero field means the default.
 type Config struct {
-	// Node is what stream ids end with, after 26 characters, so that any node knows from an id where the stream lives:
-	// up to 38 of A-Z a-z 0-9 _ -. Default none.
+	// Node is the suffix of stream ids, after 26 characters, from which any node can tell where a
+	// stream lives. It has up to 38 characters of A-Z a-z 0-9 _ -. The default is none.
 	Node string
-	// QueueBytes and QueueEvents bound the live events that wait for one session's reader; over either it is cut as a
-	// slow consumer. One event is always let in. Defaults 1 MiB and 4096.
+	// QueueBytes and QueueEvents bound the live events that wait for one session's reader. A
+	// session that exceeds either is cut as a slow consumer. One event is always accepted. The
+	// defaults are 1 MiB and 4096.
 	QueueBytes, QueueEvents int
-	// HeartbeatInterval is the longest time without a frame. Default 15 s.
+	// HeartbeatInterval is the maximum time without a frame. The default is 15 s.
 	HeartbeatInterval time.Duration
-	// MaxChannelsPerSession is how many channels one session may have. Default 500.
+	// MaxChannelsPerSession is the maximum number of channels of one session. The default is 500.
 	MaxChannelsPerSession int
-	// MaxSessionsPerSubject is how many sessions one subject may have on this node. Default 100.
+	// MaxSessionsPerSubject is the maximum number of sessions of one subject on this node. The
+	// default is 100.
 	MaxSessionsPerSubject int
-	// MaxSessions is how many sessions this node takes; 0 is no bound.
+	// MaxSessions is the maximum number of sessions on this node; 0 means no limit.
 	MaxSessions int
-	// ReplayFrameBytes is about how much replay one frame carries and one read of the log asks for. Default 64 KiB.
+	// ReplayFrameBytes is the approximate size of replayed data in one frame, and of one read of
+	// the log. The default is 64 KiB.
 	ReplayFrameBytes int
-	// RecentBytes is about the most that all channels' ends, which are kept for a few seconds for subscribers that come
-	// back, take on this node. Default 64 MiB.
+	// RecentBytes is the approximate maximum memory for the ends of all channels' logs on this
+	// node. They are kept for a few seconds for subscribers that come back. The default is 64 MiB.
 	RecentBytes int
-	// FrameBytes is the most that one frame joins; a single piece may be larger. Default 1 MiB.
+	// FrameBytes is the maximum size of a frame of several pieces; a single piece may be larger.
+	// The default is 1 MiB.
 	FrameBytes int
 
-	// CheckAfter are the times after subscribing to the bus, and after a reconnect of it, at which a topic compares its
-	// tail with the log; after the last it does so every CheckEvery, or up to a quarter sooner. Default 0.25, 1 and 5 s.
+	// CheckAfter holds the times after a subscription to the bus, and after a reconnect of the bus,
+	// at which a topic compares its tail with the log. After the last one it does so every
+	// CheckEvery, or up to a quarter sooner. The default is 0.25, 1 and 5 s.
 	CheckAfter []time.Duration
-	// CheckEvery defaults to 40 s.
+	// CheckEvery is the interval of later checks. The default is 40 s.
 	CheckEvery time.Duration
-	// CheckGrace is how long a tail that is behind the log must stand still to be taken for a lost event rather than
-	// one on its way. Default 100 ms.
+	// CheckGrace is how long a tail that is behind the log must stand still before the missing
+	// events count as lost rather than in flight. The default is 100 ms.
 	CheckGrace time.Duration
-	// ReconnectSpread is the time over which the checks after a reconnect are spread. Default 1 s.
+	// ReconnectSpread is the time over which the checks after a reconnect are spread. The default
+	// is 1 s.
 	ReconnectSpread time.Duration
-	// Linger is how long a topic without subscribers stays subscribed to the bus. Default 5 s.
+	// Linger is how long a topic without subscribers stays subscribed to the bus. The default is 5
+	// s.
 	Linger time.Duration
 
-	// LogTimeout bounds one read of the log. Default 5 s.
+	// LogTimeout bounds one read of the log. The default is 5 s.
 	LogTimeout time.Duration
-	// RetryMin and RetryMax bound the wait after a failed read: exponential, with full jitter below the bound that is
-	// reached. Defaults 100 ms and 5 s.
+	// RetryMin and RetryMax bound the delay after failed reads. The delay is random between zero
+	// and a limit, which starts at RetryMin and doubles up to RetryMax. The defaults are 100 ms and
+	// 5 s.
 	RetryMin, RetryMax time.Duration
-	// ReplayReads is how many reads run at once for all sessions' replays, SessionReads for one session's. Defaults 64
-	// and 4.
+	// ReplayReads is the maximum number of concurrent reads for the replays of all sessions,
+	// SessionReads for those of one session. The defaults are 64 and 4.
 	ReplayReads, SessionReads int
-	// TopicReads is how many reads run at once for fills and checks. Default 32.
+	// TopicReads is the maximum number of concurrent reads for fills and checks. The default is 32.
 	TopicReads int
 
-	// Logger is slog.Default if nil.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
-	// Meter makes the instruments; default none.
+	// Meter creates the instruments. The default records nothing.
 	Meter metric.Meter
-	// OnDeliver is called once per live event, with how many sessions it was queued to; never for replays. It is called
-	// under a topic's lock: it must not block, call the hub, or keep the event.
+	// OnDeliver is called once per live event with the number of sessions it was queued to, if
+	// there are any; never for replays. It is called under a topic's lock: it must not block, call
+	// the hub, or keep the event.
 	OnDeliver func(e *message.Event, subscribers int)
 }
 

@@ -31,11 +31,11 @@ func TestHistoryGoneWhileLive(t *testing.T) {
 func TestEpochChange(t *testing.T) {
 	t.Parallel()
 	for name, tell := range map[string]func(r *rig){
-		// An event of the new epoch comes.
+		// An event of the new epoch arrives.
 		"event": func(r *rig) { r.send("c") },
-		// Nothing comes, but a check finds out.
+		// No event arrives, but a check detects it.
 		"check": func(r *rig) { r.log.add("c"); time.Sleep(time.Minute) },
-		// Somebody else subscribes.
+		// Another session subscribes.
 		"subscriber": func(r *rig) { r.log.add("c"); r.read(r.open(live("c"))) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,8 @@ func TestEpochChange(t *testing.T) {
 	}
 }
 
-// TestEpochChangeBetween has the new epoch's events come between the look at the state and its answer.
+// TestEpochChangeBetween publishes events of the new epoch between the read of the state and its
+// answer.
 func TestEpochChangeBetween(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestEpochChangeBetween(t *testing.T) {
 	})
 }
 
-// TestOldStateComesLate has an answer of the log from before a restore arrive after one from behind it.
+// TestOldStateComesLate lets a state from before a restore arrive after one from after it.
 func TestOldStateComesLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestOldStateComesLate(t *testing.T) {
 		r.log.on(afterState, func(context.Context, string) error { <-late; return nil })
 		other := r.open(live("c"))
 		go func() { _, _ = other.Next(t.Context()) }()
-		synctest.Wait() // its look at the state is done, its answer on its way
+		synctest.Wait() // its read of the state is done, the answer in flight
 		r.log.on(afterState, nil)
 		r.log.restore("c", "e2", 6)
 		r.send("c")
@@ -110,7 +111,7 @@ func TestOldStateComesLate(t *testing.T) {
 	})
 }
 
-// TestEpochChangeInReplay changes the epoch under a subscriber that is in the middle of its replay.
+// TestEpochChangeInReplay changes the epoch in the middle of a replay.
 func TestEpochChangeInReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestEpochChangeInReplay(t *testing.T) {
 	})
 }
 
-// TestHistoryGoneInReplay takes the history away from under a replay.
+// TestHistoryGoneInReplay removes the history during a replay.
 func TestHistoryGoneInReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

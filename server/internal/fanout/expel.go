@@ -6,8 +6,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Watched gives the subjects that have the channel on this node by their membership: each once, in no order, and none
-// whose every subscription is Position.Exempt. It holds all whose Update returned before the call.
+// Watched returns the subjects that have the channel on this node by membership, each once, in no
+// particular order. A subject whose subscriptions are all Position.Exempt is omitted. The result
+// includes every subscription whose Update returned before the call.
 func (h *Hub) Watched(channelID string) []string {
 	subs := h.subscriptions(channelID)
 	subjects := make([]string, 0, len(subs))
@@ -22,10 +23,13 @@ func (h *Hub) Watched(channelID string) []string {
 	return subjects
 }
 
-// Expel takes the channel off every session of the subject that does not have it Exempt. Once it returns, no later frame
-// holds anything of the channel but one Lost, and the session's end does not name it. An Update at the same time comes
-// before or after: one that adds the channel after it has it, and then Lost is not told if it was not yet. A session
-// that drains is told nothing. It does no I/O.
+// Expel removes the channel from every session of the subject, except from subscriptions that are
+// Exempt.
+//
+// Once it returns, later frames contain nothing of the channel but one Lost, and the error at the
+// session's end does not name it. A concurrent Update takes effect before or after Expel: if it
+// adds the channel afterwards, the session has the channel, and a Lost that is still pending is
+// dropped. A draining session gets no Lost. Expel does no I/O.
 func (h *Hub) Expel(channelID, subject string) {
 	var lost []byte
 	for _, u := range h.subscriptions(channelID) {
@@ -39,7 +43,8 @@ func (h *Hub) Expel(channelID, subject string) {
 	}
 }
 
-// subscriptions gives those of a channel as they are now. Only what never changes of them may be looked at.
+// subscriptions returns a copy of a channel's current subscriptions. The caller may only use fields
+// that never change.
 func (h *Hub) subscriptions(channelID string) []*subscription {
 	h.mu.Lock()
 	t := h.topics[channelID]
@@ -52,7 +57,8 @@ func (h *Hub) subscriptions(channelID string) []*subscription {
 	return slices.Clone(t.subs)
 }
 
-// expel takes a channel off the session and tells it so, unless the subscription that it has by now is exempt.
+// expel removes a channel from the session and queues lost, unless the current subscription is
+// exempt.
 func (s *Session) expel(channelID string, lost []byte) {
 	s.edit.Lock()
 	defer s.edit.Unlock()

@@ -48,7 +48,8 @@ func TestWatched(t *testing.T) {
 	watched("never")
 }
 
-// TestExpel takes a channel off two of a subject's sessions, with events of it queued, and off no other.
+// TestExpel removes a channel with queued events from two of a subject's sessions, and from no
+// other.
 func TestExpel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestExpel(t *testing.T) {
 		r.send("d")
 		r.read(two)
 		r.hub.Expel("c", "ann")
-		r.hub.Expel("c", "ann") // tells it once
+		r.hub.Expel("c", "ann") // announces it once
 		r.hub.Expel("never", "ann")
 		r.send("c")
 		r.send("d")
@@ -78,7 +79,7 @@ func TestExpel(t *testing.T) {
 		_, err := one.Next(t.Context())
 		equal(t, failure(t, err, fault.Unavailable, fault.ShuttingDown).Positions,
 			[]fault.Position{{ChannelID: "d", Seq: 2, Epoch: "e1"}})
-		// The stream goes on, and may have the channel again.
+		// The stream continues and may have the channel again.
 		if err := two.Add([]Position{after("c", 1)}); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestExpel(t *testing.T) {
 	})
 }
 
-// TestExpelThenUpdate has the loss not yet told when the channel is added again or removed.
+// TestExpelThenUpdate adds or removes the channel while its Lost is pending.
 func TestExpelThenUpdate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,14 +102,15 @@ func TestExpelThenUpdate(t *testing.T) {
 		if err := s.Update([]Position{live("c")}, []string{"d"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := remove(s, "f"); err != nil { // takes nothing of e
+		if err := remove(s, "f"); err != nil { // affects nothing of e
 			t.Fatal(err)
 		}
 		equal(t, r.read(s), map[string]string{"c": want("state(e1/0,head=0,recovered=false)", 1, 0), "e": "lost(reason=1)"})
 	})
 }
 
-// TestExpelDuringReplay expels while a page is being read: at each point of the reading nothing of it comes afterwards.
+// TestExpelDuringReplay expels while a page is being read. At no point of the read is anything of
+// it delivered afterwards.
 func TestExpelDuringReplay(t *testing.T) {
 	t.Parallel()
 	for point := range afterReplay + 1 {
@@ -139,7 +141,8 @@ func TestExpelDuringReplay(t *testing.T) {
 	}
 }
 
-// TestExpelLingers keeps the node listening for as long as it does after anyone leaves.
+// TestExpelLingers checks that the node stays subscribed to the bus as long as after any other
+// subscriber leaves.
 func TestExpelLingers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,8 +185,8 @@ func TestExpelOfAnEndingSession(t *testing.T) {
 	})
 }
 
-// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where Watched sees it, and not yet on the
-// session.
+// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where Watched finds
+// it, but not yet on the session.
 func TestExpelWaitsForUpdate(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
@@ -211,8 +214,8 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	equal(t, r.read(s), map[string]string{"c": "lost(reason=1)"})
 }
 
-// TestExpelRace expels, updates, publishes, types, reads and closes at once: after the last Expel nothing comes, whoever
-// won before.
+// TestExpelRace expels, updates, publishes, types, reads and closes concurrently: after the last
+// Expel nothing is delivered, whatever the order before.
 func TestExpelRace(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {
@@ -231,7 +234,7 @@ func TestExpelRace(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				// Then nothing adds it any more, and the membership is gone.
+				// From then on nothing adds it, and the membership is gone.
 				if err := s.Update([]Position{live("c")}, nil); err != nil {
 					t.Error(err)
 				}
@@ -268,7 +271,8 @@ func TestExpelRace(t *testing.T) {
 	}
 }
 
-// followAfterExpel reads, and complains of a frame that was taken after the last Expel and holds more than the loss.
+// followAfterExpel reads frames. It reports an error if a frame taken after the last Expel holds
+// more than the Lost.
 func followAfterExpel(ctx context.Context, t *testing.T, s *Session, expelled *atomic.Bool) {
 	for {
 		late := expelled.Load()

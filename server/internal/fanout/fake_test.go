@@ -46,7 +46,7 @@ func (f *fakeEncoder) Typing(channelID, userID string) []byte {
 	return fmt.Appendf(nil, "typing %s - 0 %s\n", channelID, userID)
 }
 
-// line is what fakeEncoder wrote.
+// line is a decoded line of fakeEncoder.
 type line struct {
 	kind, channel, epoch string
 	seq                  int64
@@ -93,24 +93,24 @@ const (
 	afterReplay
 )
 
-// fakeLog is a log in memory. Its hooks run without its lock.
+// fakeLog is an in-memory log. Its hooks run without its lock.
 type fakeLog struct {
 	mu sync.Mutex
-	// hooks run around the look at the state and around a replay. An error ends the call.
+	// hooks run before and after the read of the state and a replay. An error ends the call.
 	hooks    [4]hook
 	channels map[string]*fakeChannel
-	// stingy has Replay return no more than it must.
+	// stingy makes Replay return as little as its contract allows.
 	stingy  bool
 	states  int
 	replays int
-	// patient is what each replay was asked for.
+	// patient records the patient argument of each replay.
 	patient []bool
 }
 
 type fakeChannel struct {
 	epoch  string
 	oldest int64
-	events []message.Event // from seq 1, whatever oldest is
+	events []message.Event // from seq 1, regardless of oldest
 }
 
 func newLog() *fakeLog { return &fakeLog{channels: map[string]*fakeChannel{}} }
@@ -217,9 +217,9 @@ func (f *fakeLog) Replay(
 	return events, f.call(ctx, afterReplay, id)
 }
 
-// fakeBus hands events to subscribers at once; what loses, repeats, delays or reorders them is up to the test.
+// fakeBus passes events to subscribers at once. Tests lose, repeat, delay or reorder them.
 type fakeBus struct {
-	// fail is what Subscribe returns, by channel.
+	// fail returns the error of Subscribe for a channel.
 	fail func(channelID string) error
 
 	mu          sync.Mutex
@@ -294,7 +294,7 @@ func (f *fakeBus) listeners(id string) int {
 	return len(f.subs[id])
 }
 
-// rig is a hub with everything around it faked.
+// rig is a hub with fakes for all its dependencies.
 type rig struct {
 	tb  testing.TB
 	hub *Hub
@@ -303,7 +303,7 @@ type rig struct {
 	enc *fakeEncoder
 }
 
-// setup makes a hub. Inside a synctest bubble its clock is the bubble's.
+// setup returns a rig. Inside a synctest bubble its clock is the bubble's.
 func setup(tb testing.TB, cfg Config) *rig {
 	tb.Helper()
 	r := &rig{tb: tb, bus: newBus(), log: newLog(), enc: &fakeEncoder{}}
@@ -312,7 +312,7 @@ func setup(tb testing.TB, cfg Config) *rig {
 	return r
 }
 
-// noChecks turns position checks off, so that a test shows what works without them.
+// noChecks returns a Config without position checks, for tests of what works without them.
 func noChecks() Config {
 	return Config{CheckAfter: []time.Duration{1000 * time.Hour}, CheckEvery: 1000 * time.Hour}
 }
@@ -342,7 +342,8 @@ func after(id string, seq int64) Position { return Position{ChannelID: id, After
 
 func live(id string) Position { return Position{ChannelID: id} }
 
-// read calls Next until nothing but heartbeats has come for a while, and returns what came of each channel.
+// read calls Next until only heartbeats have come for a while. It returns the received lines of
+// each channel.
 func (r *rig) read(s *Session) map[string]string {
 	r.tb.Helper()
 	got, err := r.drainFrames(s)
@@ -352,7 +353,7 @@ func (r *rig) read(s *Session) map[string]string {
 	return got
 }
 
-// drainFrames is read that gives the session's end as an error.
+// drainFrames is read, but returns the session's end as an error.
 func (r *rig) drainFrames(s *Session) (map[string]string, error) {
 	r.tb.Helper()
 	got := map[string]string{}
@@ -375,5 +376,5 @@ func (r *rig) drainFrames(s *Session) (map[string]string, error) {
 	}
 }
 
-// remove takes channels off a session, which may have ended meanwhile.
+// remove removes channels from a session, which may have ended meanwhile.
 func remove(s *Session, channelIDs ...string) error { return s.Update(nil, channelIDs) }

@@ -1,40 +1,44 @@
-// Package fanout joins subscribers to channels on one node. A Hub holds the sessions (one per stream) and, for each
-// channel with a local subscriber, one topic, which alone listens to the Bus.
+// Package fanout delivers the events of channels to the subscribers on one node. A Hub holds the
+// sessions (one per stream) and one topic for each channel with a local subscriber. Only the topic
+// subscribes to the Bus.
 //
 // # Order
 //
-// The bus is a hint: it may lose, repeat, reorder and delay. A topic orders by seq. Its tail is the last entry that it
-// passed on; an event at or below the tail is dropped, the next one is encoded once and pushed to every live
-// subscription, and one further on is parked while the topic fills the hole from the Log. Because a lost last event
-// leaves no hole to see, every topic's tail is compared with the log on a schedule.
+// The bus is a hint: it may lose, repeat, reorder and delay events. A topic orders events by seq.
+// Its tail is the last entry that it delivered. An event at or below the tail is dropped. The next
+// event is encoded once and pushed to every live subscription. An event further on is parked while
+// the topic fills the hole from the Log. A lost last event leaves no visible hole, so every topic's
+// tail is compared with the log on a schedule.
 //
-// A subscription moves through three stages:
+// A subscription has three states:
 //
 //	begin  --State-->  replay  --level with the tail, under the topic's lock-->  live
 //	  ^                  |  ^                                                     |
 //	  +---epoch changed--+  +----------a hole too large to push unasked-----------+
 //
-// Only a live one is pushed to. To one in replay the tail is a mark to reach, so however far it is behind, it holds no
-// memory but the page that its reader asked for. Pages and live events go through one queue per session, and the step
-// to live and the push of the last page are one critical section: so order needs no further care.
+// Events are pushed only to live subscriptions. For a subscription in replay the tail is the
+// position to reach. However far it is behind, it uses memory only for the page that its reader
+// asked for. Pages and live events share one queue per session, and going live and queueing the
+// last page are one critical section, so order needs no further care.
 //
-// Notes (somebody is typing; the channel is lost) are no part of the log and of its order. They wait beside the queue,
-// follow what is in it, and are gone with the subscription.
+// Notes (a user is typing; the channel is lost) are not part of the log and its order. They wait
+// beside the queue, are sent after its content, and are dropped with the subscription.
 //
 // # Goroutines
 //
-// A session has none: the stream's handler calls Next. Reads of the log run in pools of bounded size whose goroutines
-// end when they have nothing to do, and one goroutine keeps the schedule of all topics.
+// A session has no goroutine: the stream's handler calls Next. Reads of the log run in pools of
+// bounded size whose goroutines end when they are idle. One goroutine runs the schedule of all
+// topics.
 //
 // # Locks
 //
-// In this order, and never held over I/O or a blocking channel operation:
+// Locks are taken in this order, and never held over I/O or a blocking channel operation:
 //
 //	Session.edit  (one Add, Remove or Close of a session at a time)
 //	stream.Registry (sessions; alone)
 //	Hub.mu        (topics)
 //	topic.mu      (one channel)
-//	Session.mu    (queue, stage of the stream)
+//	Session.mu    (queue, state of the stream)
 //	recents.mu
 //	schedule.mu
 //	pool.mu
@@ -46,61 +50,66 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Bus is where live events come from. It may lose, repeat, reorder and delay them.
+// Bus delivers live events. It may lose, repeat, reorder and delay them.
 type Bus interface {
-	// Subscribe calls fn with the channel's events, one at a time, and typing with who is typing there, until cancel. It
-	// returns promptly. A channel may be subscribed to twice for a moment; both may still be called once while cancel runs.
+	// Subscribe calls fn with the channel's events, one at a time, and typing with the ids of users
+	// who are typing there, until cancel is called. It returns promptly. A channel may have two
+	// subscriptions for a moment. Both functions may still be called once while cancel runs.
 	Subscribe(channelID string, fn func(message.Event), typing func(userID string)) (cancel func(), err error)
-	// OnReconnect calls fn whenever events may have been lost because the connection was. fn returns promptly.
+	// OnReconnect registers fn, which is called whenever events may have been lost, for example
+	// after a reconnect. fn must return promptly.
 	OnReconnect(fn func())
 }
 
-// Log is the log behind the bus, and the truth. Its methods may be called concurrently.
+// Log is the authoritative log behind the bus. Its methods may be called concurrently.
 type Log interface {
-	// State tells where the log stands, no older than what was acknowledged when the call began.
+	// State returns the state of a log, no older than the entries acknowledged when the call began.
 	State(ctx context.Context, channelID string) (message.State, error)
-	// Replay returns the events with Seq > after in order, dense from after+1, each with its message as it now is: up to
-	// limit events or about maxBytes of content, and at least one if the log holds any of those up to atLeast. A patient
-	// caller may be kept waiting for a moment where that spares the store a read.
+	// Replay returns the events with Seq > after in order, dense from after+1, each with its
+	// message in its current state. It returns up to limit events or about maxBytes of content, and
+	// at least one if the log has one up to atLeast. With patient set, the call may wait for a
+	// moment if that saves a read of the store.
 	Replay(
 		ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 	) ([]message.Event, error)
 }
 
-// Encoder turns what a subscriber learns into pieces that are ready for the wire. The pieces of one frame are
-// concatenated. Its methods may be called concurrently, do no I/O, and give slices that nobody changes afterwards.
+// Encoder encodes the items sent to subscribers for the wire. The pieces of one frame are
+// concatenated. Its methods may be called concurrently and do no I/O. The returned slices must not
+// be modified.
 type Encoder interface {
 	// Event encodes a log entry.
 	Event(e *message.Event) []byte
-	// State encodes where a channel stands; seq is the position from which the channel goes on.
+	// State encodes the state of a channel; seq is the position from which the channel continues.
 	State(channelID string, seq int64, s message.State, recovered bool) []byte
-	// Gap encodes that the entries after the subscriber's position, up to and including to, cannot be sent. Its events
-	// continue after to.
+	// Gap encodes that the entries after the position after, up to and including to, cannot be
+	// sent. The channel's events continue after to.
 	Gap(channelID string, after, to int64, epoch string, reason GapReason) []byte
-	// Lost encodes that the subscriber has the channel no more.
+	// Lost encodes that the subscriber has lost the channel.
 	Lost(channelID string, reason LostReason) []byte
-	// Typing encodes that somebody is typing.
+	// Typing encodes that a user is typing.
 	Typing(channelID, userID string) []byte
 }
 
-// GapReason says why entries can't be had.
+// GapReason is the reason why entries cannot be sent.
 type GapReason int8
 
 // The reasons of a gap.
 const (
-	// GapEpochChanged: the position belongs to another epoch of the log.
+	// GapEpochChanged means that the position belongs to another epoch of the log.
 	GapEpochChanged GapReason = iota + 1
-	// GapHistoryGone: the log no longer holds the entry after the position.
+	// GapHistoryGone means that the log no longer has the entry after the position.
 	GapHistoryGone
-	// GapAheadOfLog: the position lies beyond the log's end.
+	// GapAheadOfLog means that the position is beyond the end of the log.
 	GapAheadOfLog
 )
 
-// LostReason says why a subscriber has a channel no more.
+// LostReason is the reason why a subscriber has lost a channel.
 type LostReason int8
 
 // The reasons of a loss.
 const (
-	// LostNotMember: the channel takes members only, and the subscriber is none any more.
+	// LostNotMember means that the channel is members-only and the subscriber is no longer a
+	// member.
 	LostNotMember LostReason = iota + 1
 )

@@ -8,10 +8,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// errNothing says that the log returned nothing although it should hold something.
+// errNothing is the error of a replay that returned nothing although the log should have entries.
 var errNothing = errors.New("the log does not hold what was announced")
 
-// dense checks what the log replayed.
+// dense returns an error unless the seqs of events are after+1, after+2 and so on.
 func dense(events []message.Event, after int64) error {
 	for i := range events {
 		if want := after + 1 + int64(i); events[i].Seq != want {
@@ -21,7 +21,8 @@ func dense(events []message.Event, after int64) error {
 	return nil
 }
 
-// park keeps an event that lies above a hole, within bounds; beyond those the log has it.
+// park keeps an event that lies above a hole. Beyond the limits it drops the event, which is in the
+// log.
 func (t *topic) park(e message.Event) {
 	if _, ok := t.parked[e.Seq]; ok {
 		return
@@ -38,7 +39,7 @@ func (t *topic) park(e message.Event) {
 	t.parkedBytes += size
 }
 
-// unpark delivers the parked events that follow the tail, and drops those it has passed.
+// unpark delivers the parked events that follow the tail, and drops those below it.
 func (t *topic) unpark() {
 	for len(t.parked) > 0 && len(t.live) > 0 {
 		e, ok := t.parked[t.tail+1]
@@ -63,7 +64,7 @@ func (t *topic) unpark() {
 
 func (t *topic) dropParked() { t.parked, t.parkedBytes = nil, 0 }
 
-// fill has the hole above the tail read from the log, unless that is under way.
+// fill starts reading the hole above the tail from the log, unless a read is in progress.
 func (t *topic) fill() {
 	if t.filling {
 		return
@@ -72,8 +73,9 @@ func (t *topic) fill() {
 	t.hub.reads.submit(t.runFill)
 }
 
-// runFill reads one page for the hole and delivers it. What one page does not close is more than should be pushed at
-// readers who did not ask: then every live subscription goes back to replay, at its own pace.
+// runFill reads one page of the hole and delivers it. If one page does not close the hole, it is
+// too large to be pushed to readers unasked: every live subscription then goes back to replay, at
+// its own pace.
 func (t *topic) runFill() {
 	cfg := &t.hub.cfg
 	most := max(1, cfg.QueueEvents/8)
@@ -105,7 +107,8 @@ func (t *topic) runFill() {
 	}
 }
 
-// holed reports whether there is still a hole that somebody waits for, and otherwise ends the filling.
+// holed reports whether there is a hole and a live subscription that needs it filled. If not, it
+// ends the filling.
 func (t *topic) holed() bool {
 	if t.closed || len(t.live) == 0 || t.seen <= t.tail {
 		t.filling, t.fails = false, 0
@@ -119,7 +122,7 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 	for i := range events {
 		e := &events[i]
 		if e.Seq <= t.tail {
-			continue // it came by the bus after all, or everybody left
+			continue // arrived by the bus meanwhile, or was skipped when no subscription was live
 		}
 		if e.Epoch != t.epoch {
 			t.checkSoon()
@@ -139,7 +142,8 @@ func (t *topic) filled(events []message.Event, goal int64) error {
 	return nil
 }
 
-// retryFill tries again after a while. Whether history or epoch are gone, the log's state will tell.
+// retryFill retries after a delay. The check that it requests detects lost history and a changed
+// epoch.
 func (t *topic) retryFill() {
 	t.fails++
 	t.checkSoon()

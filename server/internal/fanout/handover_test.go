@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// want joins what a channel should show: a head and then events from..to of epoch e1.
+// want returns the expected lines of a channel: a head and then events from..to of epoch e1.
 func want(head string, from, to int64) string {
 	parts := []string{}
 	if head != "" {
@@ -26,7 +26,7 @@ func want(head string, from, to int64) string {
 	return strings.Join(parts, " ")
 }
 
-// join puts what came of a channel in two reads together.
+// join joins the lines of a channel from two reads.
 func join(a, b string) string { return strings.TrimSpace(a + " " + b) }
 
 func equal(t *testing.T, got, want any) {
@@ -88,8 +88,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestHandover has events arrive at every point between the bus subscription and the step to live, with no position
-// check to heal what the handover itself would lose.
+// TestHandover publishes events at every point between the bus subscription and going live, with no
+// position check to repair what the handover itself would lose.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	for _, at := range []Position{live("c"), after("c", 0), after("c", 2)} {
@@ -143,7 +143,8 @@ func handover(t *testing.T, at Position, point int, lost bool) {
 	}
 }
 
-// TestHandoverBesideLive has one subscriber live while another replays: the topic's tail moves by the first.
+// TestHandoverBesideLive has one live subscriber while another replays: the first moves the topic's
+// tail.
 func TestHandoverBesideLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +170,8 @@ func TestHandoverBesideLive(t *testing.T) {
 	})
 }
 
-// TestStateAheadOfBus has the log know entries that the bus has not brought yet: who joins is told them once.
+// TestStateAheadOfBus has entries in the log that the bus has not delivered yet: a new subscriber
+// gets them once.
 func TestStateAheadOfBus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +194,8 @@ func TestStateAheadOfBus(t *testing.T) {
 	})
 }
 
-// TestHandoverUnderFire resumes over and over, in real time, while events are published as fast as can be.
+// TestHandoverUnderFire resumes over and over, in real time, while events are published as fast as
+// possible.
 func TestHandoverUnderFire(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{QueueEvents: 100_000, QueueBytes: 100 << 20, MaxSessionsPerSubject: 1000})
@@ -221,7 +224,7 @@ func TestHandoverUnderFire(t *testing.T) {
 	publisher.Wait()
 }
 
-// resumeOnce follows a channel from a little before its head until well after the step to live.
+// resumeOnce follows a channel from a little before its head until well after going live.
 func resumeOnce(t *testing.T, r *rig) {
 	pos := r.log.head("c") - 20
 	s, err := r.hub.Open("ann", time.Time{})

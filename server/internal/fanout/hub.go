@@ -20,7 +20,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Hub joins the sessions of one node to its channels. Safe for concurrent use.
+// Hub delivers the events of channels to the sessions of one node. It is safe for concurrent use.
 type Hub struct {
 	cfg   Config
 	bus   Bus
@@ -28,13 +28,13 @@ type Hub struct {
 	enc   Encoder
 	stats stats
 	lag   metric.Float64Histogram
-	// troubled is when trouble was last logged, in Unix nanoseconds.
+	// troubled is when a failure was last logged, in Unix nanoseconds.
 	troubled atomic.Int64
 
 	life lifecycle.Base
-	// ctx ends with Stop, and with it every read of the log. Start sets it.
+	// ctx is the context of all reads of the log. Start sets it, and Stop ends it.
 	ctx context.Context //nolint:containedctx // the hub's own life, not a call's
-	// flight joins reads of the same piece of a log that are under way.
+	// flight joins concurrent reads of the same part of a log.
 	flight   singleflight.Group
 	replays  pool
 	reads    pool
@@ -43,12 +43,13 @@ type Hub struct {
 
 	streams *stream.Registry[*Session]
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	topics map[string]*topic
 }
 
-// New makes a hub, which refuses sessions until Start. The bus, the log and the encoder stay the caller's.
+// New returns a hub. It refuses sessions until Start. The hub does not close the bus, the log or
+// the encoder.
 func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	cfg.setDefaults()
 	h := &Hub{
@@ -63,7 +64,7 @@ func New(cfg Config, bus Bus, log Log, enc Encoder) *Hub {
 	return h
 }
 
-// Start begins to take sessions. See lifecycle.Service.
+// Start starts accepting sessions. See lifecycle.Service.
 func (h *Hub) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		unobserve, err := h.instruments(h.cfg.Meter)
@@ -89,8 +90,9 @@ func (h *Hub) Start(ctx context.Context) error {
 	})
 }
 
-// Open makes a session for subject, which ends at expires; the zero time is never. It refuses with NODE_FULL over a limit of
-// this node's, in all or for the subject, and with SHUTTING_DOWN once the hub drains. The caller must Close the session.
+// Open creates a session for subject that ends at expires; the zero time means never. It fails with
+// NODE_FULL if the node has reached its limit of sessions, in total or for the subject, and with
+// SHUTTING_DOWN before Start and once the hub drains or stops. The caller must Close the session.
 func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 	s, err := h.streams.Admit(subject, expires, h.newSession)
 	if err != nil {
@@ -100,8 +102,8 @@ func (h *Hub) Open(subject string, expires time.Time) (*Session, error) {
 	return s, nil
 }
 
-// Session finds a live session of subject's. An unknown id, another's and an ended one's all get the same
-// STREAM_NOT_FOUND.
+// Session returns a live session of subject. It fails with STREAM_NOT_FOUND alike if the id is
+// unknown, the session is another subject's, or it has ended.
 func (h *Hub) Session(id, subject string) (*Session, error) {
 	s, ok := h.streams.Find(id, subject)
 	if !ok || s.ended() {
@@ -110,8 +112,9 @@ func (h *Hub) Session(id, subject string) (*Session, error) {
 	return s, nil
 }
 
-// Drain refuses new sessions, and ends those there are: each hands over what is queued, then the advice to reconnect
-// within a time, then SHUTTING_DOWN. It waits until all are closed or ctx ends, and returns ctx's error then.
+// Drain refuses new sessions and ends the existing ones. Each session returns its queued frames,
+// then the advice to reconnect within the given time, then SHUTTING_DOWN. Drain waits until all are
+// closed or ctx ends, and returns ctx's error in that case.
 func (h *Hub) Drain(ctx context.Context, within time.Duration) error {
 	return h.streams.Drain(ctx, func(s *Session) { s.drain(max(within, time.Millisecond)) })
 }
@@ -135,7 +138,7 @@ func (h *Hub) closeTopics() {
 	}
 }
 
-// attach joins a new subscription to its channel's topic, making that if need be.
+// attach adds a new subscription to its channel's topic, which it creates if necessary.
 func (h *Hub) attach(u *subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +156,8 @@ func (h *Hub) attach(u *subscription) {
 	h.stats.subscribers.Add(1)
 }
 
-// retire removes a topic that nobody has wanted for a while, and reports whether it did.
+// retire removes a topic that has had no subscriptions for Config.Linger. It reports whether it
+// did.
 func (h *Hub) retire(t *topic) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +171,7 @@ func (h *Hub) retire(t *topic) bool {
 	return true
 }
 
-// reconnected starts every topic's checks anew, spread over a while.
+// reconnected restarts every topic's checks, spread over Config.ReconnectSpread.
 func (h *Hub) reconnected() {
 	h.mu.Lock()
 	topics := slices.Collect(maps.Values(h.topics))
@@ -179,7 +183,7 @@ func (h *Hub) reconnected() {
 	}
 }
 
-// state and replay read the log, each within the time that one read may take.
+// state and replay read the log. Config.LogTimeout bounds each read.
 func (h *Hub) state(channelID string) (message.State, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.LogTimeout)
 	defer cancel()
@@ -200,7 +204,8 @@ func (h *Hub) replay(channelID string, after, atLeast int64, limit, maxBytes int
 	return events, dense(events, after)
 }
 
-// trouble counts a failure, and logs one a second: a log that is away fails for every channel.
+// trouble counts a failure, and logs at most one per second: a log that is down fails for every
+// channel.
 func (h *Hub) trouble(channelID string, err error) {
 	if h.ctx.Err() != nil {
 		return

@@ -33,7 +33,8 @@ func TestReorderAndRepeats(t *testing.T) {
 	})
 }
 
-// TestHoleWaitsForNobody fills a hole while the log is slow: other channels go on, and one read serves all sessions.
+// TestHoleWaitsForNobody fills a hole while the log is slow: other channels continue, and one read
+// serves all sessions.
 func TestHoleWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +58,8 @@ func TestHoleWaitsForNobody(t *testing.T) {
 	})
 }
 
-// TestHoleThatClosesItself has the missing event come late, while the log is away: what was parked follows at once.
+// TestHoleThatClosesItself delivers the missing event late, while the log is down: the parked
+// events follow at once.
 func TestHoleThatClosesItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +76,7 @@ func TestHoleThatClosesItself(t *testing.T) {
 	})
 }
 
-// TestHoleOfLargeEvents loses more bytes than may be pushed at a reader who did not ask.
+// TestHoleOfLargeEvents loses more bytes than may be pushed to a reader unasked.
 func TestHoleOfLargeEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +115,8 @@ func TestFillIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestLargeHole loses more than may be pushed at a reader who did not ask: it is replayed at the reader's pace.
+// TestLargeHole loses more events than may be pushed to a reader unasked: they are replayed at the
+// reader's pace.
 func TestLargeHole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +138,8 @@ func TestLargeHole(t *testing.T) {
 	})
 }
 
-// TestPositionChecks loses the last event, which leaves no hole to see, at times which each check in turn must cover.
+// TestPositionChecks loses the last event, which leaves no visible hole, at times that each check
+// in turn must cover.
 func TestPositionChecks(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -172,14 +176,14 @@ func TestPositionChecks(t *testing.T) {
 	}
 }
 
-// TestCheckDuringLag sees that a check which finds events on their way reads nothing for them.
+// TestCheckDuringLag checks that events in flight during a position check cause no reads.
 func TestCheckDuringLag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := setup(t, Config{})
 		s := r.open(live("c"))
 		r.read(s)
-		for range 300 { // each a good deal later than the grace
+		for range 300 { // each much later than the grace
 			e := r.log.add("c")
 			time.AfterFunc(250*time.Millisecond, func() { r.bus.publish(e) })
 			time.Sleep(20 * time.Millisecond)
@@ -249,7 +253,8 @@ func TestEncodedOnce(t *testing.T) {
 	})
 }
 
-// TestLinger sees that the node listens to a channel only while somebody wants it, or did a moment ago.
+// TestLinger checks that the node subscribes to a channel on the bus only while it has a subscriber
+// there, or had one a moment ago.
 func TestLinger(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +280,8 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestNobodyLive has events, a hole among them, come while the only subscriber is away, and nothing is read for it.
+// TestNobodyLive publishes events, with a hole among them, while the only subscriber is not live.
+// Nothing is read for them.
 func TestNobodyLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,14 +8,15 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// stats are counted in place and observed when metrics are collected: an instrument's Add costs more than a delivery.
+// stats are counters that are observed when metrics are collected: an instrument's Add costs more
+// than a delivery.
 type stats struct {
 	sessions, subscribers, topics            atomic.Int64
 	deliveries, frames, cuts, fills, demoted atomic.Int64
 	expelled, readErrors, shared             atomic.Int64
 }
 
-// instruments makes the hub's instruments. unregister ends the observation.
+// instruments registers the hub's instruments. unregister ends the observation.
 func (h *Hub) instruments(m metric.Meter) (unregister func(), err error) {
 	lag, err := m.Float64Histogram("parley.fanout.lag", metric.WithUnit("s"),
 		metric.WithDescription("Time from an entry's append to its being queued to the node's live subscribers."),

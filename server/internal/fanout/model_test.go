@@ -22,9 +22,10 @@ var (
 	modelRuns = flag.Int("model.runs", 6, "how many runs of the model test")
 )
 
-// TestModel has many clients follow many channels through a bus that loses, repeats, delays and reorders, a log that is
-// slow and fails, restores, cuts, reconnects and expulsions, and holds every client's view against the log: in order,
-// nothing twice, no hole, and at the end everything. Among it somebody types.
+// TestModel runs many clients that follow many channels through a bus that loses, repeats, delays
+// and reorders events, a log that is slow and fails, restores, cuts, reconnects and expulsions. It
+// compares every client's view with the log: in order, no repeats, no holes, and complete at the
+// end. Meanwhile users type.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for run := range *modelRuns {
@@ -47,7 +48,7 @@ type model struct {
 	rng      *rand.Rand
 	channels []string
 	restores int
-	// lossy is how many of a hundred events the bus loses.
+	// lossy is the percentage of events that the bus loses.
 	lossy int
 	// calm is set when faults and writes are over.
 	calm bool
@@ -109,7 +110,7 @@ func runModel(t *testing.T, seed uint64) {
 	m.mu.Lock()
 	m.calm = true
 	m.mu.Unlock()
-	time.Sleep(2 * time.Minute) // the checks find what was lost last
+	time.Sleep(2 * time.Minute) // the checks find the last lost events
 	close(stop)
 	clients.Wait()
 	events, losses := 0, 0
@@ -123,7 +124,7 @@ func runModel(t *testing.T, seed uint64) {
 		st.cuts.Load(), st.fills.Load(), st.demoted.Load(), m.restores, st.readErrors.Load(), losses)
 }
 
-// write appends to a channel for two minutes or so, in bursts and pauses, through a bad bus.
+// write appends to a channel for about two minutes, in bursts and pauses, through a bad bus.
 func (m *model) write(id string) {
 	for range 150 {
 		switch m.n(10) {
@@ -150,7 +151,8 @@ func (m *model) write(id string) {
 	}
 }
 
-// expel takes channels off clients, which may be adding them, removing them, replaying or reading late.
+// expel removes channels from clients, which may be adding them, removing them, replaying or
+// reading late.
 func (m *model) expel(clients []*client) {
 	for range 300 {
 		time.Sleep(time.Duration(m.n(600)) * time.Millisecond)
@@ -182,7 +184,7 @@ func (m *model) badly(e message.Event) {
 	}
 }
 
-// client follows channels as an SDK would, and checks all it is told.
+// client follows channels as an SDK would, and checks everything it receives.
 type client struct {
 	*model
 	name    string
@@ -190,7 +192,7 @@ type client struct {
 	views   map[string]*view
 	events  int
 	losses  int
-	// expelled are the channels that were ever taken off the client.
+	// expelled holds the channels that were ever removed from the client by expel.
 	expelled sync.Map
 }
 
@@ -198,7 +200,7 @@ type client struct {
 type view struct {
 	pos     int64
 	epoch   string
-	waiting bool // for the State of the last Add
+	waiting bool // waits for the State of the last Add
 	gap     bool // a gap must follow the State
 	live    bool // added without a position
 }
@@ -234,7 +236,7 @@ func (c *client) run(stop <-chan struct{}) {
 	}
 }
 
-// connect opens a session and subscribes from where the client was.
+// connect opens a session and subscribes from the client's positions.
 func (c *client) connect() {
 	s, err := c.hub.Open(c.name, time.Time{})
 	if err != nil {
@@ -259,7 +261,7 @@ func (v *view) resume(id string) Position {
 	return Position{ChannelID: id, After: &pos, Epoch: v.epoch}
 }
 
-// cut checks the positions that a cut session is told, and connects anew.
+// cut checks the positions in the error of a cut session, and reconnects.
 func (c *client) cut(err error) {
 	e, ok := fault.As(err)
 	if !ok || e.Reason != fault.SlowConsumer {
@@ -268,7 +270,7 @@ func (c *client) cut(err error) {
 	for id, v := range c.views {
 		want := fault.Position{ChannelID: id, Seq: v.pos, Epoch: v.epoch}
 		if _, ok := c.expelled.Load(id); ok {
-			continue // perhaps it was to be told that just now
+			continue // possibly its Lost was pending
 		}
 		if !slices.Contains(e.Positions, want) && (!v.live || v.epoch != "") {
 			c.fatalf("cut at %v, but it was at %v", e.Positions, want)
@@ -278,7 +280,7 @@ func (c *client) cut(err error) {
 	c.connect()
 }
 
-// change adds, adds again or removes a channel now and then.
+// change occasionally adds, re-adds or removes a channel.
 func (c *client) change() {
 	if !c.chance(10) && len(c.views) > 0 {
 		return
@@ -286,7 +288,7 @@ func (c *client) change() {
 	id := c.channels[c.n(len(c.channels))]
 	v := c.views[id]
 	if v != nil && c.chance(50) {
-		_ = remove(c.session, id) // one that was cut says so by Next
+		_ = remove(c.session, id) // Next reports a cut session
 		delete(c.views, id)
 		return
 	}
@@ -300,7 +302,7 @@ func (c *client) change() {
 	switch {
 	case err == nil:
 		c.views[id] = v
-	case !fault.Is(err, fault.StreamNotFound): // that is a session which was cut just now
+	case !fault.Is(err, fault.StreamNotFound): // except for a session that was just cut
 		c.fatalf("add: %v", err)
 	}
 }

@@ -7,25 +7,29 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Frame is what a stream sends next. Exactly one of its parts is set.
+// Frame is the next item of a stream. Exactly one of Pieces, Heartbeat and Reconnect is set.
 type Frame struct {
-	// Pieces are the Encoder's, to be concatenated in order. They may be read until the next call of Next.
+	// Pieces are slices from the Encoder, to be concatenated in order. They may be read until the
+	// next call of Next.
 	Pieces [][]byte
-	// Events is how many log entries Pieces hold; states, gaps and notes are not counted.
+	// Events is the number of log entries in Pieces. States, gaps and notes do not count.
 	Events int
-	// Heartbeat says that there was nothing to send for a while.
+	// Heartbeat is set if there was nothing to send for Config.HeartbeatInterval.
 	Heartbeat bool
-	// Reconnect is the advice to subscribe again after a random time of up to this; the stream ends after it.
+	// Reconnect is the advice to subscribe again after a random time of up to this. The stream ends
+	// after it.
 	Reconnect time.Duration
 }
 
-// A burst must not leave its memory with every session for ever: slices longer than small are dropped after patience
-// frames in a row that took less than 1/slack of them.
+// A session must not keep the memory of a burst forever. Slices with a capacity above small are
+// dropped after patience frames in a row that used less than 1/slack of it.
 const slack, small, patience = 8, 64, 32
 
-// Next waits for the next frame and returns everything that is queued, up to Config.FrameBytes. The session's end is a
-// fault with the positions of what was sent: SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after
-// Close. It returns ctx's error when that ends, and may be called again then. Only one goroutine may call it.
+// Next waits for the next frame. It returns everything that is queued, up to Config.FrameBytes.
+//
+// At the end of the session the error is a fault with the positions of the sent pieces:
+// SLOW_CONSUMER, TOKEN_EXPIRED or SHUTTING_DOWN, or STREAM_NOT_FOUND after Close. If ctx ends, Next
+// returns ctx's error and may be called again. Only one goroutine may call it.
 func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 	clear(s.pieces)
 	s.pieces = s.pieces[:0]
@@ -33,7 +37,7 @@ func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 		if s.poll(&f, &err) {
 			return f, err
 		}
-		// Only this is on the stack of a stream that has nothing to do.
+		// Only this select is on the stack of an idle stream.
 		select {
 		case <-s.core.Wakeup():
 		case <-ctx.Done():
@@ -42,7 +46,8 @@ func (s *Session) Next(ctx context.Context) (f Frame, err error) {
 	}
 }
 
-// poll gives the next frame or the session's end if there is one now; else it has Next woken when there may be.
+// poll returns true if there is a frame or the session has ended, and sets f and err. Otherwise it
+// arranges for Next to be woken.
 func (s *Session) poll(f *Frame, err *error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +69,7 @@ func (s *Session) poll(f *Frame, err *error) bool {
 	}
 }
 
-// take gives the next frame if there is one now.
+// take returns the next frame; ok is false if there is none.
 func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 	if s.core.Expired(now) {
 		s.fail(stream.TokenExpired())
@@ -93,7 +98,7 @@ func (s *Session) take(now time.Time) (f Frame, ok bool, err error) {
 	return f, false, nil
 }
 
-// join makes a frame from the front of the queue, and of the notes if that leaves nothing of the queue.
+// join takes a frame from the front of the queue, and adds notes if that empties the queue.
 func (s *Session) join() Frame {
 	var (
 		f             Frame
@@ -134,7 +139,7 @@ func (s *Session) join() Frame {
 	return f
 }
 
-// read starts reads for subscriptions that are behind, once the reader has taken all there was.
+// read starts reads for subscriptions that are behind, once the queue is empty.
 func (s *Session) read() {
 	if s.core.State() == stream.Draining {
 		return

@@ -6,19 +6,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// maxNotes is how many notes may wait for a session's reader before it is told of no more typing.
+// maxNotes is the maximum number of pending notes of a session; further notes of typing are
+// dropped.
 const maxNotes = 64
 
-// note is what a session is told beside the log: it has no place in the order, and counts against no bound. Notes
-// follow what is queued, so that nothing of a channel comes before its State.
+// note is an announcement that is not part of the log. It has no position in the order and counts
+// against no limit. Notes are sent after the queue, so that nothing of a channel precedes its
+// State.
 type note struct {
 	channelID string
-	// userID is who types; empty where the channel is lost.
+	// userID is the user who is typing; empty if the channel is lost.
 	userID string
 	data   []byte
 }
 
-// typing tells the live subscribers that somebody is typing.
+// typing announces to the live subscribers that a user is typing.
 func (t *topic) typing(userID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +33,7 @@ func (t *topic) typing(userID string) {
 	}
 }
 
-// typing takes a note of typing, unless the reader is behind: nothing is lost with one.
+// typing queues a note of typing. It drops the note if the reader is behind, which does no harm.
 func (s *Session) typing(n note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,14 +42,14 @@ func (s *Session) typing(n note) {
 	case s.core.State() != stream.Live:
 	case s.liveEvents >= cfg.QueueEvents/2 || s.liveBytes >= cfg.QueueBytes/2 || len(s.notes) >= maxNotes:
 	case slices.ContainsFunc(s.notes, func(o note) bool { return o.channelID == n.channelID && o.userID == n.userID }):
-		// It waits to be told already.
+		// The same note is pending already.
 	default:
 		s.notes = append(s.notes, n)
 		s.core.Wake()
 	}
 }
 
-// joinNotes adds notes to the frame, up to a size.
+// joinNotes adds notes to the frame, up to room bytes.
 func (s *Session) joinNotes(room int) {
 	n := 0
 	for n < len(s.notes) && (len(s.pieces) == 0 || len(s.notes[n].data) <= room) {
@@ -60,7 +62,7 @@ func (s *Session) joinNotes(room int) {
 	}
 }
 
-// dropNotes forgets what waits to be told of the chosen channels.
+// dropNotes drops the pending notes of the chosen channels.
 func (s *Session) dropNotes(chosen func(channelID string) bool) {
 	if len(s.notes) > 0 {
 		s.notes = slices.DeleteFunc(s.notes, func(n note) bool { return chosen(n.channelID) })

@@ -11,7 +11,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// TestTyping tells live subscribers once each, after the entries before it, and nobody who replays or is not there.
+// TestTyping announces typing to each live subscriber once, after the entries before it, and not to
+// subscribers in replay or elsewhere.
 func TestTyping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +23,7 @@ func TestTyping(t *testing.T) {
 		r.read(other)
 		behind := r.open(after("c", 0))
 		if f, err := behind.Next(t.Context()); err != nil || len(f.Pieces) != 1 {
-			t.Fatalf("%+v, %v", f, err) // its state; the replay is not yet asked for
+			t.Fatalf("%+v, %v", f, err) // its state; the replay is not requested yet
 		}
 		r.bus.typing("c", "bob")
 		r.bus.typing("c", "cid")
@@ -39,9 +40,9 @@ func TestTyping(t *testing.T) {
 		got := r.read(behind)["c"]
 		equal(t, strings.Contains(got, "typing"), false)
 		equal(t, strings.HasSuffix(got, "e1/2001"), true)
-		r.bus.typing("c", "bob") // on its own, and again once it was told
+		r.bus.typing("c", "bob") // on its own, and again once it was sent
 		equal(t, r.read(a), map[string]string{"c": "typing(bob)"})
-		// It is gone with the subscription.
+		// It is dropped with the subscription.
 		r.bus.typing("c", "bob")
 		if err := remove(a, "c"); err != nil {
 			t.Fatal(err)
@@ -50,7 +51,8 @@ func TestTyping(t *testing.T) {
 	})
 }
 
-// TestTypingBeforeState waits for the channel's state, which is queued and does not fit the frame.
+// TestTypingBeforeState checks that a note waits for the channel's state, which is queued and does
+// not fit the frame.
 func TestTypingBeforeState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +61,7 @@ func TestTypingBeforeState(t *testing.T) {
 		r := setup(t, cfg)
 		s := r.open(live("c"), live("d"), live("e"))
 		synctest.Wait()
-		f, err := s.Next(t.Context()) // has the three read
+		f, err := s.Next(t.Context()) // starts the read of the three
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +99,8 @@ func TestTypingBeforeState(t *testing.T) {
 	})
 }
 
-// TestTypingNeverCuts types at a reader who does not read: no cut, no unbounded queue, and nothing once the queue is
-// half full.
+// TestTypingNeverCuts announces typing to a reader who does not read: it is not cut, its queue is
+// bounded, and no notes are added once the queue is half full.
 func TestTypingNeverCuts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,8 +131,8 @@ func TestTypingNeverCuts(t *testing.T) {
 	})
 }
 
-// TestTypingWhileRemoved has a note come when the session is no longer said to have the channel and the topic still
-// pushes to it.
+// TestTypingWhileRemoved queues a note when the session no longer lists the channel but the topic
+// still pushes to it.
 func TestTypingWhileRemoved(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
@@ -151,7 +153,7 @@ func TestTypingWhileRemoved(t *testing.T) {
 	equal(t, r.read(s), map[string]string{})
 }
 
-// TestNotesAreToldAtOnce wakes a reader who waits.
+// TestNotesAreToldAtOnce checks that a note wakes a waiting reader.
 func TestNotesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// TestSlowConsumer cuts the one session that does not read, tells it where it stood, and frees its queue at once.
+// TestSlowConsumer cuts the one session that does not read, checks the positions in its error, and
+// that its queue is freed at once.
 func TestSlowConsumer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -30,7 +31,7 @@ func TestSlowConsumer(t *testing.T) {
 				r.send("c")
 				r.send("d")
 				r.send("d")
-				f, err := slow.Next(t.Context()) // the frame in hand
+				f, err := slow.Next(t.Context()) // the frame in use
 				if err != nil || f.Events != 3 {
 					t.Fatalf("frame %+v: %v", f, err)
 				}
@@ -60,7 +61,7 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// TestBoundIsExact keeps a queue that is exactly full, and lets one event in however large.
+// TestBoundIsExact keeps a queue that is exactly full, and accepts one event of any size.
 func TestBoundIsExact(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestBoundIsExact(t *testing.T) {
 	})
 }
 
-// TestFramesAreCut joins no more into a frame than it may hold.
+// TestFramesAreCut checks that a frame joins no more than FrameBytes.
 func TestFramesAreCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +116,8 @@ func TestFramesAreCut(t *testing.T) {
 	})
 }
 
-// TestSlowReplay replays 100,000 entries to a reader that takes its time, with live events all along, and bounds far
-// below that: a replay is paced by its reader.
+// TestSlowReplay replays 100,000 entries to a slow reader, with live events meanwhile and limits
+// far below that: a replay is paced by its reader.
 func TestSlowReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestSlowReplay(t *testing.T) {
 	})
 }
 
-// TestReplaysTakeTurns has many channels replay at once: none waits for another's end.
+// TestReplaysTakeTurns replays many channels at once: none waits for the end of another.
 func TestReplaysTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +209,7 @@ func TestReplaysTakeTurns(t *testing.T) {
 			s.mu.Lock()
 			queued := len(s.queue)
 			s.mu.Unlock()
-			if queued > 2*4 { // of four reads, two pieces each
+			if queued > 2*4 { // four reads of two pieces each
 				t.Fatalf("%d pieces wait for the reader", queued)
 			}
 			least, lead := int64(100), int64(0)
@@ -224,7 +225,7 @@ func TestReplaysTakeTurns(t *testing.T) {
 	})
 }
 
-// TestBurstLeavesNoMemory sees that a session does not keep what a burst needed.
+// TestBurstLeavesNoMemory checks that a session does not keep the memory of a burst.
 func TestBurstLeavesNoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

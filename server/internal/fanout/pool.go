@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pool runs jobs, in the order in which they came, on at most max goroutines, which end when there is nothing to do.
+// pool runs jobs in the order of submission on at most max goroutines. Idle goroutines end.
 type pool struct {
 	max int
 
@@ -17,7 +17,7 @@ type pool struct {
 	workers sync.WaitGroup
 }
 
-// submit queues a job and never blocks. A closed pool drops it.
+// submit queues a job. It never blocks. A closed pool drops the job.
 func (p *pool) submit(job func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *pool) work() {
 	}
 }
 
-// close drops what waits and waits for what runs.
+// close drops the pending jobs and waits for the running ones.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -57,8 +57,8 @@ func (p *pool) close() {
 	p.workers.Wait()
 }
 
-// backoff is how long to wait after this many failures in a row: the cap first, then jitter over all of it, so that
-// the waits of many do not fall together.
+// backoff returns the delay after a number of failures in a row. The limit grows exponentially, and
+// jitter covers all of it, so that the retries of many do not coincide.
 func (c *Config) backoff(fails int) time.Duration {
 	limit := c.RetryMax
 	if shift := min(fails-1, 20); shift >= 0 && c.RetryMin<<shift < limit {

@@ -12,33 +12,37 @@ import (
 )
 
 const (
-	// recentFor is how long a topic keeps its log's end after somebody had it, and recentSweep how often that is looked at.
+	// recentFor is how long a topic keeps the end of its log after its last use. recentSweep is the
+	// interval at which that is checked.
 	recentFor   = 5 * time.Second
 	recentSweep = time.Second
-	// sliceBytes is what an encoded event takes besides its bytes.
+	// sliceBytes is the memory of an encoded event besides its bytes.
 	sliceBytes = 24
 )
 
-// recent is a dense piece of a topic's log that reaches the tail, encoded: what one subscriber's replay read, and what was
-// passed on since. When a node dies, the subscribers of its channels come back all at once and from about the same places:
-// the first of a channel reads, the others are served from here. It is guarded by topic.mu.
+// recent is a dense, encoded part of a topic's log that reaches the tail: the events that one
+// subscriber's replay read, and those delivered since. When a node dies, the subscribers of its
+// channels come back all at once, from about the same positions. The first of a channel reads the
+// log, and the others are served from here. It is guarded by topic.mu.
 //
-// Each of its events has its message as it was at an entry no older than the last one: an edit or a recall that follows
-// on empties it. It holds about Config.ReplayFrameBytes at most, and all of a hub's hold Config.RecentBytes.
+// Each event has its message in a state no older than the last event: an edit or a recall that
+// follows empties recent. Each topic keeps about Config.ReplayFrameBytes at most, and all topics of
+// a hub Config.RecentBytes.
 type recent struct {
 	epoch string
-	// first is the place of the first of events; bytes is what they take, used when somebody last had them.
+	// first is the seq of events[0]. bytes is the memory of events. used is when they were last
+	// used.
 	first  int64
 	events [][]byte
 	bytes  int
 	used   time.Time
 }
 
-// recents is what a hub's topics keep of their logs' ends.
+// recents accounts for the recent events of all topics of a hub.
 type recents struct {
 	bytes atomic.Int64
 
-	// mu guards holders, the topics that keep something. It is taken under topic.mu.
+	// mu guards holders, the topics that keep events. It is taken under topic.mu.
 	mu      sync.Mutex
 	holders map[*topic]struct{}
 }
@@ -47,7 +51,7 @@ func (r *recent) last() int64 { return r.first + int64(len(r.events)) - 1 }
 
 func sizeOf(event []byte) int { return cap(event) + sliceBytes }
 
-// grow has a topic keep size bytes more, and reports whether the hub has room for them.
+// grow reserves size more bytes for a topic. It returns false if the hub has no room for them.
 func (rs *recents) grow(t *topic, size int) bool {
 	if rs.bytes.Add(int64(size)) > int64(t.hub.cfg.RecentBytes) {
 		rs.bytes.Add(-int64(size))
@@ -65,7 +69,7 @@ func (rs *recents) grow(t *topic, size int) bool {
 	return true
 }
 
-// sweep frees what nobody had for a while, again and again until ctx ends.
+// sweep drops the events of topics that were not used for recentFor, periodically until ctx ends.
 func (rs *recents) sweep(ctx context.Context) {
 	tick := time.NewTicker(recentSweep)
 	defer tick.Stop()
@@ -88,7 +92,8 @@ func (rs *recents) sweep(ctx context.Context) {
 	}
 }
 
-// putRecent keeps the end of what a replay read and encoded, if that reaches as far as what is there.
+// putRecent keeps the end of a replay's encoded events, unless the events already kept reach
+// further.
 func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 	r := &t.recent
 	last := first + int64(len(events)) - 1
@@ -105,10 +110,10 @@ func (t *topic) putRecent(epoch string, first int64, events [][]byte) {
 		return
 	}
 	r.epoch, r.first, r.used = epoch, first+int64(from), time.Now()
-	r.events = slices.Clone(events[from:]) // the others are not held on to
+	r.events = slices.Clone(events[from:]) // releases the memory of the rest
 }
 
-// noteRecent takes note of an event that is passed on, within bounds.
+// noteRecent adds a delivered event, within the limits.
 func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	r := &t.recent
 	switch {
@@ -134,7 +139,8 @@ func (t *topic) noteRecent(e *message.Event, data func() []byte) {
 	}
 }
 
-// since gives the events after a place; none if it does not hold all of them up to goal.
+// since returns the events after a position. It returns nil if it does not have all of them up to
+// goal.
 func (r *recent) since(after, goal int64, epoch string, now time.Time) [][]byte {
 	if len(r.events) == 0 || r.epoch != epoch || after < r.first-1 || after >= r.last() || goal > r.last() {
 		return nil
@@ -143,7 +149,7 @@ func (r *recent) since(after, goal int64, epoch string, now time.Time) [][]byte 
 	return r.events[after+1-r.first:]
 }
 
-// dropRecent frees what is kept.
+// dropRecent frees the topic's recent events.
 func (t *topic) dropRecent() {
 	if t.recent.bytes == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// TestReplayIsShared has many come back to one channel: the first one reads the log, the others have what it read, and
-// what was passed on since.
+// TestReplayIsShared has many subscribers come back to one channel: the first reads the log, and
+// the others get the events that it read and those delivered since.
 func TestReplayIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,14 +33,15 @@ func TestReplayIsShared(t *testing.T) {
 		resumed(22, 22)
 		equal(t, r.log.replays, 1)
 
-		resumed(9, 22) // one place before what is kept
+		resumed(9, 22) // one position before the events kept
 		equal(t, r.log.replays, 2)
 		resumed(9, 22)
 		equal(t, r.log.replays, 2)
 	})
 }
 
-// TestReplayIsNotSharedTooLong has what is kept go where it may be wrong, or nobody needs it.
+// TestReplayIsNotSharedTooLong checks that kept events are dropped when they may be wrong or are no
+// longer used.
 func TestReplayIsNotSharedTooLong(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -79,7 +80,7 @@ func TestReplayIsNotSharedTooLong(t *testing.T) {
 	}
 }
 
-// TestRecentIsBounded keeps no more than a frame's worth of a topic's events, and not for long.
+// TestRecentIsBounded keeps no more than a frame of a topic's events, and not for long.
 func TestRecentIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +105,8 @@ func TestRecentIsBounded(t *testing.T) {
 	})
 }
 
-// TestRecentsAreBounded: all topics together keep no more than they may, and what does not fit is read.
+// TestRecentsAreBounded checks that all topics together stay within the limit, and that events
+// beyond it are read from the log.
 func TestRecentsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +139,8 @@ func TestRecentsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOnlyReplaysArePatient: who comes back may be kept waiting, the live ones not.
+// TestOnlyReplaysArePatient checks that replays of returning subscribers may wait for the cache,
+// and fills for live ones do not.
 func TestOnlyReplaysArePatient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +155,8 @@ func TestOnlyReplaysArePatient(t *testing.T) {
 	})
 }
 
-// TestReplayIsSharedWhileItIsRead has many ask for the same piece of a log while that is being read.
+// TestReplayIsSharedWhileItIsRead has many sessions request the same part of a log while it is
+// being read.
 func TestReplayIsSharedWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

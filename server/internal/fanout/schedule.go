@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// schedule wakes topics: one goroutine and one timer for all of them. A topic that was woken is off the schedule until
-// it is set again.
+// schedule wakes topics with one goroutine and one timer for all of them. A topic that was woken is
+// off the schedule until it is set again.
 type schedule struct {
 	// wake holds a token when the earliest time has changed.
 	wake chan struct{}
@@ -17,7 +17,8 @@ type schedule struct {
 	heap topicHeap
 }
 
-// set has t woken at this time, or sooner if it already was to be.
+// set schedules t to be woken at the given time. If t is scheduled already, the earlier time
+// counts.
 func (s *schedule) set(t *topic, at time.Time) {
 	s.mu.Lock()
 	switch {
@@ -38,7 +39,7 @@ func (s *schedule) set(t *topic, at time.Time) {
 	}
 }
 
-// run calls fire for each topic that is due, until ctx ends. fire must not block.
+// run calls fire for each due topic until ctx ends. fire must not block.
 func (s *schedule) run(ctx context.Context, fire func(*topic)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -53,7 +54,7 @@ func (s *schedule) run(ctx context.Context, fire func(*topic)) {
 	}
 }
 
-// fire calls fire for each topic that is due and returns how long to wait for the next.
+// fire calls fire for each due topic and returns the time to wait for the next.
 func (s *schedule) fire(fire func(*topic)) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *schedule) fire(fire func(*topic)) time.Duration {
 	return time.Hour
 }
 
-// topicHeap is ordered by dueAt; a topic's slot is its index plus one.
+// topicHeap is ordered by dueAt. A topic's slot is its index plus one.
 type topicHeap []*topic
 
 func (h topicHeap) Len() int           { return len(h) }

@@ -10,56 +10,62 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// Position asks for a channel from a place in its log.
+// Position requests a channel from a position in its log.
 type Position struct {
 	ChannelID string
-	// After is exclusive: nil asks for live events only, 0 for everything.
+	// After is exclusive. Nil requests live events only, 0 all events.
 	After *int64
-	// Epoch is that which After belongs to; empty is not compared.
+	// Epoch is the epoch of After; empty means that it is not compared.
 	Epoch string
-	// Exempt says that the subscriber may have the channel without being a member: Watched and Expel pass it over.
+	// Exempt means that the subscriber may have the channel without being a member. Watched and
+	// Expel ignore it.
 	Exempt bool
 }
 
-// Session is one stream's place in the hub. Next belongs to one goroutine; the other methods may be called by any.
+// Session is one stream in the hub. Only one goroutine may call Next; the other methods may be
+// called concurrently.
 type Session struct {
 	hub *Hub
 
 	// edit is held by one Add, Remove or Close at a time.
 	edit sync.Mutex
 
-	// pieces is the frame in the handler's hands, roomy how many frames in a row needed far less than its memory and the
-	// queue's. They belong to Next.
+	// pieces is the frame that the handler is using. roomy counts the frames in a row that needed
+	// far less than the capacity of pieces and queue. Both belong to Next.
 	pieces [][]byte
 	roomy  int
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 	// core's cause has no positions: Next adds them.
 	core stream.Core
-	// within is the reconnect advice once the session drains; advised is set once that was told.
+	// within is the reconnect advice once the session drains. advised is set once the advice was
+	// returned.
 	within  time.Duration
 	advised bool
-	// subs are the channels, by id.
+	// subs holds the subscriptions, sorted by channel id.
 	subs []*subscription
-	// queue is what waits for the reader. Of it, liveEvents and liveBytes count what was pushed, not asked for.
+	// queue holds the pieces that wait for the reader. liveEvents and liveBytes count the live
+	// ones; pieces of replays do not count.
 	queue                 []queued
 	liveEvents, liveBytes int
-	// notes are what is told beside the log.
+	// notes holds the pending notes.
 	notes []note
-	// behind are the subscriptions that wait for a turn to read the log; reading counts those that have it.
+	// behind holds the subscriptions that wait for a turn to read the log. reading counts those
+	// that have one.
 	behind  []*subscription
 	reading int
 }
 
-// piece is something encoded, which many queues may share. It is not changed once it is queued.
+// piece is encoded data, which several queues may share. It is not modified once it is queued.
 type piece struct {
 	data []byte
-	// seq and epoch are the position that a subscriber has with it; entries is how many log entries it holds.
+	// seq and epoch are the subscriber's position after the piece. entries is the number of log
+	// entries in it.
 	seq     int64
 	epoch   string
 	entries int
-	// asked is set for what a replay read: it does not count against the bounds.
+	// asked is set for pieces of a replay, which do not count against the limits.
 	asked bool
 }
 
@@ -80,11 +86,17 @@ func (s *Session) ID() string { return s.core.ID }
 // Add subscribes the session to channels; see Update.
 func (s *Session) Add(positions []Position) error { return s.Update(positions, nil) }
 
-// Update ends the subscription to some channels and subscribes to others, each from its position: all of it or nothing.
-// A channel that the session has already starts again from there, of one that is named twice the last counts, and one
-// that is in both lists is added. Removing what the session has not does nothing; of what is removed nothing is in any
-// frame that Next returns afterwards. Over the limit Update is LIMIT_EXCEEDED, on a session that has ended
-// STREAM_NOT_FOUND, on one that drains SHUTTING_DOWN. It does no I/O: the state of each channel arrives by Next.
+// Update ends the subscription to some channels and subscribes to others, each from its position.
+// It does everything or nothing.
+//
+// A channel that the session already has restarts from the new position. If positions names a
+// channel twice, the last one counts. A channel in both lists is added. Removing a channel that the
+// session does not have does nothing. Frames that Next returns afterwards contain nothing of a
+// removed subscription.
+//
+// Update fails with LIMIT_EXCEEDED above the channel limit, with STREAM_NOT_FOUND if the session
+// has ended, and with SHUTTING_DOWN if it is draining. It does no I/O: the state of each channel is
+// delivered by Next.
 func (s *Session) Update(positions []Position, remove []string) error {
 	s.edit.Lock()
 	defer s.edit.Unlock()
@@ -118,7 +130,7 @@ func (s *Session) Update(positions []Position, remove []string) error {
 	return nil
 }
 
-// admit checks whether the session may have these channels once those in leaving are gone.
+// admit checks whether the session may have these channels once those in leaving are removed.
 func (s *Session) admit(added []*subscription, leaving map[string]struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +153,8 @@ func (s *Session) admit(added []*subscription, leaving map[string]struct{}) erro
 	return nil
 }
 
-// Close ends the session and frees everything it has. Next returns at once. Safe twice.
+// Close ends the session and frees its resources. A blocked Next returns at once. Close may be
+// called twice.
 func (s *Session) Close() {
 	s.edit.Lock()
 	defer s.edit.Unlock()
@@ -152,7 +165,7 @@ func (s *Session) Close() {
 	}
 }
 
-// drop takes the chosen channels off the session. The caller holds edit.
+// drop removes the chosen channels from the session. The caller holds edit.
 func (s *Session) drop(chosen func(channelID string) bool) {
 	s.mu.Lock()
 	var dropped []*subscription
@@ -171,7 +184,7 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 	for _, u := range dropped {
 		u.topic.detach(u)
 	}
-	// From here on nothing of them can be queued any more.
+	// From here on nothing can be queued for them.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range dropped {
@@ -187,7 +200,8 @@ func (s *Session) drop(chosen func(channelID string) bool) {
 	s.dropNotes(chosen)
 }
 
-// push queues a live event. It reports false if the session takes no more: it has ended, or just was cut.
+// push queues a live event. It returns false if the session accepts no more, because it has ended,
+// or was just cut as a slow consumer.
 func (s *Session) push(u *subscription, p *piece) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +228,7 @@ func (s *Session) uncount(p *piece) {
 	}
 }
 
-// catchUp puts a subscription in line for a turn to read the log.
+// catchUp queues a subscription for a turn to read the log.
 func (s *Session) catchUp(u *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +239,8 @@ func (s *Session) catchUp(u *subscription) {
 	s.core.Wake()
 }
 
-// replayed ends a subscription's turn: it queues what was read, and puts it in line again if it is to go on at once.
+// replayed ends a subscription's turn. It queues the pieces, and queues the subscription for
+// another turn if again is set.
 func (s *Session) replayed(u *subscription, pieces []*piece, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,14 +270,14 @@ func (s *Session) fail(cause *fault.Error) {
 	s.liveEvents, s.liveBytes = 0, 0
 }
 
-// ended reports whether the session is over, as its reader is about to learn.
+// ended reports whether the session has ended, even if Next has not returned the end yet.
 func (s *Session) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.core.Ended()
 }
 
-// drain has the session hand over what is queued, tell the advice and end.
+// drain lets Next return the queued frames and the reconnect advice, and then ends the session.
 func (s *Session) drain(within time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +290,7 @@ func (s *Session) drain(within time.Duration) {
 	s.core.Wake()
 }
 
-// told gives the cause of the session's end with where the stream stood.
+// told returns the cause of the session's end, with the positions of its subscriptions.
 func (s *Session) told() error {
 	e := *s.core.Cause()
 	for _, u := range s.subs {

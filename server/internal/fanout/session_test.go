@@ -41,7 +41,7 @@ func TestHeartbeat(t *testing.T) {
 			equal(t, time.Since(start).Round(time.Second), after)
 			start = time.Now()
 		}
-		start = start.Add(-10 * time.Millisecond) // what read waited for
+		start = start.Add(-10 * time.Millisecond) // the time that read waited for
 		next(15*time.Second, true)
 		next(15*time.Second, true)
 		time.AfterFunc(10*time.Second, func() { r.send("c") })
@@ -196,7 +196,7 @@ func TestLimits(t *testing.T) {
 		limited(a.Update([]Position{live("5"), live("6")}, []string{"4"}), 3)
 		equal(t, len(a.subs), 3) // the removal is undone too
 		if err := a.Update([]Position{live("5"), live("6")}, []string{"4", "3"}); err != nil {
-			t.Fatal(err) // what leaves makes room
+			t.Fatal(err) // removed channels make room
 		}
 		equal(t, len(a.subs), 3)
 	})
@@ -253,8 +253,8 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 		equal(t, r.read(s), map[string]string{
 			"a": want("state(e1/1,head=2,recovered=true)", 2, 2), "d": want("state(e1/1,head=1,recovered=false)", 2, 1),
 		})
-		// One that is there starts again from the position: what was queued of it does not come twice, nor does it come
-		// before the new state.
+		// A channel that the session has restarts from the new position: its queued entries do not
+		// come twice, nor before the new state.
 		r.send("b")
 		r.send("b")
 		add(after("b", 0))
@@ -274,7 +274,7 @@ func TestAddAndRemoveWhileLive(t *testing.T) {
 	})
 }
 
-// TestReAddDuringReplay starts a channel again while a page of the old replay is being read.
+// TestReAddDuringReplay adds a channel again while a page of the old replay is being read.
 func TestReAddDuringReplay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestReAddDuringReplay(t *testing.T) {
 	})
 }
 
-// TestNextEndsWithItsContext gives the context's error and loses nothing.
+// TestNextEndsWithItsContext checks that Next returns the context's error and loses nothing.
 func TestNextEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

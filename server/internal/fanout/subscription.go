@@ -8,7 +8,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// replayEvents is the most entries that one read of a replay asks for.
+// replayEvents is the maximum number of entries in one read of a replay.
 const replayEvents = 512
 
 // subscription is one channel of one session.
@@ -16,37 +16,40 @@ type subscription struct {
 	session *Session
 	topic   *topic
 	want    Position
-	// fails counts turns that failed in a row. It belongs to the turn, of which there is one at a time.
+	// fails counts failed turns in a row. It belongs to the turn; there is one at a time.
 	fails int
 
 	// Guarded by topic.mu.
 	//
-	// gone is set when it has ended. index is its place in topic.subs. slot is its index in topic.live plus one, 0 if it
-	// is not live.
+	// gone is set when the subscription has ended. index is its index in topic.subs. slot is its
+	// index in topic.live plus one, 0 if it is not live.
 	gone  bool
 	index int
 	slot  int
-	// placed is set once its State is queued, and anew once it knows where in which epoch to go on.
+	// stated is set once its State is queued. placed is set while it knows the seq and the epoch
+	// from which to continue.
 	stated, placed bool
-	// after is the last entry queued, of epoch. goal is the head that its State told, which it must reach to be level.
+	// after is the last entry queued, and epoch its epoch. goal is the head in its State, which it
+	// must reach to be level.
 	after, goal int64
 	epoch       string
 
 	// Guarded by session.mu.
 	//
-	// left is set when it is off the session. sent is the last entry handed over, if it has started.
+	// left is set when the subscription was removed from the session. started is set once a piece
+	// of it was returned by Next; sent and sentEpoch are its position then.
 	left, started bool
 	sent          int64
 	sentEpoch     string
 }
 
-// advance is one turn: one read of the log, and what follows from it.
+// advance runs one turn: one read of the log and its consequences.
 func (u *subscription) advance() {
 	err := u.turn()
 	if err == nil {
 		return
 	}
-	// The others of the session go on; this one tries again after a while.
+	// Other channels of the session continue; this one retries after a delay.
 	u.fails++
 	h := u.session.hub
 	h.trouble(u.want.ChannelID, err)
@@ -55,7 +58,7 @@ func (u *subscription) advance() {
 	time.AfterFunc(wait, func() { u.session.catchUp(u) })
 }
 
-// turn does the turn. Unless it fails, it ends with session.replayed.
+// turn runs the turn. Unless it fails, it ends with session.replayed.
 func (u *subscription) turn() error {
 	t := u.topic
 	ctx, cancel := context.WithTimeout(t.hub.ctx, t.hub.cfg.LogTimeout)
@@ -94,7 +97,7 @@ func (u *subscription) turn() error {
 		t.putRecent(epoch, after+1, encoded)
 	}
 	if len(pieces) == 0 {
-		// The history is gone, or the epoch is another: the log's state tells.
+		// The history is gone, or the epoch changed. The log's state shows which.
 		u.placed = false
 		return fmt.Errorf("replay after %d: %w", after, errNothing)
 	}
@@ -102,13 +105,13 @@ func (u *subscription) turn() error {
 	return nil
 }
 
-// take ends a turn with what was replayed, of which there is something.
+// take ends a turn with the replayed pieces, of which there is at least one.
 func (u *subscription) take(pieces []*piece) {
 	u.after = pieces[len(pieces)-1].seq
 	u.settle(pieces)
 }
 
-// encode encodes the events that are of this epoch, up to the first that is not.
+// encode encodes the events up to the first that has another epoch.
 func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
 	encoded := make([][]byte, 0, len(events))
 	for i := range events {
@@ -120,7 +123,7 @@ func (h *Hub) encode(events []message.Event, epoch string) [][]byte {
 	return encoded
 }
 
-// join makes pieces of up to ReplayFrameBytes from encoded events, the first of which follows on after.
+// join joins encoded events into pieces of up to ReplayFrameBytes. The first event follows after.
 func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
 	var pieces []*piece
 	var p *piece
@@ -136,8 +139,9 @@ func (h *Hub) join(events [][]byte, after int64, epoch string) []*piece {
 	return pieces
 }
 
-// place decides where to begin, or where to go on after trouble, by the log's state, and says what the subscriber must
-// be told. Called under topic.mu, with the topic of the state's epoch.
+// place sets the position from which to start, or to continue after trouble, according to the log's
+// state. It returns the State or Gap to send to the subscriber. The caller holds topic.mu, and the
+// topic has the state's epoch.
 func (u *subscription) place(st message.State) []*piece {
 	id := u.want.ChannelID
 	from, epoch, resume := u.after, u.epoch, true
@@ -174,12 +178,12 @@ func (u *subscription) place(st message.State) []*piece {
 	return []*piece{p}
 }
 
-// level reports whether the subscription has everything that its State promised and that the topic has passed on, which
-// is of the same epoch.
+// level reports whether the subscription has reached both its State's head and the tail of the
+// topic, which has the same epoch.
 func (u *subscription) level() bool { return u.after >= max(u.topic.tail, u.goal) }
 
-// settle ends a turn, under topic.mu: a subscription that is level goes live in the same moment in which its last page
-// is queued.
+// settle ends a turn, under topic.mu. A level subscription goes live in the same critical section
+// in which its last page is queued.
 func (u *subscription) settle(pieces []*piece) {
 	u.fails = 0
 	if u.epoch != u.topic.epoch {

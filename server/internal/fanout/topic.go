@@ -11,46 +11,47 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// errRetired says that a topic was closed while something still worked on it.
+// errRetired is the error of work on a topic that was closed meanwhile.
 var errRetired = errors.New("topic is retired")
 
 // topic is one channel on this node.
 type topic struct {
 	hub       *Hub
 	channelID string
-	// connecting holds a token while somebody subscribes to the bus.
+	// connecting holds a token while a goroutine subscribes to the bus.
 	connecting chan struct{}
 
-	// dueAt and slot belong to the schedule, under its lock.
+	// dueAt and slot belong to the schedule and are guarded by its lock.
 	dueAt time.Time
 	slot  int
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	closed bool
-	// cancel ends the bus subscription; nil while there is none.
+	// cancel ends the bus subscription; nil if there is none.
 	cancel func()
-	// subs are the subscriptions, live or not; emptyAt is when the last one left.
+	// subs holds all subscriptions, live or not. emptyAt is when the last one left.
 	subs    []*subscription
 	emptyAt time.Time
 
-	// epoch is the log's; empty until the first State. tail is the last entry that was passed on, or that nobody live
-	// was there to be passed; everything up to it is settled. seen is the last entry known to exist: above the tail
-	// there is a hole.
+	// epoch is the epoch of the log; empty until the first State. tail is the last entry that was
+	// delivered, or that needed no delivery because no subscription was live; everything up to it
+	// is settled. seen is the last entry known to exist. If it is above the tail, there is a hole.
 	epoch      string
 	tail, seen int64
-	// asked numbers the reads of State, and those up to settled began before the current epoch was told: if one of them
-	// tells another epoch it is old, not newer.
+	// asked numbers the reads of State. Reads numbered up to settled began before the current epoch
+	// was known: if one of them returns another epoch, its answer is older, not newer.
 	asked, settled int64
-	// strayEpoch and straySeq are the last event of an epoch that is not the topic's (yet).
+	// strayEpoch and straySeq describe the last event of an epoch that is not the topic's (yet).
 	strayEpoch string
 	straySeq   int64
-	// parked are the events above a hole, by seq, and their size.
+	// parked holds the events above a hole, by seq. parkedBytes is the size of their content.
 	parked      map[int64]message.Event
 	parkedBytes int
-	// live are the subscriptions that events are pushed to.
+	// live holds the subscriptions that events are pushed to.
 	live []*subscription
-	// filling is set while a read for the hole is under way or waits to be tried again; fails counts its failures.
+	// filling is set while a read for the hole is in progress or waits to be retried. fails counts
+	// its failures.
 	filling bool
 	fails   int
 	checks  checks
@@ -92,7 +93,7 @@ func (t *topic) connect(ctx context.Context) error {
 	return nil
 }
 
-// close ends the bus subscription of a topic that is off the hub's books.
+// close ends the bus subscription of a topic that was removed from the hub.
 func (t *topic) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -106,7 +107,7 @@ func (t *topic) close() {
 	t.hub.stats.topics.Add(-1)
 }
 
-// arrive takes an event from the bus.
+// arrive processes an event from the bus.
 func (t *topic) arrive(e message.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +131,8 @@ func (t *topic) arrive(e message.Event) {
 	}
 }
 
-// stray remembers an event of another epoch than the topic's and has the log asked which one holds.
+// stray records an event of another epoch than the topic's, and requests a check, which reads the
+// current epoch from the log.
 func (t *topic) stray(e *message.Event) {
 	if t.strayEpoch != e.Epoch {
 		t.strayEpoch, t.straySeq = e.Epoch, 0
@@ -141,7 +143,7 @@ func (t *topic) stray(e *message.Event) {
 	}
 }
 
-// deliver passes on the event after the tail.
+// deliver pushes the event after the tail to the live subscriptions.
 func (t *topic) deliver(e *message.Event) {
 	t.tail = e.Seq
 	t.seen = max(t.seen, e.Seq)
@@ -158,7 +160,7 @@ func (t *topic) deliver(e *message.Event) {
 		}
 		u.after = e.Seq
 		if !u.session.push(u, p) {
-			t.unlive(u) // puts another in its place
+			t.unlive(u) // moves another to index i
 			continue
 		}
 		i++
@@ -179,8 +181,8 @@ func (t *topic) deliver(e *message.Event) {
 	}
 }
 
-// readState asks the log where it stands and gives the answer to use under the topic's lock, when the topic is of the
-// same epoch.
+// readState reads the log's state and calls use with it under the topic's lock, while the topic has
+// the epoch of that state.
 func (t *topic) readState(use func(message.State)) error {
 	for range 3 {
 		t.mu.Lock()
@@ -204,8 +206,8 @@ func (t *topic) readState(use func(message.State)) error {
 	return errors.New("the log's epoch changes all the time")
 }
 
-// observe takes note of a State; ticket is the number of its read. It reports false for an answer from before the
-// topic's epoch.
+// observe applies a State to the topic. ticket is the number of its read. It returns false if the
+// state is from before the topic's epoch.
 func (t *topic) observe(st message.State, ticket int64) bool {
 	if st.Epoch != t.epoch {
 		if ticket <= t.settled {
@@ -239,7 +241,7 @@ func (t *topic) observe(st message.State, ticket int64) bool {
 	return true
 }
 
-// gap tells every live subscription that its events go on after the tail.
+// gap queues a gap to every live subscription: its events continue after the tail.
 func (t *topic) gap(reason GapReason) {
 	for _, u := range slices.Clone(t.live) {
 		if reason == GapHistoryGone && u.after >= t.tail {
@@ -253,19 +255,20 @@ func (t *topic) gap(reason GapReason) {
 	}
 }
 
-// skip settles everything that is known to exist: nobody live is there to be passed it, and who is in replay reads it.
+// skip settles every entry known to exist, without a delivery: no subscription is live, and those
+// in replay read the entries from the log.
 func (t *topic) skip() {
 	t.tail = t.seen
 	t.dropParked()
 }
 
-// golive makes u one that is pushed to. It is level with the tail.
+// golive makes u a live subscription. u is level with the tail.
 func (t *topic) golive(u *subscription) {
 	t.live = append(t.live, u)
 	u.slot = len(t.live)
 }
 
-// unlive takes u from those pushed to, if it is one.
+// unlive removes u from the live subscriptions, if it is one.
 func (t *topic) unlive(u *subscription) {
 	if u.slot == 0 {
 		return
@@ -281,7 +284,7 @@ func (t *topic) unlive(u *subscription) {
 	}
 }
 
-// detach ends a subscription; nothing is pushed to it from here on.
+// detach ends a subscription. Nothing is pushed to it afterwards.
 func (t *topic) detach(u *subscription) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

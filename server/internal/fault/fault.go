@@ -1,6 +1,6 @@
-// Package fault is the error model of the server's domain: what kind of failure it is, why, and what a client may be
-// told of it. The transport maps a fault onto the wire in one place; an error that is no fault is internal, and shows
-// a client nothing.
+// Package fault defines the error model of the server's domain: the kind of a failure, its reason,
+// and the details that a client may see. The transport maps faults onto the wire in one place. An
+// error that is not a fault is internal, and none of its text is sent to a client.
 package fault
 
 import (
@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// Kind is what went wrong, in the terms of the gRPC status codes that the transport maps it to.
+// Kind is the class of a failure. Each kind corresponds to the gRPC status code that the transport
+// maps it to.
 type Kind uint8
 
-// The kinds. Internal is the zero value, so a fault that forgot its kind tells nothing.
+// The kinds. Internal is the zero value, so that a fault without a kind reveals nothing.
 const (
 	Internal Kind = iota
 	InvalidArgument
@@ -29,11 +30,11 @@ const (
 	DeadlineExceeded
 )
 
-// Reason is the machine-readable cause. Its values are the names of parley.v1.ErrorReason without their prefix; a test
-// in the transport holds the two together.
+// Reason is the machine-readable cause. Its values are the names of parley.v1.ErrorReason without
+// their prefix; a test in the transport compares the two.
 type Reason string
 
-// The reasons that the domain gives.
+// The reasons that the domain uses.
 const (
 	InvalidField         Reason = "INVALID_FIELD"
 	MalformedRequest     Reason = "MALFORMED_REQUEST"
@@ -83,35 +84,36 @@ const (
 	NodeFull             Reason = "NODE_FULL"
 )
 
-// Position is the last entry of a channel that a stream was sent.
+// Position is a stream's position in a channel: the last entry that was sent.
 type Position struct {
 	ChannelID string
 	Seq       int64
 	Epoch     string
 }
 
-// Error is a failure that a client may be told of. Msg must hold nothing of the server's inside: no address, no path,
-// no driver's text. Those belong to Cause, which is logged and never sent.
+// Error is a failure that a client may see. Msg must not contain internals of the server: no
+// address, no path, no text of a driver. Those belong in Cause, which is logged and never sent.
 type Error struct {
 	Kind   Kind
 	Reason Reason
 	Msg    string
-	// Field is the request's field at fault, as a path; empty if none is.
+	// Field is the path of the request field at fault; empty if there is none.
 	Field string
-	// Limit is the limit that was broken, in the field's unit; 0 if none was.
+	// Limit is the limit that was exceeded, in the field's unit; 0 if there is none.
 	Limit int64
-	// RetryAfter is the least time to wait before a retry; 0 says nothing.
+	// RetryAfter is the minimum time to wait before a retry; 0 means unspecified.
 	RetryAfter time.Duration
-	// Positions tell where a cut stream stood; with NotMember they name the channels refused.
+	// Positions are the positions of a stream that has ended. With NotMember they name the refused
+	// channels.
 	Positions []Position
-	// Cause is for the log only.
+	// Cause is for the log only; may be nil.
 	Cause error
 }
 
-// Error gives what a client may read.
+// Error returns Msg, which a client may see.
 func (e *Error) Error() string { return e.Msg }
 
-// Unwrap gives the cause, so that errors.Is sees through a fault.
+// Unwrap returns Cause, so that errors.Is and errors.As find it.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Retryable reports whether the same call may succeed later.
@@ -125,48 +127,50 @@ func (e *Error) Retryable() bool {
 	}
 }
 
-// New makes a fault with a formatted message.
+// New returns a fault with a formatted message.
 func New(kind Kind, reason Reason, format string, args ...any) *Error {
 	return &Error{Kind: kind, Reason: reason, Msg: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes the fault of a field that breaks its rule. The message names field and limit.
+// Invalid returns the fault of a field that violates its rule. The message should name the field
+// and the limit.
 func Invalid(field string, limit int64, format string, args ...any) *Error {
 	e := New(InvalidArgument, InvalidField, format, args...)
 	e.Field, e.Limit = field, limit
 	return e
 }
 
-// OverLimit makes the fault of one more than there may be. The format has one verb, for the limit.
+// OverLimit returns the fault of a request that would exceed a limit. The format has one verb, for
+// the limit.
 func OverLimit(limit int64, format string) *Error {
 	e := New(ResourceExhausted, LimitExceeded, format, limit)
 	e.Limit = limit
 	return e
 }
 
-// Full returns the fault of a node that serves as many streams as it can; another node may have room. The format has one
-// verb, for the limit.
+// Full returns the fault of a node that has reached its limit of streams; another node may have
+// room. The format has one verb, for the limit.
 func Full(limit int64, format string) *Error {
 	e := New(ResourceExhausted, NodeFull, format, limit)
 	e.Limit = limit
 	return e
 }
 
-// Wrap makes a fault that hides cause from the client and keeps it for the log.
+// Wrap returns a fault that keeps cause for the log and hides it from the client.
 func Wrap(cause error, kind Kind, reason Reason, format string, args ...any) *Error {
 	e := New(kind, reason, format, args...)
 	e.Cause = cause
 	return e
 }
 
-// As finds the fault in err's chain.
+// As returns the first fault in err's chain. ok is false if there is none.
 func As(err error) (*Error, bool) {
 	var e *Error
 	ok := errors.As(err, &e)
 	return e, ok
 }
 
-// Is reports whether err holds a fault of this reason.
+// Is reports whether the first fault in err's chain has this reason.
 func Is(err error, reason Reason) bool {
 	e, ok := As(err)
 	return ok && e.Reason == reason

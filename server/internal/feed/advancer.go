@@ -12,36 +12,38 @@ import (
 )
 
 const (
-	// advanceEvery is the least time between two writes of a bucket's rows: what comes meanwhile is joined. With the write
-	// itself it keeps rows within the 100 ms that a list of channels may be behind.
+	// advanceEvery is the minimum time between two writes of a bucket's rows; events that arrive
+	// meanwhile are joined. Together with the write it keeps rows within the 100 ms that a list of
+	// channels may be behind.
 	advanceEvery = 50 * time.Millisecond
-	// maxMoves is the most channels and senders in one write.
+	// maxMoves is the maximum number of channels and senders in one write.
 	maxMoves = 4096
-	// maxAdvances is how many writes a node has under way at once, of all its buckets. Rows are for lists: when the store
-	// has more to do than it can, they fall behind before messages do.
+	// maxAdvances is the maximum number of concurrent writes of a node over all its buckets. Rows
+	// serve lists, so if the store is overloaded they fall behind before messages do.
 	maxAdvances = 2
 )
 
-// Rows are the channels' rows; channel.Store says what Advance promises.
+// Rows writes channel rows. channel.Store documents Advance.
 type Rows interface {
 	Advance(ctx context.Context, moves []channel.Advance, now time.Time) error
 }
 
-// AdvancerConfig is what an Advancer works with.
+// AdvancerConfig configures an Advancer.
 type AdvancerConfig struct {
 	Source Source
 	Rows   Rows
-	// Identity is the store's.
+	// Identity is the identity of the store.
 	Identity message.Identity
-	// Owner tells which buckets are this node's; nil means all.
+	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
 	// Logger is slog.Default if nil.
 	Logger *slog.Logger
 }
 
-// Advancer moves the channels' rows and the senders' read cursors forward after the change stream. It reads the stream
-// by a consumer of its own, so a cache that can't be written does not hold up the rows, nor the other way round; and it
-// confirms an event only once the rows have it, so none is left behind by a crash.
+// Advancer advances the channel rows and the senders' read cursors according to the change stream.
+// It has its own consumer of the stream, so that a cache that cannot be written does not hold up
+// the rows, nor the reverse. It confirms an event only after the rows include it, so that a crash
+// loses none.
 type Advancer struct {
 	life   lifecycle.Base
 	source Source
@@ -49,11 +51,11 @@ type Advancer struct {
 	id     message.Identity
 	owner  Owner
 	logger *slog.Logger
-	// turns has room for the writes that may be under way.
+	// turns has capacity for the concurrent writes.
 	turns chan struct{}
 }
 
-// NewAdvancer makes an Advancer, which Start starts.
+// NewAdvancer returns an Advancer. Start starts it.
 func NewAdvancer(config AdvancerConfig) *Advancer {
 	return &Advancer{
 		source: config.Source, rows: config.Rows, id: config.Identity, owner: config.Owner,
@@ -61,12 +63,13 @@ func NewAdvancer(config AdvancerConfig) *Advancer {
 	}
 }
 
-// Start begins to consume and returns at once. See lifecycle.Service.
+// Start starts consuming and returns at once. See lifecycle.Service.
 func (a *Advancer) Start(ctx context.Context) error {
 	return eachBucket(ctx, &a.life, a.id.Buckets, a.run)
 }
 
-// Stop ends the work and waits for it. What was under way comes again to the next one that consumes.
+// Stop stops consuming and waits for the goroutines. Batches in progress are delivered again to the
+// next consumer.
 func (a *Advancer) Stop(ctx context.Context) error { return a.life.Stop(ctx) }
 
 func (a *Advancer) run(ctx context.Context, bucket int) {
@@ -86,7 +89,7 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 				began := time.Now()
 				err := a.move(ctx, events)
 				<-a.turns
-				// A store that is slow is not asked more often than it can answer.
+				// Do not call a slow store more often than it can answer.
 				next = began.Add(max(advanceEvery, 2*time.Since(began)))
 				return err
 			})
@@ -94,7 +97,7 @@ func (a *Advancer) run(ctx context.Context, bucket int) {
 	})
 }
 
-// move writes what events say of rows and cursors, in as few calls as may be.
+// move writes the changes of rows and cursors that events imply, in as few calls as possible.
 func (a *Advancer) move(ctx context.Context, events []message.Event) error {
 	moves := a.fold(events)
 	for len(moves) > 0 {
@@ -114,7 +117,8 @@ func (a *Advancer) move(ctx context.Context, events []message.Event) error {
 	return nil
 }
 
-// fold joins events into one move per channel. Those of another epoch are of a log that the store no longer has.
+// fold joins events into one move per channel. Events of another epoch are omitted: they belong to
+// a log that the store no longer has.
 func (a *Advancer) fold(events []message.Event) []channel.Advance {
 	var moves []channel.Advance
 	at := make(map[string]int)

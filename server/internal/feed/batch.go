@@ -11,23 +11,23 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// freshness is how old what is known of a message may be when it is published. Older is read again: in the meantime the
-// message may have been recalled.
+// freshness is the maximum age of a message's state when it is published. An older state is read
+// again, because the message may have been recalled in the meantime.
 const freshness = time.Second
 
-// place is where a message is.
+// place identifies a message by its position.
 type place struct {
 	channelID string
 	seq       int64
 }
 
-// known is a message as it was at a time.
+// known is a message and the time of its state.
 type known struct {
 	message message.Entry
 	asOf    time.Time
 }
 
-// batch is entries on their way to the stream, and what is known of the messages that they are about.
+// batch holds entries to be published, and the known state of their messages.
 type batch struct {
 	entries  []message.Entry
 	messages map[place]known
@@ -43,14 +43,14 @@ func newBatch(entries []message.Entry) *batch {
 		}
 		asOf := e.MsgTime
 		if asOf.After(now.Add(freshness)) {
-			asOf = time.Time{} // by a clock that is ahead of ours: its age can't be told
+			asOf = time.Time{} // the clock that set it is ahead of ours, so its age is unknown
 		}
 		b.messages[placeOf(e)] = known{*e, asOf}
 	}
 	return b
 }
 
-// placeOf is where the message is that an entry is about.
+// placeOf returns the place of the message that an entry sends or changes.
 func placeOf(e *message.Entry) place {
 	if e.Kind == message.KindSend {
 		return place{e.ChannelID, e.Seq}
@@ -58,7 +58,8 @@ func placeOf(e *message.Entry) place {
 	return place{e.ChannelID, e.TargetSeq}
 }
 
-// apply has the store apply the batch's edits and recalls. Whoever appended one may have died before doing so.
+// apply calls log.Apply for the batch's edits and recalls, because their writer may have died
+// before doing so.
 func (b *batch) apply(ctx context.Context, log Log) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -75,8 +76,9 @@ func (b *batch) apply(ctx context.Context, log Log) error {
 	return group.Wait()
 }
 
-// refresh reads all messages that are not known, or not well enough any more. Reading itself takes time, so it looks
-// again afterwards; a store that takes longer than a second each time is believed at last.
+// refresh reads all messages whose state is unknown or too old. Reading takes time, so it checks
+// again afterwards, for at most three rounds: the state from a store that takes longer than a
+// second each time is then used.
 func (b *batch) refresh(ctx context.Context, log Log) error {
 	for range 3 {
 		stale := b.stale(time.Now())
@@ -91,7 +93,7 @@ func (b *batch) refresh(ctx context.Context, log Log) error {
 	return nil
 }
 
-// stale gives the places to be read, by channel.
+// stale returns the seqs of the messages to read, by channel.
 func (b *batch) stale(now time.Time) map[string][]int64 {
 	places := make(map[string][]int64)
 	seen := make(map[place]bool)
@@ -107,7 +109,7 @@ func (b *batch) stale(now time.Time) map[string][]int64 {
 	return places
 }
 
-// read reads messages as they are now.
+// read reads the current state of messages.
 func (b *batch) read(ctx context.Context, log Log, places map[string][]int64) error {
 	var mu sync.Mutex // guards b.messages
 	group, ctx := errgroup.WithContext(ctx)
@@ -127,7 +129,7 @@ func (b *batch) read(ctx context.Context, log Log, places map[string][]int64) er
 			for _, m := range messages {
 				p := place{channelID, m.Seq}
 				if k, ok := b.messages[p]; ok && k.message.ChangedSeq > m.ChangedSeq {
-					m = k.message // the store has shown it newer before
+					m = k.message // an earlier read returned a newer state
 				}
 				b.messages[p] = known{m, began}
 			}
@@ -137,7 +139,8 @@ func (b *batch) read(ctx context.Context, log Log, places map[string][]int64) er
 	return group.Wait()
 }
 
-// fold applies the batch's edits and recalls to its messages: a read may not show yet what was applied.
+// fold applies the batch's edits and recalls to its messages, because a read may not show yet what
+// was applied.
 func (b *batch) fold() {
 	pieces := make(map[string][]message.Entry)
 	seen := make(map[place]bool)
@@ -162,7 +165,7 @@ func (b *batch) fold() {
 	}
 }
 
-// events is the batch as it is published.
+// events returns the events of the batch.
 func (b *batch) events(epoch string) []message.Event {
 	events := make([]message.Event, len(b.entries))
 	for i := range b.entries {

@@ -49,7 +49,8 @@ func (r *rig) waitStreamed(want uint64) {
 	})
 }
 
-// BenchmarkFeeder publishes from the embedded store to JetStream; entries are older than a second, so each is read again.
+// BenchmarkFeeder publishes from the embedded store to JetStream. The entries are older than a
+// second, so each is read again.
 func BenchmarkFeeder(b *testing.B) {
 	for _, channels := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {
@@ -69,7 +70,7 @@ func BenchmarkFeeder(b *testing.B) {
 	}
 }
 
-// BenchmarkBuilder takes events from JetStream into redis-server.
+// BenchmarkBuilder moves events from JetStream into redis-server.
 func BenchmarkBuilder(b *testing.B) {
 	for _, channels := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("channels=%d", channels), func(b *testing.B) {

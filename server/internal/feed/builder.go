@@ -20,23 +20,24 @@ import (
 const (
 	defaultKeep     = 150
 	defaultPatience = 10 * time.Second
-	// maxRounds is how often one batch may find its sets gone again before it is put off.
+	// maxRounds is how often one batch may find its sets missing before it fails and is delivered
+	// again.
 	maxRounds = 10
-	// maxSettles is how often one rebuild follows a log that grows meanwhile.
+	// maxSettles is how often one rebuild loads a log that grows meanwhile.
 	maxSettles = 5
 )
 
-// BuilderConfig is what a Builder works with.
+// BuilderConfig configures a Builder.
 type BuilderConfig struct {
 	Source Source
 	Cache  CacheWriter
 	Reader Reader
-	// Keep is how many entries of a channel the cache holds: 150 if 0.
+	// Keep is the number of entries per channel that the cache holds; 0 means 150.
 	Keep int
-	// Patience is how long a rebuild waits for the store to show what it has published before it leaves the channel
-	// without a set: 10 s if 0.
+	// Patience is how long a rebuild waits for the store to return the published entries before it
+	// leaves the channel without a set; 0 means 10 s.
 	Patience time.Duration
-	// Owner tells which buckets are this node's; nil means all.
+	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
@@ -46,7 +47,8 @@ type BuilderConfig struct {
 	Logger *slog.Logger
 }
 
-// Builder keeps the cache of each channel's newest entries, from the change stream of every bucket.
+// Builder maintains the cache of each channel's newest entries from the change stream of every
+// bucket.
 type Builder struct {
 	life     lifecycle.Base
 	source   Source
@@ -60,7 +62,7 @@ type Builder struct {
 	logger   *slog.Logger
 }
 
-// NewBuilder makes a Builder, which Start starts.
+// NewBuilder returns a Builder. Start starts it.
 func NewBuilder(config BuilderConfig) (*Builder, error) {
 	metrics, err := orNoMetrics(config.Metrics)
 	if err != nil {
@@ -73,15 +75,16 @@ func NewBuilder(config BuilderConfig) (*Builder, error) {
 	}, nil
 }
 
-// Start begins to consume and returns at once. See lifecycle.Service.
+// Start starts consuming and returns at once. See lifecycle.Service.
 func (b *Builder) Start(ctx context.Context) error {
 	return eachBucket(ctx, &b.life, b.reader.Identity().Buckets, b.run)
 }
 
-// Stop ends the work and waits for it. What was under way comes again to the next one that consumes.
+// Stop stops consuming and waits for the goroutines. Batches in progress are delivered again to the
+// next consumer.
 func (b *Builder) Stop(ctx context.Context) error { return b.life.Stop(ctx) }
 
-// run consumes one bucket's events until ctx ends.
+// run consumes the events of one bucket until ctx ends.
 func (b *Builder) run(ctx context.Context, bucket int) {
 	whileOwned(ctx, b.owner, bucket, func(ctx context.Context) {
 		// The error can only be that ctx has ended.
@@ -91,7 +94,8 @@ func (b *Builder) run(ctx context.Context, bucket int) {
 	})
 }
 
-// handle brings the cache up to a batch of events. All of it may be repeated, so an error has the whole batch repeated.
+// handle applies a batch of events to the cache. Every part of it may be repeated, so after an
+// error the whole batch is.
 func (b *Builder) handle(ctx context.Context, events []message.Event) error {
 	began := time.Now()
 	runs := b.runs(ctx, events)
@@ -116,8 +120,8 @@ func (b *Builder) handle(ctx context.Context, events []message.Event) error {
 
 // runs groups events by channel, in their order.
 //
-// Events of another epoch are left out: they are of a log that the store no longer has. The set that they were in is
-// of their epoch, and so ends with the first entry of the new one.
+// Events of another epoch are omitted: they belong to a log that the store no longer has. The set
+// that they were in has their epoch, and so ends with the first entry of the new one.
 func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
 	epoch := b.reader.Identity().Epoch
 	var runs []Run
@@ -144,7 +148,7 @@ func (b *Builder) runs(ctx context.Context, events []message.Event) []Run {
 	return runs
 }
 
-// changeOf is what an event does to a cached set.
+// changeOf returns the change that an event makes to a cached set.
 func changeOf(e *message.Event) Change {
 	if e.Kind == message.KindSend {
 		return Change{Entry: message.Cached{Epoch: e.Epoch, Seq: e.Seq, Count: e.Count, Message: e.Message}}
@@ -157,7 +161,8 @@ func changeOf(e *message.Event) Change {
 	}
 }
 
-// rebuildAll rebuilds the sets of the runs that are not done, and returns what is left of them.
+// rebuildAll rebuilds the sets of the unfinished runs and returns the remaining parts of those
+// runs. Runs whose rebuild was abandoned are omitted.
 func (b *Builder) rebuildAll(ctx context.Context, runs []Run, done []int) ([]Run, error) {
 	var left []Run
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -188,11 +193,13 @@ func (b *Builder) rebuildAll(ctx context.Context, runs []Run, done []int) ([]Run
 	return kept, nil
 }
 
-// rebuild replaces a channel's set by the newest entries in the store, once these reach an insert that was published.
-// If that can't be done it leaves the channel without a set, which is never wrong, and reports false.
+// rebuild replaces a channel's set with the newest entries of the store, once these reach the
+// published entry at reach. If that fails, it leaves the channel without a set, which is always
+// correct, and returns false.
 //
-// Another builder may have handled a later recall before this one's set was there to be changed. So afterwards it looks
-// whether the log has grown over what it wrote, and if so, writes again.
+// Another builder may have processed a later recall before this builder's set existed. After
+// writing, rebuild therefore reads the head of the log, and writes again if the log has grown
+// beyond the set.
 func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (built bool, err error) {
 	b.metrics.Rebuilds.Add(ctx, 1)
 	for range maxSettles {
@@ -205,7 +212,7 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 		}
 		err = b.cache.Replace(ctx, channelID, began, entries)
 		if errors.Is(err, ErrStaleLoad) {
-			continue // this process was stopped for a while
+			continue // this process was suspended for a while
 		}
 		if err != nil {
 			return false, err
@@ -229,8 +236,9 @@ func (b *Builder) rebuild(ctx context.Context, channelID string, reach int64) (b
 	return false, b.cache.Drop(ctx, channelID)
 }
 
-// load reads a channel's newest entries, ascending, as the cache is to hold them. If they do not reach an entry within
-// the Builder's patience, there are none.
+// load returns a channel's newest entries in ascending order, in the form that the cache holds. It
+// returns nil if they do not reach the entry at reach within the Builder's patience. began is the
+// cache's time before the read.
 func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entries []message.Cached, began time.Time, err error) {
 	waits := newBackoff()
 	epoch := b.reader.Identity().Epoch
@@ -244,7 +252,7 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entr
 		}
 		slices.Reverse(newest)
 		if dense(newest) && newest[len(newest)-1].Seq >= reach {
-			// A message may be shown as it was before an edit or recall that is shown too.
+			// A read may return a message as it was before an edit or recall that it also returns.
 			message.Fold(newest)
 			entries = make([]message.Cached, len(newest))
 			for i := range newest {
@@ -261,7 +269,7 @@ func (b *Builder) load(ctx context.Context, channelID string, reach int64) (entr
 	}
 }
 
-// dense reports whether entries are a piece of a log, ascending and not empty.
+// dense reports whether entries are not empty and ascend without gaps.
 func dense(entries []message.Entry) bool {
 	for i := 1; i < len(entries); i++ {
 		if entries[i].Seq != entries[i-1].Seq+1 {

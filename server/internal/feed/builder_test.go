@@ -38,7 +38,7 @@ func TestOverAHoleAMessageRebuildsAndAChangeDeletes(t *testing.T) {
 		r.mustDeliver(source, r.eventOf(sent))
 		r.mustMirror("room")
 	}
-	// The set falls behind, as an old Redis would.
+	// The set falls behind, as an old Redis might.
 	fallBehind := func() {
 		if err := r.client.ZPopMax(t.Context(), key("room"), 3).Err(); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestRedeliveryChangesNothing(t *testing.T) {
 	source := r.builderOnly(r.cache, r.store)
 	var batch []message.Event
 	sent := r.send("room", "s3cr3t")
-	batch = append(batch, r.eventOf(sent)) // with its text, as it was published
+	batch = append(batch, r.eventOf(sent)) // with its text, as published
 	for i := range 5 {
 		batch = append(batch, r.eventOf(r.send("room", fmt.Sprint(i))))
 	}
@@ -97,7 +97,7 @@ func TestRedeliveryChangesNothing(t *testing.T) {
 		t.Error(diff)
 	}
 	r.expires("room", time.Hour)
-	// Even with no set, a late redelivery does not build one with the old text.
+	// Even without a set, a late redelivery does not build one with the old text.
 	if err := r.client.Del(t.Context(), key("room")).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAnotherEpoch(t *testing.T) {
 	if err != nil || epoch == old {
 		t.Fatal(epoch, err)
 	}
-	// Events of the log that was are ignored, also those that would ask for more than the store has.
+	// Events of the old log are ignored, including those beyond the end of the current one.
 	before := r.raw("room")
 	oldEvent.Seq, oldEvent.Message.Seq = 999, 999
 	r.mustDeliver(source, oldEvent)
@@ -151,7 +151,8 @@ func TestBatchOfManyChannels(t *testing.T) {
 	}
 }
 
-// staleReader shows messages as they were sent, though it shows the entries that changed them.
+// staleReader returns messages as they were sent, although it returns the entries that changed
+// them.
 type staleReader struct {
 	feed.Reader
 	texts map[int64]message.Message
@@ -180,7 +181,7 @@ func TestStaleReadDoesNotBringTheTextBack(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
-// laggingReader hides entries above a seq, for some calls.
+// laggingReader hides entries above a seq for some calls.
 type laggingReader struct {
 	feed.Reader
 	above int64
@@ -252,7 +253,7 @@ func TestFailingStoreHasTheBatchRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustBeGone("room")
-	// A set that could not be seen to be up to date must not stay: the repeat would find nothing to do.
+	// A set that may be out of date must be dropped: the repeated batch would find nothing to do.
 	failing.head.Store(1)
 	if err := source.deliver(event); !errors.Is(err, errProvoked) {
 		t.Fatal(err)
@@ -262,7 +263,7 @@ func TestFailingStoreHasTheBatchRepeated(t *testing.T) {
 	r.mustMirror("room")
 }
 
-// racedCache runs a function before its first Replace.
+// racedCache calls a function before its first Replace.
 type racedCache struct {
 	feed.CacheWriter
 	before func()
@@ -295,7 +296,7 @@ func TestRecallThatAnotherBuilderHandledDuringARebuild(t *testing.T) {
 	r.lacks("s3cr3t")
 }
 
-// stoppedCache is that of a process that stood still for long before its first Replace.
+// stoppedCache is the cache of a process that was suspended for long before its first Replace.
 type stoppedCache struct {
 	feed.CacheWriter
 	stale atomic.Int64

@@ -89,9 +89,9 @@ func TestTextThatWasRecalledWhileNATSWasAway(t *testing.T) {
 	l := r.listen("room")
 	r.nats.Stop()
 	sent := r.send("room", "s3cr3t")
-	<-time.After(50 * time.Millisecond) // so that the feeder has read it
+	<-time.After(50 * time.Millisecond) // until the feeder has read it
 	r.recall(sent)
-	<-time.After(time.Until(sent.MsgTime.Add(1100 * time.Millisecond))) // a text may live for a second
+	<-time.After(time.Until(sent.MsgTime.Add(1100 * time.Millisecond))) // a text may remain for a second
 	r.nats.Start()
 	r.waitMirror("room")
 	r.lacks("s3cr3t")
@@ -106,7 +106,7 @@ func TestTextThatWasRecalledWhileNATSWasAway(t *testing.T) {
 			t.Errorf("heard %+v", e)
 		}
 	}
-	// Nor may the stream hold it.
+	// The stream must not hold it either.
 	for _, e := range r.streamed() {
 		if strings.Contains(string(e), "s3cr3t") {
 			t.Errorf("the stream holds %s", e)
@@ -114,7 +114,7 @@ func TestTextThatWasRecalledWhileNATSWasAway(t *testing.T) {
 	}
 }
 
-// jetStream is the stream's manager, for faults.
+// jetStream returns the stream's manager, for faults.
 func (r *rig) jetStream() jetstream.JetStream {
 	r.t.Helper()
 	nc, err := nats.Connect(r.nats.URL())
@@ -129,7 +129,7 @@ func (r *rig) jetStream() jetstream.JetStream {
 	return js
 }
 
-// streamed is everything in the stream.
+// streamed returns all messages in the stream.
 func (r *rig) streamed() []json.RawMessage {
 	r.t.Helper()
 	stream, err := r.jetStream().Stream(r.t.Context(), "message_change_events")
@@ -174,8 +174,8 @@ func TestDeletedStreamComesBackWithEverythingUnpublished(t *testing.T) {
 	r.waitMirror("room")
 }
 
-// TestSetsAreDenseAndTrueWhateverHappens breaks one part after another under load, looks at every set meanwhile, and at
-// the end compares cache and store.
+// TestSetsAreDenseAndTrueWhateverHappens breaks one part after another under load, checks every set
+// meanwhile, and compares cache and store at the end.
 func TestSetsAreDenseAndTrueWhateverHappens(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -222,7 +222,7 @@ func TestSetsAreDenseAndTrueWhateverHappens(t *testing.T) {
 	}
 }
 
-// waitSeq waits until one entry was heard of.
+// waitSeq waits until the listener has received one entry.
 func (l *listener) waitSeq(t testing.TB, seq int64) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
@@ -235,7 +235,7 @@ func (l *listener) waitSeq(t testing.TB, seq int64) {
 	})
 }
 
-// write appends entries until stop.
+// write appends entries until stop is closed.
 func (r *rig) write(rng *rand.Rand, ids []string, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	sent := map[string][]message.Entry{}
@@ -258,8 +258,8 @@ func (r *rig) write(rng *rand.Rand, ids []string, stop <-chan struct{}, done cha
 	}
 }
 
-// look reads sets until stop. A set that is there must be a dense piece of the log up to its newest entry, with every
-// change up to there applied.
+// look reads sets until stop is closed. A set must be a dense part of the log up to its newest
+// entry, with every change up to there applied.
 func (r *rig) look(ids []string, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	for {
@@ -269,7 +269,7 @@ func (r *rig) look(ids []string, stop <-chan struct{}, done chan<- struct{}) {
 				return
 			default:
 			}
-			// Not through the cache, which would hide a set that is none.
+			// Not through the cache, which would hide an invalid set.
 			members, err := r.client.ZRangeWithScores(r.t.Context(), key(id), 0, -1).Result()
 			if err != nil {
 				continue // Redis is away

@@ -1,18 +1,23 @@
-// Package feed carries every entry of every log from the store to the change stream, and from there to the cache.
+// Package feed carries every entry of every log from the store to the change stream, and from there
+// to the cache and the channel rows.
 //
 //	store -> Feeder -> message_change_events -> Builder (redis_cache_group) -> msg_cache:<channel>
 //	                                         -> Advancer (channel_group)    -> channels, members
 //
-// The Feeder publishes what the store holds: at once, nothing skipped, and confirmed in the store only after the stream
-// has it. So an entry may be published twice, and never not at all. What it could not publish at once it publishes as
-// it is later: a message that was recalled in the meantime goes out without its text.
+// The Feeder publishes the entries of the store immediately and skips none. It confirms an entry in
+// the store only after the stream has it, so an entry may be published twice, but is always
+// published. An entry that cannot be published at once is later published in its state at that
+// time: a message that was recalled in the meantime goes out without its text.
 //
-// The Builder keeps each channel's newest entries in the cache, as one dense piece of the log. Only a message creates or
-// renews such a piece; edits and recalls change what is there, and remove it if it misses what came before them. Since
-// every step may be repeated, none of them keeps a state of its own: what dies is started again, and two of a kind at
-// once only repeat each other. So no lease is needed: the nodes agree on an Owner for each bucket well enough.
+// The Builder keeps the newest entries of each channel in the cache, as one dense part of the log.
+// Only a message creates or renews such a set; edits and recalls change its entries, and remove the
+// set if it misses entries before them.
 //
-// The Advancer moves the numbers of channels' rows, and the read cursors of those who send.
+// The Advancer advances the numbers of channel rows and the read cursors of senders.
+//
+// Every step may be repeated, so none keeps state of its own. A service that dies is restarted, and
+// two of the same kind only repeat each other's work. No lease is needed: it is enough that the
+// nodes roughly agree on an Owner for each bucket.
 package feed
 
 import (
@@ -30,31 +35,32 @@ import (
 )
 
 const (
-	// batchSize is the most entries that are published together.
+	// batchSize is the maximum number of entries that are published together.
 	batchSize = 256
-	// parallel is how many calls to the store one batch makes at a time.
+	// parallel is the maximum number of concurrent calls of the store for one batch.
 	parallel = 16
-	// closeWait bounds how long a stopped Feeder waits for the store to save its position.
+	// closeWait bounds how long a stopped Feeder waits for the store to save a feed's position.
 	closeWait = 5 * time.Second
-	// longCall is how long a call must have gone on for its failure to count as a first one.
+	// longCall is how long a call must have lasted for retry to treat its failure as a first one.
 	longCall = 10 * time.Second
 )
 
-// Publisher is the change stream's entrance.
+// Publisher writes events to the change stream.
 type Publisher interface {
-	// Publish stores events, in their order, and returns once all are stored. After an error each may be stored or not.
-	// Repeats must do no harm.
+	// Publish stores events in order and returns once all are stored. After an error each event may
+	// or may not be stored. Repeats must be harmless.
 	Publish(ctx context.Context, events []message.Event) error
 }
 
-// Source is the change stream's exit for the cache's builder.
+// Source delivers the events of the change stream to a consumer.
 type Source interface {
-	// Consume calls fn with the bucket's events, in the order in which they were published, until ctx ends. A batch is
-	// confirmed after fn succeeded, and comes again if it fails.
+	// Consume calls fn with batches of the bucket's events, in the order in which they were
+	// published, until ctx ends. A batch is confirmed after fn succeeds, and delivered again if fn
+	// fails.
 	Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error
 }
 
-// Log is what the Feeder needs of the store; message.Store says what each method promises.
+// Log is the part of the store that the Feeder uses. message.Store documents the methods.
 type Log interface {
 	Identity() message.Identity
 	OpenFeed(ctx context.Context, bucket int) (message.Feed, error)
@@ -64,20 +70,20 @@ type Log interface {
 	NewEpoch(ctx context.Context) (string, error)
 }
 
-// History is what the change stream remembers.
+// History reads past events of the change stream.
 type History interface {
-	// LastPublished gives a bucket's newest event; ok is false if the stream holds none.
+	// LastPublished returns the newest event of a bucket. ok is false if the stream has none.
 	LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error)
 }
 
-// Reader is what the Builder needs of the store; message.Store says what each method promises.
+// Reader is the part of the store that the Builder uses. message.Store documents the methods.
 type Reader interface {
 	Identity() message.Identity
 	Head(ctx context.Context, channelID string) (message.Head, error)
 	Entries(ctx context.Context, channelID string, r message.Range) ([]message.Entry, error)
 }
 
-// eachBucket starts run for each of n buckets.
+// eachBucket starts a goroutine that calls run for each of n buckets.
 func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx context.Context, bucket int)) error {
 	return life.Start(ctx, func(_ context.Context, r *lifecycle.Run) error {
 		for bucket := range n {
@@ -87,8 +93,9 @@ func eachBucket(ctx context.Context, life *lifecycle.Base, n int, run func(ctx c
 	})
 }
 
-// retry calls fn until it succeeds or ctx ends, which is the only error that it returns. It waits 20 ms after the first
-// failure, then twice as long each time, up to 5 s, each with jitter; after a call that went on for 10 s, 20 ms again.
+// retry calls fn until it succeeds or ctx ends; it returns an error only if ctx ends. The delay is
+// 20 ms after the first failure and doubles up to 5 s, with jitter. After a call of more than 10 s
+// it starts at 20 ms again.
 func retry(ctx context.Context, log *slog.Logger, what string, fn func() error) error {
 	waits := newBackoff()
 	for {
@@ -129,8 +136,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// span records that an event went through a step, as part of the trace of the request that appended it. Only requests
-// that were sampled have left a trace context in their entries.
+// span records a step of an event in the trace of the request that appended it. It does nothing if
+// traceparent is empty: only sampled requests leave a trace context in their entries.
 func span(ctx context.Context, tracer trace.Tracer, name string, kind trace.SpanKind, began time.Time, traceparent string) {
 	if traceparent == "" {
 		return

@@ -16,13 +16,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// FeederConfig is what a Feeder works with.
+// FeederConfig configures a Feeder.
 type FeederConfig struct {
 	Log       Log
 	Publisher Publisher
-	// History may be nil: then a log that was restored without telling is not noticed here.
+	// History may be nil. The Feeder then does not detect a store that was restored without a new
+	// epoch.
 	History History
-	// Owner tells which buckets are this node's; nil means all.
+	// Owner decides which buckets are this node's; nil means all.
 	Owner Owner
 	// Metrics may be nil.
 	Metrics *Metrics
@@ -32,8 +33,8 @@ type FeederConfig struct {
 	Logger *slog.Logger
 }
 
-// Feeder publishes the entries of every bucket. It keeps at it for ever: whatever fails is tried again, in order, and
-// nothing is skipped.
+// Feeder publishes the entries of every bucket. It retries every failure forever, in order, and
+// skips nothing.
 type Feeder struct {
 	life      lifecycle.Base
 	log       Log
@@ -43,11 +44,11 @@ type Feeder struct {
 	metrics   *Metrics
 	tracer    trace.Tracer
 	logger    *slog.Logger
-	// recent is by bucket.
+	// recent is indexed by bucket.
 	recent []*recent
 }
 
-// NewFeeder makes a Feeder, which Start starts.
+// NewFeeder returns a Feeder. Start starts it.
 func NewFeeder(config FeederConfig) (*Feeder, error) {
 	metrics, err := orNoMetrics(config.Metrics)
 	if err != nil {
@@ -77,15 +78,15 @@ func orNoTracer(t trace.Tracer) trace.Tracer {
 	return noop.Tracer{}
 }
 
-// Start begins to publish and returns at once. See lifecycle.Service.
+// Start starts publishing and returns at once. See lifecycle.Service.
 func (f *Feeder) Start(ctx context.Context) error {
 	return eachBucket(ctx, &f.life, f.log.Identity().Buckets, f.run)
 }
 
-// Stop ends the work and waits until positions are saved, 5 s at most.
+// Stop stops publishing and waits until the positions are saved, for at most 5 s.
 func (f *Feeder) Stop(ctx context.Context) error { return f.life.Stop(ctx) }
 
-// run publishes one bucket's entries until ctx ends.
+// run publishes the entries of one bucket until ctx ends.
 func (f *Feeder) run(ctx context.Context, bucket int) {
 	logger := f.logger.With("bucket", bucket)
 	whileOwned(ctx, f.owner, bucket, func(ctx context.Context) {
@@ -97,9 +98,10 @@ func (f *Feeder) run(ctx context.Context, bucket int) {
 	})
 }
 
-// checkEpoch replaces the epoch if a log ends below what was published of it: then the store was put back to an earlier
-// state and nobody said so. What clients hold of such a log is worth nothing, and only another epoch tells them. The
-// look is at one log per bucket, the one that was published to last, each time a node takes the bucket over.
+// checkEpoch replaces the epoch if a log ends before its last published entry. The store was then
+// put back to an earlier state without a new epoch. The clients' copies of such a log are invalid,
+// and only a new epoch tells them. Each time a node takes over a bucket, it checks one log of the
+// bucket, the last one that was published to.
 func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int) error {
 	if f.history == nil {
 		return nil
@@ -129,7 +131,8 @@ func (f *Feeder) checkEpoch(ctx context.Context, logger *slog.Logger, bucket int
 
 var errEpochReplaced = errors.New("the epoch was replaced")
 
-// feed opens a bucket's feed and publishes from it until something fails. It returns an error, always.
+// feed opens a bucket's feed and publishes its entries until a step fails. The returned error is
+// never nil.
 func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) error {
 	if err := f.checkEpoch(ctx, logger, bucket); err != nil {
 		return err
@@ -154,14 +157,15 @@ func (f *Feeder) feed(ctx context.Context, logger *slog.Logger, bucket int) erro
 			return err
 		}
 		f.recent[bucket].add(entries)
-		// Only now: what is confirmed before it is published is lost with the process.
+		// Confirm only now: an entry that is confirmed before it is published is lost if the
+		// process dies.
 		if err := source.Published(ctx); err != nil {
 			return fmt.Errorf("confirm to the feed: %w", err)
 		}
 	}
 }
 
-// publish publishes a batch, however often that takes. Only the end of ctx makes it fail.
+// publish publishes a batch, retrying until it succeeds. It fails only if ctx ends.
 func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) error {
 	began := time.Now()
 	err := retry(ctx, logger, "applying changes", func() error { return b.apply(ctx, f.log) })
@@ -181,10 +185,11 @@ func (f *Feeder) publish(ctx context.Context, logger *slog.Logger, b *batch) err
 	return nil
 }
 
-// send publishes a batch as it is by then, however often that takes, and gives what was published.
+// send publishes a batch in its current state, retrying until it succeeds. It returns the published
+// events.
 func (f *Feeder) send(ctx context.Context, logger *slog.Logger, b *batch) (events []message.Event, err error) {
 	err = retry(ctx, logger, "publishing", func() error {
-		// Anew for each attempt: since the last one a text may have been recalled.
+		// Refresh before every attempt: a message may have been recalled since the last one.
 		if err := b.refresh(ctx, f.log); err != nil {
 			return err
 		}

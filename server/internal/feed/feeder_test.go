@@ -15,11 +15,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// fakePublisher keeps what was published, and calls a hook before each attempt.
+// fakePublisher records the published events, and calls a hook before each attempt.
 type fakePublisher struct {
 	before func(attempt int) error
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	attempts int
 	events   []message.Event
 }
@@ -57,7 +57,7 @@ func (p *fakePublisher) wait(t testing.TB, n int) []message.Event {
 	return p.all()
 }
 
-// backlog is nil if a bucket's feed, opened anew, returns this many entries.
+// backlog returns nil if a newly opened feed of the channel's bucket returns this many entries.
 func (r *rig) backlog(channelID string, want int) error {
 	source, err := r.store.OpenFeed(r.t.Context(), message.Bucket(channelID, buckets))
 	if err != nil {
@@ -76,8 +76,8 @@ func (r *rig) backlog(channelID string, want int) error {
 	return nil
 }
 
-// waitConfirmed stops the feeder when it has confirmed everything. A stop may come just before a confirmation, and the
-// store shows one with the next entry only.
+// waitConfirmed stops the feeder once it has confirmed everything. A stop may come just before a
+// confirmation, and the store shows a confirmation only with the next entry.
 func (r *rig) waitConfirmed(channelID string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
@@ -103,7 +103,7 @@ func TestNothingIsConfirmedBeforeItIsPublished(t *testing.T) {
 	<-tried
 	<-tried
 	lifecycletest.Stop(t, r.feeder)
-	r.send(otherBucket("room"), "x") // with which the store would show a confirmation
+	r.send(otherBucket("room"), "x") // the store would show a confirmation with it
 	if err := r.backlog("room", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestTextThatWasRecalledBeforeItCouldBePublished(t *testing.T) {
 	r.edit(edited, "s3cr3t second draft")
 	r.recall(edited)
 	r.recall(sent)
-	<-time.After(time.Until(edited.MsgTime.Add(1100 * time.Millisecond))) // a text may live for a second
+	<-time.After(time.Until(edited.MsgTime.Add(1100 * time.Millisecond))) // a text may remain for a second
 	mu.Lock()
 	away = false
 	mu.Unlock()
@@ -205,7 +205,8 @@ func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
 				ChannelID: "room", FromID: "ann", MsgType: "text", Content: "s3cr3t",
 				MsgTime: time.Now().Add(at).UTC().Truncate(time.Millisecond),
 			}})
-			// The feed shows it as it was inserted; the store has applied a recall that comes much later in the feed.
+			// The feed returns it as it was inserted; the store has applied a recall that is much
+			// later in the feed.
 			publisher := &fakePublisher{}
 			log := &insertedLog{Log: r.store, as: map[int64]message.Entry{1: sent}}
 			r.recall(sent)
@@ -219,7 +220,7 @@ func TestOldEntriesGoOutAsTheyAreNow(t *testing.T) {
 	}
 }
 
-// insertedLog has feeds that show entries as they were inserted, a few at a time.
+// insertedLog has feeds that return entries as they were inserted, a few at a time.
 type insertedLog struct {
 	feed.Log
 	as   map[int64]message.Entry
@@ -274,7 +275,8 @@ func TestFeederAppliesWhatADeadWriterLeft(t *testing.T) {
 	}
 }
 
-// staleLog shows messages as they were sent, though changes to them were applied; at first it shows none at all.
+// staleLog returns messages as they were sent, although changes to them were applied; at first it
+// returns none at all.
 type staleLog struct {
 	feed.Log
 	as     map[int64]message.Entry
@@ -312,7 +314,7 @@ func TestStaleTargetIsPublishedWithItsChanges(t *testing.T) {
 // failingLog fails its first calls of each kind.
 type failingLog struct {
 	feed.Log
-	mu                    sync.Mutex // guards what follows
+	mu                    sync.Mutex // guards the fields below
 	opens, nexts, applies int
 }
 

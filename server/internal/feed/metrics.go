@@ -7,25 +7,27 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// Metrics are the instruments that Feeder and Builder write to.
+// Metrics holds the instruments of the Feeder and the Builder.
 type Metrics struct {
-	// Published counts events that the stream has acknowledged, repeats included.
+	// Published counts events that the stream has acknowledged, including repeats.
 	Published metric.Int64Counter
-	// PublishFailures counts attempts to publish a batch that failed.
+	// PublishFailures counts failed attempts to publish a batch.
 	PublishFailures metric.Int64Counter
-	// PublishLag is how long an entry was appended when the stream acknowledged it, in seconds.
+	// PublishLag is the time in seconds from the append of an entry until the stream acknowledged
+	// it.
 	PublishLag metric.Float64Histogram
-	// Appended counts events that the builder has handled, repeats included.
+	// Appended counts events that the builder has processed, including repeats.
 	Appended metric.Int64Counter
-	// Rebuilds counts sets that were loaded from the store.
+	// Rebuilds counts rebuilds of sets from the store.
 	Rebuilds metric.Int64Counter
-	// Abandoned counts sets that were dropped because the store did not show what it had published.
+	// Abandoned counts sets that were dropped because the store did not return the published
+	// entries in time.
 	Abandoned metric.Int64Counter
-	// Foreign counts events of another epoch, which were ignored.
+	// Foreign counts ignored events of another epoch.
 	Foreign metric.Int64Counter
 }
 
-// NewMetrics makes the instruments. A nil meter gives ones that do nothing.
+// NewMetrics creates the instruments. With a nil meter they do nothing.
 func NewMetrics(meter metric.Meter) (*Metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}

@@ -6,27 +6,29 @@ import (
 	"sync"
 )
 
-// Owner tells which buckets this node works for. Two nodes that believe to own the same bucket only repeat each other;
-// while none does, its events wait. Its methods may be called concurrently.
+// Owner decides which buckets this node works for. If two nodes own the same bucket, they only
+// repeat each other's work; while no node owns it, its events wait. The methods may be called
+// concurrently.
 type Owner interface {
-	// Owns reports whether this node is the bucket's.
+	// Owns reports whether this node owns the bucket.
 	Owns(bucket int) bool
-	// Changed gives a channel that is closed when the answers of Owns may have changed since this call.
+	// Changed returns a channel that is closed when the results of Owns may have changed since this
+	// call.
 	Changed() <-chan struct{}
 }
 
 // errMoved ends the work on a bucket that another node has taken over.
 var errMoved = errors.New("the bucket is another node's now")
 
-// whileOwned calls fn each time the bucket becomes this node's, with a context that ends when it is no more, until ctx
-// ends. A nil owner owns everything.
+// whileOwned calls fn each time this node becomes the bucket's owner, with a context that ends when
+// it no longer is. It returns when ctx ends. A nil owner owns all buckets.
 func whileOwned(ctx context.Context, owner Owner, bucket int, fn func(ctx context.Context)) {
 	if owner == nil {
 		fn(ctx)
 		return
 	}
 	for ctx.Err() == nil {
-		changed := owner.Changed() // before Owns, so that no change goes by unseen
+		changed := owner.Changed() // before Owns, so that no change is missed
 		if !owner.Owns(bucket) {
 			select {
 			case <-changed:

@@ -17,9 +17,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// ownership is a feed.Owner that a test moves.
+// ownership is a feed.Owner that a test sets.
 type ownership struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	owned   bool
 	changed chan struct{}
 }
@@ -48,7 +48,7 @@ func (o *ownership) set(owned bool) {
 	o.changed = make(chan struct{})
 }
 
-// published collects what feeders publish, by who did.
+// published collects the seqs that feeders publish, by feeder.
 type published struct {
 	mu   sync.Mutex
 	seqs map[string][]int64 // guarded by mu
@@ -88,7 +88,8 @@ func sendMany(r *rig, channelID string, n int) message.Entry {
 	return last
 }
 
-// A bucket that passes from one node to another and back is fed by its owner only, and nothing is left out.
+// A bucket that moves from one node to another and back is fed by its owner only, and nothing is
+// skipped.
 func TestOnlyTheOwnerFeeds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -113,7 +114,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	sendMany(r, "room", 5)
 	reaches("a", 5)
 	a.set(false)
-	sendMany(r, "room", 5) // nobody's: it waits
+	sendMany(r, "room", 5) // without an owner they wait
 	b.set(true)
 	reaches("b", 10)
 	b.set(false)
@@ -139,7 +140,7 @@ func TestOnlyTheOwnerFeeds(t *testing.T) {
 	}
 }
 
-// lastEvent is a change stream that remembers one event.
+// lastEvent is a change stream with one past event.
 type lastEvent message.Event
 
 func (l *lastEvent) LastPublished(context.Context, int) (message.Event, bool, error) {
@@ -151,7 +152,7 @@ func TestEpochIsReplacedWhenTheLogWentBack(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		seq      int64
-		epoch    string // empty: the store's own
+		epoch    string // empty means the store's own
 		replaced bool
 	}{
 		{name: "level", seq: 3},
@@ -194,12 +195,12 @@ func TestEpochIsReplacedWhenTheLogWentBack(t *testing.T) {
 	}
 }
 
-// rowRecorder is a feed.Rows that keeps what it is told.
+// rowRecorder is a feed.Rows that records its calls.
 type rowRecorder struct {
 	mu    sync.Mutex
 	rows  map[string]channel.Advance // guarded by mu
 	calls int                        // guarded by mu
-	fail  int                        // guarded by mu; so many calls fail
+	fail  int                        // guarded by mu; the number of calls that fail
 }
 
 func (r *rowRecorder) Advance(_ context.Context, moves []channel.Advance, _ time.Time) error {
@@ -249,7 +250,7 @@ func TestRowsFollowTheLog(t *testing.T) {
 		if diff := cmp.Diff(channel.Numbers{Head: 41, Count: 40, LastMessage: 40}, room.Numbers); diff != "" {
 			t.Error(diff)
 		}
-		for _, c := range room.Senders { // an edit moves nobody's cursor
+		for _, c := range room.Senders { // an edit moves no cursor
 			if c != (channel.Cursor{Seq: 40, Count: 40}) {
 				t.Errorf("a sender's cursor is %+v", c)
 			}
@@ -258,7 +259,8 @@ func TestRowsFollowTheLog(t *testing.T) {
 	})
 }
 
-// forgetful is a change stream whose servers were killed together: what it acknowledged last is gone.
+// forgetful is a change stream whose servers were killed together: the last acknowledged events are
+// lost.
 type forgetful struct {
 	mu   sync.Mutex
 	seqs []int64 // guarded by mu

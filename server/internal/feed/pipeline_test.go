@@ -50,7 +50,7 @@ func TestEveryEntryReachesSubscribersAndCache(t *testing.T) {
 	for _, id := range ids {
 		r.waitMirror(id)
 	}
-	// Each event carries its message as it was left by some entry, never older than the event's own.
+	// Each event carries its message as some entry left it, never older than the event's own.
 	for _, id := range ids {
 		for _, e := range heard[id].all() {
 			if e.Message.ChangedSeq < e.Seq || e.Message.ChannelID != id || e.Epoch != r.store.Identity().Epoch {
@@ -141,7 +141,7 @@ func TestOnlyAMessageBringsAnExpiredSetBack(t *testing.T) {
 	if _, err := r.cache.Page(t.Context(), "room", message.Range{Limit: 10}); err != nil {
 		t.Fatal(err)
 	}
-	// A later channel's set shows that the builder is past the edit and the recall.
+	// A later channel's set shows that the builder has processed the edit and the recall.
 	same := sameBucket("room")
 	r.send(same, "x")
 	r.waitMirror(same)
@@ -153,7 +153,7 @@ func TestOnlyAMessageBringsAnExpiredSetBack(t *testing.T) {
 	r.expires("room", week)
 }
 
-// sameBucket names another channel of a channel's bucket.
+// sameBucket returns another channel of a channel's bucket.
 func sameBucket(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
@@ -163,7 +163,7 @@ func sameBucket(channelID string) string {
 	}
 }
 
-// otherBucket names a channel of another bucket.
+// otherBucket returns a channel of another bucket.
 func otherBucket(channelID string) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", channelID, i)
@@ -198,7 +198,7 @@ func TestServicesStartAndStop(t *testing.T) {
 	})
 }
 
-// TestFeedGoesOnAfterRestarts sends while services are replaced by others of their kind.
+// TestFeedGoesOnAfterRestarts sends messages while services are replaced by others of their kind.
 func TestFeedGoesOnAfterRestarts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).start()

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// What a stream of several servers acknowledges may be in nothing but their memory for a moment: if all of them are
-	// killed at once, the newest events are gone. recentFor is far longer than such a moment, recentMost bounds what is kept.
+	// A stream with several servers may hold acknowledged events only in their memory for a moment.
+	// If all of them are killed at once, the newest events are lost. recentFor is much longer than
+	// that moment; recentMost bounds the entries kept.
 	recentFor  = 10 * time.Second
 	recentMost = 2048
 )
 
-// recent are the entries that were published last, of one bucket. Safe for concurrent use.
+// recent keeps the last published entries of one bucket. It is safe for concurrent use.
 type recent struct {
-	// again asks for them to be published again.
+	// again requests that they are published again.
 	again chan struct{}
 
 	mu      sync.Mutex
@@ -33,7 +34,7 @@ type publishedEntry struct {
 
 func newRecent() *recent { return &recent{again: make(chan struct{}, 1)} }
 
-// add remembers entries that were just published.
+// add adds entries that were just published and drops old ones.
 func (r *recent) add(entries []message.Entry) {
 	now := time.Now()
 	r.mu.Lock()
@@ -48,7 +49,7 @@ func (r *recent) add(entries []message.Entry) {
 	r.entries = slices.Delete(r.entries, 0, old)
 }
 
-// all are those that are remembered.
+// all returns the entries that are kept.
 func (r *recent) all() []message.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,9 +60,10 @@ func (r *recent) all() []message.Entry {
 	return entries
 }
 
-// Republish has what was published in the last 10 s published once more, by the buckets' owners. It is to be called when
-// NATS is back: its servers may have lost what they had acknowledged, and the cache, the channels' rows and everybody
-// else know events by their seq. It returns at once, and may be called by any goroutine.
+// Republish requests that the owners of the buckets publish the events of the last 10 s once more,
+// up to 2048 per bucket. Call it when the connection to NATS is restored: the servers may have lost
+// acknowledged events. Repeats are harmless, because all consumers identify events by seq. It
+// returns at once and may be called concurrently.
 func (f *Feeder) Republish() {
 	for _, r := range f.recent {
 		select {
@@ -71,7 +73,7 @@ func (f *Feeder) Republish() {
 	}
 }
 
-// republishing publishes a bucket's recent entries whenever Republish asks, until ctx ends.
+// republishing publishes a bucket's recent entries whenever Republish requests it, until ctx ends.
 func (f *Feeder) republishing(ctx context.Context, logger *slog.Logger, r *recent) {
 	for {
 		select {

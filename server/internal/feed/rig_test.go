@@ -45,7 +45,7 @@ type rig struct {
 	cache   *redisstore.Cache
 	feeder  *feed.Feeder
 	builder *feed.Builder
-	// feeds and builds are what the feeder and the builder were made of.
+	// feeds and builds are the configurations of the feeder and the builder.
 	feeds  feed.FeederConfig
 	builds feed.BuilderConfig
 
@@ -53,13 +53,13 @@ type rig struct {
 	logs map[string]*logEnd
 }
 
-// logEnd is where a channel's log ends; its mutex is held while an entry is appended.
+// logEnd is the end of a channel's log; its mutex is held while an entry is appended.
 type logEnd struct {
 	mu         sync.Mutex
 	seq, count int64
 }
 
-// newRig makes the parts; nothing is started.
+// newRig creates the parts and starts no service.
 func newRig(t testing.TB, options ...testkit.RedisOption) *rig {
 	t.Helper()
 	r := &rig{t: t, redis: testkit.Redis(t, options...), nats: testkit.NATS(t), logs: map[string]*logEnd{}}
@@ -137,7 +137,7 @@ func (r *rig) start() *rig {
 	return r
 }
 
-// restartFeeder puts another feeder in the place of the one that runs.
+// restartFeeder replaces the running feeder with another.
 func (r *rig) restartFeeder() {
 	r.t.Helper()
 	lifecycletest.Stop(r.t, r.feeder)
@@ -145,7 +145,7 @@ func (r *rig) restartFeeder() {
 	lifecycletest.Start(r.t, r.feeder)
 }
 
-// restartBuilder puts another builder in the place of the one that runs.
+// restartBuilder replaces the running builder with another.
 func (r *rig) restartBuilder() {
 	r.t.Helper()
 	lifecycletest.Stop(r.t, r.builder)
@@ -194,7 +194,7 @@ func (r *rig) send(channelID, text string) message.Entry {
 	}})
 }
 
-// edit and recall append and apply, as the Writer would.
+// edit and recall append and apply an entry, as the Writer would.
 func (r *rig) edit(target message.Entry, text string) message.Entry {
 	r.t.Helper()
 	return r.apply(r.insert(changeOf(target, message.KindEdit, text)))
@@ -222,7 +222,7 @@ func (r *rig) apply(change message.Entry) message.Entry {
 
 func key(channelID string) string { return "msg_cache:" + channelID }
 
-// raw is the cached set as Redis has it.
+// raw returns the cached set as stored in Redis.
 func (r *rig) raw(channelID string) []redis.Z {
 	r.t.Helper()
 	members, err := r.client.ZRangeWithScores(r.t.Context(), key(channelID), 0, -1).Result()
@@ -232,7 +232,7 @@ func (r *rig) raw(channelID string) []redis.Z {
 	return members
 }
 
-// mirrors is nil when the cached set is the newest piece of the store's log, byte for byte.
+// mirrors returns nil if the cached set equals the newest part of the store's log, byte for byte.
 func (r *rig) mirrors(channelID string) error {
 	newest, err := r.store.Entries(r.t.Context(), channelID, message.Range{Desc: true, Limit: keep})
 	if err != nil {
@@ -267,7 +267,7 @@ func (r *rig) waitMirror(channelIDs ...string) {
 	}
 }
 
-// gone is nil when there is no set.
+// waitGone waits until the channel has no set.
 func (r *rig) waitGone(channelID string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
@@ -278,7 +278,7 @@ func (r *rig) waitGone(channelID string) {
 	})
 }
 
-// lacks fails if any value in Redis holds the text.
+// lacks fails the test if any value in Redis contains the text.
 func (r *rig) lacks(text string) {
 	r.t.Helper()
 	keys, err := r.client.Keys(r.t.Context(), "*").Result()
@@ -294,7 +294,7 @@ func (r *rig) lacks(text string) {
 	}
 }
 
-// age gives the set an expiry that can be recognized.
+// age gives the set a recognizable expiry.
 func (r *rig) age(channelID string) {
 	r.t.Helper()
 	if !r.client.Expire(r.t.Context(), key(channelID), time.Hour).Val() {
@@ -309,7 +309,7 @@ func (r *rig) expires(channelID string, want time.Duration) {
 	}
 }
 
-// listener collects what live subscribers are told of a channel.
+// listener collects the events that live subscribers of a channel receive.
 type listener struct {
 	mu     sync.Mutex
 	events []message.Event
@@ -336,7 +336,7 @@ func (l *listener) all() []message.Event {
 	return append([]message.Event(nil), l.events...)
 }
 
-// wait waits until every seq up to last was heard.
+// wait waits until every seq up to last was received.
 func (l *listener) wait(t testing.TB, last int64) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
@@ -353,7 +353,7 @@ func (l *listener) wait(t testing.TB, last int64) {
 	})
 }
 
-// fakeSource hands the builder the batches that a test gives it.
+// fakeSource passes the builder the batches that a test delivers.
 type fakeSource struct {
 	batches chan []message.Event
 	results chan error
@@ -378,13 +378,13 @@ func (s *fakeSource) Consume(ctx context.Context, _ int, fn func(context.Context
 	}
 }
 
-// deliver has the builder handle a batch and gives its answer.
+// deliver passes a batch to the builder and returns its error.
 func (s *fakeSource) deliver(batch ...message.Event) error {
 	s.batches <- batch
 	return <-s.results
 }
 
-// eventOf is what the feeder publishes of an entry at once.
+// eventOf returns the event that the feeder publishes for an entry immediately.
 func (r *rig) eventOf(e message.Entry) message.Event {
 	r.t.Helper()
 	ev := message.Event{

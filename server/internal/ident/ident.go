@@ -1,4 +1,4 @@
-// Package ident says who is calling and what they may do.
+// Package ident defines the identity of a caller and their capabilities.
 package ident
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Action is something that a capability allows: on a channel, on a topic, or in AdminService.
+// Action is an operation that a capability allows: on a channel, on a topic, or in AdminService.
 type Action string
 
 // The actions on channels.
@@ -18,17 +18,18 @@ const (
 	Send      Action = "send"
 	History   Action = "history"
 	Subscribe Action = "subscribe"
-	// Moderate allows recalling other people's messages.
+	// Moderate allows recalling other users' messages.
 	Moderate Action = "moderate"
-	// SendAs allows naming another sender than oneself: for backends and importers.
+	// SendAs allows sending in another user's name. It is for backends and importers.
 	SendAs Action = "send_as"
-	// Manage allows creating channels, adding and removing members, and using a members-only channel without being one.
+	// Manage allows creating channels, adding and removing members, and using a members-only
+	// channel without being a member.
 	Manage Action = "manage"
 )
 
 // The actions on the topics of queues.
 const (
-	// Produce allows sending messages to a topic, now or later, and taking scheduled ones back.
+	// Produce allows sending messages to a topic, now or later, and cancelling scheduled ones.
 	Produce Action = "produce"
 	// Consume allows being a consumer in the topic's groups.
 	Consume Action = "consume"
@@ -49,20 +50,21 @@ var (
 	AdminActions   = []Action{Read, Write}
 )
 
-// Capability allows actions on the channels or topics that Pattern covers. A pattern is a name, in which one `*` at the end
-// stands for any rest; `*` alone covers everything.
+// Capability allows actions on the channels or topics that Pattern covers. A pattern is a name. A
+// `*` at its end matches any rest; `*` alone covers everything.
 type Capability struct {
 	Pattern string
 	Actions []Action
 }
 
-// Principal is the caller that a token proved. It is immutable and safe for concurrent use.
+// Principal is the caller that a token identifies. It is immutable and safe for concurrent use.
 type Principal struct {
-	// Subject is the user id that an identity provider issued: 1 to 128 printable ASCII characters without spaces.
+	// Subject is the user id that an identity provider issued: 1 to 128 printable ASCII characters
+	// without spaces.
 	Subject string
-	// Session is the token's `ssid`, by which it can be revoked; may be empty.
+	// Session is the token's `ssid`, by which the token can be revoked; may be empty.
 	Session string
-	// Expires is the end of the token's life.
+	// Expires is when the token expires.
 	Expires time.Time
 	// Channels are the capabilities on channels.
 	Channels []Capability
@@ -113,7 +115,7 @@ func NewContext(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// Caller returns the principal that the transport put there. Without one it fails with TOKEN_INVALID.
+// Caller returns the principal that the context carries. Without one it fails with TOKEN_INVALID.
 func Caller(ctx context.Context) (*Principal, error) {
 	if p := FromContext(ctx); p != nil {
 		return p, nil
@@ -121,7 +123,7 @@ func Caller(ctx context.Context) (*Principal, error) {
 	return nil, fault.New(fault.Unauthenticated, fault.TokenInvalid, "the call carries no valid token")
 }
 
-// FromContext gives the principal that the transport put there, or nil.
+// FromContext returns the principal that the context carries, or nil.
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(contextKey{}).(*Principal)
 	return p

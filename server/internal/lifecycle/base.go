@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// state is what a service does now.
+// state is the state of a service.
 //
 //	idle ---Start---> starting ---begin succeeded---> running ---Stop---> stopping ---> stopped
 //	idle ---Stop----> stopped
@@ -22,23 +22,25 @@ const (
 	stopped
 )
 
-// Base implements the contract of Service for the type that has it as a field. The zero value is a service that was not
-// started. It must not be copied.
+// Base implements the contract of Service for the type that has it as a field. The zero value is a
+// service that was not started. It must not be copied.
 type Base struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	state state
 	run   *Run // nil until starting
-	// begun is closed once Start's begin has returned, and abort ends begin's context; nil until starting.
+	// begun is closed once Start's begin has returned. abort ends begin's context. Both are nil
+	// until starting.
 	begun chan struct{}
 	abort context.CancelCauseFunc
 	// ended is closed once stopped; nil until stopping.
 	ended chan struct{}
-	// startErr is begin's error, stopErr that of the end.
+	// startErr is the error of begin, stopErr the error of the end.
 	startErr, stopErr error
 }
 
-// Start implements Service.Start. It calls begin once, which starts goroutines by Run.Go and returns when the service works.
-// The ctx of begin ends with that of Start, and with Stop. If begin fails, what it has begun is ended as Stop does.
+// Start implements Service.Start. It calls begin once, which starts goroutines with Run.Go and
+// returns when the service works. The ctx of begin ends with that of Start, and with Stop. If begin
+// fails, Start ends everything that begin has started, as Stop does.
 func (b *Base) Start(ctx context.Context, begin func(ctx context.Context, run *Run) error) error {
 	b.mu.Lock()
 	if b.state != idle {
@@ -77,7 +79,8 @@ func (b *Base) Start(ctx context.Context, begin func(ctx context.Context, run *R
 	return nil
 }
 
-// started is a further Start: it waits for the first one, whose begin closes begun; nil if there was none.
+// started implements further calls of Start: it waits for the first one, whose begin closes begun;
+// begun is nil if the service was stopped without being started.
 func (b *Base) started(ctx context.Context, begun <-chan struct{}) error {
 	if begun == nil {
 		return ErrStopped
@@ -98,8 +101,9 @@ func (b *Base) started(ctx context.Context, begun <-chan struct{}) error {
 	return nil
 }
 
-// Stop implements Service.Stop. It calls the functions of Run.OnStop, ends the run's context, waits for its goroutines, and calls
-// the functions of Run.OnEnd. All are called, whatever the others return; their errors are joined.
+// Stop implements Service.Stop. It calls the functions of Run.OnStop, ends the run's context, waits
+// for its goroutines, and calls the functions of Run.OnEnd. It calls all functions, even after
+// errors, and joins their errors.
 func (b *Base) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	switch b.state {
@@ -128,7 +132,7 @@ func (b *Base) Stop(ctx context.Context) error {
 	}
 }
 
-// end ends the run and closes ended. Only the one who made the state stopping calls it.
+// end ends the run and closes ended. Only the goroutine that set the state to stopping calls it.
 func (b *Base) end(ctx context.Context) {
 	b.stopErr = b.run.end(ctx)
 	b.mu.Lock()
@@ -137,12 +141,12 @@ func (b *Base) end(ctx context.Context) {
 	close(b.ended)
 }
 
-// Run is what one service has running, from Start to the end of Stop.
+// Run is one run of a service, from Start to the end of Stop.
 type Run struct {
 	ctx    context.Context //nolint:containedctx // the service's own life, not a call's
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	// onStop and onEnd belong to begin, and then to end.
+	// Only begin uses onStop and onEnd, and then end.
 	onStop, onEnd []func(ctx context.Context) error
 }
 
@@ -152,21 +156,24 @@ func newRun(ctx context.Context) *Run {
 	return r
 }
 
-// Context returns the context of the run's goroutines, with the values of Start's. Stop ends it, after the functions of OnStop.
+// Context returns the context of the run's goroutines, with the values of Start's. Stop ends it,
+// after the functions of OnStop.
 func (r *Run) Context() context.Context { return r.ctx }
 
-// Go calls fn in a goroutine that Stop waits for. fn must return soon after its ctx, which is Context's, has ended. Go may be
-// called by begin, by a goroutine that Go has started, and by a caller that knows that the functions of OnStop have not returned.
+// Go calls fn in a goroutine that Stop waits for. fn must return soon after its ctx, which is
+// Context's, has ended. Go may be called by begin, by a goroutine that Go has started, and by a
+// caller that knows that the functions of OnStop have not returned.
 func (r *Run) Go(fn func(ctx context.Context)) {
 	r.tasks.Go(func() { fn(r.ctx) })
 }
 
-// OnStop has fn called when Stop begins, while the goroutines still work. The last fn is called first. fn may wait for work to be
-// finished, until its ctx, which is that of Stop, has ended. Only begin may call OnStop.
+// OnStop registers fn to be called when Stop begins, while the goroutines still run. Functions are
+// called in reverse order. fn may wait for work to finish, until its ctx, which is that of Stop,
+// has ended. Only begin may call OnStop.
 func (r *Run) OnStop(fn func(ctx context.Context) error) { r.onStop = append(r.onStop, fn) }
 
-// OnEnd has fn called after all goroutines have ended, with the ctx of Stop. The last fn is called first. Only begin may call
-// OnEnd.
+// OnEnd registers fn to be called after all goroutines have ended, with the ctx of Stop. Functions
+// are called in reverse order. Only begin may call OnEnd.
 func (r *Run) OnEnd(fn func(ctx context.Context) error) { r.onEnd = append(r.onEnd, fn) }
 
 func (r *Run) end(ctx context.Context) error {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errProvoked = errors.New("provoked")
 
-// service notes what happens to it.
+// service records the calls that it gets.
 type service struct {
 	life lifecycle.Base
 	// begin is called within Start; nil does nothing.
@@ -62,7 +62,8 @@ func (s *service) noting(what string, err error) func(context.Context) error {
 	return func(context.Context) error { s.note(what); return err }
 }
 
-// work begins a goroutine that takes a second to end, and hooks around it. Its hooks fail with err.
+// work starts a goroutine that takes a second to end, and registers hooks around it. Some of the
+// hooks fail with err.
 func (s *service) work(err error) func(context.Context, *lifecycle.Run) error {
 	return func(_ context.Context, run *lifecycle.Run) error {
 		run.OnStop(s.noting("second stop", err))
@@ -161,7 +162,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Stop ends a Start that hangs, and others that wait for it.
+// Stop ends a Start that hangs, and the calls of Start that wait for it.
 func TestStopDuringStart(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"that succeeds all the same": nil, "that fails": errProvoked} {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Stack holds what was opened and started so far, to be closed in reverse. The zero value is empty. Only Close may be called
-// concurrently.
+// Stack holds resources and services, to be closed in reverse order. The zero value is empty. Only
+// Close may be called concurrently.
 type Stack struct {
 	closers []closer
 	once    sync.Once
@@ -21,12 +21,13 @@ type closer struct {
 	close func(ctx context.Context) error
 }
 
-// Push has fn called by Close. name is for Close's error.
+// Push registers fn to be called by Close. name appears in Close's error.
 func (s *Stack) Push(name string, fn func(ctx context.Context) error) {
 	s.closers = append(s.closers, closer{name, fn})
 }
 
-// Start starts a service and pushes its Stop. It returns the service's error, and pushes nothing then.
+// Start starts a service and pushes its Stop. If the service returns an error, Start returns it and
+// pushes nothing.
 func (s *Stack) Start(ctx context.Context, name string, service Service) error {
 	if err := service.Start(ctx); err != nil {
 		return err
@@ -35,8 +36,8 @@ func (s *Stack) Start(ctx context.Context, name string, service Service) error {
 	return nil
 }
 
-// Close calls what was pushed, the last first, whatever fails on the way, and returns the joined errors. A further call waits for
-// the first one and returns its error.
+// Close calls the pushed functions in reverse order, even after errors, and returns their joined
+// errors. A further call waits for the first one and returns its error.
 func (s *Stack) Close(ctx context.Context) error {
 	s.once.Do(func() {
 		var errs []error

@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// fakeAccess refuses the channels whose id begins with what it is given, and writes down what it was asked.
+// fakeAccess refuses the channels whose id has the given prefix, and records the calls.
 type fakeAccess struct {
 	refused string
 
@@ -48,7 +48,7 @@ func (a *fakeAccess) take() []string {
 	return asked
 }
 
-// Every call asks who may use the channel, before anything is done.
+// Every call checks access to the channel before it does anything.
 func TestEveryCallAsksForAccess(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -114,7 +114,7 @@ func TestEveryCallAsksForAccess(t *testing.T) {
 	}
 }
 
-// A batch asks once per channel, and one refused channel is its own items' matter alone.
+// A batch checks access once per channel. A refused channel fails only its own items.
 func TestBatchAsksOncePerChannel(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -179,7 +179,7 @@ func TestCountAtAndMessageAt(t *testing.T) {
 			t.Errorf("no message at %d: %+v, %t, %v", seq, m, ok, err)
 		}
 	}
-	// One read may be behind; it is not the last word.
+	// One read may lag; its miss is not final.
 	hidden := true
 	b.store.visible = func(e *Entry) bool {
 		hide := hidden && e.Seq == 5
@@ -191,7 +191,7 @@ func TestCountAtAndMessageAt(t *testing.T) {
 	}
 }
 
-// hangingLog answers no read of entries.
+// hangingLog never answers reads of entries.
 type hangingLog struct{ *fakeStore }
 
 func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, error) {
@@ -199,7 +199,8 @@ func (hangingLog) Entries(ctx context.Context, _ string, _ Range) ([]Entry, erro
 	return nil, fmt.Errorf("find: %w", ctx.Err())
 }
 
-// The end of a reader's own patience is the store's fault, the end of the caller's is its deadline.
+// If the reader's own patience ends, the fault is the store's; if the caller's deadline ends, it is
+// the deadline's.
 func TestWhosePatienceEnds(t *testing.T) {
 	t.Parallel()
 	r := NewReader(hangingLog{newFakeStore()}, nil, testEpoch, ReaderConfig{Patience: 10 * time.Millisecond})

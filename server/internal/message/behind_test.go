@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// A cached change whose message is not cached is told with the message that it made, or not at all.
+// A replay returns a cached change with the message as the change left it, or fails.
 func TestReplayWaitsForTheStoreToShowACachedChange(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BenchmarkEvent encodes and decodes what every message is two times on its way.
+// BenchmarkEvent encodes and decodes an event, which happens to every message twice on its way.
 func BenchmarkEvent(b *testing.B) {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	event := Event{Kind: KindSend, Epoch: "0123456789abcdef", Seq: 123_456, Count: 123_456, Time: at, Message: Message{

@@ -2,22 +2,24 @@ package message
 
 import "context"
 
-// Cache holds the newest piece of each log in a faster place. Only the change feed's consumer ever writes it; the
-// pipeline reads it. Safe for concurrent use.
+// Cache holds the newest part of each log in faster storage. Only the consumer of the change feed
+// writes it; this package reads it. It is safe for concurrent use.
 type Cache interface {
-	// Page reads cached entries of a range, all at one moment. Range.MessagesOnly and MaxBytes do not apply. An empty or
-	// absent set is a zero page without error.
+	// Page returns the cached entries of a range, all read at one moment. It ignores
+	// Range.MessagesOnly and MaxBytes. For an empty or absent set it returns a zero page and no
+	// error.
 	Page(ctx context.Context, channelID string, r Range) (CachedPage, error)
 }
 
-// CachedPage is what a cache holds of a range.
+// CachedPage is the part of a range that a cache holds.
 type CachedPage struct {
-	// Epoch is that of the set's newest entry; empty if there is no set.
+	// Epoch is the epoch of the set's newest entry; empty if there is no set.
 	Epoch string
-	// Oldest and Newest are the ends of the whole set, which is dense between them.
+	// Oldest and Newest are the lowest and the highest seq of the whole set, which is dense between
+	// them.
 	Oldest, Newest int64
-	// Count is that of the newest entry.
+	// Count is the count of the newest entry.
 	Count int64
-	// Entries are those of the range, in its order, up to its limit.
+	// Entries are the entries of the range, in its order, up to its limit.
 	Entries []Cached
 }

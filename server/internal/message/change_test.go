@@ -13,17 +13,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// pastLog answers some plain reads as the log was before, or not at all; reads of the head are always up to date.
+// pastLog answers some plain reads with an older state of the log, or with an error. Reads of the
+// head are always up to date.
 type pastLog struct {
 	*fakeStore
 
 	mu     sync.Mutex
 	past   *fakeStore
-	behind int // how many plain reads come from the past
+	behind int // number of plain reads that return the older state
 	err    error
 }
 
-// lag has the next n plain reads answered as the log is now.
+// lag makes the next n plain reads return the log as of this call.
 func (l *pastLog) lag(n int) {
 	past := newFakeStore()
 	l.fakeStore.mu.Lock()
@@ -79,7 +80,7 @@ func (l *pastLog) Entries(ctx context.Context, channelID string, r Range) ([]Ent
 	return f.Entries(ctx, channelID, r)
 }
 
-// setupChange is setupRead over a log that can lag. The message has metadata and a type.
+// setupChange is setupRead over a log that can lag. It sends one message, with metadata and a type.
 func setupChange(t *testing.T) (b *readBundle, log *pastLog, sent Receipt) {
 	t.Helper()
 	b = setupRead(t)
@@ -94,7 +95,7 @@ func setupChange(t *testing.T) (b *readBundle, log *pastLog, sent Receipt) {
 	return b, log, sent
 }
 
-// message is the one that setupChange sent, as it is after a change.
+// message returns the message that setupChange sent, as it is after a change.
 func (b *readBundle) message(r Receipt, status Status, content string, changed int64) Message {
 	m := Message{
 		MsgID: r.MsgID, ChannelID: "c", Seq: 1, Count: 1, FromID: "alice", MsgType: "note", Content: content,
@@ -106,7 +107,8 @@ func (b *readBundle) message(r Receipt, status Status, content string, changed i
 	return m
 }
 
-// Both return the message as it is after the change, also where plain reads do not show the change yet.
+// Edit and Recall return the message as it is after the change, even if plain reads do not show the
+// change yet.
 func TestChangesReturnTheMessage(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []int{0, 1, 2} { // reads: one finds the message, the other its changes
@@ -130,7 +132,7 @@ func TestChangesReturnTheMessage(t *testing.T) {
 	}
 }
 
-// The message may not be visible at all: it was sent a moment ago.
+// The message may not be visible at all if it was sent a moment ago.
 func TestChangeOfAMessageThatIsNotVisibleYet(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
@@ -142,7 +144,8 @@ func TestChangeOfAMessageThatIsNotVisibleYet(t *testing.T) {
 	}
 }
 
-// A repeat returns the place of its own entry and the message as it is now, with all that came after.
+// A repeat returns the seq of its own entry and the message in its current state, with all later
+// changes.
 func TestRepeatedChangesReturnTheMessageAsItIsNow(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
@@ -159,7 +162,7 @@ func TestRepeatedChangesReturnTheMessageAsItIsNow(t *testing.T) {
 	again := first
 	again.Duplicate = true
 	for _, behind := range []int{0, 2} {
-		log.lag(behind) // which shows the state: a repeat appends nothing
+		log.lag(behind) // the current state: a repeat appends nothing
 		r, m := edit("one", "first")
 		if diff := cmp.Diff(again, r) + cmp.Diff(b.message(sent, StatusEdited, "second", 3), m); diff != "" {
 			t.Errorf("an edit again after another: %s", diff)
@@ -194,8 +197,8 @@ func TestRepeatedChangesReturnTheMessageAsItIsNow(t *testing.T) {
 	}
 }
 
-// A recall of a message that another call recalled a moment ago tells that recall's time, also where a plain read does not
-// show it yet.
+// A recall of a message that another call recalled a moment ago returns the time of that recall,
+// even if a plain read does not show it yet.
 func TestRecallOfAMessageThatWasJustRecalled(t *testing.T) {
 	t.Parallel()
 	b, log, sent := setupChange(t)
@@ -214,7 +217,8 @@ func TestRecallOfAMessageThatWasJustRecalled(t *testing.T) {
 	}
 }
 
-// If the store fails between the append and the read, the caller repeats the change and learns what it did.
+// If the store fails between the append and the read, the caller repeats the change and gets its
+// result.
 func TestOutageBetweenAChangeAndItsRead(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]func(l *pastLog){

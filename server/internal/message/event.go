@@ -8,28 +8,32 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// Event is what the change feed publishes of one entry: the entry's place, and the whole message as it now is.
+// Event is the published form of one entry: the position of the entry, and the complete message in
+// its current state.
 type Event struct {
 	Kind  Kind
 	Epoch string
-	// Seq is the entry's place in the log, Count how many messages the log holds up to and with it.
+	// Seq is the seq of the entry. Count is the number of messages in the log up to and including
+	// it.
 	Seq, Count int64
 	// Time is when the entry was appended.
 	Time time.Time
-	// Message is the message that was sent, or the target of the edit or recall as it now is.
+	// Message is the message that was sent, or the target of the edit or recall in its current
+	// state.
 	Message Message
-	// Traceparent is that of the request which appended the entry; may be empty.
+	// Traceparent is the trace context of the request that appended the entry; may be empty.
 	Traceparent string
 }
 
-// eventNames are the wire names of the kinds, by Kind.
+// eventNames holds the wire names of the kinds, indexed by Kind.
 var eventNames = [...]string{KindSend: "insert", KindEdit: "edit", KindRecall: "recall"}
 
-// Name is the kind's `event_type`.
+// Name returns the `event_type` of the kind.
 func (k Kind) Name() string { return eventNames[k] }
 
-// record is the JSON form of an event, and of a cached entry, which has no event_type, channel_id and timestamp.
-// Epoch and seq stand first and in this order: the cache's scripts compare the bytes of a value's head.
+// record is the JSON form of an event and of a cached entry. A cached entry has no event_type,
+// channel_id or timestamp. Epoch and seq must come first, in this order: the scripts of the cache
+// compare the first bytes of a value.
 type record struct {
 	Epoch       string            `json:"epoch"`
 	Seq         int64             `json:"seq"`
@@ -51,12 +55,13 @@ type record struct {
 	Traceparent string            `json:"traceparent,omitempty"`
 }
 
-// timeLayout is RFC 3339 in UTC with the milliseconds that are stored.
+// timeLayout is RFC 3339 in UTC with milliseconds, the precision that is stored.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// MarshalJSON gives the event as it is published: a flat object with the fields of the message_change_events contract.
-// For an edit or a recall `msg_id`, `from_id`, `content`, `status` and so on are the target's, `target_seq` and
-// `msg_count` its seq and count.
+// MarshalJSON encodes the event as it is published: a flat object with the fields of the
+// message_change_events contract. For an edit or a recall, `msg_id`, `from_id`, `content`, `status`
+// and the like are those of the target; `target_seq` and `msg_count` are the target's seq and
+// count.
 func (e Event) MarshalJSON() ([]byte, error) {
 	m := &e.Message
 	r := record{
@@ -71,7 +76,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	r, err := readRecord(data)
 	if err != nil {
@@ -102,15 +107,15 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readRecord reads a record. Every message is read two times on its way, and fifty for a page of a list: the coming
-// version of encoding/json takes a third of the time.
+// readRecord decodes a record. It uses the next version of encoding/json, which takes a third of
+// the time: every message is decoded twice on its way, and a page of a list decodes fifty.
 func readRecord(data []byte) (r record, err error) {
 	err = jsonv2.Unmarshal(data, &r)
 	return r, err
 }
 
 func (r *record) message() (Message, error) {
-	at, err := time.Parse(time.RFC3339, r.MsgTime) // reads timeLayout too, and faster than by that name
+	at, err := time.Parse(time.RFC3339, r.MsgTime) // accepts timeLayout too, and is faster
 	if err != nil {
 		return Message{}, fmt.Errorf("msg_time: %w", err)
 	}
@@ -120,21 +125,23 @@ func (r *record) message() (Message, error) {
 	}, nil
 }
 
-// Cached is one entry as the cache holds it. Of an edit or a recall it holds only which message it changed: the text is
-// in the message's own value, so that a recall has one place to remove it from.
+// Cached is one entry as the cache holds it. For an edit or a recall it names only the changed
+// message. The text is only in the message's own value, so that a recall has one place to remove it
+// from.
 type Cached struct {
 	Epoch string
 	Seq   int64
-	// Count is how many messages the log holds up to and with the entry.
+	// Count is the number of messages in the log up to and including the entry.
 	Count int64
 	Kind  Kind
-	// TargetSeq and MsgID name the message that an edit or a recall changed.
+	// TargetSeq is the seq of the message that an edit or a recall changed. Message.MsgID is its
+	// id.
 	TargetSeq int64
 	// Message is set for a send.
 	Message Message
 }
 
-// CachedOf gives the cached form of an entry.
+// CachedOf returns the cached form of an entry.
 func CachedOf(epoch string, e *Entry) Cached {
 	return Cached{Epoch: epoch, Seq: e.Seq, Count: e.Count, Kind: e.Kind, TargetSeq: e.TargetSeq, Message: e.Message}
 }
@@ -149,7 +156,7 @@ type cachedChange struct {
 	Count     int64  `json:"count"`
 }
 
-// MarshalJSON gives the cache's value. It begins with CachedHead for every kind.
+// MarshalJSON encodes the value for the cache. For every kind it begins with CachedHead.
 func (c Cached) MarshalJSON() ([]byte, error) {
 	if c.Kind != KindSend {
 		return json.Marshal(cachedChange{
@@ -165,7 +172,7 @@ func (c Cached) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (c *Cached) UnmarshalJSON(data []byte) error {
 	r, err := readRecord(data)
 	if err != nil {
@@ -191,7 +198,7 @@ func (c *Cached) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// CachedHead is what a value of this epoch and seq begins with, byte for byte.
+// CachedHead returns the bytes with which the cached value of this epoch and seq begins.
 func CachedHead(epoch string, seq int64) string {
 	return fmt.Sprintf(`{"epoch":%q,"seq":%d,`, epoch, seq)
 }

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// fakeStore is a store in memory for scripted faults: its hooks may fail a call before or after it did its work.
-// The real stores are tested by storetest, and together with the writer by the tests of the whole server.
+// fakeStore is an in-memory store for scripted faults: its hooks can fail a call before or after it
+// took effect. The real stores are tested by storetest, and together with the writer by the tests
+// of the whole server.
 type fakeStore struct {
 	mu   sync.Mutex
 	logs map[string][]Entry
 
-	// beforeInsert may change what an insert does; it runs without the lock.
+	// beforeInsert may fail an insert or change what it does. It runs without the lock.
 	beforeInsert func(entries []Entry) error
-	// afterInsert may turn a done insert's answer into an error: a lost reply.
+	// afterInsert may turn the reply of a completed insert into an error, like a lost reply.
 	afterInsert func(entries []Entry) error
-	// visible hides entries from reads while it returns false; may be nil.
+	// visible hides entries from reads for which it returns false; may be nil.
 	visible func(e *Entry) bool
 	applies int
 }
@@ -39,7 +40,7 @@ func (f *fakeStore) Insert(_ context.Context, _ int, entries []Entry) (int, erro
 	return n, err
 }
 
-// insert is the unique indexes' work: it takes any free place, as Mongo does.
+// insert does the work of the unique indexes: it takes any free seq, as Mongo does.
 func (f *fakeStore) insert(entries []Entry) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +159,7 @@ var (
 	_ LogReader = (*fakeStore)(nil)
 )
 
-// clock is a settable clock.
+// clock is a clock that tests set.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time

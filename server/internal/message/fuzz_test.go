@@ -30,7 +30,7 @@ func eventSeeds(f *testing.F) [][]byte {
 	return append(seeds, []byte(`{"event_type":"fly"}`), []byte(`{"seq":1e99}`), []byte(`null`), []byte(`[]`), []byte(`{"metadata":{"a":null}}`))
 }
 
-// What can be read as an event is written as what reads as the same.
+// An event that can be decoded is encoded so that it decodes to the same event.
 func FuzzEvent(f *testing.F) {
 	for _, seed := range eventSeeds(f) {
 		f.Add(seed)
@@ -40,7 +40,7 @@ func FuzzEvent(f *testing.F) {
 
 var plainEpoch = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// The same holds for a value of the cache, which also begins as the cache's scripts expect.
+// The same holds for a value of the cache, which also begins as the scripts of the cache expect.
 func FuzzCached(f *testing.F) {
 	for _, seed := range eventSeeds(f) {
 		f.Add(seed)
@@ -53,7 +53,8 @@ func FuzzCached(f *testing.F) {
 	})
 }
 
-// roundTrip reads, writes, reads and writes; it gives nil bytes for what can't be read.
+// roundTrip decodes, encodes, decodes and encodes. It returns nil bytes for data that cannot be
+// decoded.
 func roundTrip[T any](t *testing.T, data []byte) (T, []byte) {
 	t.Helper()
 	var first, second T

@@ -8,10 +8,12 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// maxKnownHeads bounds what heads remembers; a forgotten channel costs one read of the store.
+// maxKnownHeads bounds the channels that heads remembers. A forgotten channel costs one read of the
+// store.
 const maxKnownHeads = 65_536
 
-// heads knows where logs end: by reads that are shared by all who ask meanwhile, and by what this node was told.
+// heads caches the ends of logs, from reads of the store, which concurrent callers share, and from
+// the seqs passed to saw.
 type heads struct {
 	log LogReader
 
@@ -21,10 +23,11 @@ type heads struct {
 }
 
 type knownHead struct {
-	// head was read from the store by a read that began at began; zero if none was.
+	// head is the result of a read of the store that started at began. began is zero if there was
+	// no read yet.
 	head  Head
 	began time.Time
-	// seen is the highest seq that this node was told of.
+	// seen is the highest seq passed to saw.
 	seen int64
 }
 
@@ -38,7 +41,7 @@ func (h *heads) saw(channelID string, seq int64) {
 	}
 }
 
-// put remembers; the lock is held.
+// put stores k. The caller holds the lock.
 func (h *heads) put(channelID string, k knownHead) {
 	if h.known == nil {
 		h.known = make(map[string]knownHead)
@@ -55,8 +58,9 @@ func (h *heads) put(channelID string, k knownHead) {
 	h.known[channelID] = k
 }
 
-// get gives a log's end as a read showed it that began at most maxAge before this call, and at least what this node has
-// seen since. A maxAge of 0 wants the answer of a read that begins after this call did, as it is.
+// get returns the end of a log, from a read that began at most maxAge before this call. With a
+// positive maxAge the Seq is at least the highest that this node has seen. With a maxAge of 0 the
+// read began after this call did, and its result is returned as is.
 func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration) (Head, error) {
 	called := time.Now()
 	for {
@@ -69,8 +73,8 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 			}
 			return k.head, nil
 		}
-		// The flight that is under way may have begun before this call: then its answer does not count, and the loop
-		// starts another one.
+		// A flight in progress may have begun before this call. Its answer then does not count, and
+		// the loop starts another.
 		ch := h.flight.DoChan(channelID, func() (any, error) {
 			return nil, h.read(context.WithoutCancel(ctx), channelID)
 		})
@@ -85,7 +89,8 @@ func (h *heads) get(ctx context.Context, channelID string, maxAge time.Duration)
 	}
 }
 
-// readTimeout bounds a shared read of a head, which must not end with the first of those who wait for it.
+// readTimeout bounds a shared read of a head. The read must not end when the first of its callers
+// gives up.
 const readTimeout = 5 * time.Second
 
 func (h *heads) read(ctx context.Context, channelID string) error {
@@ -103,7 +108,8 @@ func (h *heads) read(ctx context.Context, channelID string) error {
 	defer h.mu.Unlock()
 	k := h.known[channelID]
 	if head.Seq < seen {
-		// Told of an entry that a linearizable read does not show: the log went back, which only a restore may do.
+		// This node knows of an entry that a linearizable read does not return: the log went back,
+		// which only a restore can do.
 		k.seen = head.Seq
 	}
 	k.head, k.began = head, began

@@ -9,20 +9,22 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// errCacheBehind says that the cache holds the log's end but for its last entries, which are on their way to it.
+// errCacheBehind means that the cache holds the end of the log except for its last entries, which
+// have not reached the cache yet.
 var errCacheBehind = fmt.Errorf("%w yet", errNotCached)
 
 const (
-	// lagPause is for how long nobody waits for the cache of a channel, or of others in its share of the channels, once it
-	// stayed behind. The cache may be behind with one channel and level with the next.
+	// lagPause is how long reads do not wait for the cache after it stayed behind. It applies to
+	// all channels in the same share: the cache may be behind for one channel and up to date for
+	// the next.
 	lagPause = 5 * time.Second
-	// lagPauses is into how many shares the channels are divided for that.
+	// lagPauses is the number of shares that the channels are divided into for lagPause.
 	lagPauses = 16
 )
 
-// readLevelCache reads entries as readCache does, and waits a moment for a cache that is only behind: when ten thousand
-// subscribers come back to channels that are written to, most of them ask between an entry's append and its caching, and
-// all of them would read the store.
+// readLevelCache is readCache, except that it waits up to CacheLag for a cache that is only behind.
+// When ten thousand subscribers return to busy channels, most of them ask between an entry's append
+// and its caching; without the wait all of them would read the store.
 func (r *Reader) readLevelCache(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error) {
 	entries, err := r.readCache(ctx, channelID, rg, reach)
 	noWaitUntil := &r.noWaitUntil[Bucket(channelID, lagPauses)]
@@ -41,7 +43,8 @@ func (r *Reader) readLevelCache(ctx context.Context, channelID string, rg Range,
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.5, MaxInterval: 50 * time.Millisecond,
 	}))
 	if err != nil && ctx.Err() != nil {
-		// Nothing arrives there: NATS may be away. The store serves all who ask meanwhile at once.
+		// Nothing reaches the cache; NATS may be down. Until lagPause has passed, reads go to the
+		// store at once.
 		noWaitUntil.Store(time.Now().Add(lagPause).UnixNano())
 		err = errNotCached
 	}

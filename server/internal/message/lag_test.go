@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A replay waits for a cache that is only behind; one that stays behind costs the wait once, and then for a while nobody
-// waits for it.
+// A replay waits for a cache that is only behind. A cache that stays behind costs the wait once;
+// then reads do not wait for a while.
 func TestReplayWaitsForTheCache(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
 	b.sends(t, 4)
 	log := b.store.read("c")
 	b.store.mu.Lock()
-	b.store.visible = func(*Entry) bool { return false } // whoever reads the store fails
+	b.store.visible = func(*Entry) bool { return false } // every read of the store fails
 	b.store.mu.Unlock()
 	cache := &lateCache{fakeCache: b.cache, asked: make(chan struct{}, 100)}
 	b.reader = NewReader(b.store, cache, testEpoch, ReaderConfig{CacheLag: 20 * time.Second, Patience: time.Millisecond})
@@ -45,7 +45,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 			t.Errorf("replay %d looked %d times", i, n)
 		}
 	}
-	other := "d" // is waited for all the same
+	other := "d" // in another share, so it is still waited for
 	for Bucket(other, lagPauses) == Bucket("c", lagPauses) {
 		other += "d"
 	}
@@ -66,7 +66,7 @@ func TestReplayWaitsForTheCache(t *testing.T) {
 	}
 }
 
-// lateCache tells of every look into it.
+// lateCache reports every read of it.
 type lateCache struct {
 	*fakeCache
 

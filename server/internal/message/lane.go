@@ -10,46 +10,50 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxHeads bounds the heads that a lane remembers; a forgotten one costs one read of the store.
+// maxHeads bounds the heads that a lane remembers. A forgotten one costs one read of the store.
 const maxHeads = 65_536
 
-// lane is the writer of one bucket: a queue per channel, and a loop that joins what is ready into one insert.
+// lane is the writer of one bucket: a queue per channel, and a loop that joins ready items into one
+// insert.
 //
-// A channel whose head is not known, whose next item must be checked against the log, or whose last insert failed is
-// resolved by a goroutine of its own (resolve.go), and is left out of inserts meanwhile; the others go on.
+// A channel is resolved in a goroutine of its own (resolve.go) if its head is unknown, its next
+// item must be checked against the log, or its last insert failed. It is left out of inserts
+// meanwhile; other channels continue.
 type lane struct {
 	ctx       context.Context //nolint:containedctx // the lane's own life, not a caller's
 	store     LogWriter
 	bucket    int
 	cfg       *WriterConfig
-	resolvers chan struct{} // shared by all lanes: bounds the channels that are resolved at once
+	resolvers chan struct{} // shared by all lanes; bounds the channels that are resolved at once
 	side      sync.WaitGroup
 
 	mu       sync.Mutex
-	wake     *sync.Cond // work is ready, or the lane has become idle, or it is closed
+	wake     *sync.Cond // signals that work is ready, the lane is idle, or it is closed
 	channels map[string]*channel
-	ready    []*channel // have items and are not blocked, in order of arrival
-	queued   int        // items that are not settled
+	ready    []*channel // channels that have items and are not blocked, in order of arrival
+	queued   int        // number of unsettled items
 	closed   bool       // refuses new requests
-	aborted  bool       // the loop ends
+	aborted  bool       // ends the loop
 }
 
-// channel is a log as the lane knows it. The lane's lock guards it.
+// channel is the lane's state of one log. The lane's lock guards it.
 type channel struct {
 	id    string
 	queue []*request
-	// head is the log's end, or nil if that is not known for certain.
+	// head is the end of the log; nil if it is not known for certain.
 	head *Head
-	// targets are the messages that checked items change, as of head; nil for one that is not there.
+	// targets holds the targets of the checked items by message id, as of head. The value is nil
+	// for a message that does not exist.
 	targets map[string]*Entry
-	// repeats is true while what comes is likely there already, as when somebody imports a second time: then items are
-	// looked up before they are inserted, for an insert that fails costs more than a read.
+	// repeats is set while new items are likely to be in the log already, as during a second
+	// import. Items are then looked up before they are inserted, because a failed insert costs more
+	// than a read.
 	repeats bool
-	// blocked is true while the channel is being resolved; queued while it is in ready.
+	// blocked is true while the channel is being resolved. queued is true while it is in ready.
 	blocked, queued bool
 }
 
-// newLane makes a lane that is closed.
+// newLane returns a lane that is closed.
 func newLane(store LogWriter, bucket int, cfg *WriterConfig, resolvers chan struct{}) *lane {
 	l := &lane{
 		store: store, bucket: bucket, cfg: cfg, resolvers: resolvers, channels: make(map[string]*channel), closed: true,
@@ -68,7 +72,6 @@ func (l *lane) enqueue(r *request) {
 	if l.queued+len(r.items) > l.cfg.MaxQueue {
 		err := fault.New(fault.ResourceExhausted, fault.RateLimited, "too many writes are waiting; nothing was stored")
 		err.RetryAfter = 100 * time.Millisecond
-		r.settle(r.items[0], Outcome{Err: err})
 		r.fail(err, false)
 		return
 	}
@@ -83,7 +86,7 @@ func (l *lane) enqueue(r *request) {
 	l.makeReady(c)
 }
 
-// shrink forgets idle channels once there are too many.
+// shrink drops idle channels if there are too many.
 func (l *lane) shrink() {
 	if len(l.channels) < maxHeads {
 		return
@@ -107,7 +110,7 @@ func (l *lane) makeReady(c *channel) {
 	l.wake.Broadcast()
 }
 
-// abandon ends a request whose caller waits no longer.
+// abandon ends a request whose caller no longer waits.
 func (l *lane) abandon(r *request, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +132,7 @@ func (r *request) countSettled() int {
 	return n
 }
 
-// settle is request.settle with the lane's count kept.
+// settle calls request.settle and updates the lane's count.
 func (l *lane) settle(r *request, it *item, out Outcome) {
 	if it.settled {
 		return
@@ -140,7 +143,7 @@ func (l *lane) settle(r *request, it *item, out Outcome) {
 	}
 }
 
-// open begins to take requests, whose calls of the store end with ctx.
+// open starts accepting requests. Their calls of the store end with ctx.
 func (l *lane) open(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +165,7 @@ func (l *lane) waitIdle() {
 	l.mu.Unlock()
 }
 
-// abort fails what is queued and ends the loop.
+// abort fails the pending requests and ends the loop.
 func (l *lane) abort() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +181,7 @@ func (l *lane) abort() {
 	l.wake.Broadcast()
 }
 
-// run is the lane's loop.
+// run is the lane's loop. It returns once the lane is aborted.
 func (l *lane) run() {
 	for {
 		b := l.take()
@@ -210,7 +213,8 @@ type batchKey struct {
 	ClientKey
 }
 
-// place is where an entry of a batch comes from, and the log's end once it is stored.
+// place records where an entry of a batch comes from, and the head of its log once the entry is
+// stored.
 type place struct {
 	channel *channel
 	request *request
@@ -218,7 +222,8 @@ type place struct {
 	head    Head
 }
 
-// take waits for work and makes an insert of it; nil ends the loop.
+// take waits for work and returns a batch to insert, possibly an empty one. It returns nil once the
+// lane is aborted.
 func (l *lane) take() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +247,8 @@ func (l *lane) take() *batch {
 	return b
 }
 
-// number gives the channel's items their places, up to the batch's bounds or the first that must be checked first.
+// number assigns seqs to the channel's items and adds them to the batch. It stops at the limits of
+// the batch or at the first item that must be checked before.
 func (l *lane) number(c *channel, b *batch) {
 	c.dropDone()
 	head := *c.head
@@ -258,7 +264,7 @@ func (l *lane) number(c *channel, b *batch) {
 			}
 			key := batchKey{c.id, it.key()}
 			if _, repeated := b.keys[key]; repeated {
-				return // wait for the first one's outcome
+				return // wait for the outcome of the first one
 			}
 			if (it.Kind != KindSend || c.repeats) && !it.checked {
 				if taken == 0 {
@@ -270,7 +276,7 @@ func (l *lane) number(c *channel, b *batch) {
 			if it.Kind != KindSend {
 				t := c.targets[it.MsgID]
 				if t != nil && touched[t] && t.Status == StatusRecalled {
-					return // the recall in this very batch must be stored before anything is answered from it
+					return // the recall in this batch must be stored before an answer depends on it
 				}
 				if out, refused := judge(it, t); refused {
 					l.settle(r, it, out)
@@ -292,7 +298,7 @@ func (l *lane) number(c *channel, b *batch) {
 	c.dropDone()
 }
 
-// dropDone removes requests that need nothing more from the front of the queue.
+// dropDone removes requests without items left to insert from the queue.
 func (c *channel) dropDone() {
 	n := 0
 	for _, r := range c.queue {
@@ -308,7 +314,7 @@ func (c *channel) dropDone() {
 	}
 }
 
-// uncheck forgets what the channel's items were checked against.
+// uncheck discards the targets and the checked marks of the channel's items.
 func (c *channel) uncheck() {
 	c.targets = nil
 	for _, r := range c.queue {
@@ -318,7 +324,7 @@ func (c *channel) uncheck() {
 	}
 }
 
-// idle tells whether the request has no item left to insert.
+// idle reports whether the request has no items left to insert.
 func (r *request) idle() bool {
 	if r.failed {
 		return true
@@ -331,10 +337,10 @@ func (r *request) idle() bool {
 	return true
 }
 
-// entry makes the item's entry at the place after head.
+// entry returns the item's entry with the seq after head.
 func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 	at := now.UTC().Truncate(time.Millisecond)
-	if at.Before(head.MsgTime) { // a clock that went back must not show within a channel
+	if at.Before(head.MsgTime) { // message times must not go back within a channel, even if the clock did
 		at = head.MsgTime
 	}
 	e := Entry{
@@ -351,7 +357,8 @@ func (it *item) entry(c *channel, head *Head, now time.Time) Entry {
 	return e
 }
 
-// targetID is the id that belongs to a change's payload; a send's own id is minted anew for every try.
+// targetID returns the message id that is part of the payload: the target's for a change, none for
+// a send. A send gets a new id on every try.
 func (it *item) targetID() string {
 	if it.Kind == KindSend {
 		return ""
@@ -359,7 +366,8 @@ func (it *item) targetID() string {
 	return it.MsgID
 }
 
-// judge decides on an edit or a recall of target, which is nil if there is none. refused is false if it may be stored.
+// judge decides whether an edit or a recall of target may be stored; a nil target means that there
+// is none. If refused is true, out is the outcome.
 func judge(it *item, target *Entry) (out Outcome, refused bool) {
 	switch {
 	case target == nil:
@@ -378,13 +386,13 @@ func judge(it *item, target *Entry) (out Outcome, refused bool) {
 	return Outcome{}, false
 }
 
-// repeat is the outcome of an item whose client key is taken by e.
+// repeat returns the outcome of an item whose client key is taken by e.
 func repeat(it *item, e *Entry) Outcome {
 	if it.Kind == KindSend && e.MsgID == it.MsgID {
-		return e.outcome(false) // our own, of an insert whose reply was lost
+		return e.outcome(false) // our own entry, from an insert whose reply was lost
 	}
 	digest := digestOf(it.Kind, it.targetID(), it.MsgType, it.Content, it.Metadata)
-	// A recall takes the digest too; then only the kind and the target can be compared.
+	// A recall removes the digest too. Then only the kind and the target can be compared.
 	if e.Kind != it.Kind || it.Kind != KindSend && e.MsgID != it.MsgID ||
 		len(e.Digest) > 0 && !bytes.Equal(e.Digest, digest) {
 		err := fault.New(fault.AlreadyExists, fault.ClientMsgIDReused,
@@ -395,7 +403,7 @@ func repeat(it *item, e *Entry) Outcome {
 	return e.outcome(true)
 }
 
-// finish takes an insert's answer: n entries are stored.
+// finish processes the result of an insert, of which the first n entries are stored.
 func (l *lane) finish(b *batch, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -429,7 +437,8 @@ func (l *lane) finish(b *batch, n int, err error) {
 	l.wake.Broadcast()
 }
 
-// judgeRest tells which channels must be resolved after an insert that did not store everything.
+// judgeRest adds to clashes the channels that must be resolved after an insert that did not store
+// everything.
 func (l *lane) judgeRest(b *batch, n int, err error, clashes map[*channel]clash) {
 	if err == nil {
 		return
@@ -444,7 +453,7 @@ func (l *lane) judgeRest(b *batch, n int, err error, clashes map[*channel]clash)
 		p := &b.places[i]
 		switch {
 		case isConflict && p.channel == b.places[n].channel:
-			p.item.tried = true // for the lookup: this one or a later one is there already
+			p.item.tried = true // forces a lookup: this item or a later one is already in the log
 			if _, ok := clashes[p.channel]; !ok {
 				clashes[p.channel] = clash{seq: b.entries[i].Seq}
 			}

@@ -1,7 +1,9 @@
-// Package message is the message pipeline's domain: what an entry of a channel's log is, how entries are sequenced and
-// group-committed (Writer), how they are read (Reader), and the use-cases that the transport calls (Service).
+// Package message is the domain of the message pipeline: the entries of a channel's log, how they
+// are sequenced and group-committed (Writer), how they are read (Reader), and the use cases that
+// the transport calls (Service).
 //
-// It declares the interfaces of what it calls, and knows no driver, no transport and no generated code.
+// The package declares the interfaces that it depends on. It imports no driver, no transport and no
+// generated code.
 package message
 
 import (
@@ -14,67 +16,74 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Kind says what an entry did to the log.
+// Kind is the effect that an entry has on the log.
 type Kind int8
 
-// The kinds, as they are stored.
+// The kinds. Stores keep these values.
 const (
 	KindSend   Kind = 0
 	KindEdit   Kind = 1
 	KindRecall Kind = 2
 )
 
-// Status says what has become of a message.
+// Status is the state of a message.
 type Status int8
 
-// The statuses, as they are stored, cached and published.
+// The statuses. Stores, the cache and published events carry these values.
 const (
 	StatusSent     Status = 0
 	StatusEdited   Status = 1
 	StatusRecalled Status = 2
 )
 
-// Message is one message of a channel, as it is now. It is a value: whoever changes Metadata clones it first.
+// Message is one message of a channel in its current state. It is a value; clone Metadata before
+// changing it.
 type Message struct {
 	MsgID     string
 	ChannelID string
-	// Seq is its place in the log, dense from 1; Count how many messages the log holds up to and with it.
+	// Seq is the message's position in the log, dense from 1. Count is the number of messages in
+	// the log up to and including it.
 	Seq, Count  int64
 	FromID      string
 	MsgType     string
 	Content     string
 	Metadata    map[string]string
 	ClientMsgID string
-	// MsgTime is in UTC and whole milliseconds, which is what every store keeps.
+	// MsgTime is in UTC, in whole milliseconds, the precision that every store keeps.
 	MsgTime time.Time
 	Status  Status
-	// ChangedSeq is the last entry that changed it; its own Seq if none has. The higher one wins.
+	// ChangedSeq is the seq of the last entry that changed the message, or its own Seq if none has.
+	// Of two versions the one with the higher ChangedSeq is newer.
 	ChangedSeq int64
 }
 
 // Entry is one entry of a channel's log, as a store keeps it.
 //
-// For an edit or a recall, MsgID is the target's, TargetSeq the target's place, FromID who made the change, Content an
-// edit's new text; Metadata, MsgType and Status are empty. For a send, the embedded Message is the message as it is
-// now: Apply has changed Content, Metadata, Status and ChangedSeq.
+// For an edit or a recall, MsgID and TargetSeq are those of the target, FromID is the user who made
+// the change, and Content is the new text of an edit; Metadata, MsgType and Status are empty. For a
+// send, the embedded Message is in its current state: Apply has changed Content, Metadata, Status
+// and ChangedSeq.
 type Entry struct {
 	Message
 	Kind Kind
 	// TargetSeq is the seq of the message that an edit or a recall changes; 0 for a send.
 	TargetSeq int64
-	// Digest is that of the payload as first asked for, by which a repeat is told from a clash. A recall removes it.
+	// Digest is the digest of the payload as first requested. It distinguishes a repeat from a
+	// reused client_msg_id. A recall removes it.
 	Digest []byte
-	// Traceparent is the W3C trace context of the request that appended it; empty if that was not sampled.
+	// Traceparent is the W3C trace context of the request that appended the entry; empty if the
+	// request was not sampled.
 	Traceparent string
 }
 
-// Bucket maps a channel to one of n buckets. It is stored in nothing but decides where everything is stored: it must
-// never change.
+// Bucket returns the bucket of a channel, in [0, n). The mapping must never change: no store
+// records it, but it decides where every entry is stored.
 func Bucket(channelID string, n int) int {
 	return int(xxhash.Sum64String(channelID) % uint64(n)) //nolint:gosec // n is small and positive
 }
 
-// digestOf is SHA-256 over the payload's fields, each preceded by its length, so that no two payloads share one form.
+// digestOf returns the SHA-256 of the payload's fields. Each field is preceded by its length, so
+// that different payloads never have the same encoding.
 func digestOf(kind Kind, targetMsgID, msgType, content string, metadata map[string]string) []byte {
 	h := sha256.New()
 	put := func(s string) {
@@ -94,7 +103,8 @@ func digestOf(kind Kind, targetMsgID, msgType, content string, metadata map[stri
 	return h.Sum(nil)
 }
 
-// apply changes a message by an edit or a recall of it, if that is newer than what changed the message before.
+// apply applies an edit or a recall to the message, unless the message already has that change or a
+// later one.
 func (m *Message) apply(change *Entry) {
 	if change.Seq <= m.ChangedSeq {
 		return
@@ -109,8 +119,8 @@ func (m *Message) apply(change *Entry) {
 	}
 }
 
-// Fold applies the edits and recalls among entries to their targets among them. A store may show an entry before its
-// target was changed; what is built from a read must not keep the older text.
+// Fold applies the edits and recalls among entries to their targets among entries. A store may
+// return an entry before it has changed the target, and a reader must not keep the old text.
 func Fold(entries []Entry) {
 	at := make(map[int64]int, len(entries))
 	for i := range entries {

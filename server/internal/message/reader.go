@@ -14,37 +14,42 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// ReaderConfig sets a reader's limits; zero values mean the defaults.
+// ReaderConfig sets a reader's limits. Zero values mean the defaults.
 type ReaderConfig struct {
-	// MaxAge is how old the knowledge of a log's end may be when a page is judged by it: 1 s. It is the promise that a
-	// list is never further behind what was acknowledged.
+	// MaxAge is the maximum age of the head against which a page is checked. A list is never
+	// further behind the acknowledged entries. The default is 1 s.
 	MaxAge time.Duration
-	// MaxPageBytes ends a page with the message that takes its content past it: 1 MiB.
+	// MaxPageBytes is the maximum size of a page's content. A page has at least one message, which
+	// may be larger. The default is 1 MiB.
 	MaxPageBytes int
-	// Patience bounds how long a read waits for a store that is behind: 3 s.
+	// Patience bounds how long a read waits for a store that is behind. The default is 3 s.
 	Patience time.Duration
-	// CacheTimeout bounds a look into the cache: 250 ms. A slow cache is no cache.
+	// CacheTimeout bounds one read of the cache. A read that takes longer counts as a miss. The
+	// default is 250 ms.
 	CacheTimeout time.Duration
-	// CacheLag bounds how long a patient replay waits for a cache that is behind: 1 s.
+	// CacheLag bounds how long a patient replay waits for a cache that is behind. The default is 1
+	// s.
 	CacheLag time.Duration
-	// OnList is told of every page, for metrics; may be nil.
+	// OnList is called for every page that was read, for metrics; may be nil.
 	OnList func(fromCache bool)
 	Logger *slog.Logger
 }
 
-// Reader reads logs: from the cache where a page is provably there and fresh, else from the store. An old cache costs
-// speed, never a message. Safe for concurrent use.
+// Reader reads logs. It uses the cache if the cache provably holds the page and is fresh, and the
+// store otherwise. An outdated cache costs speed, never a message. It is safe for concurrent use.
 type Reader struct {
 	log   LogReader
 	cache Cache
 	epoch string
 	cfg   ReaderConfig
 	heads heads
-	// noWaitUntil is until when nobody waits for a cache that is behind, in Unix nanoseconds, by Bucket of the channel.
+	// noWaitUntil holds, by Bucket of the channel, the time in Unix nanoseconds until which reads
+	// do not wait for a cache that is behind.
 	noWaitUntil [lagPauses]atomic.Int64
 }
 
-// NewReader makes a reader of logs of this epoch.
+// NewReader returns a reader of logs of this epoch. A nil cache means that every read goes to the
+// store.
 func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Reader {
 	if cfg.MaxAge == 0 {
 		cfg.MaxAge = time.Second
@@ -70,22 +75,24 @@ func NewReader(log LogReader, cache Cache, epoch string, cfg ReaderConfig) *Read
 	return &Reader{log: log, cache: cache, epoch: epoch, cfg: cfg, heads: heads{log: log}}
 }
 
-// Epoch is that of every log.
+// Epoch returns the epoch of every log.
 func (r *Reader) Epoch() string { return r.epoch }
 
-// Saw tells the reader that the channel's log reaches at least seq: nothing that it answers from now on ends before.
+// Saw records that the channel's log reaches at least seq. No later page of the log ends before
+// seq.
 func (r *Reader) Saw(channelID string, seq int64) { r.heads.saw(channelID, seq) }
 
-// State tells where a log stands: no older than what was acknowledged when the call began.
+// State returns the state of a log, no older than the entries acknowledged when the call began.
 func (r *Reader) State(ctx context.Context, channelID string) (State, error) {
 	h, err := r.heads.get(ctx, channelID, 0)
 	if err != nil {
 		return State{}, Unavailable(err)
 	}
-	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count}, nil // nothing is ever trimmed
+	return State{Epoch: r.epoch, Oldest: 1, Head: h.Seq, Count: h.Count}, nil // logs are never trimmed
 }
 
-// Unavailable is the fault of a store that does not answer a read: err itself if that is a fault.
+// Unavailable returns the fault for a store that does not answer a read. If err is a fault already,
+// it returns err.
 func Unavailable(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
@@ -93,11 +100,11 @@ func Unavailable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return fault.Wrap(err, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed")
 	}
-	// A deadline may be the store's own limit; if it is the caller's, he knows.
+	// A deadline may be the store's own limit. If it is the caller's, the caller knows.
 	return fault.Wrap(err, fault.Unavailable, fault.StoreUnavailable, "the store does not answer")
 }
 
-// pageRange asks for a page of messages; before 0 is no bound.
+// pageRange selects a page of messages. A before of 0 means no upper bound.
 type pageRange struct {
 	channelID     string
 	after, before int64
@@ -106,7 +113,8 @@ type pageRange struct {
 	size          int
 }
 
-// pageResult is a page; last is the seq of its last message, more whether there are messages beyond.
+// pageResult is a page. last is the seq of its last message. more reports whether there are further
+// messages.
 type pageResult struct {
 	messages  []Message
 	last      int64
@@ -136,8 +144,9 @@ func (r *Reader) page(ctx context.Context, q pageRange) (pageResult, error) {
 	return res, err
 }
 
-// headFor gives a log's end as it is at most MaxAge ago, not below what this node has seen. Positions beyond it are
-// looked at again, and are out of range if the log truly ends before them.
+// headFor returns the head of a log, at most MaxAge old and not below what this node has seen. If
+// minSeq or after is beyond it, the head is read again; if they are still beyond it, the error is
+// POSITION_OUT_OF_RANGE.
 func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after int64) (int64, error) {
 	h, err := r.heads.get(ctx, channelID, r.cfg.MaxAge)
 	if err == nil && max(minSeq, after) > h.Seq {
@@ -159,17 +168,19 @@ func (r *Reader) headFor(ctx context.Context, channelID string, minSeq, after in
 	return h.Seq, nil
 }
 
-// readFunc reads entries of a range, dense from its near end, reaching at least to reach or to the range's limit.
+// readFunc reads entries of a range, dense from its near end. The result extends to reach or to a
+// limit of the range.
 type readFunc func(ctx context.Context, channelID string, rg Range, reach int64) ([]Entry, error)
 
 var errNotCached = errors.New("the cache does not hold the page")
 
-// walk reads entries until it has a page of messages: edits and recalls lie between them.
+// walk reads entries until it has a page of messages. Several reads may be necessary because of
+// edits and recalls between the messages.
 func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFunc) (pageResult, error) {
 	var res pageResult
 	rg := Range{After: q.after, Before: q.before, Desc: q.desc, MaxBytes: r.cfg.MaxPageBytes}
 	if q.before > head+1 {
-		rg.Before = head + 1 // what lies beyond the head that was read belongs to a later page
+		rg.Before = head + 1 // entries beyond the head that was read belong to a later page
 	}
 	if rg.Before == 0 {
 		rg.Before = head + 1
@@ -205,7 +216,8 @@ func (r *Reader) walk(ctx context.Context, q pageRange, head int64, read readFun
 	return res, nil
 }
 
-// readCache reads entries from the cache, or fails with errNotCached.
+// readCache reads entries from the cache. It fails with errNotCached, or with errCacheBehind, which
+// wraps it.
 func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
 	if r.cache == nil {
 		return nil, errNotCached
@@ -236,7 +248,8 @@ func (r *Reader) readCache(ctx context.Context, channelID string, rg Range, head
 	return entries, nil
 }
 
-// readStore reads entries from the store, again and again while it does not reach as far as is known.
+// readStore reads entries from the store. It retries until the result reaches head or Patience
+// ends.
 func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head int64) ([]Entry, error) {
 	patience, cancel := context.WithTimeoutCause(ctx, r.cfg.Patience, errBehind)
 	defer cancel()
@@ -256,7 +269,7 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 250 * time.Millisecond,
 	}), backoff.WithMaxElapsedTime(r.cfg.Patience))
 	if err != nil && patience.Err() != nil && ctx.Err() == nil {
-		err = errBehind // however the end of patience shows
+		err = errBehind // Patience may end as any of several errors.
 	}
 	if err != nil {
 		return nil, Unavailable(err)
@@ -264,8 +277,9 @@ func (r *Reader) readStore(ctx context.Context, channelID string, rg Range, head
 	return entries, nil
 }
 
-// complete applies to messages what the log holds of edits and recalls. Who appended one may have died before the store
-// applied it, and a log that is shown up to its head is shown with all that it says.
+// complete applies the log's edits and recalls to the messages among entries. A writer may have
+// died before the store applied its change, and a page up to the head must show all changes up to
+// the head.
 func (r *Reader) complete(ctx context.Context, channelID string, entries []Entry) error {
 	var sends []int64
 	for i := range entries {
@@ -294,11 +308,11 @@ func (r *Reader) complete(ctx context.Context, channelID string, entries []Entry
 	return nil
 }
 
-// errBehind is the fault of a store whose reads do not reach what is known to be there.
+// errBehind is the fault of a store whose reads do not reach entries that are known to exist.
 var errBehind = fault.New(fault.Unavailable, fault.StoreUnavailable, "the store is behind; try again")
 
-// dense tells whether entries are the range's, from its near end on without a hole, as far as the limits or the head
-// let them reach. The range's Before is at most head+1.
+// dense reports whether entries are those of the range, without a gap from its near end, as far as
+// the limits and the head allow. The range's Before is at most head+1.
 func dense(entries []Entry, rg Range, head int64) bool {
 	last := min(rg.Before-1, head)
 	if rg.Before == 0 {
@@ -323,7 +337,8 @@ func dense(entries []Entry, rg Range, head int64) bool {
 	return ended || len(entries) > 0 && (len(entries) == rg.Limit || rg.MaxBytes > 0 && bytes >= rg.MaxBytes)
 }
 
-// CountAt gives how many messages the log holds up to and with the entry at seq. It fails if the log ends before that.
+// CountAt returns the number of messages in the log up to and including the entry at seq. It fails
+// if the log ends before seq.
 func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int64, error) {
 	rg := Range{After: seq - 1, Before: seq + 1, Limit: 1}
 	entries, err := r.readCache(ctx, channelID, rg, seq)
@@ -339,8 +354,8 @@ func (r *Reader) CountAt(ctx context.Context, channelID string, seq int64) (int6
 	return entries[0].Count, nil
 }
 
-// MessageAt gives the message at seq, as it is now. ok is false if the log ends before it, or holds an edit or a recall
-// there.
+// MessageAt returns the message at seq in its current state. ok is false if the log ends before seq
+// or has an edit or a recall there.
 func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m Message, ok bool, err error) {
 	for last := false; ; last = true {
 		es, err := r.log.Messages(ctx, channelID, []int64{seq})
@@ -356,14 +371,15 @@ func (r *Reader) MessageAt(ctx context.Context, channelID string, seq int64) (m 
 		if last {
 			return Message{}, false, nil
 		}
-		// As in message: a read may be behind.
+		// As in message: a read may lag.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
 			return Message{}, false, Unavailable(err)
 		}
 	}
 }
 
-// message returns one message by its id, in a state that includes the entry at atLeast if that entry changed it.
+// message returns a message by its id. If the entry at atLeast changed the message, the result
+// includes that change.
 func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast int64) (Message, error) {
 	for last := false; ; last = true {
 		e, ok, err := r.log.Message(ctx, channelID, msgID)
@@ -387,16 +403,18 @@ func (r *Reader) message(ctx context.Context, channelID, msgID string, atLeast i
 			f.Field = "msg_id"
 			return Message{}, f
 		}
-		// A read may be behind; one after a linearizable read of the head is not.
+		// A read may lag, but not if it follows a linearizable read of the head.
 		if _, err := r.heads.get(ctx, channelID, 0); err != nil {
 			return Message{}, Unavailable(err)
 		}
 	}
 }
 
-// Replay returns the events after a place, dense from after+1 and each with its message as it now is: up to limit of
-// them or about maxBytes of content, at least one if the log holds one up to atLeast. It takes them from the cache
-// where that reaches atLeast, for which a patient caller waits up to ReaderConfig.CacheLag if it is only behind.
+// Replay returns the events after a position, dense from after+1, each with its message in its
+// current state. It returns up to limit events or about maxBytes of content, and at least one if
+// the log has one up to atLeast; a maxBytes of 0 means no limit. It reads the cache if that reaches
+// atLeast, else the store. If patient is set, it waits up to ReaderConfig.CacheLag for a cache that
+// is only behind.
 func (r *Reader) Replay(
 	ctx context.Context, channelID string, after, atLeast int64, limit, maxBytes int, patient bool,
 ) ([]Event, error) {
@@ -418,7 +436,7 @@ func (r *Reader) Replay(
 	return r.events(ctx, channelID, entries, maxBytes)
 }
 
-// events makes events of entries: those of edits and recalls carry their targets.
+// events converts entries to events. Events of edits and recalls carry their targets.
 func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, maxBytes int) ([]Event, error) {
 	sends := make(map[int64]*Entry, len(entries))
 	var missing []int64
@@ -454,7 +472,7 @@ func (r *Reader) events(ctx context.Context, channelID string, entries []Entry, 
 			if m = sends[e.TargetSeq]; m == nil {
 				return nil, fmt.Errorf("channel %s: entry %d changes %d, which is not there", channelID, e.Seq, e.TargetSeq)
 			}
-			if m.ChangedSeq < e.Seq { // the entry is cached, and the store's answer is from before it
+			if m.ChangedSeq < e.Seq { // the entry is cached, but the store's answer predates it
 				return nil, errBehind
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 const testEpoch = "e1"
 
-// fakeCache holds what a test puts there. The real one is tested with the real Redis.
+// fakeCache returns what a test puts into it. The real cache is tested with a real Redis.
 type fakeCache struct {
 	mu    sync.Mutex
 	epoch string
@@ -198,7 +198,7 @@ func TestPageTokensAreBound(t *testing.T) {
 	}
 }
 
-// The cache serves a page only if it is dense, of this epoch, and reaches what is known to be there.
+// The cache serves a page only if the page is dense, of this epoch, and reaches the known head.
 func TestCacheIsDistrusted(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -224,7 +224,8 @@ func TestCacheIsDistrusted(t *testing.T) {
 	}
 }
 
-// A page from the middle of the log is not served from a cache that lags: it may hold what was edited since.
+// A page from the middle of the log is not served from a cache that lags: its messages may have
+// been edited since.
 func TestCacheBehindAnEditIsNotServed(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -239,7 +240,7 @@ func TestCacheBehindAnEditIsNotServed(t *testing.T) {
 	}
 }
 
-// Another node's send is seen within MaxAge, however fresh the cache looks.
+// Another node's send is visible within MaxAge, however fresh the cache seems.
 func TestListIsNeverFurtherBehindThanMaxAge(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -278,7 +279,8 @@ func TestMinSeq(t *testing.T) {
 	}
 }
 
-// A store that lags behind what was acknowledged is read again; its short answer is never taken for the end.
+// A store that lags behind the acknowledged entries is read again; its short answer is never taken
+// for the end.
 func TestLaggingStoreIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -298,7 +300,7 @@ func TestLaggingStoreIsNotBelieved(t *testing.T) {
 	}
 }
 
-// laggingLog leaves the last entry out of the first reads.
+// laggingLog omits the last entry from the first reads.
 type laggingLog struct {
 	*fakeStore
 	mu    sync.Mutex
@@ -426,7 +428,7 @@ func TestEventAndCachedJSON(t *testing.T) {
 	}
 }
 
-// Who appended an edit or a recall may have died before the store applied it to its target.
+// A writer may have died before the store applied its edit or recall to the target.
 func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)
@@ -450,7 +452,7 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 		return fmt.Sprint(s)
 	}
 	const want = "[1:new@3 2:@4]"
-	// A page that ends before the changes; all of it; and each message by itself.
+	// A page that ends before the changes, a page of everything, and each message on its own.
 	page := b.list(t, ListQuery{After: at(0), PageSize: 2, MinSeq: 4})
 	if got := texts(page.Messages...); got != want {
 		t.Errorf("listed %s, want %s", got, want)
@@ -474,7 +476,7 @@ func TestReadsShowChangesThatWereNotApplied(t *testing.T) {
 	if got := texts(placed...); got != want {
 		t.Errorf("by place %s, want %s", got, want)
 	}
-	// Replays: up to before the changes, and of nothing but them.
+	// Replays: up to before the changes, and of the changes alone.
 	for _, after := range []int64{0, 2} {
 		events, err := b.reader.Replay(b.ctx, "c", after, 4, 2, 1<<20, true)
 		if err != nil || len(events) != 2 {

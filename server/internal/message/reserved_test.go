@@ -6,7 +6,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Names that the server may give its own messages are refused, and nothing is stored.
+// Names that are reserved for the server's own messages are refused, and nothing is stored.
 func TestReservedNames(t *testing.T) {
 	t.Parallel()
 	b := setupRead(t)

@@ -7,16 +7,17 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// clash says why a channel is resolved.
+// clash is the reason why a channel is resolved.
 type clash struct {
-	// seq is the place that an insert found taken, or whose client key it found taken; 0 if there was no conflict.
+	// seq is the seq of the entry that conflicted, by its seq or by its client key; 0 if there was
+	// no conflict.
 	seq int64
-	// pause is true after an error: the store is not asked again at once.
+	// pause delays the first read. It is set after an error.
 	pause bool
 }
 
-// startResolve blocks the channel until its head, and what its items must be checked against, is known. The lane's lock
-// is held.
+// startResolve blocks the channel until its head and the data to check its items against are known.
+// The caller holds the lane's lock.
 func (l *lane) startResolve(c *channel, cl clash) {
 	if c.blocked {
 		return
@@ -25,14 +26,14 @@ func (l *lane) startResolve(c *channel, cl clash) {
 	l.side.Go(func() { l.resolve(c, cl) })
 }
 
-// findings is what the store told of a channel.
+// findings is the result of look.
 type findings struct {
 	head    Head
 	repeats map[ClientKey]Entry
 	targets map[string]*Entry
 }
 
-// resolve asks the store until it knows, or until nobody waits for the channel any more.
+// resolve reads from the store until the state of the channel is known or it has no items left.
 func (l *lane) resolve(c *channel, cl clash) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
@@ -51,7 +52,7 @@ func (l *lane) resolve(c *channel, cl clash) {
 			}
 			continue
 		}
-		// The entry that is in the way is not visible yet: wait for it, never number past it.
+		// The conflicting entry is not visible yet. Wait for it; never assign a seq beyond it.
 		if cl.seq > f.head.Seq && len(f.repeats) == 0 {
 			continue
 		}
@@ -76,8 +77,9 @@ func (l *lane) sleep(d time.Duration) bool {
 	}
 }
 
-// toCheck gives the channel's open items up to one batch, nil if there are none, and whether all of them are to be looked
-// up. An item that must be checked and is beyond the batch is checked when its turn comes.
+// toCheck returns the channel's open items, at most one batch; nil if there are none. repeats
+// reports whether all of them are looked up. An item beyond the batch that must be checked is
+// checked when its turn comes.
 func (l *lane) toCheck(c *channel) (items []*item, repeats bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +94,7 @@ func (l *lane) toCheck(c *channel) (items []*item, repeats bool) {
 	return items, c.repeats
 }
 
-// look reads the head first: what it read after is no older.
+// look reads the head first, so that everything read afterwards is no older than the head.
 func (l *lane) look(c *channel, items []*item, repeats bool) (findings, error) {
 	select {
 	case l.resolvers <- struct{}{}:
@@ -137,7 +139,8 @@ func (l *lane) look(c *channel, items []*item, repeats bool) (findings, error) {
 	return f, nil
 }
 
-// resolved takes what was found: repeats are answered, the others go on from the head.
+// resolved applies the findings: it answers repeats, and unblocks the channel, whose other items
+// continue from the head.
 func (l *lane) resolved(c *channel, items []*item, f findings) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,10 +164,11 @@ func (l *lane) resolved(c *channel, items []*item, f findings) {
 				continue
 			}
 			it.stored = true
-			duplicate := !it.tried // one that was tried is most likely there by that try
+			duplicate := !it.tried // if it was tried, that try most likely stored it
 			l.side.Go(func() { l.applyAndSettle(r, it, &e, duplicate) })
 		}
-		// What was tried and is not there was not stored, as far as anyone can see; it is tried again.
+		// An item that was tried and is not found was not stored, as far as reads can show. It is
+		// tried again.
 	}
 	head := f.head
 	c.head, c.targets, c.repeats, c.blocked = &head, f.targets, len(f.repeats) > 0, false
@@ -172,7 +176,8 @@ func (l *lane) resolved(c *channel, items []*item, f findings) {
 	l.makeReady(c)
 }
 
-// applyAndSettle changes the target of a stored edit or recall, however long that takes, and then answers.
+// applyAndSettle changes the target of a stored edit or recall, retrying until it succeeds or the
+// lane's context ends. It then settles the item.
 func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 5*time.Millisecond, time.Second
@@ -184,7 +189,7 @@ func (l *lane) applyAndSettle(r *request, it *item, e *Entry, duplicate bool) {
 			break
 		}
 		if !l.sleep(wait.NextBackOff()) {
-			return // abort has answered, or will: the outcome is unknown; the feed applies the change
+			return // abort settles the item with an unknown outcome; the feed applies the change
 		}
 		l.cfg.Logger.WarnContext(l.ctx, "changing a message failed", "channel", e.ChannelID, "seq", e.Seq, "err", err)
 	}

@@ -15,36 +15,38 @@ import (
 	"github.com/parleyhq/parley/server/internal/pagetoken"
 )
 
-// SendRequest asks for one message to be appended to a channel. The transport has checked the fields' own rules.
+// SendRequest describes a message to append to a channel. The transport has validated the fields.
 type SendRequest struct {
 	ChannelID string
 	Content   string
-	// ClientMsgID makes the send idempotent; one is minted where it is empty.
+	// ClientMsgID makes the send idempotent. If it is empty, the service generates one.
 	ClientMsgID string
-	// MsgType is `text` where it is empty.
+	// MsgType is the type of the message. Empty means `text`.
 	MsgType  string
 	Metadata map[string]string
-	// FromID is the principal's subject where it is empty; another wants the action send_as.
+	// FromID is the sender. Empty means the principal's subject; another sender requires the
+	// capability send_as.
 	FromID string
-	// Traceparent is the W3C trace context to carry on to delivery; may be empty.
+	// Traceparent is the W3C trace context to propagate to delivery; may be empty.
 	Traceparent string
 }
 
-// EditRequest asks for a message's content to be replaced.
+// EditRequest describes the replacement of a message's content.
 type EditRequest struct {
 	ChannelID, MsgID, Content, ClientMsgID, Traceparent string
 }
 
-// RecallRequest asks for a message to be taken back.
+// RecallRequest describes the recall of a message.
 type RecallRequest struct {
 	ChannelID, MsgID, ClientMsgID, Traceparent string
 }
 
-// Receipt is what the log made of a write.
+// Receipt is the result of a write.
 type Receipt struct {
-	// MsgID is the message that was sent, edited or recalled.
+	// MsgID is the id of the message that was sent, edited or recalled.
 	MsgID string
-	// Seq is the entry's own place; Count how many messages the log holds up to and with it.
+	// Seq is the seq of the entry. Count is the number of messages in the log up to and including
+	// it.
 	Seq, Count int64
 	// MsgTime is when the entry was appended.
 	MsgTime     time.Time
@@ -54,13 +56,14 @@ type Receipt struct {
 	Duplicate bool
 }
 
-// SendOutcome is what became of one item of a batch.
+// SendOutcome is the result of one item of a batch.
 type SendOutcome struct {
 	Receipt Receipt
 	Err     error
 }
 
-// ListQuery asks for a page of a channel's messages. After and Before are exclusive; nil is unset.
+// ListQuery selects a page of a channel's messages. After and Before are exclusive; nil means
+// unset.
 type ListQuery struct {
 	ChannelID     string
 	After, Before *int64
@@ -73,18 +76,20 @@ type ListQuery struct {
 // Page is a page of messages.
 type Page struct {
 	Messages []Message
-	// NextPageToken is empty at the end only.
+	// NextPageToken is empty on the last page only.
 	NextPageToken string
-	// Head is the log's last entry as the page was read.
+	// Head is the seq of the log's last entry when the page was read.
 	Head  int64
 	Epoch string
-	// FromCache tells where the page came from, for those who look into a slow read.
+	// FromCache reports whether the page came from the cache. It helps to diagnose slow reads.
 	FromCache bool
 }
 
-// Service is the message use-cases: who may do what, and what it means for the log. Safe for concurrent use. The
-// caller's ident.Principal travels in the context; without one every call is refused. The transport has checked that the
-// token has the call's capability for the channel; what depends on more than that is judged here.
+// Service implements the message use cases. It is safe for concurrent use.
+//
+// The caller's ident.Principal is in the context; a call without one is refused. The transport has
+// checked that the token has the required capability for the channel. Service makes the checks that
+// depend on more than that.
 type Service struct {
 	writer Appender
 	reader *Reader
@@ -92,12 +97,13 @@ type Service struct {
 	tokens pagetoken.Sealer
 }
 
-// NewService joins a writer and a reader of one store, whose identity it is, and who may use which channel.
+// NewService returns a service over a writer and a reader of one store. id is the identity of that
+// store; access decides who may use a channel.
 func NewService(w Appender, r *Reader, id Identity, access Access) *Service {
 	return &Service{writer: w, reader: r, access: access, tokens: pagetoken.New(id.Secret)}
 }
 
-// callerIn returns the caller if the channel's members admit it.
+// callerIn returns the caller if they have access to the channel.
 func (s *Service) callerIn(ctx context.Context, channelID string) (*ident.Principal, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -106,7 +112,8 @@ func (s *Service) callerIn(ctx context.Context, channelID string) (*ident.Princi
 	return p, s.access.ForRead(ctx, p, channelID)
 }
 
-// sendDraft makes what is to be appended of what the caller's token allows it to ask; access is not asked yet.
+// sendDraft returns the draft for a send after checking the caller's token. It does not check
+// access to the channel.
 func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -133,7 +140,8 @@ func (s *Service) sendDraft(ctx context.Context, r *SendRequest) (Draft, error) 
 	}, nil
 }
 
-// notReserved refuses the types and metadata keys that are kept for the server's own messages.
+// notReserved refuses the message types and metadata keys that are reserved for the server's own
+// messages.
 func notReserved(r *SendRequest) error {
 	if strings.HasPrefix(r.MsgType, "parley.") {
 		return fault.Invalid("msg_type", 0, "msg_type: types that begin with \"parley.\" are reserved")
@@ -146,7 +154,7 @@ func notReserved(r *SendRequest) error {
 	return nil
 }
 
-// Send appends one message and answers once it is durable.
+// Send appends one message. It returns once the message is durable.
 func (s *Service) Send(ctx context.Context, r SendRequest) (Receipt, error) {
 	d, err := s.sendDraft(ctx, &r)
 	if err != nil {
@@ -166,10 +174,10 @@ func (s *Service) append(ctx context.Context, d Draft) (Receipt, error) {
 	return s.receipt(ctx, &out)
 }
 
-// receipt also lets the reader know how far the log has come.
+// receipt converts an outcome, and passes its seq to the reader's Saw.
 func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	s.reader.Saw(out.ChannelID, out.Seq)
-	if out.MsgTime.IsZero() { // a recall that another call made: only its place is known so far
+	if out.MsgTime.IsZero() { // a recall by another call: only its seq is known so far
 		es, err := s.reader.readStore(ctx, out.ChannelID, Range{After: out.Seq - 1, Before: out.Seq + 1, Limit: 1}, out.Seq)
 		if err != nil {
 			return Receipt{}, err
@@ -182,8 +190,8 @@ func (s *Service) receipt(ctx context.Context, out *Outcome) (Receipt, error) {
 	}, nil
 }
 
-// SendBatch appends messages and answers an outcome for each, in order. Of one channel what is stored is a prefix of
-// what was asked, but for items that are refused for good.
+// SendBatch appends messages and returns an outcome for each, in order. Within one channel the
+// stored messages are a prefix of those requested, except for items that are refused permanently.
 func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome {
 	outs := make([]SendOutcome, len(rs))
 	drafts := make([]Draft, 0, len(rs))
@@ -216,7 +224,8 @@ func (s *Service) SendBatch(ctx context.Context, rs []SendRequest) []SendOutcome
 	return outs
 }
 
-// refusals asks for every channel once, and gives the errors of those that the caller may not send to.
+// refusals checks every channel of the drafts once. It returns the errors by channel id for those
+// that the caller may not send to.
 func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error {
 	var mu sync.Mutex
 	refused := make(map[string]error)
@@ -242,7 +251,8 @@ func (s *Service) refusals(ctx context.Context, drafts []Draft) map[string]error
 	return refused
 }
 
-// Edit replaces the content of one of the caller's own messages. It returns the message in a state that includes the edit.
+// Edit replaces the content of one of the caller's own messages. It returns the message in a state
+// that includes the edit.
 func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, error) {
 	p, err := s.callerIn(ctx, r.ChannelID)
 	if err != nil {
@@ -254,8 +264,9 @@ func (s *Service) Edit(ctx context.Context, r EditRequest) (Receipt, Message, er
 	})
 }
 
-// change appends an edit or a recall and reads the message that it changed. If only the read fails, it is OUTCOME_UNKNOWN:
-// the change is stored, and a repeat under the same client_msg_id returns it as a duplicate.
+// change appends an edit or a recall and reads the message that it changed. If only the read fails,
+// the error is OUTCOME_UNKNOWN: the change is stored, and a repeat with the same client_msg_id
+// returns it as a duplicate.
 func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error) {
 	r, err := s.append(ctx, d)
 	if err != nil {
@@ -273,7 +284,8 @@ func (s *Service) change(ctx context.Context, d Draft) (Receipt, Message, error)
 	}
 }
 
-// Recall takes one of the caller's own messages back for good; with the action moderate anyone's. It returns the tombstone.
+// Recall permanently removes the content of one of the caller's own messages, or of anyone's with
+// the capability moderate. It returns the recalled message without its content.
 func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message, error) {
 	p, err := s.callerIn(ctx, r.ChannelID)
 	if err != nil {
@@ -285,7 +297,8 @@ func (s *Service) Recall(ctx context.Context, r RecallRequest) (Receipt, Message
 	})
 }
 
-// List returns a page of messages: ascending from After, else descending from Before or from the log's end.
+// List returns a page of messages: ascending from After if it is set, otherwise descending from
+// Before or from the end of the log.
 func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
 	p, err := s.callerIn(ctx, q.ChannelID)
 	if err != nil {
@@ -323,8 +336,8 @@ func (s *Service) List(ctx context.Context, q ListQuery) (Page, error) {
 	return page, nil
 }
 
-// binding is what of a query must not change from page to page. The rest may: what a client was told grows while it
-// pages, and a page may be smaller than the one before.
+// binding returns the parts of a query that must not change between pages. The rest may change:
+// MinSeq grows while a client pages, and a page may be smaller than the one before.
 func (s *Service) binding(p *ident.Principal, q *ListQuery) *pagetoken.Binding {
 	return &pagetoken.Binding{
 		Call: "messages", Subject: p.Subject, Epoch: s.reader.epoch,
@@ -343,7 +356,7 @@ func (s *Service) openToken(p *ident.Principal, q *ListQuery) (int64, error) {
 	return strconv.ParseInt(last, 10, 64)
 }
 
-// Get returns one message as it is now.
+// Get returns one message in its current state.
 func (s *Service) Get(ctx context.Context, channelID, msgID string) (Message, error) {
 	if _, err := s.callerIn(ctx, channelID); err != nil {
 		return Message{}, err

@@ -1,11 +1,12 @@
 package message
 
-// State is where a channel's log stands.
+// State is the extent of a channel's log.
 type State struct {
 	Epoch string
-	// Oldest is the first entry that can be read; it is Head + 1 while the log holds none. Head is the last entry; 0 while
-	// the log has none.
+	// Oldest is the seq of the first entry that can be read; it is Head + 1 if the log is empty.
+	// Head is the seq of the last entry; 0 if the log is empty.
 	Oldest, Head int64
-	// Count is how many messages the log ever had up to and with Head, Expired how many of them lie before Oldest.
+	// Count is the number of messages that the log has ever had up to Head. Expired is how many of
+	// them are before Oldest.
 	Count, Expired int64
 }

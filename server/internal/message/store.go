@@ -10,138 +10,159 @@ import (
 	"time"
 )
 
-// ErrUnknownOutcome says that it is not known whether entries were stored. It is what any error of Insert means that
-// is neither a *ConflictError nor ErrNotStored; adapters wrap it where they can tell.
+// ErrUnknownOutcome is the error of an insert whose outcome is unknown: entries may have been
+// stored. Every error of Insert that is neither a *ConflictError nor ErrNotStored has this meaning;
+// adapters wrap ErrUnknownOutcome where they can.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrNotStored says that nothing was stored: the store refused or was not reached, and the command can't land later.
+// ErrNotStored is the error of an insert that stored nothing: the store refused it or was not
+// reached, and the command cannot take effect later.
 var ErrNotStored = errors.New("not stored")
 
-// ConflictError says that the entry which Insert could not store clashes with one that is there: its place is taken
-// (or is not the next one), or its ClientKey is.
+// ConflictError reports that Insert could not store an entry because of an existing one: the
+// entry's seq is taken (or is not the next one), or its ClientKey is.
 type ConflictError struct {
-	// ChannelID is the clashing entry's.
+	// ChannelID is the channel of the conflicting entry.
 	ChannelID string
 }
 
 // Error implements error.
 func (e *ConflictError) Error() string { return fmt.Sprintf("conflict in channel %s", e.ChannelID) }
 
-// Identity is what a store was made with, the same for every node that opens it.
+// Identity holds the values that a store was created with. They are the same for every node that
+// opens the store.
 type Identity struct {
-	// Buckets is the number of buckets, fixed when the store was made.
+	// Buckets is the number of buckets. It is fixed when the store is created.
 	Buckets int
-	// Epoch is that of every log in the store: random, and replaced when the store is restored from a backup.
+	// Epoch is the epoch of every log in the store. It is random, and is replaced when the store is
+	// restored from a backup.
 	Epoch string
-	// Secret signs page tokens: 32 random bytes.
+	// Secret is the key that signs page tokens: 32 random bytes.
 	Secret []byte
 }
 
-// Name tells a store from all others, in the open: it gives nothing of the secret away. It is 16 of 0-9 a-f.
+// Name returns a name that is unique to the store: 16 hexadecimal digits, lower case. It is derived
+// from the secret, does not reveal it, and may be public.
 func (id Identity) Name() string {
 	mac := hmac.New(sha256.New, id.Secret)
 	mac.Write([]byte("store"))
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// Head is a log's end.
+// Head is the end of a log.
 type Head struct {
-	// Seq is the last entry's; 0 for an empty log.
+	// Seq is the seq of the last entry; 0 for an empty log.
 	Seq int64
-	// Count is how many messages the log holds.
+	// Count is the number of messages in the log.
 	Count int64
-	// MsgTime is the last entry's.
+	// MsgTime is the time of the last entry.
 	MsgTime time.Time
 }
 
-// ClientKey is what makes a write idempotent within a channel.
+// ClientKey is the idempotency key of a write within a channel.
 type ClientKey struct {
 	FromID, ClientMsgID string
 }
 
-// Range asks for entries of a channel by their places.
+// Range selects entries of a channel by seq.
 type Range struct {
-	// After and Before are exclusive; a Before of 0 is no bound.
+	// After and Before are exclusive bounds. A Before of 0 means no upper bound.
 	After, Before int64
-	// Desc asks for the highest first.
+	// Desc returns the highest seq first.
 	Desc bool
-	// Limit is the most entries to return, at least 1.
+	// Limit is the maximum number of entries to return, at least 1.
 	Limit int
-	// MaxBytes ends the answer after the entry with which the sum of contents passes it; 0 is no bound.
+	// MaxBytes ends the result after the entry with which the total size of contents exceeds it; 0
+	// means no limit.
 	MaxBytes int
-	// MessagesOnly leaves edits and recalls out.
+	// MessagesOnly omits edits and recalls.
 	MessagesOnly bool
 }
 
-// LogWriter is what the Writer needs of a store. All methods may be called concurrently, except that a bucket has one
-// Insert under way at a time per process.
+// LogWriter is the part of a store that the Writer uses. All methods may be called concurrently,
+// except that each process runs at most one Insert per bucket at a time.
 type LogWriter interface {
-	// Insert appends entries, of one bucket, in order, and returns how many of them, from the front, are durably stored
-	// (Mongo: majority and journaled; embedded: fsync'd). With a nil error that is all. With a *ConflictError the entry at
-	// [n] clashed, and nothing from it on was stored, nor ever will be. With an error that wraps ErrNotStored likewise.
-	// After any other error the outcome of the entries from [n] on is unknown: each may be stored, or be stored later,
-	// but never one without those of its channel before it. An entry is stored only at a free place, and the embedded
-	// store also sees that the place is the next one; a hole must be prevented by a true Head.
+	// Insert appends entries of one bucket in order. It returns the number of entries, from the
+	// front, that are durably stored (Mongo: majority and journaled; embedded: fsync'd).
+	//
+	// With a nil error, n is len(entries). With a *ConflictError, the entry at [n] conflicted, and
+	// neither it nor any later entry is or will be stored. The same holds from [n] on for an error
+	// that wraps ErrNotStored. After any other error the outcome of the entries from [n] on is
+	// unknown: each may be stored, now or later, but never without the earlier entries of its
+	// channel.
+	//
+	// An entry is stored only if its seq is free. The embedded store also checks that the seq is
+	// the next one. The caller must prevent holes by numbering from an accurate Head.
 	Insert(ctx context.Context, bucket int, entries []Entry) (n int, err error)
-	// Head reads a log's end, linearizably: it shows every entry whose Insert returned before the call began.
+	// Head reads the end of a log, linearizably: the result covers every entry whose Insert
+	// returned before the call began.
 	Head(ctx context.Context, channelID string) (Head, error)
-	// ByClientKeys finds entries by what makes them idempotent, in the durable state of the store. Keys without an entry
-	// are not in the map. It is no older than a Head that returned before the call began.
+	// ByClientKeys returns the entries that have the given keys, read from the durable state of the
+	// store. Keys without an entry are absent from the map. The result is no older than a Head that
+	// returned before the call began.
 	ByClientKeys(ctx context.Context, channelID string, keys []ClientKey) (map[ClientKey]Entry, error)
-	// Target finds a message and tells it as it is with every entry of its log applied, whether or not Apply has been
-	// called for them; no older than a Head that returned before the call began. ok is false if there is none.
+	// Target returns a message with every entry of its log applied, whether or not Apply has been
+	// called for them. The result is no older than a Head that returned before the call began. ok
+	// is false if there is no such message.
 	Target(ctx context.Context, channelID, msgID string) (target Entry, ok bool, err error)
-	// Apply changes the target of an edit or a recall, where its ChangedSeq is lower than the entry's Seq; a recall also
-	// removes text, metadata and digest from the target and text and digest from the target's edits before it. It is
-	// durable when it returns, and doing it again changes nothing.
+	// Apply changes the target of an edit or a recall, if the target's ChangedSeq is lower than the
+	// entry's Seq. A recall also removes text, metadata and digest from the target, and text and
+	// digest from the earlier edits of the target. The change is durable when Apply returns. Apply
+	// is idempotent.
 	Apply(ctx context.Context, change *Entry) error
 }
 
-// LogReader is what reads need of a store. All methods may be called concurrently and show durable entries only.
+// LogReader is the part of a store that reads use. All methods may be called concurrently and
+// return durable entries only.
 type LogReader interface {
-	// Head is LogWriter's.
+	// Head is LogWriter.Head.
 	Head(ctx context.Context, channelID string) (Head, error)
-	// Entries returns the entries of a range, each as it is now, with nothing left out between them. It may be a little
-	// behind the log's end: the caller knows how far it must reach.
+	// Entries returns the entries of a range in their current state, without gaps. It may lag
+	// behind the end of the log; the caller knows which seq the result must reach.
 	Entries(ctx context.Context, channelID string, r Range) ([]Entry, error)
-	// Messages returns the sends at these places, as they are now, in no order; those that are not there are left out.
+	// Messages returns the sends at the given seqs in their current state, in no particular order.
+	// Seqs without a send are omitted.
 	Messages(ctx context.Context, channelID string, seqs []int64) ([]Entry, error)
-	// Changes returns the edits and recalls of the messages at these places, ascending by their own. The messages that
-	// the other methods return may lack those for which Apply has not been called yet.
+	// Changes returns the edits and recalls of the messages at the given seqs, in ascending order
+	// of their own seq. Messages from the other methods may lack changes for which Apply has not
+	// been called yet.
 	Changes(ctx context.Context, channelID string, targets []int64) ([]Entry, error)
-	// Message finds a message by its id. ok is false if the channel has none.
+	// Message returns a message by its id. ok is false if the channel has no such message.
 	Message(ctx context.Context, channelID, msgID string) (e Entry, ok bool, err error)
 }
 
-// Feed yields a bucket's entries in the order in which they were stored, from the first that is not yet marked as
-// published. It belongs to one goroutine.
+// Feed yields the entries of a bucket in the order in which they were stored, starting with the
+// first that is not yet confirmed as published. It must be used by one goroutine.
 type Feed interface {
-	// Next waits for entries and returns up to limit of them, each as it was inserted or as it is now. What it returned
-	// and Published did not confirm comes again after a restart, and may come again at any time; so may what was
-	// confirmed. Entries of a channel never skip one that was not returned before.
+	// Next waits for entries and returns up to limit of them, each as it was inserted or in its
+	// current state. Entries that Published has not confirmed are returned again after a restart.
+	// Any entry, confirmed or not, may be returned again at any time. Within a channel, Next never
+	// skips an entry that it has not returned before.
 	Next(ctx context.Context, limit int) ([]Entry, error)
-	// Published confirms everything that Next has returned. It may be saved a little later (Mongo: 200 ms).
+	// Published confirms all entries that Next has returned. The confirmation may be saved a little
+	// later (Mongo: 200 ms).
 	Published(ctx context.Context) error
-	// Close saves what was confirmed and frees the feed.
+	// Close saves the confirmations and releases the feed.
 	Close(ctx context.Context) error
 }
 
-// Store is the whole contract of a message store; storetest.Run is its suite.
+// Store is the complete contract of a message store. storetest.Run is its conformance suite.
 type Store interface {
 	LogWriter
 	LogReader
-	// Identity is what the store was made with.
+	// Identity returns the values that the store was created with.
 	Identity() Identity
-	// OpenFeed opens a bucket's change feed. One feed per bucket does the work; two only repeat each other.
+	// OpenFeed opens the change feed of a bucket. One feed per bucket is enough; a second one only
+	// repeats its entries.
 	OpenFeed(ctx context.Context, bucket int) (Feed, error)
-	// StoredEpoch reads the epoch that the store holds now. It is another than Identity's once somebody else has called
-	// NewEpoch since this store was opened; a process does not outlive that.
+	// StoredEpoch reads the epoch that the store holds now. It differs from Identity's if NewEpoch
+	// was called elsewhere after this store was opened. A process must then end.
 	StoredEpoch(ctx context.Context) (string, error)
-	// NewEpoch replaces the epoch of every log, which tells every client to load anew. Run after a restore from backup,
-	// with no node running.
+	// NewEpoch replaces the epoch of every log, so that every client reloads its data. Run it after
+	// a restore from a backup, while no node is running.
 	NewEpoch(ctx context.Context) (string, error)
-	// Ping tells whether the store answers.
+	// Ping reports whether the store responds.
 	Ping(ctx context.Context) error
-	// Close ends every Feed and frees the store.
+	// Close closes every Feed and releases the store.
 	Close(ctx context.Context) error
 }

@@ -10,48 +10,51 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// Draft is an entry that somebody asks to have appended: all but its place in the log.
+// Draft is an entry to append: everything except its position in the log.
 type Draft struct {
 	Kind      Kind
 	ChannelID string
-	// MsgID is the new message's id, or the target's for an edit or a recall.
+	// MsgID is the id of the new message, or of the target of an edit or a recall.
 	MsgID       string
 	FromID      string
 	MsgType     string
 	Content     string
 	Metadata    map[string]string
 	ClientMsgID string
-	// AnySender lets a recall take back another's message.
+	// AnySender allows a recall of another user's message.
 	AnySender   bool
 	Traceparent string
 }
 
-// Outcome is what became of a draft.
+// Outcome is the result of appending a draft.
 type Outcome struct {
 	ChannelID, MsgID, ClientMsgID string
 	Seq, Count                    int64
-	// MsgTime is zero where the outcome is another call's recall.
+	// MsgTime is zero if the message was already recalled by another call.
 	MsgTime   time.Time
 	Duplicate bool
-	// Err is nil, or a *fault.Error.
+	// Err is nil or a *fault.Error.
 	Err error
 }
 
-// WriterConfig sets a writer's limits; zero values mean the defaults.
+// WriterConfig sets a writer's limits. Zero values mean the defaults.
 type WriterConfig struct {
-	// MaxBatch is the most entries in one insert: 1000.
+	// MaxBatch is the maximum number of entries in one insert. The default is 1000.
 	MaxBatch int
-	// MaxBatchBytes is the most content in one insert: 4 MiB.
+	// MaxBatchBytes limits the content of one insert: the entry that reaches it is the last. The
+	// default is 4 MiB.
 	MaxBatchBytes int
-	// MaxQueue is the most items that wait in one bucket: 20,000. More are refused with resource_exhausted.
+	// MaxQueue is the maximum number of pending items in one bucket. More are refused with
+	// resource_exhausted. The default is 20,000.
 	MaxQueue int
-	// Patience is how long an append goes on trying before it answers unavailable: 10 s, or the caller's deadline.
+	// Patience is how long an append keeps trying before it fails as unavailable. The caller's
+	// deadline applies too. The default is 10 s.
 	Patience time.Duration
-	// CallTimeout bounds one call of the store: 5 s.
+	// CallTimeout bounds one call of the store. The default is 5 s.
 	CallTimeout time.Duration
-	// Now is the clock; time.Now.
+	// Now is the clock. The default is time.Now.
 	Now func() time.Time
-	// OnInsert is told of every insert's size, for metrics; may be nil.
+	// OnInsert is called after every insert, for metrics; may be nil.
 	OnInsert func(entries int, took time.Duration, err error)
 	Logger   *slog.Logger
 }
@@ -82,19 +85,20 @@ func (c *WriterConfig) setDefaults() {
 	}
 }
 
-// Writer gives entries their places and group-commits them: one ordered insert at a time per bucket, of everything that
-// has gathered meanwhile. The store's unique indexes decide what is true; the writer's heads are only a good guess, and
-// any error forgets them. Safe for concurrent use.
+// Writer numbers entries and group-commits them: each bucket has one ordered insert at a time, of
+// all entries that have gathered meanwhile. The unique indexes of the store decide conflicts; the
+// writer's heads are only a cache, and any error drops them. It is safe for concurrent use.
 type Writer struct {
 	cfg   WriterConfig
 	lanes []*lane
 	life  lifecycle.Base
 }
 
-// errStopping ends the writer's store calls at Stop.
+// errStopping is the cause with which Stop cancels the writer's store calls.
 var errStopping = errors.New("writer is stopping")
 
-// NewWriter makes a writer of the store's buckets, which refuses appends until Start. Stop it before the store is closed.
+// NewWriter returns a writer for the store's buckets. It refuses appends until Start. Stop it
+// before the store is closed.
 func NewWriter(store LogWriter, buckets int, cfg WriterConfig) *Writer {
 	cfg.setDefaults()
 	w := &Writer{cfg: cfg}
@@ -105,7 +109,7 @@ func NewWriter(store LogWriter, buckets int, cfg WriterConfig) *Writer {
 	return w
 }
 
-// Start begins to take appends. See lifecycle.Service.
+// Start starts accepting appends. See lifecycle.Service.
 func (w *Writer) Start(ctx context.Context) error {
 	return w.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		ctx, stop := context.WithCancelCause(run.Context())
@@ -131,10 +135,12 @@ func (w *Writer) Start(ctx context.Context) error {
 	})
 }
 
-// Stop refuses new appends, lets what is queued finish until ctx ends, then answers the rest unavailable.
+// Stop refuses new appends and waits for pending ones until ctx ends. It then fails the rest as
+// unavailable.
 func (w *Writer) Stop(ctx context.Context) error { return w.life.Stop(ctx) }
 
-// drain refuses new appends and waits until nothing is queued. It returns ctx's error if that ends before.
+// drain refuses new appends and waits until none are pending. It returns the cause of ctx if ctx
+// ends first.
 func (w *Writer) drain(ctx context.Context, run *lifecycle.Run) error {
 	for _, l := range w.lanes {
 		l.close()
@@ -154,10 +160,16 @@ func (w *Writer) drain(ctx context.Context, run *lifecycle.Run) error {
 	}
 }
 
-// Append appends drafts and answers an outcome for each, in order, once those stored are durable and the targets of
-// edits and recalls are changed. Drafts of one channel are appended in order, and what is stored of them is a prefix but
-// for drafts refused for good. When ctx or the writer's patience ends first, what was never tried is unavailable with
-// nothing stored, and what may have been stored is unavailable with OUTCOME_UNKNOWN.
+// Append appends drafts and returns an outcome for each, in order. It returns once the stored
+// drafts are durable and the targets of edits and recalls are changed.
+//
+// Drafts of one channel are appended in order. Except for drafts that are refused permanently, the
+// stored ones are a prefix of those given.
+//
+// If ctx or the writer's Patience ends first, drafts that may have been stored fail with
+// OUTCOME_UNKNOWN. If nothing of a channel's drafts was tried, the first fails with the cause, as
+// unavailable or deadline_exceeded, and the later ones fail with BATCH_ABORTED; none of them is
+// stored.
 func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Patience, errPatience)
 	defer cancel()
@@ -196,30 +208,33 @@ func (w *Writer) Append(ctx context.Context, drafts []Draft) []Outcome {
 
 var errPatience = errors.New("the store took too long")
 
-// request is the drafts of one Append for one channel. Its lane's lock guards it until done is closed.
+// request holds the drafts of one Append for one channel. Its lane's lock guards it until done is
+// closed.
 type request struct {
 	lane      *lane
 	channelID string
 	items     []*item
-	// settled counts the items from the front that have their outcome.
+	// settled counts the items, from the front, that have their outcome.
 	settled int
-	// tried is true once any item was handed to an insert whose outcome is not known to be nothing.
+	// tried is true once any item was in an insert that ended without excluding that it was stored.
 	tried bool
-	// inFlight is true while an insert holds some of the items.
+	// inFlight is true while an insert contains some of the items.
 	inFlight bool
-	// failed is true once the request ended early; the lane drops it.
+	// failed is true once the request has ended, and the lane drops it.
 	failed bool
 	done   chan struct{}
 }
 
-// item is one draft on its way.
+// item is one draft being appended.
 type item struct {
 	*Draft
 	out     Outcome
 	settled bool
-	// tried is true if an insert with this item ended without saying that nothing was stored.
+	// tried is true if an insert with this item failed, unless it was left out because of another
+	// channel's conflict.
 	tried bool
-	// checked is true once the channel's state held this item's repeat (absent) and target, as of the channel's head.
+	// checked is true once the channel's state includes this item's target, and shows that its
+	// client key is unused, as of the channel's head.
 	checked bool
 	// stored is true from the insert's success until the target is changed.
 	stored bool
@@ -227,7 +242,7 @@ type item struct {
 
 func (it *item) key() ClientKey { return ClientKey{FromID: it.FromID, ClientMsgID: it.ClientMsgID} }
 
-// settle gives an item its outcome. The lane's lock is held.
+// settle sets the outcome of an item. The caller holds the lane's lock.
 func (r *request) settle(it *item, out Outcome) {
 	if it.settled {
 		return
@@ -242,7 +257,8 @@ func (r *request) settle(it *item, out Outcome) {
 	}
 }
 
-// fail ends a request early: the first open item gets the fault, and the later ones what follows from it.
+// fail ends a request early. The first open item gets the fault, and the later ones a fault that
+// follows from it.
 func (r *request) fail(cause error, stopping bool) {
 	first := true
 	for _, it := range r.items {
@@ -252,7 +268,7 @@ func (r *request) fail(cause error, stopping bool) {
 		var err error
 		switch {
 		case r.tried || r.inFlight || it.stored:
-			r.tried = true // the items after one of unknown outcome are unknown too
+			r.tried = true // items after one of unknown outcome are unknown too
 			err = fault.Wrap(cause, fault.Unavailable, fault.OutcomeUnknown,
 				"it is not known whether the entry was stored: repeat with the same client_msg_id")
 		case !first:
@@ -263,7 +279,10 @@ func (r *request) fail(cause error, stopping bool) {
 		case errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled):
 			err = fault.Wrap(cause, fault.DeadlineExceeded, fault.DeadlinePassed, "the deadline passed; nothing was stored")
 		default:
-			err = fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable, "the store did not answer; nothing was stored")
+			err = cause
+			if f, ok := fault.As(cause); !ok || f.Reason != fault.RateLimited { // which is the lane's own and not the store's
+				err = fault.Wrap(cause, fault.Unavailable, fault.StoreUnavailable, "the store did not answer; nothing was stored")
+			}
 		}
 		first = false
 		it.settled, it.out = true, Outcome{Err: err}

@@ -57,7 +57,8 @@ func mustAppend(t *testing.T, w *Writer, d Draft) Outcome {
 	return out
 }
 
-// checkDense fails unless the log is 1..n with true counts and times that never go back.
+// checkDense fails the test unless the log is 1..n with correct counts and times that never go
+// back.
 func checkDense(t *testing.T, store *fakeStore, channel string, n int) []Entry {
 	t.Helper()
 	log := store.read(channel)
@@ -183,7 +184,8 @@ func TestWriterRepeatsInsideOneBatch(t *testing.T) {
 	checkDense(t, store, "c", 3)
 }
 
-// Two writers that both believe to be a channel's home must lose nothing and stay dense: the store's index decides.
+// Two writers that both own a channel lose nothing and keep the log dense: the store's index
+// decides.
 func TestTwoWritersStayDense(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -200,7 +202,7 @@ func TestTwoWritersStayDense(t *testing.T) {
 	checkDense(t, store, "c1", 200)
 }
 
-// What an insert did whose reply was lost is found again: the same ids, once.
+// The writer finds the entries of an insert whose reply was lost: each id is stored once.
 func TestWriterFindsWhatALostReplyStored(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -213,7 +215,7 @@ func TestWriterFindsWhatALostReplyStored(t *testing.T) {
 		switch {
 		case chance(5):
 			return fmt.Errorf("refused: %w", ErrNotStored)
-		case chance(5): // a part arrives, the answer does not
+		case chance(5): // a part is stored, the reply is lost
 			_, _ = store.insert(entries[:len(entries)/2])
 			return errors.New("connection lost")
 		}
@@ -241,7 +243,8 @@ func TestWriterFindsWhatALostReplyStored(t *testing.T) {
 	checkDense(t, store, "c1", 50)
 }
 
-// An entry that clashed but cannot be read yet is waited for, never numbered past.
+// The writer waits for an entry that conflicted but cannot be read yet. It never assigns a seq
+// beyond it.
 func TestWriterWaitsForAnInvisibleClash(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -304,7 +307,7 @@ func TestWriterPrefixOnFailure(t *testing.T) {
 	}
 }
 
-// One channel's trouble does not hold up the others of its bucket.
+// Trouble with one channel does not delay the others of its bucket.
 func TestConflictHoldsUpOnlyItsChannel(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -364,7 +367,7 @@ func TestEditAndRecall(t *testing.T) {
 	checkDense(t, store, "c", 3)
 }
 
-// However edits, recalls and sends race, the log stays one in which no edit follows a recall of the same message.
+// However edits, recalls and sends race, no edit follows a recall of the same message in the log.
 func TestChangesRace(t *testing.T) {
 	t.Parallel()
 	store := newFakeStore()
@@ -458,4 +461,18 @@ func TestStopAnswersEverybody(t *testing.T) {
 	if out := appendOne(t, w, send("c", "a", "2", "x")); !fault.Is(out.Err, fault.ShuttingDown) {
 		t.Fatalf("an append after Stop answered %v", out.Err)
 	}
+}
+
+// A batch that finds the bucket's queue full is refused as a whole: the first item says why, and the others follow from it.
+func TestFullQueueRefusesTheBatch(t *testing.T) {
+	t.Parallel()
+	w := startWriter(t, newFakeStore(), WriterConfig{MaxQueue: 2})
+	outs := w.Append(t.Context(), []Draft{send("c", "ann", "1", "a"), send("c", "ann", "2", "b"), send("c", "ann", "3", "c")})
+	want := []fault.Reason{fault.RateLimited, fault.BatchAborted, fault.BatchAborted}
+	for i, out := range outs {
+		if f, ok := fault.As(out.Err); !ok || f.Reason != want[i] || i == 0 && f.RetryAfter == 0 {
+			t.Errorf("item %d: %v, want %s", i, out.Err, want[i])
+		}
+	}
+	mustAppend(t, w, send("c", "ann", "4", "d"))
 }

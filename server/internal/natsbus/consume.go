@@ -17,32 +17,40 @@ import (
 const (
 	// CacheGroup is the consumer group that builds the cache.
 	CacheGroup = "redis_cache_group"
-	// ChannelGroup is the consumer group that moves the channels' rows forward.
+	// ChannelGroup is the consumer group that advances the channels' rows.
 	ChannelGroup = "channel_group"
 )
 
-// pullWait is how long one request to JetStream waits for events.
+// pullWait is how long one pull request to JetStream waits for events.
 const pullWait = 5 * time.Second
 
-// Group is a durable consumer group of the event stream: one consumer per bucket, named after group and bucket. Groups
-// are independent of each other: each gets every event. Safe for concurrent use.
+// Group is a durable consumer group of the event stream. It has one consumer per bucket, named
+// after the group and the bucket. Groups are independent: each gets every event. Safe for
+// concurrent use.
 type Group struct {
 	bus   *Bus
 	name  string
 	batch int
 }
 
-// Group gives a consumer group by its name, a word of A-Z a-z 0-9 _ -, which decides what was consumed before. Its
-// functions get up to batch events at a time; 256 if 0. Nothing is made in NATS before Consume.
+// Group returns the consumer group with the given name, which consists of A-Z a-z 0-9 _ -. The name
+// identifies what the group has consumed before. The group's callbacks get up to batch events at a
+// time; 0 means 256. Nothing is created in NATS before Consume.
 func (b *Bus) Group(name string, batch int) *Group {
 	return &Group{bus: b, name: name, batch: cmp.Or(batch, 256)}
 }
 
-// Consume has fn called with a bucket's events, up to a batch at a time, in the order in which they were published, until
-// ctx ends, which is the only error that it returns. Each event comes at least once: when fn fails, it gets the same
-// batch again, after a wait of 50 ms and then longer ones up to 5 s; when the process or NATS dies, the events come again
-// after Config.AckWait, perhaps later than newer ones; when ctx ends, what was not handled comes again at once, but for
-// what was on its way, which comes after Config.AckWait. A consumer or a stream that is gone is made again.
+// Consume calls fn with a bucket's events, up to a batch at a time, in the order in which they were
+// published. It blocks until ctx ends and returns only ctx's cause.
+//
+// Each event is delivered at least once:
+//   - If fn fails, it gets the same batch again, after 50 ms at first and then longer, up to 5 s.
+//   - If the process or NATS dies, unacknowledged events are delivered again after
+//     Config.AckWait, perhaps later than newer ones.
+//   - If ctx ends, pulled but unhandled events are delivered again at once. Events in flight to
+//     this process are delivered again after Config.AckWait.
+//
+// If the stream or the consumer is missing, Consume creates it again.
 func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context, []message.Event) error) error {
 	waits := newBackoff()
 	for {
@@ -64,7 +72,8 @@ func (g *Group) Consume(ctx context.Context, bucket int, fn func(context.Context
 	}
 }
 
-// consume makes stream and consumer and pulls until something fails, or a reconnect leaves it without its request.
+// consume creates the stream and the consumer if needed and pulls until an error. It returns nil
+// after a reconnect, which drops the pull request.
 func (g *Group) consume(
 	ctx context.Context, bucket int, fn func(context.Context, []message.Event) error, worked func(),
 ) error {
@@ -81,7 +90,7 @@ func (g *Group) consume(
 		var watching sync.WaitGroup
 		watching.Go(func() {
 			select {
-			case <-joined: // the server that held the request is gone, or has forgotten it
+			case <-joined: // the server that held the request is gone or has forgotten it
 				cancel()
 			case <-pullCtx.Done():
 			}
@@ -103,7 +112,7 @@ func (g *Group) consume(
 	}
 }
 
-// pull asks for a batch of events and hands on what has arrived whenever something has.
+// pull requests a batch of events and handles them as they arrive.
 func (g *Group) pull(
 	pullCtx, ctx context.Context, consumer jetstream.Consumer, fn func(context.Context, []message.Event) error,
 	worked func(),
@@ -144,17 +153,19 @@ func (g *Group) pull(
 	return nil
 }
 
-// giveBack has JetStream deliver at once, to whoever takes the bucket over, what was pulled and not handled, instead of
-// after AckWait. The pull's context must have ended, or end soon.
+// giveBack makes JetStream redeliver the pulled but unhandled events at once, to whichever node
+// takes the bucket over, instead of after AckWait. It does so only if ctx has ended. The pull's
+// context must have ended, or end soon.
 func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan jetstream.Msg) {
 	if ctx.Err() == nil {
-		return // this very consumer goes on, and what was acknowledged of the batch must not come again
+		return // this consumer continues, and acknowledged events of the batch must not come again
 	}
-	for msg := range msgs { // it is closed once nothing is sent to this pull any more
+	for msg := range msgs { // closed once the server sends nothing more for this pull
 		batch = append(batch, msg)
 	}
 	for _, msg := range batch {
-		// Without the delay the pull that ends would catch the first of them again, behind the others.
+		// Without the delay the ending pull would receive the first of them again, behind the
+		// others.
 		if err := msg.NakWithDelay(100 * time.Millisecond); err != nil {
 			g.bus.log.DebugContext(ctx, "give back an event", "error", err)
 			return
@@ -162,13 +173,14 @@ func (g *Group) giveBack(ctx context.Context, batch []jetstream.Msg, msgs <-chan
 	}
 }
 
-// handle gives a batch to fn until it succeeds, and confirms it.
+// handle calls fn with a batch until it succeeds, and acknowledges the batch. It drops events that
+// can't be decoded.
 func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(context.Context, []message.Event) error) error {
 	events := make([]message.Event, 0, len(batch))
 	for _, msg := range batch {
 		e, err := decode(msg.Subject(), msg.Data())
 		if err != nil {
-			// It would be no better the next time.
+			// It would fail again the next time.
 			g.bus.log.ErrorContext(ctx, "dropped an event that can't be read", "error", err)
 			continue
 		}
@@ -195,13 +207,13 @@ func (g *Group) handle(ctx context.Context, batch []jetstream.Msg, fn func(conte
 	}
 	for _, msg := range batch {
 		if err := msg.Ack(); err != nil {
-			return fmt.Errorf("acknowledge: %w", err) // it comes again, and changes nothing
+			return fmt.Errorf("acknowledge: %w", err) // it is redelivered, which changes nothing
 		}
 	}
 	return nil
 }
 
-// keepInProgress asks JetStream for more time for a batch until stop is called.
+// keepInProgress extends the ack deadline of a batch periodically until stop is called.
 func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop func()) {
 	done := make(chan struct{})
 	var asking sync.WaitGroup
@@ -225,7 +237,7 @@ func (g *Group) keepInProgress(ctx context.Context, batch []jetstream.Msg) (stop
 	return func() { close(done); asking.Wait() }
 }
 
-// newBackoff waits 50 ms at first, then twice as long each time, up to 5 s, each with jitter.
+// newBackoff returns a backoff that starts at 50 ms and doubles up to 5 s, with jitter.
 func newBackoff() *backoff.ExponentialBackOff {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.Multiplier, waits.MaxInterval = 50*time.Millisecond, 2, 5*time.Second

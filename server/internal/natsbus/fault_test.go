@@ -49,7 +49,8 @@ func TestNATSGoesAwayAndComesBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// What was refused while NATS was away must not have been kept: its text may have been recalled.
+	// Events refused while NATS was away must not be buffered, because their text may have been
+	// recalled.
 	consumed.wait(t, 1, 2, 3, 4)
 	live.wait(t, 1, 2, 3, 4)
 }
@@ -139,7 +140,7 @@ func TestEmbeddedServerStartsAndStops(t *testing.T) {
 	lifecycletest.Stress[*Embedded](t, func(t *testing.T) *Embedded { return NewEmbedded(t.TempDir(), slog.New(slog.DiscardHandler)) })
 }
 
-// Two fleets on one NATS would acknowledge each other's events away.
+// Two fleets on one NATS would acknowledge each other's events.
 func TestAnotherStoresStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)

@@ -21,7 +21,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 	consumeGroup(t, bus.Group(CacheGroup, 0), 0, into(&cached))
 	cached.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
-	// The second one begins at the beginning, whatever the first one has done.
+	// The second group starts at the beginning, whatever the first one has done.
 	stop := consumeGroup(t, bus.Group(ChannelGroup, 2), 0, func(_ context.Context, events []message.Event) error {
 		if len(events) > 2 {
 			t.Errorf("%d events at once", len(events))
@@ -42,7 +42,8 @@ func TestGroupsAreIndependent(t *testing.T) {
 	}
 }
 
-// Who takes a bucket over gets at once what the one before had pulled and not handled, not only after AckWait.
+// The next consumer of a bucket gets at once the events that the previous one had pulled and not
+// handled, not only after AckWait.
 func TestWhatWasNotHandledIsGivenBack(t *testing.T) {
 	t.Parallel()
 	bus := connect(t, Config{URL: testkit.NATS(t).URL(), AckWait: 10 * patience})
@@ -54,7 +55,7 @@ func TestWhatWasNotHandledIsGivenBack(t *testing.T) {
 	})
 	publish(t, bus, sent("room", 1, 9))
 	<-pulled
-	// What is still on its way to a consumer that stops comes again only after AckWait.
+	// Events in flight to a consumer that stops are delivered again only after AckWait.
 	testkit.Eventually(t, patience, func() error {
 		c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(ChannelGroup, 4).consumerName(0))
 		if err != nil {
@@ -132,7 +133,7 @@ func TestLastPublished(t *testing.T) {
 		}
 		return nil
 	})
-	// Not being able to tell must not look like an empty stream.
+	// An error must not be reported as an empty stream.
 	if _, _, err := bus.LastPublished(t.Context(), room); err == nil {
 		t.Error("no error without NATS")
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// LastPublished gives the event that was published last to a bucket; ok is false if the stream holds none, which is so
-// too when it was lost or made anew. An event that can't be read counts as none: it would be no better the next time.
+// LastPublished returns the event that was last published to a bucket. ok is false if the stream
+// holds none, also because it was lost or created again. An event that can't be decoded counts as
+// none, because it would fail again the next time.
 func (b *Bus) LastPublished(ctx context.Context, bucket int) (e message.Event, ok bool, err error) {
 	if !b.nc.IsConnected() {
 		return e, false, fmt.Errorf("read the stream's last event: %w", nats.ErrDisconnected)

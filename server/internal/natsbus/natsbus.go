@@ -1,11 +1,15 @@
-// Package natsbus joins the change feed, the cache's builder, the live subscribers and the nodes by NATS.
+// Package natsbus connects the change feed, the cache builder, live subscribers and the nodes
+// through NATS.
 //
-// One JetStream stream, message_change_events, holds every entry of every log for a day. The feeder publishes to it
-// (Publish), whoever must see every event pulls from one durable consumer per bucket (Group), and nodes with live
-// subscribers listen to the very same subjects without JetStream (Subscribe). Nothing here is the truth: the store is. So
-// every publish may be repeated, every delivery may be one, and whoever needs certainty compares positions with the store.
+// One JetStream stream, message_change_events, holds every entry of every log for a day. The feeder
+// publishes to it (Publish). Consumers that must see every event pull from one durable consumer per
+// bucket (Group). Nodes with live subscribers listen to the same subjects without JetStream
+// (Subscribe). The store, not NATS, is the source of truth. So every publish may be repeated, every
+// delivery may be a duplicate, and a consumer that needs certainty compares positions with the
+// store.
 //
-// What nodes say to each other (Nodes), and who types, goes over subjects of its own, at most once, and is kept nowhere.
+// Traffic between nodes (Nodes) and typing notices use subjects of their own. They are delivered
+// at most once and not stored.
 package natsbus
 
 import (
@@ -22,61 +26,66 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Config says how a Bus is made.
+// Config configures a Bus.
 type Config struct {
-	// URL is the address of the NATS servers, comma-separated. It is not used if Server is set.
+	// URL is the address of the NATS servers, comma-separated. It is ignored if Server is set.
 	URL string
-	// CredentialsFile is a NATS credentials file; empty for none.
+	// CredentialsFile is the path of a NATS credentials file. Empty means none.
 	CredentialsFile string
-	// Server is a server in this process, to be used instead of URL.
+	// Server is a server in this process, used instead of URL.
 	Server *Embedded
-	// Buckets is the store's number of buckets, at least 1.
+	// Buckets is the number of buckets of the store, at least 1.
 	Buckets int
-	// Store names the store whose events these are. A stream of another store's is not touched: Connect refuses it, and
-	// what finds it later fails. Empty is not compared.
+	// Store identifies the store whose events these are. The stream of another store is not
+	// changed: Connect returns an error, and operations that find it later fail. If empty, it is
+	// not compared.
 	Store string
-	// Replicas of the stream: 1 to 5, 1 if 0.
+	// Replicas is the number of replicas of the stream, 1 to 5. Default 1.
 	Replicas int
-	// MaxAge is how long the stream keeps an event: 24 h if 0. It bounds how long a recalled text stays in it.
+	// MaxAge is how long the stream keeps an event. Default 24 h. It bounds how long the stream
+	// keeps the text of a recalled message.
 	MaxAge time.Duration
-	// AckWait is after what time an event that a consumer got and neither confirmed nor asked time for is delivered again:
-	// 3 s if 0, for that is how far a list of channels may be behind after a node was killed.
+	// AckWait is the time after which JetStream redelivers an event that a consumer neither
+	// acknowledged nor extended. Default 3 s, because a list of channels may be that far behind
+	// after a node was killed.
 	AckWait time.Duration
-	// ConnectWait is how long Connect waits for NATS before it returns without: 2 s if 0.
+	// ConnectWait is how long Connect waits for NATS before it returns without it. Default 2 s.
 	ConnectWait time.Duration
-	// Logger is slog.Default if nil.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
 const (
-	// apiWait is for an answer of JetStream's API. A server that has just started may leave a request unanswered.
+	// apiWait bounds a request to create or read the stream or a consumer. A server that has just
+	// started may leave a request unanswered.
 	apiWait      = 1500 * time.Millisecond
 	publishWait  = 5 * time.Second // for an acknowledgement by JetStream
-	requestWait  = 5 * time.Second // for an answer of JetStream's API
+	requestWait  = 5 * time.Second // for LastPublished and Ping
 	drainWait    = 5 * time.Second
 	pingInterval = 5 * time.Second
-	maxPending   = 1 << 16 // unacknowledged publishes, of all buckets together
+	maxPending   = 1 << 16 // unacknowledged publishes of all buckets together
 )
 
-// Bus is one connection to NATS. It is safe for concurrent use. While NATS is away it fails at once and keeps nothing
-// for later: what waited in a buffer would be published with a text that may have been recalled since.
+// Bus is one connection to NATS. Safe for concurrent use. While NATS is away, calls fail at once
+// and nothing is buffered: a buffered event would be published with a text that may have been
+// recalled since.
 type Bus struct {
 	config Config
 	log    *slog.Logger
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	closed chan struct{} // closed when the connection has ended for good
+	closed chan struct{} // closed when the connection has ended permanently
 
-	making sync.Mutex // one at a time makes the stream or a consumer
+	making sync.Mutex // serializes the creation of the stream and the consumers
 
-	mu      sync.Mutex    // guards what follows
-	joined  chan struct{} // closed, and replaced, at each reconnect
+	mu      sync.Mutex    // guards the fields below
+	joined  chan struct{} // closed and replaced at each connect
 	onMayBe []func()
 }
 
-// Connect connects to NATS and sees to it that the stream is there. If NATS does not answer within Config.ConnectWait it
-// returns a Bus all the same, which goes on trying for ever: a node must start and take messages without NATS. An error
-// means that the configuration cannot work.
+// Connect connects to NATS and creates the stream if needed. If NATS does not answer within
+// Config.ConnectWait, it still returns a Bus, which keeps trying forever: a node must start and
+// accept messages without NATS. An error means that the configuration can't work.
 func Connect(ctx context.Context, config Config) (*Bus, error) {
 	if config.Buckets < 1 {
 		return nil, errors.New("connect to NATS: the number of buckets is missing")
@@ -119,7 +128,8 @@ func (b *Bus) options() []nats.Option {
 		nats.ReconnectJitter(300*time.Millisecond, time.Second),
 		nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(),
-		// A link that died in silence keeps what was written to it. Two missed pings end it, within 15 s.
+		// A link that died silently keeps what was written to it. Two missed pings end it, within
+		// 15 s.
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(2),
 		nats.DrainTimeout(drainWait),
@@ -145,7 +155,7 @@ func (b *Bus) options() []nats.Option {
 	return options
 }
 
-// firstStream makes the stream, or gives up after ConnectWait.
+// firstStream creates the stream, or gives up after ConnectWait.
 func (b *Bus) firstStream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.config.ConnectWait)
 	defer cancel()
@@ -164,7 +174,7 @@ func (b *Bus) firstStream(ctx context.Context) error {
 	}
 }
 
-// nextJoin gives a channel that is closed at the next reconnect.
+// nextJoin returns a channel that is closed at the next connect.
 func (b *Bus) nextJoin() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +189,7 @@ func (b *Bus) rejoined() {
 	b.mayHaveMissed()
 }
 
-// mayHaveMissed tells those who asked by OnReconnect.
+// mayHaveMissed calls the functions registered by OnReconnect.
 func (b *Bus) mayHaveMissed() {
 	b.mu.Lock()
 	fns := slices.Clip(b.onMayBe)
@@ -200,8 +210,9 @@ func (b *Bus) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	}
 }
 
-// OnReconnect has fn called after every reconnect, and after a subscription was so slow that events were dropped: in
-// both cases subscribers may have missed events, and should compare their positions with the store. fn must not block.
+// OnReconnect registers fn to be called after every connect, and after events were dropped because
+// a subscription was too slow. In both cases subscribers may have missed events and should compare
+// their positions with the store. fn must not block.
 func (b *Bus) OnReconnect(fn func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,7 +222,7 @@ func (b *Bus) OnReconnect(fn func()) {
 // Connected reports whether there is a connection, as far as is known.
 func (b *Bus) Connected() bool { return b.nc.IsConnected() }
 
-// Ping asks NATS for an answer. A ctx without a deadline is given one of 5 s.
+// Ping waits for an answer from NATS, for at most 5 s.
 func (b *Bus) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWait)
 	defer cancel()
@@ -224,14 +235,15 @@ func (b *Bus) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close hands out what has arrived, ends the connection, and waits for both, 5 s at most. A second call does nothing.
+// Close delivers the messages that have arrived, ends the connection, and waits for both, at most 6
+// s. While NATS is away it closes at once. Further calls do nothing.
 func (b *Bus) Close() error {
 	err := b.nc.Drain()
 	switch {
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return nil
 	case err != nil:
-		b.nc.Close() // there is nothing to drain while NATS is away
+		b.nc.Close() // nothing to drain while NATS is away
 	}
 	select {
 	case <-b.closed:

@@ -40,7 +40,7 @@ func connect(t testing.TB, config Config) *Bus {
 	return bus
 }
 
-// sent makes the events of messages from one seq to another.
+// sent returns the events of messages from one seq to another.
 func sent(channelID string, from, to int64) []message.Event {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	var events []message.Event
@@ -56,7 +56,7 @@ func sent(channelID string, from, to int64) []message.Event {
 	return events
 }
 
-// inbox collects what a function of Consume or Subscribe got.
+// inbox collects the events passed to a callback of Consume or Subscribe.
 type inbox struct {
 	mu     sync.Mutex
 	events []message.Event
@@ -74,7 +74,7 @@ func (i *inbox) all() []message.Event {
 	return append([]message.Event(nil), i.events...)
 }
 
-// distinct are the seqs that have come, in the order of their first coming.
+// distinct returns the received seqs in the order of their first arrival.
 func (i *inbox) distinct() []int64 {
 	var seqs []int64
 	seen := map[int64]bool{}
@@ -97,7 +97,7 @@ func (i *inbox) wait(t testing.TB, want ...int64) {
 	})
 }
 
-// consume consumes until the test ends, or stop is called.
+// consume consumes until the test ends or stop is called.
 func consume(t testing.TB, bus *Bus, bucket int, fn func(context.Context, []message.Event) error) (stop func()) {
 	t.Helper()
 	return consumeGroup(t, bus.Group(CacheGroup, 0), bucket, fn)
@@ -232,7 +232,7 @@ func TestFailedBatchComesAgainBeforeAnythingNewer(t *testing.T) {
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
 }
 
-// unacked is nil when a bucket's consumer has delivered everything, and everything is confirmed.
+// unacked returns nil when a bucket's consumer has delivered all events, and all are acknowledged.
 func unacked(t testing.TB, bus *Bus, bucket int) error {
 	t.Helper()
 	c, err := bus.js.Consumer(t.Context(), streamName, bus.Group(CacheGroup, 0).consumerName(bucket))

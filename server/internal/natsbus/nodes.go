@@ -14,24 +14,25 @@ import (
 )
 
 const (
-	// maxServing is how many requests to one topic of a node are under way at once. Beyond that the asker's time runs out,
-	// and he does without.
+	// maxServing bounds the concurrent requests to one topic of a node. Further requests are
+	// dropped and the requester times out.
 	maxServing = 1024
-	// maxAsk is how long a request may take at most, and one that does not say how long.
+	// maxAsk bounds the duration of a request. It applies to a request without remainingHeader.
 	maxAsk = 10 * time.Second
-	// remainingHeader tells how many milliseconds the asker goes on waiting. It is no time of day: clocks differ.
+	// remainingHeader carries how many milliseconds the requester will keep waiting. It is not a
+	// time of day, because clocks differ.
 	remainingHeader = "Parley-Remaining-Ms"
 )
 
-// Nodes is how nodes reach each other: the Bus as a cluster.Transport, by core NATS. While NATS is away it fails at once
-// and keeps nothing for later. Safe for concurrent use.
+// Nodes implements cluster.Transport over core NATS. While NATS is away, calls fail at once and
+// nothing is buffered. Safe for concurrent use.
 type Nodes struct {
 	bus *Bus
 }
 
 var _ cluster.Transport = (*Nodes)(nil)
 
-// Nodes gives the transport between nodes. It ends with the Bus.
+// Nodes returns the transport between nodes. It ends with the Bus.
 func (b *Bus) Nodes() *Nodes { return &Nodes{bus: b} }
 
 // Broadcast implements cluster.Transport.
@@ -46,7 +47,8 @@ func (n *Nodes) Broadcast(topic string, payload []byte) error {
 	return nil
 }
 
-// Listen implements cluster.Transport. While NATS is away the subscription waits with it.
+// Listen implements cluster.Transport. While NATS is away, the subscription stays and resumes on
+// reconnect.
 func (n *Nodes) Listen(topic string, fn func(payload []byte)) (cancel func(), err error) {
 	subject, err := topicSubject(topic)
 	if err != nil {
@@ -61,7 +63,7 @@ func (n *Nodes) Listen(topic string, fn func(payload []byte)) (cancel func(), er
 	return cancel, nil
 }
 
-// Request implements cluster.Transport. A ctx without a deadline is given one of 10 s.
+// Request implements cluster.Transport. It waits at most 10 s.
 func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte) ([]byte, error) {
 	subject, err := nodeSubject(node, topic)
 	if err != nil {
@@ -88,7 +90,8 @@ func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte)
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("request to %s: %w", subject, cluster.ErrNobody)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining):
-		// It was not taken for sending. A connection that closes while the answer is waited for is another matter.
+		// The request was not sent. If the connection closes while waiting for the answer, it may
+		// have been.
 		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrCutOff)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return nil, fmt.Errorf("request to %s: %w: %w", subject, err, cluster.ErrNobody)
@@ -96,8 +99,8 @@ func (n *Nodes) Request(ctx context.Context, node, topic string, payload []byte)
 	return nil, fmt.Errorf("request to %s: %w", subject, err)
 }
 
-// Serve implements cluster.Transport. At most 1024 requests are under way at once; what comes beyond that, and what its
-// asker has ceased to wait for, is dropped without an answer.
+// Serve implements cluster.Transport. At most 1024 requests run at once. Requests beyond that, and
+// those whose requester has stopped waiting, are dropped without an answer.
 func (n *Nodes) Serve(
 	node, topic string, fn func(ctx context.Context, payload []byte) []byte,
 ) (cancel func(), err error) {
@@ -117,8 +120,8 @@ func (n *Nodes) Serve(
 	}, nil
 }
 
-// drain ends a subscription, and sees to it that what the server has sent until then is not lost: its askers would wait
-// for nothing.
+// drain ends a subscription but still handles the requests that the server has sent until then.
+// Otherwise their requesters would get no answer.
 func (n *Nodes) drain(sub *nats.Subscription) {
 	done := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(done) })
@@ -131,18 +134,18 @@ func (n *Nodes) drain(sub *nats.Subscription) {
 	n.bus.unsubscribe(sub)
 }
 
-// serving is the requests to one topic of a node.
+// serving tracks the requests to one topic of a node.
 type serving struct {
 	bus *Bus
 	fn  func(ctx context.Context, payload []byte) []byte
 
 	underWay sync.WaitGroup
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	closed   bool
 	n        int
 }
 
-// take starts the work on a request, unless there is too much already.
+// take starts handling a request, unless too many are in flight.
 func (s *serving) take(msg *nats.Msg) {
 	deadline := time.Now().Add(remaining(msg))
 	s.mu.Lock()
@@ -163,7 +166,8 @@ func (s *serving) finished() {
 	s.n--
 }
 
-// answer works on a request until its deadline, which may have passed: a process can be stopped for any time.
+// answer handles a request until its deadline. The deadline may have passed already, because a
+// process can be suspended for any time.
 func (s *serving) answer(msg *nats.Msg, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline) //nolint:forbidigo // the request's own life
 	defer cancel()
@@ -179,7 +183,7 @@ func (s *serving) answer(msg *nats.Msg, deadline time.Time) {
 	}
 }
 
-// close takes no more requests and waits for those under way.
+// close accepts no more requests and waits for those in flight.
 func (s *serving) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -187,7 +191,7 @@ func (s *serving) close() {
 	s.underWay.Wait()
 }
 
-// remaining is how long the asker of a request goes on waiting.
+// remaining returns how long the requester keeps waiting, or maxAsk if the request does not say.
 func remaining(msg *nats.Msg) time.Duration {
 	ms, err := strconv.ParseInt(msg.Header.Get(remainingHeader), 10, 64)
 	if err != nil || ms < 0 || ms > maxAsk.Milliseconds() {

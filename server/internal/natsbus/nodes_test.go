@@ -300,13 +300,13 @@ func TestLargestPieceOfAForwardPasses(t *testing.T) {
 	if got, err := ask(t, bus, patience, "B", "append", string(make([]byte, 900<<10))); err != nil || len(got) != 900<<10+3 {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	// What NATS does not take has reached nobody.
+	// A request that NATS refuses has reached no node.
 	if _, err := ask(t, bus, patience, "B", "append", string(make([]byte, 2<<20))); !errors.Is(err, cluster.ErrNobody) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// natsCluster starts three servers that know each other, in this process.
+// natsCluster starts a cluster of three servers in this process.
 func natsCluster(t *testing.T) [3]*server.Server {
 	t.Helper()
 	var servers [3]*server.Server
@@ -387,7 +387,7 @@ func TestThreeServers(t *testing.T) {
 		}
 		return err
 	})
-	// With one server gone, the other two go on.
+	// With one server gone, the other two continue.
 	servers[0].Shutdown()
 	var got inbox
 	consumeGroup(t, buses[1].Group(ChannelGroup, 0), 0, into(&got))

@@ -10,9 +10,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Publish stores events in the stream, in their order, and returns once JetStream has acknowledged all of them. After an
-// error each of them may be stored or not; the caller publishes all again, with texts as they are then. JetStream drops
-// repeats within 2 minutes, and consumers drop the rest.
+// Publish stores events in the stream, in order, and returns once JetStream has acknowledged all of
+// them. After an error each event may be stored or not, and the caller must publish all again, with
+// their texts as of then. JetStream drops repeats within 2 minutes, consumers drop the rest.
 func (b *Bus) Publish(ctx context.Context, events []message.Event) error {
 	err := b.publish(ctx, events)
 	if err == nil {
@@ -33,7 +33,8 @@ func (b *Bus) publish(ctx context.Context, events []message.Event) error {
 		if err != nil {
 			return fmt.Errorf("publish: %w", err)
 		}
-		// The library's own retries are off: they would send these bytes later, and by then the text may be recalled.
+		// The library's retries are off: they would send these bytes later, when the text may have
+		// been recalled.
 		acks[i], err = b.js.PublishMsgAsync(msg, jetstream.WithMsgID(messageID(&events[i])),
 			jetstream.WithExpectStream(streamName), jetstream.WithRetryAttempts(0))
 		if err != nil {
@@ -57,7 +58,7 @@ func (b *Bus) encode(e *message.Event) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := e.MarshalJSON() // encoding/json would read and copy it once more
+	data, err := e.MarshalJSON() // encoding/json would validate and copy it again
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %d of %s: %w", e.Seq, e.Message.ChannelID, err)
 	}
@@ -69,7 +70,7 @@ func (b *Bus) encode(e *message.Event) (*nats.Msg, error) {
 	return msg, nil
 }
 
-// decode reads what encode made.
+// decode decodes an event encoded by encode.
 func decode(subject string, data []byte) (message.Event, error) {
 	var e message.Event
 	if err := e.UnmarshalJSON(data); err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// Embedded is the real NATS server in this process, reachable from this process only. It is what `parleyd dev` uses. Start it
-// before it is given to Connect as Config.Server, and stop it after Bus.Close.
+// Embedded is a NATS server in this process, reachable only from this process. `parleyd dev` uses
+// it. Start it before passing it to Connect as Config.Server, and stop it after Bus.Close.
 //
-// JetStream writes its files to disk every second instead of at each publish: it holds nothing that the store lacks, and
-// what a power cut takes from it is a hole that subscribers fill from the store and the cache's builder from the next
-// message.
+// JetStream syncs its files every second instead of at each publish, because it holds nothing that
+// the store lacks. Events lost in a power cut leave a gap, which subscribers fill from the store,
+// and the cache builder at the next message.
 type Embedded struct {
 	dir    string
 	log    *slog.Logger
@@ -26,12 +26,13 @@ type Embedded struct {
 	server *server.Server // nil until Start
 }
 
-// NewEmbedded makes a server with JetStream's files under dir. logger is slog.Default if nil.
+// NewEmbedded creates a server that keeps JetStream's files under dir. A nil logger means
+// slog.Default.
 func NewEmbedded(dir string, logger *slog.Logger) *Embedded {
 	return &Embedded{dir: dir, log: cmp.Or(logger, slog.Default())}
 }
 
-// Start starts the server and waits until it takes connections. See lifecycle.Service.
+// Start starts the server and blocks until it accepts connections. See lifecycle.Service.
 func (e *Embedded) Start(ctx context.Context) error {
 	return e.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		s, err := server.NewServer(&server.Options{
@@ -56,10 +57,11 @@ func (e *Embedded) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the server and waits until its files are closed.
+// Stop stops the server and blocks until its files are closed.
 func (e *Embedded) Stop(ctx context.Context) error { return e.life.Stop(ctx) }
 
-// serverLog is the server's log, made ours. What the server calls notices are of no interest to a user of parleyd.
+// serverLog forwards the server's log. It logs the server's notices at debug level, because they
+// don't matter to a user of parleyd.
 type serverLog struct{ log *slog.Logger }
 
 // Noticef implements server.Logger.

@@ -11,18 +11,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// dedupeWindow is how long JetStream remembers message ids. A repeat after that is stored twice, which does no harm:
-// consumers know entries by their seq.
+// dedupeWindow is how long JetStream remembers message ids. A later repeat is stored twice, which
+// is harmless: consumers identify entries by their seq.
 const dedupeWindow = 2 * time.Minute
 
-// storeKey is where the stream's metadata name the store.
+// storeKey is the key of the store's name in the stream's metadata.
 const storeKey = "parley-store"
 
-// errForeignStream says that another fleet uses this NATS.
+// errForeignStream reports that another fleet uses this NATS.
 var errForeignStream = errors.New("stream " + streamName + " holds the events of another store: give each fleet a NATS " +
 	"account of its own, or remove the stream if its store is gone")
 
-// ensureStream makes the stream, or makes it what the configuration says.
+// ensureStream creates the stream, or updates it to the configuration.
 func (b *Bus) ensureStream(ctx context.Context) error {
 	if !b.nc.IsConnected() {
 		return fmt.Errorf("make stream %s: %w", streamName, nats.ErrDisconnected)
@@ -44,8 +44,8 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 	if b.config.Store != "" {
 		want.Metadata = map[string]string{storeKey: b.config.Store}
 	}
-	// It is looked at first: an update that changes nothing is no small thing to a server, which in 2.15.2 has a data race
-	// between it and the making of a consumer.
+	// Read the stream first: even an update that changes nothing is risky, because nats-server
+	// 2.15.2 has a data race between it and the creation of a consumer.
 	if stream, err := b.js.Stream(ctx, streamName); err == nil {
 		is := stream.CachedInfo().Config
 		if owner := is.Metadata[storeKey]; owner != "" && b.config.Store != "" && owner != b.config.Store {
@@ -63,7 +63,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 	return nil
 }
 
-// ensureConsumer makes a bucket's consumer, or makes it what the configuration says.
+// ensureConsumer creates a bucket's consumer, or updates it to the configuration.
 func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consumer, error) {
 	g.bus.making.Lock()
 	defer g.bus.making.Unlock()
@@ -73,8 +73,9 @@ func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consu
 		Durable:       g.consumerName(bucket),
 		FilterSubject: bucketSubjects(bucket),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
-		// Each event is confirmed by itself. With one for all before it, a second consumer, which has pulled later events,
-		// would confirm what the first one has not yet done.
+		// Each event is acknowledged individually. If an ack covered all earlier events, a second
+		// consumer that has pulled later events would acknowledge what the first one has not yet
+		// handled.
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       g.bus.config.AckWait,
 		MaxAckPending: 4 * g.batch,
@@ -86,7 +87,7 @@ func (g *Group) ensureConsumer(ctx context.Context, bucket int) (jetstream.Consu
 	return consumer, nil
 }
 
-// streamMissing reports whether err can mean that the stream is not there.
+// streamMissing reports whether err can mean that the stream does not exist.
 func streamMissing(err error) bool {
 	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, nats.ErrNoResponders)

@@ -11,24 +11,30 @@ import (
 )
 
 const (
-	// What waits for a subscription's function: so much that only one that hangs meets the limit.
+	// pendingEvents and pendingBytes bound what is queued for a subscription's callback. They are
+	// so large that only a callback that hangs reaches them.
 	pendingEvents = 1 << 20
 	pendingBytes  = 256 << 20
-	// pendingTyping is far less: who typed a while ago is of no interest.
+	// pendingTyping is far smaller: old typing notices are of no interest.
 	pendingTyping = 1024
-	// interestWait bounds how long Subscribe waits for the server to know of it.
+	// interestWait bounds how long Subscribe waits until the server knows the subscription.
 	interestWait = 250 * time.Millisecond
-	// maxUserID is the longest user id.
+	// maxUserID bounds the length of a user id, in bytes.
 	maxUserID = 128
 )
 
-// Subscribe has fn called with each event that is published to the channel from now on: one after another, in the order
-// of arrival, which is a hint and not the order of the log; events may come twice or not at all. typing, which may be
-// nil, is called likewise with the id of each user of whom PublishTyping tells; it may run beside fn. Once Subscribe has
-// returned, its own NATS server knows of the subscription (if NATS answers within 250 ms; other servers of a cluster
-// learn of it a moment later). While NATS is away the subscription waits with it. Both functions may be running, for the
-// last time, when cancel returns. They should not block: what waits for them is bounded, and dropped beyond that, which
-// OnReconnect's functions are told.
+// Subscribe calls fn with each event published to the channel from now on, one at a time, in order
+// of arrival. That order is a hint, not the order of the log, and events may come twice or not at
+// all. typing may be nil; otherwise it is called likewise with the id of each user passed to
+// PublishTyping. It may run concurrently with fn.
+//
+// When Subscribe returns, its own NATS server knows the subscription, provided that NATS answers
+// within 250 ms. Other servers of a cluster know it a moment later. While NATS is away, the
+// subscription stays and resumes on reconnect.
+//
+// Both functions may still be running, for the last time, when cancel returns. They should not
+// block: their queues are bounded, and events beyond that are dropped, after which OnReconnect's
+// functions are called.
 func (b *Bus) Subscribe(
 	channelID string, fn func(message.Event), typing func(userID string),
 ) (cancel func(), err error) {
@@ -63,8 +69,8 @@ func (b *Bus) Subscribe(
 	return cancel, nil
 }
 
-// PublishTyping tells subscribers of the channel that a user types, at most once, and without waiting. While NATS is away
-// it is an error and nobody is told later.
+// PublishTyping announces to subscribers of the channel that a user is typing, at most once,
+// without waiting for delivery. While NATS is away it returns an error and nothing is sent later.
 func (b *Bus) PublishTyping(channelID, userID string) error {
 	subject, err := typingSubject(channelID)
 	if err != nil {
@@ -101,7 +107,7 @@ func isUserID(data []byte) bool {
 	return len(data) > 0 && len(data) <= maxUserID
 }
 
-// listen subscribes fn to a subject until cancel.
+// listen subscribes fn to a subject until cancel is called.
 func (b *Bus) listen(subject string, maxMsgs, maxBytes int, fn nats.MsgHandler) (cancel func(), err error) {
 	sub, err := b.subscribe(subject, maxMsgs, maxBytes, fn)
 	if err != nil {
@@ -129,7 +135,7 @@ func (b *Bus) unsubscribe(sub *nats.Subscription) {
 	}
 }
 
-// flush waits until the server knows of the subscriptions made so far, or interestWait has passed.
+// flush waits until the server knows the subscriptions created so far, at most interestWait.
 func (b *Bus) flush(subject string) {
 	if b.nc.IsConnected() {
 		if err := b.nc.FlushTimeout(interestWait); err != nil {

@@ -41,7 +41,7 @@ func TestTypingReachesSubscribersOfTheChannelOnly(t *testing.T) {
 		if err := peer.PublishTyping("room", user); err == nil {
 			t.Errorf("user id %q was published", user)
 		}
-		// What another puts there is no better.
+		// A client that bypasses PublishTyping is ignored as well.
 		if err := peer.nc.Publish("parley.typing.room", []byte(user)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Package page serves the files of a built web page: to anybody, for a page holds no secrets, and with a policy by which
-// browsers run no script in it but its own.
+// Package page serves the files of a built web page. It serves them to everyone, because a page
+// holds no secrets, and with a policy under which browsers run only the page's own scripts.
 package page
 
 import (
@@ -16,12 +16,13 @@ import (
 	"time"
 )
 
-// Config says what a Page serves.
+// Config configures a Page.
 type Config struct {
-	// Files are the page's. index.html is what `/` shows, and x.html what `/x` shows besides `/x.html`. What lies in assets/
-	// has a name that changes with its content.
+	// Files are the files of the page. `/` serves index.html, and `/x` serves x.html, as does
+	// `/x.html`. The names of files in assets/ must change with their content.
 	Files fs.FS
-	// Connect are sources that the page may call besides its own origin, as in a Content-Security-Policy.
+	// Connect lists sources that the page may call besides its own origin, in the syntax of a
+	// Content-Security-Policy.
 	Connect []string
 }
 
@@ -31,14 +32,14 @@ type Page struct {
 	policy string
 }
 
-// file is one file in the forms in which it is sent.
+// file is one file in the forms in which it is served.
 type file struct {
 	plain, packed form
 	contentType   string
 	cacheControl  string
 }
 
-// form is a file's bytes, as they are or compressed; no bytes where that gains nothing.
+// form is the content of a file, plain or compressed. It is empty if compression gains nothing.
 type form struct {
 	data []byte
 	etag string
@@ -46,13 +47,14 @@ type form struct {
 
 const (
 	index = "index.html"
-	// hashed is where the file names hold a hash of the content.
+	// hashed is the directory of files whose names contain a hash of the content.
 	hashed = "assets/"
-	// packMin and packGain: what is smaller, or would shrink by less than a tenth, is not compressed.
+	// A file is not compressed if it is smaller than packMin bytes, or would shrink by less than
+	// 1/packGain.
 	packMin, packGain = 1 << 10, 10
 )
 
-// New reads all files. It fails if index.html is not among them.
+// New reads all files into memory and returns a page. It fails if index.html is missing.
 func New(cfg Config) (*Page, error) {
 	p := &Page{files: make(map[string]*file), policy: policy(cfg.Connect)}
 	err := fs.WalkDir(cfg.Files, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -84,7 +86,8 @@ func New(cfg Config) (*Page, error) {
 	return p, nil
 }
 
-// policy lets the page run its own scripts and styles, call its own server, and nothing else.
+// policy returns a Content-Security-Policy that lets the page run its own scripts and styles, call
+// its own server and connect, and nothing else.
 func policy(connect []string) string {
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; manifest-src 'self'; connect-src " +
 		strings.Join(append([]string{"'self'"}, connect...), " ") +
@@ -121,7 +124,8 @@ func newForm(data []byte) form {
 	return form{data, `"` + hex.EncodeToString(sum[:16]) + `"`}
 }
 
-// contentTypes are those that a page stands or falls with. The system's table, which tells all others, may be wrong.
+// contentTypes holds the types that are essential for a page. Other types are from the system's
+// table, which may be wrong.
 var contentTypes = map[string]string{
 	".css":         "text/css; charset=utf-8",
 	".html":        "text/html; charset=utf-8",
@@ -141,7 +145,7 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// ServeHTTP answers GET and HEAD: with the file, or with 404. Other methods get 405.
+// ServeHTTP serves a file for GET and HEAD, or 404 if there is none. Other methods get 405.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("X-Content-Type-Options", "nosniff")
@@ -173,7 +177,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(sent.data))
 }
 
-// acceptsGzip reads an Accept-Encoding: a list of codings, each with parameters. With q=0 one is refused.
+// acceptsGzip reports whether an Accept-Encoding accepts gzip. It is a list of codings with
+// parameters; q=0 refuses a coding.
 func acceptsGzip(fields []string) bool {
 	for _, field := range fields {
 		for item := range strings.SplitSeq(field, ",") {

@@ -1,4 +1,5 @@
-// Package pagetoken makes the tokens with which a caller asks for a list's next page.
+// Package pagetoken creates and checks the tokens with which a caller requests the next page of a
+// list.
 package pagetoken
 
 import (
@@ -11,19 +12,20 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Binding is what a token is good for, and nothing else.
+// Binding is the scope of a token. A token is valid for nothing else.
 type Binding struct {
-	// Call names the list, so that no token of one call opens in another.
+	// Call names the list. A token of one call is invalid in another.
 	Call string
-	// Subject is whom the token is for.
+	// Subject is the subject that the token is for.
 	Subject string
-	// Epoch is that of the log that is listed; empty where positions are in no log.
+	// Epoch is the epoch of the log that is listed; empty if the list is not a log.
 	Epoch string
-	// Query is what must not change from page to page: a struct of plain fields, told apart by its JSON.
+	// Query holds the parameters that must not change between pages: a struct of plain fields,
+	// compared by its JSON.
 	Query any
 }
 
-// query stands for the call and its query.
+// query returns a hash of the call and its query.
 func (b *Binding) query() []byte {
 	data, _ := json.Marshal(struct { //nolint:errchkjson // plain fields only
 		Call  string `json:"c"`
@@ -33,12 +35,13 @@ func (b *Binding) query() []byte {
 	return sum[:16]
 }
 
-// Sealer seals and opens page tokens: JSON and its HMAC-SHA256, in URL-safe base64. Safe for concurrent use.
+// Sealer creates and opens page tokens. A token is JSON and its HMAC-SHA256, in URL-safe base64. A
+// Sealer is safe for concurrent use.
 type Sealer struct {
 	secret []byte
 }
 
-// New makes a sealer. Every node of a fleet has the same secret.
+// New returns a sealer. All nodes must use the same secret.
 func New(secret []byte) Sealer { return Sealer{secret: secret} }
 
 type token struct {
@@ -55,18 +58,20 @@ func (s Sealer) mac(body []byte) []byte {
 	return m.Sum(nil)
 }
 
-// Seal makes the token of a list that goes on after last, which is UTF-8.
+// Seal returns the token of a list that continues after last, which must be UTF-8.
 func (s Sealer) Seal(b *Binding, last string) string {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	// A user id may be full of what HTML wants escaped: six letters for one would make the token longer than is taken back.
+	// A user id may consist of characters that are escaped in HTML. At six characters for one, the
+	// token could exceed the size that the API accepts.
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(token{b.query(), b.Subject, b.Epoch, last}) // plain fields, to memory
+	_ = enc.Encode(token{b.query(), b.Subject, b.Epoch, last}) // cannot fail: plain fields, to memory
 	return base64.RawURLEncoding.EncodeToString(append(s.mac(body.Bytes()), body.Bytes()...))
 }
 
-// Open gives where the page before ended. Its faults name the field page_token: PAGE_TOKEN_INVALID for what was not
-// sealed here or for another query, PAGE_TOKEN_FOREIGN for another subject's, RESYNC for one of another epoch.
+// Open returns the last of Seal, the position where the previous page ended. Its faults name the
+// field page_token: PAGE_TOKEN_INVALID if text was not sealed with this secret or is for another
+// query, PAGE_TOKEN_FOREIGN if it is for another subject, RESYNC if it is for another epoch.
 func (s Sealer) Open(text string, b *Binding) (last string, err error) {
 	refused := func(kind fault.Kind, reason fault.Reason, msg string) error {
 		e := fault.New(kind, reason, "%s", msg)
@@ -75,7 +80,7 @@ func (s Sealer) Open(text string, b *Binding) (last string, err error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	var t token
-	// Base64 has several spellings of one value; a token has one.
+	// Base64 has several encodings of one value; only the canonical one is accepted.
 	if err != nil || base64.RawURLEncoding.EncodeToString(raw) != text || len(raw) < sha256.Size ||
 		!hmac.Equal(raw[:sha256.Size], s.mac(raw[sha256.Size:])) || json.Unmarshal(raw[sha256.Size:], &t) != nil {
 		return "", refused(fault.InvalidArgument, fault.PageTokenInvalid, "page_token was not given out by this service")

@@ -13,7 +13,7 @@ func binding(subject, epoch, channel string) *Binding {
 	return &Binding{Call: "list", Subject: subject, Epoch: epoch, Query: query{channel}}
 }
 
-// A token opens only for the subject, the query and the epoch that it was made for, and only letter for letter.
+// A token opens only for its subject, query and epoch, and only if it is unchanged.
 func FuzzOpen(f *testing.F) {
 	s := New([]byte("a secret of the store's own making"))
 	mine := binding("ada", "e-1", "room")
@@ -45,11 +45,11 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// Every letter of a token counts.
+// Every character of a token counts.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	s := New([]byte("a secret of the store's own making"))
-	for _, subject := range []string{"a", "ad", "ada"} { // so that the last letter has unused bits once at least
+	for _, subject := range []string{"a", "ad", "ada"} { // so that the last character has unused bits at least once
 		b := binding(subject, "e", "room")
 		token := s.Seal(b, "7")
 		for i := range len(token) {
@@ -91,7 +91,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// The longest user id of the letters that are written longest must leave a token that the API takes back.
+// The longest user id, of the characters with the longest encoding, must give a token that the API
+// accepts.
 func TestLongestSubject(t *testing.T) {
 	t.Parallel()
 	s := New([]byte("a secret of the store's own making"))

@@ -21,12 +21,13 @@ import (
 // clockStep bounds how late an in-process server expires a key.
 const clockStep = 50 * time.Millisecond
 
-// innerPeer is the name of the peers by which adapt itself calls miniredis.
+// innerPeer is the name of the peers with which adapt itself calls miniredis.
 const innerPeer = "parley-inner"
 
-// InProcess is a Redis server within this process (miniredis), for machines without redis-server. It keeps everything in
-// memory, so a restart loses all keys. It runs scripts in an interpreter written in Go, several times slower than redis-server.
-// Its methods may be called concurrently. It is a lifecycle.Service.
+// InProcess is a Redis server within this process (miniredis), for machines without redis-server.
+// It keeps everything in memory, so a restart loses all keys. It runs scripts in an interpreter
+// written in Go, several times slower than redis-server. Its methods may be called concurrently. It
+// is a lifecycle.Service.
 type InProcess struct {
 	mini *miniredis.Miniredis
 	life lifecycle.Base
@@ -40,7 +41,8 @@ func NewInProcess() *InProcess {
 	return &InProcess{mini: miniredis.NewMiniRedis(), added: map[string]int{}}
 }
 
-// Start starts the server on a port of loopback that the operating system chooses. See lifecycle.Service.
+// Start starts the server on a loopback port that the operating system chooses. See
+// lifecycle.Service.
 func (p *InProcess) Start(ctx context.Context) error {
 	return p.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		if err := p.mini.Start(); err != nil {
@@ -56,7 +58,7 @@ func (p *InProcess) Start(ctx context.Context) error {
 // Stop ends the server and its connections.
 func (p *InProcess) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
 
-// expire moves the clock by which keys expire: miniredis has it stand still.
+// expire advances the clock for key expiry, which miniredis does not advance on its own.
 func (p *InProcess) expire(ctx context.Context) {
 	ticker := time.NewTicker(clockStep)
 	defer ticker.Stop()
@@ -72,8 +74,8 @@ func (p *InProcess) expire(ctx context.Context) {
 	}
 }
 
-// adapt makes up for what miniredis lacks of the commands that queues' scripts call, which the comments below name. It reports
-// whether it has replied; if not, miniredis runs the command.
+// adapt adds features that the scripts of queues use and miniredis lacks; the comments below name
+// them. It reports whether it has replied; if not, miniredis runs the command.
 func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) bool {
 	switch {
 	case command == "XADD" && len(args) > 0:
@@ -87,7 +89,8 @@ func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) boo
 		}
 		p.mu.Unlock()
 	case command == "XTRIM" && slices.Contains(args, "~"):
-		// miniredis ignores LIMIT and would remove more. To remove nothing is a correct approximation.
+		// miniredis ignores LIMIT and would remove more. Removing nothing is a correct
+		// approximation.
 		peer.WriteInt(0)
 		return true
 	case command == "XINFO" && len(args) == 2 && strings.EqualFold(args[0], "STREAM") && peer.ClientName != innerPeer:
@@ -98,7 +101,7 @@ func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) boo
 		p.mini.Server().Dispatch(peer, args)
 		return true
 	case command == "XPENDING" && len(args) > 2 && strings.HasPrefix(args[2], "("):
-		// miniredis knows exclusive ranges in XRANGE only.
+		// miniredis supports exclusive ranges only in XRANGE.
 		ms, seq, _ := strings.Cut(args[2][1:], "-")
 		n, err := strconv.ParseUint(seq, 10, 64)
 		if err != nil || n == math.MaxUint64 {
@@ -110,9 +113,10 @@ func (p *InProcess) adapt(peer *server.Peer, command string, args ...string) boo
 	return false
 }
 
-// streamInfo replies to XINFO STREAM with entries-added, which Redis has since version 7 and miniredis does not have, and with a
-// last-generated-id before there is one. The count is exact while every XADD succeeds and no stream expires, which holds for
-// the streams of queues. It leaves errors to miniredis, and then returns false.
+// streamInfo replies to XINFO STREAM. It adds entries-added, which Redis has since version 7 and
+// miniredis lacks, and the last-generated-id of a stream without entries. The count is exact while
+// every XADD succeeds and no stream expires, which holds for the streams of queues. It leaves
+// errors to miniredis and then returns false.
 func (p *InProcess) streamInfo(peer *server.Peer, key string) bool {
 	p.mu.Lock()
 	added := p.added[key]
@@ -122,7 +126,7 @@ func (p *InProcess) streamInfo(peer *server.Peer, key string) bool {
 	inner := server.NewPeer(w)
 	inner.Ctx, inner.ClientName = peer.Ctx, innerPeer
 	p.mini.Server().Dispatch(inner, []string{"XINFO", "STREAM", key})
-	_ = w.Flush() // a buffer takes everything
+	_ = w.Flush() // writing to a buffer does not fail
 	fields, err := server.ParseReply(bufio.NewReader(&reply))
 	info, ok := fields.([]any)
 	if err != nil || !ok {

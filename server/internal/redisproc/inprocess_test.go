@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// What queues' scripts rely on beyond miniredis itself.
+// TestInProcess tests the features that the scripts of queues require beyond miniredis.
 func TestInProcess(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), testkit.InProcessRedisClient(t)

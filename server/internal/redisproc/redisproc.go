@@ -1,6 +1,6 @@
-// Package redisproc runs a redis-server as a child process for `parleyd dev`: on a unix socket in the data directory,
-// with an append-only file beside it. It takes over from an orphan that a killed parleyd left behind, and starts the
-// server again when it dies.
+// Package redisproc runs a redis-server as a child process for `parleyd dev`: on a unix socket in
+// the data directory, with an append-only file next to it. It ends the orphan that a killed parleyd
+// left behind, and restarts the server when it dies.
 package redisproc
 
 import (
@@ -25,20 +25,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxSocketPath is what a unix socket's address holds on Linux and the BSDs, with room to spare.
+// maxSocketPath is the maximum length of a socket's path. It is below the limit of Linux and the
+// BSDs.
 const maxSocketPath = 100
 
-// Config says where and with what.
+// Config configures a Process.
 type Config struct {
-	// Dir is the server's own directory; it is made if it is not there. Whoever starts a Process must hold a lock that
-	// keeps others from the same directory.
+	// Dir is the server's own directory; New creates it if necessary. The caller of Start must hold
+	// a lock that keeps other processes from using the same directory.
 	Dir string
-	// Binary is the redis-server; empty means the one on PATH.
+	// Binary is the path of redis-server; empty means the one on PATH.
 	Binary string
 	Logger *slog.Logger
 }
 
-// Process is a redis-server that is kept running. Safe for concurrent use.
+// Process is a redis-server that is kept running. It is safe for concurrent use.
 type Process struct {
 	cfg    Config
 	socket string
@@ -48,10 +49,12 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Find gives the path of the redis-server on PATH, or an error that wraps exec.ErrNotFound.
+// Find returns the path of the redis-server on PATH. Its error wraps exec.ErrNotFound if there is
+// none.
 func Find() (string, error) { return exec.LookPath("redis-server") }
 
-// New prepares a redis-server: it makes the directory, and fails with exec.ErrNotFound if there is no such program on PATH.
+// New returns a Process and creates its directory. If Binary is empty and there is no redis-server
+// on PATH, the error wraps exec.ErrNotFound.
 func New(cfg Config) (*Process, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -78,8 +81,9 @@ func New(cfg Config) (*Process, error) {
 	return &Process{cfg: cfg, socket: socket}, nil
 }
 
-// Start ends the redis-server of an earlier run in the same directory, starts a new one, and returns once that answers. Until
-// Stop the server is started again whenever it ends. See lifecycle.Service.
+// Start ends the redis-server of an earlier run in the same directory, starts a new one, and
+// returns once that answers. Until Stop, the server is restarted whenever it ends. See
+// lifecycle.Service.
 func (p *Process) Start(ctx context.Context) error {
 	return p.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		if err := p.endOrphan(ctx); err != nil {
@@ -105,7 +109,8 @@ func (p *Process) Start(ctx context.Context) error {
 	})
 }
 
-// socketPath is in the directory itself, or under the system's temporary directory where that path is too long.
+// socketPath returns a path in the directory itself, or under the system's temporary directory if
+// that is too long.
 func socketPath(dir string) (string, error) {
 	if s := filepath.Join(dir, "redis.sock"); len(s) <= maxSocketPath {
 		return s, nil
@@ -118,18 +123,18 @@ func socketPath(dir string) (string, error) {
 	return filepath.Join(short, "redis.sock"), nil
 }
 
-// Socket is the unix socket that the server listens on.
+// Socket returns the path of the server's unix socket.
 func (p *Process) Socket() string { return p.socket }
 
-// Stop ends the server, which saves what it has, and waits for it. If ctx ends before, the server is killed, and Stop returns
-// ctx's error.
+// Stop ends the server, which saves its data, and waits for it. If ctx ends first, the server is
+// killed, and Stop returns the cause of ctx.
 func (p *Process) Stop(ctx context.Context) error { return p.life.Stop(ctx) }
 
 func (p *Process) signal(s os.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil && p.cmd.Process != nil {
-		_ = p.cmd.Process.Signal(s) // an error says that it has ended
+		_ = p.cmd.Process.Signal(s) // an error means that it has ended
 	}
 }
 
@@ -140,7 +145,7 @@ func (p *Process) launch(ctx context.Context, run *lifecycle.Run) (<-chan error,
 		"--port", "0", "--unixsocket", p.socket, "--unixsocketperm", "700", "--dir", p.cfg.Dir,
 		"--pidfile", p.pidFile(), "--logfile", filepath.Join(p.cfg.Dir, "redis.log"),
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
-	// A Ctrl-C in the terminal is for parleyd, which ends Redis last.
+	// A Ctrl-C in the terminal must reach only parleyd, which ends Redis last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
@@ -186,7 +191,7 @@ func (p *Process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// supervise starts the server again whenever it dies, until the process is stopped.
+// supervise restarts the server whenever it dies, until the process is stopped.
 func (p *Process) supervise(ctx context.Context, run *lifecycle.Run, exited <-chan error) {
 	wait := backoff.NewExponentialBackOff()
 	for {
@@ -227,18 +232,19 @@ func (p *Process) client() *redis.Client {
 	})
 }
 
-// endOrphan shuts down the server that a killed parent left on this directory: two on one append-only file would ruin
-// it. One that does not answer is killed, if its command line shows that it is ours.
+// endOrphan shuts down the server that a killed parent left in this directory: two servers would
+// corrupt one append-only file. If it does not end, and its command line shows that it is ours,
+// endOrphan kills it.
 func (p *Process) endOrphan(ctx context.Context) error {
 	pid := p.orphan()
 	if pid == 0 {
-		_ = os.Remove(p.socket) // a dead server's socket; if it can't be removed redis-server will say why
+		_ = os.Remove(p.socket) // a dead server's socket; if it cannot be removed, redis-server reports why
 		return nil
 	}
 	p.cfg.Logger.InfoContext(ctx, "ending the redis-server of an earlier run", "pid", pid)
 	client := p.client()
 	defer client.Close()
-	_ = client.ShutdownSave(ctx).Err() // the reply to success is a closed connection
+	_ = client.ShutdownSave(ctx).Err() // success is reported by a closed connection
 	gone := func() (bool, error) {
 		if p.orphan() == pid {
 			return false, errors.New("it is still running")
@@ -259,8 +265,8 @@ func (p *Process) endOrphan(ctx context.Context) error {
 	return wait(5 * time.Second)
 }
 
-// orphan gives the pid of a running server of this directory, or 0. The pid file alone proves nothing: a pid may have
-// been given to another process.
+// orphan returns the pid of a running server of this directory, or 0. The pid file alone is not
+// enough, because the pid may have been reused by another process.
 func (p *Process) orphan() int {
 	data, err := os.ReadFile(p.pidFile())
 	if err != nil {

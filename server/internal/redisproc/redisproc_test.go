@@ -88,7 +88,7 @@ func TestStopKeepsTheData(t *testing.T) {
 
 const childDir = "PARLEY_TEST_REDISPROC_DIR"
 
-// TestMain plays the parleyd that is killed: it starts a server, says so, and waits.
+// TestMain can act as the parleyd that is killed: it starts a server, reports it, and waits.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -152,7 +152,8 @@ func TestStartEndsAnOrphan(t *testing.T) {
 	}
 }
 
-// gone tells whether a process has ended; who adopted it may not have waited for it yet.
+// gone returns nil if a process has ended. A process that ended counts even if its new parent has
+// not waited for it yet.
 func gone(pid int) error {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil || strings.Contains(string(stat), ") Z ") {

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// abandonPerSecond and abandonBurst bound the calls of one HTTP/2 connection that its client resets before they are
-// answered. Who resets more wants the server to work for nothing, as in CVE-2023-44487. net/http itself bounds only how
-// many calls wait to be begun, which those do not who are given up as fast as they are begun. The burst is twice what one
-// connection may have under way at once by default: a client that ends may reset all of it.
+// abandonPerSecond and abandonBurst bound the calls of one HTTP/2 connection that its client resets
+// before they are answered. A client that resets more makes the server work for nothing, as in
+// CVE-2023-44487. net/http itself bounds only the calls that wait to begin, and calls that are
+// reset as soon as they begin do not wait. The burst is twice the default limit on concurrent calls
+// of a connection: a client that ends may reset all of them.
 const (
 	abandonPerSecond = 100
 	abandonBurst     = 500
@@ -21,19 +22,19 @@ const (
 
 type connectionKey struct{}
 
-// connection is what is known of the connection that a call came on.
+// connection is the connection that a call came on, with its limit on abandoned calls.
 type connection struct {
 	net.Conn
 
 	abandoned *rate.Limiter
 }
 
-// withConnection is http.Server.ConnContext.
+// withConnection implements http.Server.ConnContext.
 func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{c, rate.NewLimiter(abandonPerSecond, abandonBurst)})
 }
 
-// limitAbandoned closes connections whose clients abandon too many calls.
+// limitAbandoned closes connections whose clients abandon too many calls, see abandonPerSecond.
 func limitAbandoned(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)

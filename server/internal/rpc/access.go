@@ -12,60 +12,64 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// access is the capability that a call requires. It is judged by the token and the request alone, before anything is looked
-// up, so a refusal tells nothing about what exists. What depends on more, such as the membership of a channel, or on several
-// fields, such as the sender of a message, is judged by the use case.
+// access is the capability that a call requires. It is checked with only the token and the request,
+// before any lookup, so a refusal does not reveal what exists. The use case checks what depends on
+// more, such as the membership of a channel, or on several fields, such as the sender of a message.
 type access struct {
 	scope scope
-	// field is the path of the field that names the channel or the topic. If the path begins with a list, the call requires
-	// the capability for every item. If a message on the path is not set, the request names nothing and requires nothing.
+	// field is the path of the field that names the channel or the topic. If the path begins with a
+	// list, the call requires the capability for every item. If a message on the path is not set,
+	// the request names nothing and requires nothing.
 	field string
-	// actions suffice each. A refusal names the first one.
+	// actions are alternatives: one of them is enough. A refusal names the first.
 	actions []ident.Action
 }
 
-// scope is what a capability is about.
+// scope is what a capability applies to.
 type scope uint8
 
 const (
-	noScope      scope = iota // of a row that forgets its access; no server starts with one
-	tokenScope                // nothing: any valid token suffices here
+	noScope      scope = iota // not set; NewHandler fails
+	tokenScope                // nothing: any valid token is enough
 	channelScope              // a channel
 	topicScope                // a topic
 	adminScope                // AdminService
-	itemScope                 // each item of the request is judged as the request of a call of its own
+	itemScope                 // each item of the request, checked like the request of a call of its own
 )
 
 // anyToken admits every caller with a valid token.
 func anyToken() access { return access{scope: tokenScope} }
 
-// byUseCase admits every caller with a valid token to the use case, which decides by more than the token and the request's
-// channel. A capability is required in one place: by the row, or by the use case.
+// byUseCase admits every caller with a valid token. The use case decides, because the decision
+// depends on more than the token and the request's channel. A capability is checked in one place:
+// by the row, or by the use case.
 func byUseCase() access { return access{scope: tokenScope} }
 
-// onChannel requires one of the actions on the channel that the request names.
+// onChannel requires one of the actions on the channel that the request names in channel_id.
 func onChannel(actions ...ident.Action) access {
 	return access{scope: channelScope, field: "channel_id", actions: actions}
 }
 
-// onTopic requires an action on the topic that the request names.
+// onTopic requires the action on the topic that the request names in topic.
 func onTopic(action ident.Action) access {
 	return access{scope: topicScope, field: "topic", actions: []ident.Action{action}}
 }
 
-// asOperator requires the capability admin: the action read for a method without side effects, and write for all others.
+// asOperator requires the capability admin, with the action read for a method without side effects,
+// and write for all others.
 func asOperator() access { return access{scope: adminScope} }
 
-// perItem leaves the decision to the handler, which judges each item by the method whose request it is.
+// perItem leaves the check to the handler, which checks each item by the row of the method whose
+// request it is.
 func perItem() access { return access{scope: itemScope} }
 
-// in returns the access with another field than the default.
+// in returns a copy of the access with another field.
 func (a access) in(field string) access {
 	a.field = field
 	return a
 }
 
-// bindAccess resolves the method's access against its request.
+// bindAccess resolves the method's access against its request. It fails if they do not fit.
 func (m *method) bindAccess() error {
 	switch m.access.scope {
 	case tokenScope:
@@ -106,7 +110,7 @@ func (m *method) bindAccess() error {
 	return nil
 }
 
-// authorize refuses a request that the caller's token does not allow.
+// authorize returns a CAPABILITY_MISSING fault if the caller's token does not allow the request.
 func (m *method) authorize(p *ident.Principal, request any) error {
 	switch m.access.scope {
 	case tokenScope, itemScope:
@@ -140,7 +144,7 @@ func (m *method) authorize(p *ident.Principal, request any) error {
 	return nil
 }
 
-// nameAt returns the string at the end of a path. It reports whether all messages on the path are set.
+// nameAt returns the string at the end of a path, and whether all messages on the path are set.
 func nameAt(m protoreflect.Message, path []protoreflect.FieldDescriptor) (string, bool) {
 	for ; len(path) > 1; path = path[1:] {
 		if !m.Has(path[0]) {
@@ -165,7 +169,8 @@ func (a access) allows(p *ident.Principal, name string) bool {
 	return false
 }
 
-// refusal is the fault of a caller without the capability. It does not repeat the name, which may be of any form.
+// refusal returns the fault for a caller without the capability. It does not repeat the name, which
+// may have any form.
 func (a access) refusal() error {
 	what := "for this channel"
 	if a.scope == topicScope {
@@ -174,7 +179,8 @@ func (a access) refusal() error {
 	return fault.New(fault.PermissionDenied, fault.CapabilityMissing, "the token has no capability %q %s", a.actions[0], what)
 }
 
-// refusalOf is refusal for an item of a list of channels. It names the channel and its field.
+// refusalOf returns refusal's fault for item i of a list of channels. It names the channel and its
+// field.
 func (a access) refusalOf(i int, name string) error {
 	list, rest, _ := strings.Cut(a.field, ".")
 	f := fault.New(fault.PermissionDenied, fault.CapabilityMissing,

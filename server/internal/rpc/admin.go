@@ -14,10 +14,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Admin makes, alters and looks into queues; *queue.Admin does. That the caller may do it has been looked at.
+// Admin creates, changes and inspects queues. *queue.Admin implements it. The caller's capability
+// has been checked.
 type Admin interface { //nolint:interfacebloat // one method for each call of the service
 	CreateTopic(ctx context.Context, t queue.Topic) (*queue.Topic, error)
-	// UpdateTopic has change alter a copy, once or more often.
+	// UpdateTopic calls change with a copy of the topic, once or more often.
 	UpdateTopic(ctx context.Context, name string, change func(*queue.Topic) error) (*queue.Topic, error)
 	DeleteTopic(ctx context.Context, name, confirm string) error
 	Topic(ctx context.Context, name string) (*queue.Topic, error)
@@ -31,14 +32,14 @@ type Admin interface { //nolint:interfacebloat // one method for each call of th
 	Partitions(ctx context.Context, topic, group string) ([]queue.Owner, error)
 	Pending(ctx context.Context, topic, group string, byAttempts bool, offset, n int) (entries []queue.PendingEntry, total int, err error)
 	Trim(ctx context.Context, topic string, c queue.Cut) (removed, lost int64, err error)
-	// DeadLetters goes on behind a cursor; a dead letter's id is one too.
+	// DeadLetters continues behind a cursor. A dead letter's id is a cursor too.
 	DeadLetters(ctx context.Context, topic, group, cursor string, n int) (letters []queue.DeadLetter, next string, err error)
 	Replay(ctx context.Context, topic, group string, ids []string, limit int, to *int) (replayed int64, more bool, err error)
 	Purge(ctx context.Context, topic, group string, ids []string, confirm string) (int64, error)
 }
 
-// adminService is parley.v1.AdminService. Interceptors have checked the requests against the schema, and that the caller is
-// an operator.
+// adminService implements parley.v1.AdminService. Interceptors have validated the requests, and
+// checked that the caller is an operator.
 type adminService struct {
 	deps  Deps
 	pages pagetoken.Sealer
@@ -51,7 +52,8 @@ const (
 	defaultReplay = 1000
 	// letterStep is how many dead letters are read at once.
 	letterStep = 50
-	// pageBytes is where a page of a list ends, whatever its size was to be, unless a single item is larger.
+	// pageBytes bounds a page of a list in bytes, whatever its page_size. A single item may be
+	// larger.
 	pageBytes = 1 << 20
 )
 
@@ -62,13 +64,13 @@ func orDefault(n int32, def int) int {
 	return int(n)
 }
 
-// page is where a list goes on.
+// page opens and seals the page tokens of one list.
 type page struct {
 	sealer  pagetoken.Sealer
 	binding pagetoken.Binding
 }
 
-// page binds the tokens of a list to the caller and the query.
+// page returns a page whose tokens are bound to the caller, the call and the query.
 func (s *adminService) page(ctx context.Context, call string, query any) (*page, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -77,7 +79,7 @@ func (s *adminService) page(ctx context.Context, call string, query any) (*page,
 	return &page{s.pages, pagetoken.Binding{Call: call, Subject: p.Subject, Query: query}}, nil
 }
 
-// open gives where the page before ended; empty for the first page.
+// open returns where the previous page ended; empty for the first page.
 func (p *page) open(token string) (string, error) {
 	if token == "" {
 		return "", nil
@@ -85,7 +87,7 @@ func (p *page) open(token string) (string, error) {
 	return p.sealer.Open(token, &p.binding)
 }
 
-// seal gives the token of the next page; empty after the last.
+// seal returns the token of the next page; empty if last is empty, which means that there is none.
 func (p *page) seal(last string) string {
 	if last == "" {
 		return ""
@@ -162,7 +164,7 @@ func (s *adminService) ListPending(
 	if err != nil {
 		return nil, err
 	}
-	offset, _ := strconv.Atoi(last) // ours, or empty
+	offset, _ := strconv.Atoi(last) // sealed by this server, or empty
 	entries, total, err := s.deps.Admin.Pending(
 		ctx, req.GetTopic(), req.GetGroup(), byAttempts, offset, orDefault(req.GetPageSize(), defaultPage))
 	if err != nil {
@@ -185,7 +187,7 @@ func (s *adminService) ListPending(
 	return resp, nil
 }
 
-// consumers gives the names of a group's consumers that have partitions, by session.
+// consumers returns the names of a group's consumers that have partitions, by stream id.
 func (s *adminService) consumers(ctx context.Context, topic, group string) (map[string]string, error) {
 	owners, err := s.deps.Admin.Partitions(ctx, topic, group)
 	if err != nil {
@@ -264,7 +266,8 @@ func (s *adminService) ReplayDeadLetters(
 	return &parleyv1.ReplayDeadLettersResponse{Replayed: replayed, More: more}, nil
 }
 
-// inSelection returns err with the place that its field has in a request with a selection.
+// inSelection returns err with the field `group` replaced by its path in a request with a
+// selection.
 func inSelection(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Field != "group" {

@@ -21,7 +21,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// refusedAs gives what a call was answered: its code, reason, field and limit, or ok.
+// refusedAs returns a call's code, reason, field and limit; ok for a call that succeeded.
 func refusedAs(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -31,7 +31,7 @@ func refusedAs(t *testing.T, err error) string {
 	return fmt.Sprintf("%v %s %q %d", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit())
 }
 
-// fullTopic has every setting, as a caller gives it and as the domain has it.
+// fullTopic returns a topic with every setting, as a caller sends it and as the domain gets it.
 func fullTopic() (*parleyv1.Topic, queue.Topic) {
 	wire := &parleyv1.Topic{
 		Name: "jobs", Partitions: 16, Partitioner: parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH, StrictOrder: true,
@@ -64,7 +64,7 @@ func TestCreateTopic(t *testing.T) {
 	}
 	b.eachAdmin(func(t *testing.T, c parleyv1connect.AdminServiceClient) {
 		wire, domain := fullTopic()
-		// What is output only is not the caller's to give.
+		// Output-only fields are ignored.
 		asked := proto.CloneOf(wire)
 		asked.CreateTime, asked.ProducePaused, asked.Groups = timestamppb.Now(), true, []string{"x"}
 		resp, err := c.CreateTopic(t.Context(), &parleyv1.CreateTopicRequest{Topic: asked})
@@ -114,7 +114,7 @@ func TestCreateTopic(t *testing.T) {
 	})
 }
 
-// UpdateTopic changes what the mask names, and nothing else.
+// UpdateTopic changes only the fields that the mask names.
 func TestUpdateTopicMask(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -165,7 +165,7 @@ func TestUpdateTopicMask(t *testing.T) {
 		}
 		check(all...)
 		check("retry", "retry")
-		// What is named and unset is for the domain to give its default.
+		// A field that is named and unset is left to the domain's default.
 		if got, err := update(&parleyv1.Topic{Name: "jobs"}, "retry"); err != nil || got.GetRetry().GetMaxAttempts() != 0 || got.GetIdempotencyWindow().AsDuration() != time.Hour {
 			t.Errorf("unset: %v, %v", got, err)
 		}
@@ -188,7 +188,7 @@ func TestUpdateTopicMask(t *testing.T) {
 			}
 		}
 	})
-	// JSON can't say these: it has names of its own for paths.
+	// JSON can't express these, because it has names of its own for paths.
 	c := b.adminClient(1, b.mintAs(operator("ada")))
 	for _, path := range []string{"*", "", "retry.max_attempts", "Retry", "retry\x00"} {
 		_, err := c.UpdateTopic(t.Context(), &parleyv1.UpdateTopicRequest{Topic: wire, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{path}}})
@@ -198,7 +198,8 @@ func TestUpdateTopicMask(t *testing.T) {
 	}
 }
 
-// What removes things for good is told what was confirmed, and pauses what was asked for.
+// Calls that remove things permanently pass on the confirmation. Pause and resume pass on the
+// requested operations.
 func TestAdminChanges(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -321,10 +322,10 @@ func TestAdminChanges(t *testing.T) {
 	})
 }
 
-// second gives a call's error.
+// second returns a call's error.
 func second[T any](_ *T, err error) error { return err }
 
-// An error of the domain that is no fault tells nothing.
+// The text of a domain error that is not a fault is hidden.
 func TestAdminErrorsAreOpaque(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

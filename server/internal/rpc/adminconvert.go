@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// timeToWire gives a time, and nothing for none.
+// timeToWire converts a time; the zero time to nil.
 func timeToWire(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -18,7 +18,8 @@ func timeToWire(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// statsToWire counts, besides what was counted, the consumers and the partitions that have one.
+// statsToWire converts stats. For each group it adds the number of consumers and of partitions that
+// have one.
 func statsToWire(s *queue.TopicStats) *parleyv1.GetTopicStatsResponse {
 	held := make(map[string]int32)
 	resp := &parleyv1.GetTopicStatsResponse{}

@@ -26,7 +26,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// listed has an Admin of n topics, pending deliveries and dead letters, the latter of so many bytes each.
+// listed sets up an Admin with n topics, pending deliveries and dead letters. bytes is the size of
+// each topic and each dead letter.
 func (b *bundle) listed(n, bytes int) {
 	b.admin.topics = func(after string, most int) ([]*queue.Topic, bool, error) {
 		from := 0
@@ -75,10 +76,11 @@ func (b *bundle) listed(n, bytes int) {
 	}
 }
 
-// adminList is a list of AdminService, whatever it lists.
+// adminList is one of AdminService's lists.
 type adminList struct {
 	name string
-	// page gives the names of a page's items, the token of the next, and the page's size in bytes.
+	// page returns the names of a page's items, the token of the next page, and the page's size in
+	// bytes.
 	page func(c parleyv1connect.AdminServiceClient, topic string, size int32, token string) ([]string, string, int, error)
 }
 
@@ -109,7 +111,7 @@ func adminLists(t *testing.T) []adminList {
 	}
 }
 
-// walk reads a list to its end, in pages of a size.
+// walk reads a list to its end, in pages of the given size.
 func (l *adminList) walk(t *testing.T, c parleyv1connect.AdminServiceClient, n int, size int32) {
 	t.Helper()
 	var all []string
@@ -131,7 +133,7 @@ func (l *adminList) walk(t *testing.T, c parleyv1connect.AdminServiceClient, n i
 	}
 }
 
-// Pages of whatever size give all, once; only an empty token means the end.
+// Pages of any size return each item once. Only an empty token means the end.
 func TestAdminPages(t *testing.T) {
 	t.Parallel()
 	const n = 130
@@ -146,7 +148,7 @@ func TestAdminPages(t *testing.T) {
 	})
 }
 
-// A page size above the largest means the largest.
+// A page size above the maximum is lowered to it.
 func TestAdminPageSizeIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -175,7 +177,7 @@ func TestAdminPagesAreCut(t *testing.T) {
 	}
 }
 
-// A token is its list's, query's and subject's.
+// A token is valid only for its list, query and subject.
 func TestAdminPageTokens(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -288,7 +290,8 @@ func TestAdminLooks(t *testing.T) {
 	})
 }
 
-// The calls without side effects can be made by GET, with the same token and the same answer; no other can.
+// Calls without side effects can be made by GET, with the same token and the same response. No
+// others can.
 func TestAdminGET(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -326,7 +329,7 @@ func TestAdminGET(t *testing.T) {
 		if resp, text := get(m, message, ""); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("GET on %s without a token is answered %d %s", m.Name(), resp.StatusCode, text)
 		}
-		if m.Name() == "GetServerInfo" { // any valid token will do, and there is nothing that could be wrong with a request
+		if m.Name() == "GetServerInfo" { // any valid token will do, and no request can be invalid
 			if resp, text := get(m, message, bare); resp.StatusCode != http.StatusOK {
 				t.Errorf("GET on %s by who is no operator is answered %d %s", m.Name(), resp.StatusCode, text)
 			}

@@ -26,7 +26,8 @@ func selectAll() *parleyv1.DeadLetterSelection {
 	return &parleyv1.DeadLetterSelection{Selection: &parleyv1.DeadLetterSelection_All{All: &parleyv1.AllDeadLetters{}}}
 }
 
-// Nothing is selected, paused, resumed or moved to by omission: the fake Admin has no hooks, and panics if it is called.
+// Omitting a field never selects, pauses, resumes or moves to anything: the fake Admin has no
+// hooks, and panics if it is called.
 func TestAdminRefusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -85,7 +86,7 @@ func TestAdminRefusals(t *testing.T) {
 	})
 }
 
-// A request in JSON with a mistyped field does nothing.
+// A JSON request with a mistyped field name does nothing.
 func TestAdminJSON(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -24,7 +24,8 @@ func (s *adminService) CreateTopic(ctx context.Context, req *parleyv1.CreateTopi
 	return &parleyv1.CreateTopicResponse{Topic: topicToWire(t)}, nil
 }
 
-// setters change what UpdateTopic's mask may name. Unset settings take the server's defaults again.
+// setters copy the settings that UpdateTopic's mask may name. Unset settings are reset to the
+// server's defaults.
 var setters = map[string]func(to, from *queue.Topic){
 	"partitions":                 func(to, from *queue.Topic) { to.Partitions = from.Partitions },
 	"retry":                      func(to, from *queue.Topic) { to.Retry = from.Retry },
@@ -105,7 +106,7 @@ func (s *adminService) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopi
 	return &parleyv1.ResumeTopicResponse{Topic: topicToWire(t)}, nil
 }
 
-// operationsOf reports which operations a request names. The schema makes it name one at least.
+// operationsOf reports which operations a request names. The schema requires at least one.
 func operationsOf(operations []parleyv1.TopicOperation) (produce, consume bool) {
 	return slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_PRODUCE),
 		slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_CONSUME)
@@ -148,7 +149,8 @@ func startFromWire(w *parleyv1.GroupStart) queue.Start {
 	}
 }
 
-// topicFromWire reads what a caller may set. What is unset stays zero, which the domain takes for its default.
+// topicFromWire converts the settings that a caller may set. Unset ones stay zero, which means the
+// domain's default.
 func topicFromWire(w *parleyv1.Topic) queue.Topic {
 	retry, retention := w.GetRetry(), w.GetRetention()
 	return queue.Topic{

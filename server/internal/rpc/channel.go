@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// Channels is the use-cases about channels and their members. The caller's principal is in the context.
+// Channels is the domain logic of the calls about channels and their members. *channel.Service
+// implements it. ctx holds the caller's principal.
 type Channels interface {
 	Create(ctx context.Context, r channel.CreateRequest) (row channel.Row, duplicate bool, err error)
 	AddMembers(ctx context.Context, channelID string, userIDs []string) error

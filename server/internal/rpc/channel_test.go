@@ -23,7 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// channelArgs is what reached the service.
+// channelArgs holds the arguments that reached the service.
 type channelArgs struct {
 	Create    channel.CreateRequest
 	ChannelID string
@@ -47,7 +47,7 @@ func wireChannel(id string) *parleyv1.ChannelInfo {
 	}
 }
 
-// wireMembers names users as members, the first one without a role, which means the same.
+// wireMembers returns users as members. The first one has no role, which means the same.
 func wireMembers(userIDs ...string) []*parleyv1.ChannelMember {
 	members := make([]*parleyv1.ChannelMember, len(userIDs))
 	for i, id := range userIDs {
@@ -59,7 +59,7 @@ func wireMembers(userIDs ...string) []*parleyv1.ChannelMember {
 	return members
 }
 
-// answer has every use-case note what it is called with, and answer something or err.
+// answer makes every use case record its arguments, and return a result or err.
 func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error) {
 	f.create = func(ctx context.Context, r channel.CreateRequest) (channel.Row, bool, error) {
 		got(ctx, channelArgs{Create: r})
@@ -95,7 +95,7 @@ func (f *fakeChannels) answer(got func(context.Context, channelArgs), err error)
 
 var longestChannel, longestKey = strings.Repeat("c", 128), strings.Repeat("~", 128)
 
-// channelCall is one of the calls about channels, good in itself.
+// channelCall is one of the calls about channels, with a valid request.
 type channelCall struct {
 	name string
 	req  proto.Message
@@ -158,10 +158,10 @@ func channelCalls() []channelCall {
 	}
 }
 
-// allActions are the capabilities of a token that may do everything with all channels.
+// allActions are capabilities for all actions on all channels.
 var allActions = []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}}
 
-// callChannel makes the call that the request is of.
+// callChannel makes the call that the request belongs to.
 func callChannel(ctx context.Context, c parleyv1connect.MessageServiceClient, req proto.Message) (proto.Message, error) {
 	switch r := req.(type) {
 	case *parleyv1.CreateChannelRequest:
@@ -216,7 +216,8 @@ func TestChannelCalls(t *testing.T) {
 	}
 }
 
-// The largest list of users passes, in JSON with every byte escaped too, and nobody is asked about what is larger.
+// The largest list of users is accepted, also in JSON with every byte escaped. Larger ones never
+// reach the service.
 func TestManyUsers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -241,7 +242,7 @@ func TestManyUsers(t *testing.T) {
 	})
 }
 
-// What the service refuses reaches the client as it is.
+// The service's faults reach the client unchanged.
 func TestChannelFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -274,10 +275,10 @@ func TestChannelFaults(t *testing.T) {
 	}
 }
 
-// Without a token nobody gets as far as the service, whatever the body.
+// Without a token no call reaches the service, whatever its body.
 func TestChannelCallsWantAToken(t *testing.T) {
 	t.Parallel()
-	b := setup(t, nil) // whose fakes panic
+	b := setup(t, nil) // its fakes panic
 	for i, p := range protocols {
 		for _, call := range channelCalls() {
 			_, err := callChannel(t.Context(), b.client(i, ""), call.req)
@@ -289,7 +290,7 @@ func TestChannelCallsWantAToken(t *testing.T) {
 	}
 }
 
-// What only reads may be called by GET, what changes something may not.
+// Calls that only read can be made by GET, calls that change something can't.
 func TestGetOfChannels(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -311,10 +312,11 @@ func TestGetOfChannels(t *testing.T) {
 	}
 }
 
-// Each bad thing is refused before the service, with the field and the limit, in one line of the log.
+// Each invalid request is refused before the service, with the field and the limit, and one line in
+// the log.
 func TestHostileChannelCalls(t *testing.T) {
 	t.Parallel()
-	b := setup(t, nil) // whose fakes panic
+	b := setup(t, nil) // its fakes panic
 	rows := hostileRows()
 	b.each(func(t *testing.T, c parleyv1connect.MessageServiceClient) {
 		for _, row := range rows {
@@ -327,7 +329,7 @@ func TestHostileChannelCalls(t *testing.T) {
 			}
 			b.logged.oneLine(t)
 		}
-		// What is too large, or no text, is refused as such.
+		// A list that is too large, or a string that is not text, is refused with its own error.
 		_, err := c.AddMembers(t.Context(), &parleyv1.AddMembersRequest{ChannelId: "a", Members: wireMembers(strings.Repeat("u", 3<<20))})
 		if connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Errorf("3 MiB: %v", err)
@@ -341,7 +343,7 @@ func TestHostileChannelCalls(t *testing.T) {
 	})
 }
 
-// hostileRow is a request with one thing wrong.
+// hostileRow is a request with one fault.
 type hostileRow struct {
 	name  string
 	req   proto.Message
@@ -363,7 +365,8 @@ func hostileRows() []hostileRow {
 			rows = append(rows, hostileRow{name, req, "channel_id", 0})
 		}
 	}
-	// users adds a row for each call with users. at is what follows the name of the list; a member's is a field of the item.
+	// users adds a row for each call with users. The refused field is the name of the list and at,
+	// and ofMember for a list of members.
 	users := func(name, at, ofMember string, limit int64, ids ...string) {
 		rows = append(rows,
 			hostileRow{name, &parleyv1.CreateChannelRequest{ChannelId: "a", Members: wireMembers(ids...)}, "members" + at + ofMember, limit},
@@ -376,7 +379,7 @@ func hostileRows() []hostileRow {
 	} {
 		users(name, "[1]", ".user_id", 0, "good", id)
 	}
-	// Counted before any is judged.
+	// The list's length is checked before its items.
 	users("501 users", "", "", mostUsers, make([]string, mostUsers+1)...)
 	users("15,000 users", "", "", mostUsers, make([]string, 15_000)...)
 	badRole := wireMembers("a", "b")

@@ -12,10 +12,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// frame is a SubscribeResponse that is encoded already, in parts to be concatenated: head, then pieces. The codecs here take it
-// wherever connect asks them for a message, so that an event's bytes are made once, whatever the number of its readers.
+// frame is an encoded SubscribeResponse, in parts to be concatenated: head, then pieces. The codecs
+// here accept it wherever connect passes them a message, so that an event is encoded once for all
+// its readers.
 type frame struct {
-	// head is a whole response, or what stands before the pieces of a batch of events.
+	// head is a whole response, or the bytes before the pieces of a batch of events.
 	head   []byte
 	pieces [][]byte
 }
@@ -36,7 +37,8 @@ func (f *frame) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// protoCodec is connect's own binary codec, for messages and frames. Connect uses it for its own messages too.
+// protoCodec is the binary codec for messages and frames. It replaces connect's own codec, also for
+// connect's own messages.
 type protoCodec struct{}
 
 var _ connect.Codec = protoCodec{}
@@ -52,7 +54,7 @@ func (c protoCodec) Marshal(m any) ([]byte, error) {
 	return c.MarshalAppend(nil, m)
 }
 
-// MarshalAppend spares connect a copy; it looks for the method.
+// MarshalAppend appends the encoding of m to dst. connect calls it, if it exists, to save a copy.
 func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	switch m := m.(type) {
 	case *frame:
@@ -64,7 +66,8 @@ func (protoCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	}
 }
 
-// MarshalStable is what connect makes GET requests with; it looks for the method.
+// MarshalStable returns a deterministic encoding. connect calls it, if it exists, to build GET
+// requests.
 func (protoCodec) MarshalStable(m any) ([]byte, error) {
 	p, ok := m.(proto.Message)
 	if !ok {
@@ -73,11 +76,11 @@ func (protoCodec) MarshalStable(m any) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(p)
 }
 
-// IsBinary goes with MarshalStable.
+// IsBinary reports true. connect calls it together with MarshalStable.
 func (protoCodec) IsBinary() bool { return true }
 
-// Unmarshal implements connect.Codec. A request that can't be decoded is no error here: see undecodedField. Fields that this
-// server does not know are dropped, so that newer clients can call it.
+// Unmarshal implements connect.Codec. It returns no error for a request that can't be decoded, see
+// undecodedField. It drops unknown fields, so that newer clients can call this server.
 func (protoCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
@@ -99,7 +102,7 @@ func decodeProto(data []byte, m proto.Message) *fault.Error {
 	return nil
 }
 
-// jsonCodec is connect's own JSON codec, for messages and frames.
+// jsonCodec is the JSON codec for messages and frames. It replaces connect's own codec.
 type jsonCodec struct {
 	name   string
 	events *jsonEvents
@@ -107,7 +110,7 @@ type jsonCodec struct {
 
 var _ connect.Codec = jsonCodec{}
 
-// jsonCodecs gives the codec under both names that connect asks for.
+// jsonCodecs returns the codec under both names that connect looks up.
 func jsonCodecs() []connect.HandlerOption {
 	events := newJSONEvents()
 	return []connect.HandlerOption{
@@ -121,7 +124,7 @@ func (c jsonCodec) Name() string { return c.name }
 // Marshal implements connect.Codec.
 func (c jsonCodec) Marshal(m any) ([]byte, error) { return c.MarshalAppend(nil, m) }
 
-// MarshalAppend spares connect a copy; it looks for the method.
+// MarshalAppend appends the encoding of m to dst. connect calls it, if it exists, to save a copy.
 func (c jsonCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	switch m := m.(type) {
 	case *frame:
@@ -133,7 +136,8 @@ func (c jsonCodec) MarshalAppend(dst []byte, m any) ([]byte, error) {
 	}
 }
 
-// MarshalStable is what connect makes GET requests with; it looks for the method.
+// MarshalStable returns an encoding without white space. connect calls it, if it exists, to build
+// GET requests.
 func (c jsonCodec) MarshalStable(m any) ([]byte, error) {
 	data, err := c.Marshal(m)
 	if err != nil {
@@ -146,10 +150,11 @@ func (c jsonCodec) MarshalStable(m any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// IsBinary goes with MarshalStable.
+// IsBinary reports false. connect calls it together with MarshalStable.
 func (jsonCodec) IsBinary() bool { return false }
 
-// Unmarshal implements connect.Codec. A request that can't be decoded is no error here: see undecodedField.
+// Unmarshal implements connect.Codec. It returns no error for a request that can't be decoded, see
+// undecodedField.
 func (jsonCodec) Unmarshal(data []byte, m any) error {
 	p, ok := m.(proto.Message)
 	if !ok {
@@ -161,9 +166,10 @@ func (jsonCodec) Unmarshal(data []byte, m any) error {
 	return nil
 }
 
-// decodeJSON decodes a JSON request. A request that changes something must not have fields that this server does not know: the
-// caller would think that what they ask for is done. Reads may have them, so that newer clients can call it. The names of enum
-// values must be known in both, as their numbers must in binary.
+// decodeJSON decodes a JSON request. A request that changes something must not have fields that
+// this server does not know: the caller would think that they took effect. Reads may have them, so
+// that newer clients can call this server. The names of enum values must be known in both, as their
+// numbers must in binary.
 func decodeJSON(data []byte, m proto.Message) *fault.Error {
 	if len(data) == 0 {
 		return malformed("malformed JSON: the request is empty, it must be an object")

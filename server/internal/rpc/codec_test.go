@@ -40,7 +40,7 @@ func wireMessage(channel string, seq int64) *parleyv1.ChannelMessage {
 	}
 }
 
-// frames are what a hub may give, with what a client must read of it.
+// frames returns frames that a hub may produce, with what a client must decode.
 func frames() map[string]struct {
 	frame *frame
 	want  *parleyv1.SubscribeResponse
@@ -109,7 +109,7 @@ func TestFramesInBothCodecs(t *testing.T) {
 	t.Parallel()
 	js := jsonCodec{"json", newJSONEvents()}
 	for name, row := range frames() {
-		for range 2 { // the second time from what was kept
+		for range 2 { // the second time from the cache
 			for _, marshal := range []func() ([]byte, error){
 				func() ([]byte, error) { return protoCodec{}.Marshal(row.frame) },
 				func() ([]byte, error) { return protoCodec{}.MarshalAppend([]byte{}, row.frame) },
@@ -145,7 +145,7 @@ func TestFramesInBothCodecs(t *testing.T) {
 	}
 }
 
-// Marshal's result goes into a pool of connect's, so it must be no one else's memory.
+// Marshal's result goes into one of connect's pools, so nothing else may use its memory.
 func TestFrameBytesAreCopied(t *testing.T) {
 	t.Parallel()
 	f := frameOf(&fanout.Frame{Pieces: [][]byte{Encoder{}.Event(someEvent(message.KindSend, "a", 1))}})
@@ -187,7 +187,7 @@ func TestJSONOncePerEvent(t *testing.T) {
 			t.Fatal("one event was made into JSON more than once")
 		}
 	}
-	// Bounded in bytes and in number, whatever comes.
+	// The cache is bounded in bytes and in number.
 	big := someEvent(message.KindSend, "a", 2)
 	big.Message.Content = strings.Repeat("x", 60_000)
 	for range 300 {

@@ -16,31 +16,32 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// frameBytes is where the deliveries of one frame are cut.
+// frameBytes bounds the deliveries of one frame in bytes. A single delivery may be larger.
 const frameBytes = 1 << 20
 
-// ConsumerSession is one consumer's stream; a *queue.Session is one.
+// ConsumerSession is one consumer's stream. *queue.Session implements it.
 type ConsumerSession interface {
 	ID() string
-	// Next waits for the next frame. Its error ends the stream, in peace where it is io.EOF.
+	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is
+	// io.EOF.
 	Next(ctx context.Context) (queue.Frame, error)
 	Close()
 }
 
-// Consumers opens streams of consumers on this node.
+// Consumers opens consumer streams on this node. HubConsumers implements it.
 type Consumers interface {
-	// Open gives a session that the caller must close.
+	// Open returns a session, which the caller must close.
 	Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error)
 }
 
-// HubConsumers is a queue.Hub as Consumers.
+// HubConsumers implements Consumers with a queue.Hub.
 type HubConsumers struct{ Hub *queue.Hub }
 
 // Open implements Consumers.
 func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error) { //nolint:ireturn // Consumers wants it
 	s, err := c.Hub.Open(ctx, r)
 	if err != nil {
-		return nil, err // no interface around a nil session
+		return nil, err // s is nil, which must not become a non-nil ConsumerSession
 	}
 	return s, nil
 }
@@ -61,7 +62,7 @@ func (s *queueService) Consume(
 	return writeFrames(ctx, out, session, writeConsumeFrame)
 }
 
-// open gives the caller's new session. The caller must close it.
+// open returns a new session of the calling user. The caller of open must close it.
 func (s *queueService) open(ctx context.Context, req *parleyv1.ConsumeRequest) (ConsumerSession, error) { //nolint:ireturn // as Consumers
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -99,12 +100,12 @@ func writeStreamingFrame(ctx context.Context, out *frameWriter[*parleyv1.Streami
 	return writeDeliveries(&f, func(m *parleyv1.ConsumeResponse) error { return out.write(ctx, streamingConsume(m)) })
 }
 
-// streamingConsume returns a message of Consume as one of StreamingConsume.
+// streamingConsume returns a response of Consume as a response of StreamingConsume.
 func streamingConsume(m *parleyv1.ConsumeResponse) *parleyv1.StreamingConsumeResponse {
 	return &parleyv1.StreamingConsumeResponse{Frame: &parleyv1.StreamingConsumeResponse_Consume{Consume: m}}
 }
 
-// writeDeliveries passes a frame to write, in as many messages as it takes.
+// writeDeliveries passes a frame to write, in as many messages as needed.
 func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) error) error {
 	if f.Assignment != nil {
 		m := &parleyv1.ConsumeResponse{Frame: &parleyv1.ConsumeResponse_Assignment{Assignment: assignmentToWire(f)}}
@@ -130,7 +131,8 @@ func writeDeliveries(f *queue.Frame, write func(m *parleyv1.ConsumeResponse) err
 	})
 }
 
-// fitting tells how many deliveries go into one frame, at least one.
+// fitting returns how many of the first deliveries fit into one frame; at least one if there are
+// any.
 func fitting(ds []queue.Delivery) int {
 	size := 0
 	for i := range ds {
@@ -155,7 +157,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	}
 	defer session.Close()
 	control := controllerOf(ctx)
-	// The time for a body was for the first request. The others come as long as the stream lives.
+	// The read deadline was for the first request. Later ones may come as long as the stream lives.
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (s *queueService) StreamingConsume(ctx context.Context, stream *bidi) error
 	})
 }
 
-// receiveStart gives the first request, which must be `start`.
+// receiveStart returns the first request, which must be `start`.
 func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, error) {
 	first, err := stream.Receive()
 	if errors.Is(err, io.EOF) {
@@ -184,7 +186,7 @@ func (s *queueService) receiveStart(stream *bidi) (*parleyv1.ConsumeRequest, err
 	return first.GetStart(), nil
 }
 
-// checkRequest does for one request of a stream what the gate does for the request of a unary call.
+// checkRequest validates one request of a stream as the gate validates the request of a unary call.
 func (s *queueService) checkRequest(r *parleyv1.StreamingConsumeRequest) error {
 	if start := r.GetStart(); start != nil {
 		if err := checkItem(s.validator, r); err != nil {
@@ -209,7 +211,8 @@ func (s *queueService) checkExtend(r *parleyv1.StreamingExtend) error {
 	return err
 }
 
-// both writes frames and serves requests until the session, the stream or the client's half of it ends.
+// both writes frames and serves requests until the session, the stream or the client's half of it
+// ends.
 func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -222,13 +225,13 @@ func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream
 	}()
 	err := c.write(ctx)
 	if ctx.Err() == nil {
-		// The settlement after which the session could end is answered before the stream ends.
+		// If a settlement lets the session end, it is answered before the stream ends.
 		c.serving.Lock()
 		c.serving.Unlock() //nolint:staticcheck // it was waited for
 	}
 	ended := context.Cause(ctx)
 	cancel(nil)
-	// The one who receives is freed from that; the stream is over.
+	// This unblocks the pending Receive; the stream is over.
 	_ = c.control.SetReadDeadline(time.Now().Add(-time.Second))
 	<-done
 	switch {
@@ -241,22 +244,23 @@ func (s *queueService) both(ctx context.Context, stream *bidi, c *consumerStream
 	}
 }
 
-// errClientEnds says that the client will send nothing more.
+// errClientEnds reports that the client has closed its half of the stream.
 var errClientEnds = errors.New("the client has ended its half of the stream")
 
-// consumerStream is what the two halves of a StreamingConsume share.
+// consumerStream is the state that the two halves of a StreamingConsume share.
 type consumerStream struct {
 	service *queueService
 	out     *frameWriter[*parleyv1.StreamingConsumeResponse]
 	control *http.ResponseController
 	session ConsumerSession
-	// ref names the session in calls.
+	// ref identifies the session in calls. serve sets its Subject.
 	ref queue.StreamRef
-	// serving is held from a request's beginning until its answer is written.
+	// serving is held from the start of a request until its answer is written.
 	serving sync.Mutex
 }
 
-// write writes the first message and then the session's frames, until one of the two ends.
+// write writes the first message, and then the session's frames until the session or the stream
+// ends.
 func (c *consumerStream) write(ctx context.Context) error {
 	if err := c.out.write(ctx, streamingConsume(c.service.infoFrame(c.session))); err != nil {
 		return err
@@ -264,7 +268,8 @@ func (c *consumerStream) write(ctx context.Context) error {
 	return writeFrames(ctx, c.out, c.session, writeStreamingFrame)
 }
 
-// serve does what the client asks, in order, until it ends.
+// serve serves the client's requests in order, until one fails to be received or answered. It
+// returns errClientEnds if the client has closed its half of the stream.
 func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -285,7 +290,8 @@ func (c *consumerStream) serve(ctx context.Context, stream *bidi) error {
 	}
 }
 
-// serveOne does what one request asks for and answers it. Its error ends the stream.
+// serveOne serves one request and answers it. A request without a call_id is answered only if it
+// fails. An error ends the stream.
 func (c *consumerStream) serveOne(ctx context.Context, r *parleyv1.StreamingConsumeRequest) error {
 	c.serving.Lock()
 	defer c.serving.Unlock()
@@ -314,7 +320,7 @@ func anyFailed(results []*parleyv1.SettleResult) bool {
 	return false
 }
 
-// do serves one request.
+// do serves one request and returns the results of its items.
 func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	if err := c.service.deps.Limiter.Allow(c.ref.Subject); err != nil {
 		return nil, err
@@ -325,7 +331,7 @@ func (c *consumerStream) do(ctx context.Context, r *parleyv1.StreamingConsumeReq
 	if err := c.service.checkRequest(r); err != nil {
 		return nil, err
 	}
-	// As for a unary call.
+	// The same limit as for a unary call.
 	ctx, cancel := context.WithTimeout(ctx, c.service.cfg.UnaryTimeout)
 	defer cancel()
 	switch {

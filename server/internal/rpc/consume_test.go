@@ -29,7 +29,7 @@ func consumeRequest() *parleyv1.ConsumeRequest {
 	return &parleyv1.ConsumeRequest{Topic: "jobs", Group: "g", Consumer: "c", MaxMessages: 10}
 }
 
-// serveOne has the next streams get this session, and gives what they asked for.
+// serveOne makes the next streams get this session, and returns the requests that opened them.
 func (b *bundle) serveOne(c *fakeConsumer) <-chan queue.OpenRequest {
 	asked := make(chan queue.OpenRequest, 1)
 	b.consumers.mu.Lock()
@@ -93,7 +93,7 @@ func TestConsume(t *testing.T) {
 		if a := got[1].GetAssignment(); fmt.Sprint(a.GetPartitions(), a.GetTotal()) != "[1 5] 8" {
 			t.Errorf("assignment %v", a)
 		}
-		// Cut at a mebibyte, but never within a delivery.
+		// Deliveries are split into frames of a mebibyte, but never within a delivery.
 		var sizes []int
 		for _, m := range got[2:5] {
 			sizes = append(sizes, len(m.GetDeliveries().GetDeliveries()))
@@ -140,7 +140,7 @@ func acking(id int64, tokens ...string) *parleyv1.StreamingConsumeRequest {
 	return &parleyv1.StreamingConsumeRequest{CallId: id, Request: &parleyv1.StreamingConsumeRequest_Ack{Ack: &parleyv1.StreamingAck{Tokens: tokens}}}
 }
 
-// openBidi begins a stream of both directions and receives its first frame.
+// openBidi opens a bidirectional stream and receives its first frame.
 func (b *bundle) openBidi(t *testing.T, protocol int) (*bidiClient, *fakeConsumer) {
 	t.Helper()
 	session := newFakeConsumer("SESSION")
@@ -169,7 +169,8 @@ func (b *bundle) eachBidi(f func(t *testing.T, stream *bidiClient, session *fake
 	}
 }
 
-// Each request is answered by its id, whatever is wrong with it, and frames go on meanwhile. What needs no answer has none.
+// Each request with a call id is answered, whatever is wrong with it, and frames continue
+// meanwhile. Other requests are answered only if they fail.
 func TestStreamingConsume(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = time.Second })
@@ -200,7 +201,7 @@ func TestStreamingConsume(t *testing.T) {
 	again := startRequest()
 	again.CallId = 3
 	b.eachBidi(func(t *testing.T, stream *bidiClient, session *fakeConsumer) {
-		// The stream outlives the time that a body may take.
+		// The stream outlives BodyTimeout.
 		began := time.Now()
 		b.consumers.taken()
 		requests := []*request{
@@ -252,7 +253,7 @@ func TestStreamingConsume(t *testing.T) {
 				t.Errorf("a call about %+v", c)
 			}
 		}
-		if diff := cmp.Diff([]string{"0 1m0s", "1 1m0s"}, extended); diff != "" { // no items are all of the stream's
+		if diff := cmp.Diff([]string{"0 1m0s", "1 1m0s"}, extended); diff != "" { // no items means all of the stream's
 			t.Errorf("extended: %s", diff)
 		}
 		testkit.Eventually(t, 10*time.Second, func() error {
@@ -265,7 +266,7 @@ func TestStreamingConsume(t *testing.T) {
 		if m, err := stream.Receive(); err != nil || m.GetConsume().GetHeartbeat() == nil {
 			t.Errorf("later: %v, %v", m, err)
 		}
-		// Much more than one request may have goes through in many.
+		// More data than one request may have is accepted in many requests.
 		large := acking(99)
 		for range 1000 {
 			large.GetAck().Tokens = append(large.GetAck().Tokens, strings.Repeat("t", 500))
@@ -325,14 +326,15 @@ func TestStreamingConsumeEnds(t *testing.T) {
 			}
 		}
 	}
-	// Over HTTP/1.1 there are no such streams.
+	// HTTP/1.1 does not support bidirectional streams.
 	resp, _ := b.raw(b.h1, http.MethodPost, parleyv1connect.QueueServiceStreamingConsumeProcedure, b.headers("application/connect+json", "Authorization", "Bearer "+token), strings.NewReader(""))
 	if resp.StatusCode != http.StatusHTTPVersionNotSupported {
 		t.Errorf("over HTTP/1.1: %d", resp.StatusCode)
 	}
 }
 
-// A request on a stream is a call to the rate limiter; over the limit it is answered, and the stream lives.
+// The rate limiter counts a request on a stream as a call. Over the limit it is answered with the
+// error, and the stream continues.
 func TestStreamingConsumeIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 3} })

@@ -24,7 +24,7 @@ func messageToWire(m *message.Message) *parleyv1.ChannelMessage {
 	return messagesToWire([]message.Message{*m})[0]
 }
 
-// messagesToWire makes the messages of a page in two pieces of memory, not two for each.
+// messagesToWire converts the messages of a page. It allocates twice, not twice for each.
 func messagesToWire(messages []message.Message) []*parleyv1.ChannelMessage {
 	type wire struct {
 		message parleyv1.ChannelMessage
@@ -58,7 +58,8 @@ func sendFromWire(r *parleyv1.SendMessageRequest, traceparent string) message.Se
 	}
 }
 
-// positionsFromWire exempts who holds `manage` from being a member.
+// positionsFromWire converts positions. On channels where p has the action `manage`, p need not be
+// a member.
 func positionsFromWire(p *ident.Principal, ats []*parleyv1.ChannelPosition) []fanout.Position {
 	out := make([]fanout.Position, len(ats))
 	for i, at := range ats {
@@ -79,15 +80,15 @@ func (s *messageService) channelToWire(r *channel.Row) *parleyv1.ChannelInfo {
 	}
 }
 
-// etagOf returns a value that changes with the channel's settings, which are those that a call can set. The numbers of the
-// log are not among them.
+// etagOf returns a value that changes with the channel's settings, which are what a call can set.
+// The log's positions and counts are not settings.
 func etagOf(r *channel.Row) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s %d %t", r.ChannelID, r.CreatedAt.UnixMilli(), r.MembersOnly)
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// userIDsOf returns the users of members. Every member has the same role.
+// userIDsOf returns the user ids of members. Every member has the same role.
 func userIDsOf(members []*parleyv1.ChannelMember) []string {
 	ids := make([]string, len(members))
 	for i, m := range members {

@@ -10,30 +10,31 @@ import (
 	"time"
 )
 
-// restTimeout is how long the rest of a body that nobody wants is waited for, to keep the connection.
+// restTimeout bounds how long net/http waits for the unread rest of a body, to keep the connection.
 const restTimeout = 500 * time.Millisecond
 
-// responseGrace is how long a unary response may take to be written after its call's own time limit.
+// responseGrace is the time to write a unary response after the call's own time limit.
 const responseGrace = 10 * time.Second
 
 type controllerKey struct{}
 
-// controllerOf gives the control over the deadlines of a call's connection or stream.
+// controllerOf returns the control over the deadlines of a call's connection or stream; nil outside
+// of timeLimits.
 func controllerOf(ctx context.Context) *http.ResponseController {
 	c, _ := ctx.Value(controllerKey{}).(*http.ResponseController)
 	return c
 }
 
-// timeLimits bounds the time that a request's body and a unary response may take, and the bytes of the body. A
-// stream's responses have frameWriter; a stream's requests have as long as one body until the first of them has come.
-// Over HTTP/1 net/http itself takes the read deadline off a connection where the body ends, and the write deadline where
-// the response does.
+// timeLimits bounds the time of a request's body and of a unary response, and the size of a single
+// request. frameWriter bounds the responses of a stream. A stream of requests has BodyTimeout until
+// its handler clears the read deadline. Over HTTP/1 net/http itself clears the read deadline of a
+// connection at the end of the body, and the write deadline at the end of the response.
 func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// As in intercept.Calls.Wrap, what follows stays on the stack of a stream.
+		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
 		r, err := limited(cfg, w, r)
 		if err != nil {
-			http.Error(w, "internal error", http.StatusInternalServerError) // not one of net/http's writers
+			http.Error(w, "internal error", http.StatusInternalServerError) // w is not one of net/http's writers
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -41,7 +42,8 @@ func timeLimits(cfg *Config, next http.Handler) http.Handler {
 	})
 }
 
-// limited gives the request with its limits.
+// limited sets the deadlines of a request and returns it with a limited body. It fails if w does
+// not support deadlines.
 func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	control := http.NewResponseController(w)
 	now := time.Now()
@@ -55,7 +57,7 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 		err = errors.Join(err, control.SetReadDeadline(now.Add(cfg.BodyTimeout)))
 	}
 	body := &timedBody{ReadCloser: r.Body}
-	if !m.clientStreams { // each message of which connect bounds
+	if !m.clientStreams { // connect bounds each message of a stream
 		body.ReadCloser = http.MaxBytesReader(w, r.Body, int64(m.readBytes(cfg))+sizeSlack)
 	}
 	r = r.WithContext(context.WithValue(r.Context(), controllerKey{}, control))
@@ -63,8 +65,8 @@ func limited(cfg *Config, w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, err
 }
 
-// leaveBody bounds the time in which net/http looks for the rest of a body that was not read. Who was turned away before
-// that gets the answer only afterwards.
+// leaveBody bounds the time in which net/http reads the rest of a body that the handler has not
+// read. A client that was refused before the end of its body gets the response only after that.
 func leaveBody(r *http.Request) {
 	body, ok := r.Body.(*timedBody)
 	if ok && !body.ended && r.ContentLength != 0 && r.ProtoMajor == 1 {
@@ -72,7 +74,7 @@ func leaveBody(r *http.Request) {
 	}
 }
 
-// timedBody is a request's body whose errors name no addresses.
+// timedBody is a request's body. Its errors contain no addresses.
 type timedBody struct {
 	io.ReadCloser
 

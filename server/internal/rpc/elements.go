@@ -7,9 +7,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// defaultElements bounds the fields and values of one request, in all depths. The limits on bytes let a million empty items
-// pass, whose decoding takes a hundred times as long as that of the same bytes of text. Every request that keeps the
-// limits of the schema is below, unless its method has a bound of its own.
+// defaultElements bounds the fields and values of one request, at all depths. The limits on bytes
+// let a million empty items pass, whose decoding takes a hundred times as long as that of the same
+// bytes of text. Every request within the limits of the schema is below, unless its method has a
+// bound of its own.
 const defaultElements = 50_000
 
 // tooManyElements returns the fault of a request with more fields and values than allowed.
@@ -19,10 +20,10 @@ func tooManyElements(most int) *fault.Error {
 	return f
 }
 
-// checkProtoElements returns a TOO_LARGE fault for an encoded message with more than most fields. Malformed data is left to the
-// decoder.
+// checkProtoElements returns a TOO_LARGE fault for an encoded message with more than most fields.
+// Malformed data is left to the decoder.
 func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int) *fault.Error {
-	if len(data) < 2*most { // a field takes two bytes at least
+	if len(data) < 2*most { // a field has at least two bytes
 		return nil
 	}
 	if left := most; !countFields(data, md.Fields(), &left) {
@@ -31,7 +32,8 @@ func checkProtoElements(data []byte, md protoreflect.MessageDescriptor, most int
 	return nil
 }
 
-// countFields takes the fields off what is left, and tells whether that sufficed.
+// countFields subtracts the number of fields from left, and reports whether left was enough. It
+// reports true for malformed data.
 func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bool {
 	for len(data) > 0 {
 		if *left--; *left < 0 {
@@ -56,8 +58,10 @@ func countFields(data []byte, known protoreflect.FieldDescriptors, left *int) bo
 	return true
 }
 
-// checkJSONElements counts the objects, lists and members of a JSON text by what stands before each. That is less than half of
-// what there is in binary, and takes as long: defaultElements is enough for all requests.
+// checkJSONElements returns a TOO_LARGE fault for a JSON text with more than defaultElements
+// objects, lists and members. It counts the character before each. JSON has less than half of the
+// elements of the same request in binary, and decoding it takes as long, so defaultElements is
+// enough for all requests.
 func checkJSONElements(data []byte) *fault.Error {
 	if len(data) <= defaultElements {
 		return nil
@@ -65,7 +69,7 @@ func checkJSONElements(data []byte) *fault.Error {
 	n, inText := 0, false
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
-		case '\\': // outside of a text it is no JSON, which the decoder will say
+		case '\\': // outside of a string it is malformed, which the decoder reports
 			i++
 		case '"':
 			inText = !inText

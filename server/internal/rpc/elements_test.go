@@ -12,7 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The largest requests that keep the schema's limits have far fewer elements than are allowed, whatever their text holds.
+// The largest requests within the schema's limits have far fewer elements than the bound, whatever
+// their text.
 func TestElements(t *testing.T) {
 	t.Parallel()
 	item := &parleyv1.SendMessageRequest{
@@ -40,7 +41,7 @@ func TestElements(t *testing.T) {
 			t.Errorf("%T as JSON: %v", m, err)
 		}
 	}
-	// Within items and among what is not known they count too.
+	// Elements within items and unknown fields count too.
 	for name, data := range map[string]string{
 		"empty items": strings.Repeat("\x0a\x00", defaultElements+1), "unknown fields": strings.Repeat("\x78\x00", defaultElements+1),
 		"entries of one item": "\x0a\xc0\xa9\x07" + strings.Repeat("\x2a\x00", 60_000),
@@ -62,10 +63,12 @@ func elementsOf(m proto.Message) int {
 	return api.of(m.ProtoReflect().Descriptor().FullName()).maxElements
 }
 
-// The schema's bounds on the users of a request, and on the items of one about queues.
+// mostUsers and mostItems are the schema's bounds on the users of a request, and on the items of a
+// request about queues.
 const mostUsers, mostItems = 500, 1000
 
-// largestOfQueues are the requests about queues that have as many items as the schema allows, each with all its fields.
+// largestOfQueues returns requests about queues with as many items as the schema allows, each with
+// all its fields.
 func largestOfQueues() []proto.Message {
 	headers := make(map[string]string)
 	for i := range 32 {

@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Encoder makes the pieces of frames for the hub: each piece is one `events` field of an EventBatch, and fields of a message
-// may be concatenated. It has no state.
+// Encoder encodes the pieces of frames for the hub. Each piece is one `events` field of an
+// EventBatch; encoded fields of a message may be concatenated. It has no state.
 type Encoder struct{}
 
 var _ fanout.Encoder = Encoder{}
@@ -81,8 +81,9 @@ func (Encoder) Typing(channelID, userID string) []byte {
 	}})
 }
 
-// piece returns an `events` field of an EventBatch: tag, length, value. The stores hold valid UTF-8 only, and nothing else can
-// make the encoding fail; an event that fails would be left out.
+// piece returns an encoded `events` field of an EventBatch: tag, length, value. It returns nil,
+// which leaves the event out, if ev can't be encoded. Only invalid UTF-8 can cause that, and the
+// stores hold none.
 func piece(ev *parleyv1.ChannelEvent) []byte {
 	size := proto.Size(ev)
 	out := make([]byte, 0, protowire.SizeTag(eventsField)+protowire.SizeBytes(size))
@@ -95,7 +96,8 @@ func piece(ev *parleyv1.ChannelEvent) []byte {
 	return out
 }
 
-// batchHeader returns what stands before the pieces of an EventBatch in a SubscribeResponse: tag and length.
+// batchHeader returns the bytes before the pieces of an EventBatch in a SubscribeResponse: tag and
+// length.
 func batchHeader(pieces [][]byte) []byte {
 	size := 0
 	for _, p := range pieces {
@@ -106,7 +108,7 @@ func batchHeader(pieces [][]byte) []byte {
 	return protowire.AppendVarint(out, uint64(size))
 }
 
-// heartbeatFrame is the frame of a stream that has nothing else to send.
+// heartbeatFrame is the frame that is sent on a stream without other frames.
 var heartbeatFrame = &frame{head: encoded(&parleyv1.SubscribeResponse{
 	Frame: &parleyv1.SubscribeResponse_Heartbeat{Heartbeat: &parleyv1.Heartbeat{}},
 })}
@@ -116,7 +118,7 @@ func infoFrame(id string, cfg *Config) *frame {
 	return &frame{head: encoded(&parleyv1.SubscribeResponse{Frame: &parleyv1.SubscribeResponse_Info{Info: streamInfo(id, cfg)}})}
 }
 
-// streamInfo returns what the first frame of every stream tells.
+// streamInfo returns the content of a stream's first frame.
 func streamInfo(id string, cfg *Config) *parleyv1.StreamInfo {
 	return &parleyv1.StreamInfo{StreamId: id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval)}
 }
@@ -130,12 +132,12 @@ func reconnectFrame(within time.Duration) *frame {
 func encoded(m *parleyv1.SubscribeResponse) []byte {
 	data, err := proto.Marshal(m)
 	if err != nil {
-		return nil // as in piece
+		return nil // see piece
 	}
 	return data
 }
 
-// frameOf returns a hub's frame as the codecs take it.
+// frameOf converts a frame of the hub to a frame for the codecs.
 func frameOf(f *fanout.Frame) *frame {
 	switch {
 	case f.Heartbeat:

@@ -19,7 +19,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// codes are the kinds on the wire.
+// codes maps the kinds of faults to connect's codes.
 var codes = map[fault.Kind]connect.Code{
 	fault.Internal:           connect.CodeInternal,
 	fault.InvalidArgument:    connect.CodeInvalidArgument,
@@ -38,7 +38,7 @@ var codes = map[fault.Kind]connect.Code{
 
 const reasonPrefix = "ERROR_REASON_"
 
-// reasonOf gives a reason's number on the wire, or ERROR_REASON_INTERNAL for one that has none.
+// reasonOf returns a reason's number on the wire; ERROR_REASON_INTERNAL if it has none.
 func reasonOf(r fault.Reason) parleyv1.ErrorReason {
 	if n, ok := parleyv1.ErrorReason_value[reasonPrefix+string(r)]; ok && n != 0 {
 		return parleyv1.ErrorReason(n)
@@ -46,14 +46,15 @@ func reasonOf(r fault.Reason) parleyv1.ErrorReason {
 	return parleyv1.ErrorReason_ERROR_REASON_INTERNAL
 }
 
-// opaque is all that a client is told of an error that is not meant for it; the request id finds the rest in the log.
+// opaque returns the fault that clients get for an internal error. The log has the details under
+// the request id.
 func opaque() *fault.Error {
 	return fault.New(fault.Internal, fault.InternalError, "internal error")
 }
 
-// toWire maps any error onto the wire. Every error has an ErrorDetail, except `canceled`, which nobody is there to read. An error
-// that is neither a fault, nor a rule of the schema, nor the end of the context, nor connect's own is internal, and its text is
-// hidden.
+// toWire converts any error to its form on the wire. Every error has an ErrorDetail, except
+// `canceled`, which no client reads. An error is internal, and its text is hidden, unless it is a
+// fault, a violation of the schema's rules, the end of the context, or connect's own.
 func toWire(ctx context.Context, err error) *connect.Error {
 	f, violations := faultOf(ctx, err)
 	if f == nil {
@@ -71,13 +72,13 @@ func toWire(ctx context.Context, err error) *connect.Error {
 }
 
 func addDetail(wire *connect.Error, m proto.Message) {
-	if d, err := connect.NewErrorDetail(m); err == nil { // it always is, for generated messages
+	if d, err := connect.NewErrorDetail(m); err == nil { // never fails for generated messages
 		wire.AddDetail(d)
 	}
 }
 
-// faultOf gives what an error is as a fault, and the schema's violations if it is about those. It gives nil if the
-// caller has gone.
+// faultOf returns an error as a fault, and the violations if it is about the schema's rules. It
+// returns nil if the caller has gone.
 func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	if f, ok := fault.As(err); ok {
 		if f.Kind == fault.Internal && f.Reason != fault.MalformedRequest {
@@ -100,13 +101,15 @@ func faultOf(ctx context.Context, err error) (*fault.Error, proto.Message) {
 	return opaque(), nil
 }
 
-// callerGone tells a caller that left from something that was cancelled inside.
+// callerGone reports whether the caller has canceled the call. Something canceled inside the server
+// does not count.
 func callerGone(ctx context.Context, err error) bool {
 	return connect.CodeOf(err) == connect.CodeCanceled || errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
-// libraryFault returns the fault of an error that a library made. What connect says of a request that can't be read is explained
-// before (see Config.explain), except for a stream that has no request or several. The rest is reflection's.
+// libraryFault returns the fault of an error that a library raised. Config.explain has replaced
+// connect's errors about unreadable requests before, except for a stream with no request or with
+// several. All others come from reflection.
 func libraryFault(wire *connect.Error) *fault.Error {
 	switch wire.Code() {
 	case connect.CodeInvalidArgument:
@@ -118,14 +121,15 @@ func libraryFault(wire *connect.Error) *fault.Error {
 	}
 }
 
-// violationFault names the first field that breaks its rule, and the rule's limit where that is a number.
+// violationFault returns a fault that names the first field that breaks its rule, and the rule's
+// limit if it is a number or a duration.
 func violationFault(e *protovalidate.ValidationError) *fault.Error {
 	v := e.Violations[0]
 	field := protovalidate.FieldPathString(v.Proto.GetField())
 	return fault.Invalid(field, limitOf(v), "%s", v.String())
 }
 
-// limitOf gives the bound that was broken, of a duration in whole seconds.
+// limitOf returns the bound that was broken; for a duration in whole seconds.
 func limitOf(v *protovalidate.Violation) int64 {
 	limit := boundOf(v)
 	if _, ok := v.RuleValue.Interface().(protoreflect.Message); ok {
@@ -134,7 +138,8 @@ func limitOf(v *protovalidate.Violation) int64 {
 	return limit
 }
 
-// boundOf gives the bound that was broken. Of a rule with two the violation names the lower one, whichever it was.
+// boundOf returns the bound that was broken. For a rule with two bounds the violation always names
+// the lower one, so boundOf gets the upper one from the schema.
 func boundOf(v *protovalidate.Violation) int64 {
 	low := number(v.RuleValue)
 	if v.RuleDescriptor == nil || v.RuleDescriptor.Name() != "gte" || number(v.FieldValue) < low {
@@ -153,7 +158,7 @@ func boundOf(v *protovalidate.Violation) int64 {
 	return number(bounds.Get(bounds.Descriptor().Fields().ByName("lte")))
 }
 
-// number reads a number, or a duration in nanoseconds; 0 of anything else.
+// number returns an integer, or a duration in nanoseconds; 0 for anything else.
 func number(v protoreflect.Value) int64 {
 	switch n := v.Interface().(type) {
 	case int32:
@@ -188,7 +193,8 @@ func detailOf(ctx context.Context, f *fault.Error) *parleyv1.ErrorDetail {
 	return d
 }
 
-// itemError gives the error of one item of a batch. path gives a field's path from the request on.
+// itemError returns the error of one item of a batch. path converts a field of the item to its path
+// in the request.
 func itemError(ctx context.Context, path func(field string) string, err error) *parleyv1.ItemError {
 	f, _ := faultOf(ctx, err)
 	if f == nil {
@@ -201,17 +207,18 @@ func itemError(ctx context.Context, path func(field string) string, err error) *
 	return &parleyv1.ItemError{Code: statusCode(codes[f.Kind]), Message: f.Msg, Detail: d}
 }
 
-// statusCode returns a code as the schema has it; both have gRPC's numbers.
+// statusCode converts a code. Both types have gRPC's numbers.
 func statusCode(c connect.Code) parleyv1.StatusCode {
 	return parleyv1.StatusCode(c) //nolint:gosec // 1 to 16
 }
 
-// itemPath gives the paths of the fields of a list's item.
+// itemPath returns the function that converts a field of a list's item to its path in the request.
 func itemPath(list string, index int) func(field string) string {
 	return func(field string) string { return fmt.Sprintf("%s[%d].%s", list, index, field) }
 }
 
-// loggedItemError also logs an error that tells the client nothing, as the call itself does not fail.
+// loggedItemError returns itemError's result. It also logs an internal error: the client does not
+// get its text, and the call itself succeeds and is not logged.
 func loggedItemError(
 	ctx context.Context, log *slog.Logger, path func(field string) string, err error,
 ) *parleyv1.ItemError {

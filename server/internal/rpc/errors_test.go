@@ -23,7 +23,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// declaredReasons reads the reasons out of the fault package's source, so that none is forgotten.
+// declaredReasons returns the reasons in the source of package fault, so that none is missed.
 func declaredReasons(t *testing.T) []fault.Reason {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../fault/fault.go", nil, 0)

@@ -14,8 +14,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// frameWriter writes the messages of a stream's responses, each of type M. Each must be written within a timeout, so that
-// the stream of a client that is connected and does not read ends. Safe for concurrent use.
+// frameWriter writes a stream's responses, each of type M. Each must be written within a timeout,
+// so that a stream ends if its client stays connected and does not read. It is safe for concurrent
+// use.
 type frameWriter[M any] struct {
 	send    func(message any) error
 	control *http.ResponseController
@@ -26,13 +27,15 @@ type frameWriter[M any] struct {
 	deadline time.Time
 }
 
-// newFrameWriter creates the writer of the call that ctx belongs to. M is what the codecs encode as the stream's response.
+// newFrameWriter creates the writer for the call that ctx belongs to. M is the type that the codecs
+// encode as the stream's response.
 func newFrameWriter[M any](ctx context.Context, conn connect.StreamingHandlerConn, timeout time.Duration) *frameWriter[M] {
 	return &frameWriter[M]{send: conn.Send, control: controllerOf(ctx), timeout: timeout}
 }
 
-// write writes a message. The deadline is moved at most every eighth of the timeout, because that costs as much as a small
-// frame. Heartbeats come often enough that it never passes while nothing is written.
+// write writes a message. It moves the deadline at most every eighth of the timeout, because that
+// costs as much as a small frame. Heartbeats are frequent enough that the deadline does not pass
+// while nothing else is written.
 func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,15 +51,16 @@ func (w *frameWriter[M]) write(ctx context.Context, m M) error {
 	return nil
 }
 
-// ended returns the error that a stream ends with whose context has ended.
+// ended returns the error of a stream whose context has ended.
 func (w *frameWriter[M]) ended(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cause(ctx, err)
 }
 
-// cause returns why a write failed or the context ended: STREAM_STALLED if the deadline has passed, because a flush that
-// took too long shows as nothing but the end of the context. mu is held.
+// cause returns why a write failed or the context ended. It returns STREAM_STALLED if the deadline
+// has passed, because a flush that takes too long shows only as the end of the context. mu must be
+// held.
 func (w *frameWriter[M]) cause(ctx context.Context, err error) error {
 	switch {
 	case !w.deadline.IsZero() && !time.Now().Before(w.deadline):
@@ -76,15 +80,17 @@ func (w *frameWriter[M]) idle() error {
 	return w.control.SetWriteDeadline(time.Time{})
 }
 
-// frameSource is a session whose frames, of type F, a stream sends.
+// frameSource is a session that produces the frames of a stream, of type F.
 type frameSource[F any] interface {
-	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is io.EOF.
+	// Next blocks until there is a frame. Any error ends the stream, without a failure if it is
+	// io.EOF.
 	Next(ctx context.Context) (F, error)
 }
 
-// writeFrames passes the session's frames to write until either fails, and returns the error that the stream ends with.
-// The handler writes the stream's first message before. An idle stream waits in here: the variables of this function and
-// of its callers are memory that every idle stream holds.
+// writeFrames passes the session's frames to write until either fails, and returns the error that
+// the stream ends with. The handler writes the stream's first message before. An idle stream waits
+// in here, so the variables of this function and of its callers occupy memory for every idle
+// stream.
 func writeFrames[F, M any](
 	ctx context.Context, out *frameWriter[M], session frameSource[F], write func(ctx context.Context, out *frameWriter[M], f F) error,
 ) error {

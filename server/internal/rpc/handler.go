@@ -22,15 +22,16 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// Handler serves the API's port.
+// Handler is the HTTP handler of the API's port.
 type Handler struct {
 	http.Handler
 
-	// Health is what grpc.health.v1 tells.
+	// Health holds the status that grpc.health.v1 reports.
 	Health *Health
 }
 
-// NewHandler joins everything that the API's port serves.
+// NewHandler returns the handler of the API's port: the services, health checks, reflection and the
+// page. It fails if a dependency is missing, or if the tables of methods do not fit the schema.
 func NewHandler(cfg Config, deps Deps) (*Handler, error) {
 	if err := errors.Join(errTables, deps.check()); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func handlersOf(
 	}
 }
 
-// serviceNames are what reflection and health know, besides health itself.
+// serviceNames returns the names of the API's services, which do not include the health service.
 func serviceNames() []string {
 	names := make([]string, len(services))
 	for i := range services {
@@ -106,24 +107,27 @@ func serviceNames() []string {
 	return names
 }
 
-// forbidStore keeps the answer to a call by GET out of every cache, whatever the answer: it is one caller's, and of one moment.
+// forbidStore forbids caches from storing the response to a GET, whatever its status: it is for one
+// caller, and of one moment.
 func forbidStore(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
 }
 
-// guard passes on calls with a valid token that are within the rate limit. Both are decided by the header alone.
+// guard calls next for requests with a valid token that are within the rate limit, and refuses all
+// others. It reads only the header.
 func guard(deps *Deps, calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// As in intercept.Calls.Wrap, what follows stays on the stack of a stream.
+		// This function stays on the stack for as long as a stream lives, see intercept.Calls.Wrap.
 		if r := admitted(deps, calls, w, r); r != nil {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// admitted returns the request with its principal, for a handler of connect's. It is nil for a call that was refused.
+// admitted returns the request with its principal, for one of connect's handlers. If it refuses the
+// call, it answers it and returns nil.
 func admitted(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http.Request) *http.Request {
 	forbidStore(w, r)
 	p, err := deps.Verifier.Authenticate(r)
@@ -139,7 +143,8 @@ func admitted(deps *Deps, calls *intercept.Calls, w http.ResponseWriter, r *http
 	return r.WithContext(ident.NewContext(r.Context(), p))
 }
 
-// elsewhere serves the page to who looks at it with a browser; whatever may be a call is unknown.
+// elsewhere serves page for a GET or HEAD whose path does not have a procedure's form, and unknown
+// for everything else. page may be nil.
 func elsewhere(page, unknown http.Handler) http.Handler {
 	if page == nil {
 		return unknown
@@ -153,13 +158,14 @@ func elsewhere(page, unknown http.Handler) http.Handler {
 	})
 }
 
-// likeProcedure reports whether a path has the form of /package.Service/Method.
+// likeProcedure reports whether a path has the form /package.Service/Method.
 func likeProcedure(path string) bool {
 	service, _, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return ok && strings.Contains(service, ".")
 }
 
-// unknown answers calls of what is not there: `unimplemented`, in the caller's protocol and with HTTP's 404.
+// unknown answers calls of procedures that do not exist: `unimplemented`, in the caller's protocol
+// and with HTTP status 404.
 func unknown(calls *intercept.Calls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		forbidStore(w, r)
@@ -167,13 +173,13 @@ func unknown(calls *intercept.Calls) http.Handler {
 	})
 }
 
-// notFoundWriter answers 404, whatever status an error would have.
+// notFoundWriter writes status 404 instead of any other.
 type notFoundWriter struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *notFoundWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(http.StatusNotFound) }
 
-// allowOrigins lets browsers of these origins call.
+// allowOrigins adds CORS for these origins. It returns next if there are none.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next

@@ -21,7 +21,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// Without a token that holds nobody is told what is wrong with the body, and the body is not waited for.
+// Without a valid token a caller is not told what is wrong with the body, and the body is not
+// waited for.
 func TestTokenBeforeBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -70,7 +71,7 @@ func TestRateLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := c.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "*"}) // is not even looked at
+		_, err := c.SendMessage(t.Context(), &parleyv1.SendMessageRequest{ChannelId: "*"}) // is not even checked
 		d, retry := details(t, err)
 		if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != parleyv1.ErrorReason_ERROR_REASON_RATE_LIMITED ||
 			!d.GetRetryable() || retry.GetRetryDelay().AsDuration() <= 0 {
@@ -184,7 +185,7 @@ func TestHealth(t *testing.T) {
 		if !stream.Receive() || stream.Msg().GetStatus() != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("%s: %v, %v", p.name, stream.Msg(), stream.Err())
 		}
-		<-time.After(400 * time.Millisecond) // longer than a frame may take to write
+		<-time.After(400 * time.Millisecond) // longer than the time limit for a frame
 		b.health.SetServing(false)
 		if !stream.Receive() || stream.Msg().GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("%s: %v, %v", p.name, stream.Msg(), stream.Err())
@@ -196,7 +197,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// One watcher more than the node has room for is told to go elsewhere; the room of one that left is free again.
+// One watcher more than maxWatchers is refused. When a watcher leaves, another one can connect.
 func TestHealthWatchers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -233,7 +234,7 @@ func TestHealthWatchers(t *testing.T) {
 	})
 }
 
-// refusal gives what a client's program reads of an error.
+// refusal returns the parts of an error that a client's program reads.
 func refusal(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -243,7 +244,8 @@ func refusal(t *testing.T, err error) string {
 	return fmt.Sprintf("%v %s %q %d %v", connect.CodeOf(err), d.GetReason().String()[len(reasonPrefix):], d.GetField(), d.GetLimit(), d.GetRetryable())
 }
 
-// A full node is not the subject's fault: another node may have room. Too many streams of one subject are.
+// A full node and a subject with too many streams are refused with the same retryable error,
+// because another node may have room. Only the limits differ.
 func TestFullNode(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -273,7 +275,7 @@ func TestFullNode(t *testing.T) {
 	}
 }
 
-// A token that has expired can be told from one that never was valid: a client gets a new one and calls again.
+// A client can distinguish an expired token from an invalid one: it gets a new one and calls again.
 func TestExpiredToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -300,7 +302,7 @@ func TestExpiredToken(t *testing.T) {
 	}
 }
 
-// Without reflection its procedures are like any that do not exist.
+// Without reflection its procedures are refused like any unknown ones.
 func TestReflectionOff(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
@@ -355,12 +357,12 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// listNothing answers with an empty page of a log that ends at 7.
+// listNothing returns an empty page of a log that ends at 7.
 func listNothing(context.Context, message.ListQuery) (message.Page, error) {
 	return message.Page{Head: 7}, nil
 }
 
-// A browser and curl may list by GET.
+// Browsers and curl can list by GET.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

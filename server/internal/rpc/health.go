@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxWatchers bounds the streams that need no token.
+// maxWatchers bounds the concurrent Watch streams, which require no token.
 const maxWatchers = 64
 
 const (
@@ -23,10 +23,10 @@ const (
 	healthWatchProcedure = "/" + healthService + "/Watch"
 )
 
-// Health is what grpc.health.v1 tells, for the server as a whole and its services alike. It begins as serving. It is
-// safe for concurrent use.
+// Health holds the status that grpc.health.v1 reports, for the server as a whole and for each
+// service alike. It starts as serving. It is safe for concurrent use.
 type Health struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards serving and changed
 	serving bool
 	changed chan struct{} // closed at the next change
 
@@ -38,7 +38,8 @@ func newHealth(timeout time.Duration) *Health {
 	return &Health{serving: true, changed: make(chan struct{}), timeout: timeout}
 }
 
-// SetServing says whether the server takes calls. A draining server sets it to false first.
+// SetServing sets whether the server accepts calls, and wakes the watchers. A draining server sets
+// it to false first.
 func (h *Health) SetServing(serving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +60,7 @@ func (h *Health) state() (healthv1.HealthCheckResponse_ServingStatus, <-chan str
 	return healthv1.HealthCheckResponse_NOT_SERVING, h.changed
 }
 
-// check tells the status.
+// check implements Check. It returns a NotFound fault for an unknown service.
 func (h *Health) check(_ context.Context, req *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	if !knownService(req.GetService()) {
 		return nil, fault.New(fault.NotFound, fault.UnimplementedCall, "no such service")
@@ -72,8 +73,8 @@ func knownService(name string) bool {
 	return name == "" || name == healthService || slices.Contains(serviceNames(), name)
 }
 
-// watch streams the status and its changes. Of a service that is not known it tells so and waits, as gRPC's protocol
-// of health checks wants it.
+// watch streams the status and its changes. For an unknown service it sends SERVICE_UNKNOWN and
+// waits, as gRPC's health checking protocol requires.
 func (h *Health) watch(
 	ctx context.Context, req *healthv1.HealthCheckRequest, stream *connect.ServerStream[healthv1.HealthCheckResponse],
 ) error {
@@ -102,8 +103,8 @@ func (h *Health) watch(
 	}
 }
 
-// checkHandler and watchHandler return the methods of the health service. The library for it has no Watch, and names of its own
-// in JSON.
+// checkHandler and watchHandler return the paths and handlers of the health service. connect's
+// library for it has no Watch, and names of its own in JSON.
 func (h *Health) checkHandler(opts ...connect.HandlerOption) (string, http.Handler) {
 	return healthCheckProcedure, connect.NewUnaryHandlerSimple(healthCheckProcedure, h.check, opts...)
 }

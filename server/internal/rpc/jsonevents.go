@@ -11,28 +11,29 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// maxJSONBytes and maxJSONEvents bound what is kept as JSON.
+// maxJSONBytes and maxJSONEvents bound the cached JSON of events.
 const (
 	maxJSONBytes  = 8 << 20
 	maxJSONEvents = 4096
 )
 
-// jsonEvents turns frames into JSON. The hub's pieces are shared by all subscribers of a channel, so the newest ones
-// are kept as JSON, by their address: an event is turned into JSON once, too. Safe for concurrent use.
+// jsonEvents converts frames to JSON. All subscribers of a channel share the hub's pieces, so it
+// caches the JSON of the newest pieces by their address: an event is converted once. It is safe for
+// concurrent use.
 type jsonEvents struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	byAddr map[*byte]*jsonEvent
-	// order holds the addresses from the oldest; bytes is the size of what has been made of them.
+	// order holds the addresses, oldest first. bytes is the size of their JSON.
 	order []*byte
 	bytes int
 }
 
-// jsonEvent is one piece as JSON. Its address stands for it while the map holds it, as nothing else can be there.
+// jsonEvent is one piece as JSON. The map holds the piece's address, so no other piece can have it.
 type jsonEvent struct {
 	once sync.Once
 	data []byte
 	err  error
-	// size is len(data) once that was counted, under jsonEvents.mu.
+	// size is len(data) once count has counted it. jsonEvents.mu guards it.
 	size int
 }
 
@@ -57,7 +58,7 @@ func (j *jsonEvents) appendFrame(dst []byte, f *frame) ([]byte, error) {
 	return append(dst, "]}}"...), nil
 }
 
-// appendPlain does it for the few frames that are not made of events.
+// appendPlain appends the JSON of a frame without events. There are few of those.
 func appendPlain(dst []byte, f *frame) ([]byte, error) {
 	var m parleyv1.SubscribeResponse
 	if err := proto.Unmarshal(f.appendTo(make([]byte, 0, f.size())), &m); err != nil {
@@ -66,10 +67,10 @@ func appendPlain(dst []byte, f *frame) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, &m)
 }
 
-// event gives one piece's events as JSON.
+// event returns the events of one piece as JSON.
 func (j *jsonEvents) event(piece []byte) ([]byte, error) {
 	if _, rest, err := firstEvent(piece); err != nil || len(rest) > 0 {
-		return jsonOf(piece) // one session's own, as a replay is
+		return jsonOf(piece) // of one session only, such as a replay; not cached
 	}
 	addr := &piece[0]
 	e := j.entry(addr)
@@ -92,7 +93,8 @@ func (j *jsonEvents) entry(addr *byte) *jsonEvent {
 	return e
 }
 
-// count counts what was made of a piece, unless that is forgotten already, and forgets the oldest over the bound.
+// count counts the JSON of a piece, unless the piece was removed already, and removes the oldest
+// ones beyond the bounds.
 func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -109,7 +111,7 @@ func (j *jsonEvents) count(addr *byte, e *jsonEvent) {
 	}
 }
 
-// jsonOf gives the events that a piece holds, with commas between them: a replay's pieces hold many.
+// jsonOf returns a piece's events as JSON, separated by commas. The pieces of a replay have many.
 func jsonOf(piece []byte) ([]byte, error) {
 	var out []byte
 	for len(piece) > 0 {
@@ -132,7 +134,7 @@ func jsonOf(piece []byte) ([]byte, error) {
 	return out, nil
 }
 
-// firstEvent takes the first `events` field off a piece.
+// firstEvent splits the first `events` field off a piece.
 func firstEvent(piece []byte) (body, rest []byte, err error) {
 	number, _, n := protowire.ConsumeTag(piece)
 	if n < 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// The hub joins what a replay reads, and a state and its gap, into one piece. In JSON they are as many events as before.
+// The hub joins the events of a replay, and a state and its gap, into one piece. In JSON they are
+// separate events again.
 func TestJoinedPieces(t *testing.T) {
 	t.Parallel()
 	e := Encoder{}

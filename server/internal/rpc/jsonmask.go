@@ -8,8 +8,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// masks holds, for each request with field masks, the pattern of such a field in JSON: its name, and its value in quotes. What
-// looks like it inside of another string has its quotes escaped.
+// masks maps each request with field masks to the pattern of such a field in JSON: its name, and
+// its value in quotes. Inside another string the quotes are escaped, so the pattern does not match
+// there.
 var masks = func() map[protoreflect.FullName]*regexp.Regexp {
 	out := make(map[protoreflect.FullName]*regexp.Regexp)
 	for _, m := range api.all {
@@ -28,9 +29,10 @@ var masks = func() map[protoreflect.FullName]*regexp.Regexp {
 	return out
 }()
 
-// camelMasks writes the paths of a JSON request's field masks in camel case, the only form that the decoder takes. Users write
-// them as they write the fields, in either form. The length of the text and its lines do not change, so that positions in
-// errors stay true. data itself does not change.
+// camelMasks returns a JSON request with the paths of its field masks in camel case, the only form
+// that the decoder accepts. Clients may write them like the fields, in either form. The length of
+// the text and its lines do not change, so that positions in errors stay correct. data is not
+// modified.
 func camelMasks(data []byte, request protoreflect.FullName) []byte {
 	pattern := masks[request]
 	if pattern == nil {
@@ -57,7 +59,7 @@ func camelMasks(data []byte, request protoreflect.FullName) []byte {
 	return out
 }
 
-// camelPaths removes each underscore that a small letter follows, and makes the letter a capital one.
+// camelPaths removes each underscore before a lower-case letter, and makes the letter upper case.
 func camelPaths(paths []byte) []byte {
 	out := make([]byte, 0, len(paths))
 	for i := 0; i < len(paths); i++ {

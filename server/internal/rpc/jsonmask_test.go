@@ -9,7 +9,7 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// A field mask is taken in both of its forms, under both of its names.
+// A field mask is accepted in both of its forms, under both of its names.
 func TestFieldMasks(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
@@ -23,7 +23,7 @@ func TestFieldMasks(t *testing.T) {
 		`{"topic":{"name":"update_mask"},"updateMask":"a_b_c"}`: {"a_b_c"},
 		`{"topic":{"retry":{"nonRetryableCodes":["x_y"]}}}`:     nil,
 		`{"updateMask":"drop__oldest"}`:                         {"refused"},
-		`{"updateMask":"_drop"}`:                                {"_drop"}, // which is no setting
+		`{"updateMask":"_drop"}`:                                {"_drop"}, // not a setting
 		`{"updateMask":"drop_"}`:                                {"refused"},
 		`{"updateMask":"drop_Oldest"}`:                          {"refused"},
 		`{"updateMask":"drop_oldest","update_mask":"retry"}`:    {"refused"},
@@ -45,7 +45,7 @@ func TestFieldMasks(t *testing.T) {
 			t.Errorf("%s: other text was changed: %v", text, &m)
 		}
 	}
-	// Positions in errors stay those of what was sent.
+	// Positions in errors refer to the text that was sent.
 	f := decodeJSON([]byte(`{"updateMask":"max_messages_per_partition","topic":5}`), &parleyv1.UpdateTopicRequest{})
 	if want := "malformed JSON: line 1, column 52: syntax error"; f == nil || f.Msg != want {
 		t.Errorf("got %v, want %s", f, want)
@@ -55,7 +55,7 @@ func TestFieldMasks(t *testing.T) {
 	}
 }
 
-// Every request that has a mask is known to have it.
+// masks has every request with a field mask.
 func TestMasksAreFound(t *testing.T) {
 	t.Parallel()
 	for _, m := range []proto.Message{&parleyv1.UpdateTopicRequest{}} {

@@ -12,12 +12,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxEchoed bounds, in bytes, what an error repeats of a name that the client chose.
+// maxEchoed bounds the bytes that an error repeats of a name that the client chose.
 const maxEchoed = 64
 
-// checkNames finds the names in a JSON request that this server does not know, which the decoder that ignores unknown fields
-// passes over: the names of enum values, which it takes for the default, and with strict those of fields. Its error names the
-// first one by its path. The text must be one that the decoder has taken.
+// checkNames returns a fault for the first name in a JSON request that this server does not know,
+// with its path. It checks the names of enum values, which a decoder that ignores unknown fields
+// takes for the default, and with strict also the names of fields, which that decoder skips. The
+// decoder must have accepted data before.
 func checkNames(data []byte, md protoreflect.MessageDescriptor, strict bool) *fault.Error {
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil {
@@ -26,11 +27,11 @@ func checkNames(data []byte, md protoreflect.MessageDescriptor, strict bool) *fa
 	return nameChecker{strict}.object("", object, md)
 }
 
-// nameChecker goes through the values of a decoded JSON text. strict refuses unknown fields too.
+// nameChecker checks the names in a decoded JSON text. strict refuses unknown fields too.
 type nameChecker struct{ strict bool }
 
-// object goes through the members of a message's object, in the order of their names. path is that of the message, with a dot
-// at its end.
+// object checks the members of a message's object, sorted by name. path is the message's path with
+// a trailing dot; empty for the request.
 func (c nameChecker) object(path string, object map[string]any, md protoreflect.MessageDescriptor) *fault.Error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		fd := md.Fields().ByJSONName(name)
@@ -51,7 +52,7 @@ func (c nameChecker) object(path string, object map[string]any, md protoreflect.
 	return nil
 }
 
-// field looks at each value that a field has.
+// field checks each value of a field.
 func (c nameChecker) field(path string, value any, fd protoreflect.FieldDescriptor) *fault.Error {
 	switch values := value.(type) {
 	case []any:
@@ -82,8 +83,8 @@ func (c nameChecker) value(path string, value any, fd protoreflect.FieldDescript
 			return fault.Invalid(path, 0, "%s: %s has no value %q", path, enum.Name(), echoed(v))
 		}
 	case map[string]any:
-		// The messages of google.protobuf that have a JSON form of their own, such as Struct and Any, are not objects of
-		// their fields.
+		// Messages of google.protobuf that have a JSON form of their own, such as Struct and Any,
+		// are not objects of their fields.
 		if md := fd.Message(); md != nil && md.ParentFile().Package() != "google.protobuf" {
 			return c.object(path+".", v, md)
 		}
@@ -91,7 +92,7 @@ func (c nameChecker) value(path string, value any, fd protoreflect.FieldDescript
 	return nil
 }
 
-// echoed cuts a name.
+// echoed returns name, shortened to maxEchoed bytes.
 func echoed(name string) string {
 	if len(name) <= maxEchoed {
 		return name

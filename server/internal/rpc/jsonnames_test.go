@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// mapped has what no message of the schema has: a map of enums, and a value whose JSON has members as it likes.
+// mapped has fields that no message of the schema has: a map of enums, and a value whose JSON may
+// have any members.
 const mapped = `name: "mapped.proto" dependency: "google/protobuf/struct.proto" syntax: "proto3"
 enum_type { name: "Level" value { name: "LOW" number: 0 } }
 message_type {
@@ -43,15 +44,15 @@ func mappedMessage(t *testing.T) proto.Message {
 	return dynamicpb.NewMessage(fd.Messages().Get(0))
 }
 
-// An unknown name of an enum's value is an error that names the field, on every request. An unknown field is one on requests
-// that change something.
+// An unknown name of an enum value is an error that names the field, on every request. An unknown
+// field is an error on requests that change something.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 100)
 	for _, row := range []struct {
 		name, json string
 		into       proto.Message
-		// want is what the error says; empty if there is none.
+		// want is the expected error; empty if there is none.
 		want string
 	}{
 		{"a member", `{"topic":"jobs","order":"OLDEST"}`, &parleyv1.ListPendingRequest{}, `order: PendingOrder has no value "OLDEST"`},
@@ -66,7 +67,7 @@ func TestUnknownNames(t *testing.T) {
 			`targets[1]: OptionTargetType has no value "TARGET_TYPE_DOG"`,
 		},
 		{"known", `{"order":"PENDING_ORDER_IDLE","new":[{"x":"y"}]}`, &parleyv1.ListPendingRequest{}, ""},
-		{"a number", `{"order":9,"new":1}`, &parleyv1.ListPendingRequest{}, ""}, // the schema's rules judge it
+		{"a number", `{"order":9,"new":1}`, &parleyv1.ListPendingRequest{}, ""}, // the schema's rules check it
 		{"null", `{"order":null,"partitioner":"X"}`, &parleyv1.ListPendingRequest{}, ""},
 		{"of a change", `{"topic":{"partitioner":null,"retention":{"maxAge":"3s"}},"updateMask":"retry"}`, &parleyv1.UpdateTopicRequest{}, ""},
 		{"a field of a change", `{"confirm":"dl","deadLetterId":["x"]}`, &parleyv1.PurgeDeadLettersRequest{}, "deadLetterId: unknown field"},
@@ -107,7 +108,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// The requests of all calls that the schema does not call free of side effects, but for Subscribe, are strict.
+// Requests are strict if the schema does not declare their calls free of side effects, except for
+// Subscribe.
 func TestChangingRequests(t *testing.T) {
 	t.Parallel()
 	reads := map[string]bool{"Subscribe": true, "GetServerInfo": true}

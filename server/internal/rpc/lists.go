@@ -14,16 +14,17 @@ import (
 // maxMaskPaths bounds the paths of a field mask, for which the schema has no rule.
 const maxMaskPaths = 16
 
-// boundedList is a list or map in a message that has a largest size.
+// boundedList is a list or map in a message that has a maximum size.
 type boundedList struct {
-	// path are the fields that lead to it, all but the last of them messages.
+	// path holds the fields that lead to it. All but the last are messages.
 	path []protoreflect.FieldDescriptor
-	// name is what errors call it.
+	// name is its path in errors.
 	name string
 	max  int
 }
 
-// rulesOf returns the schema's rules for a field of a message. They are empty for a field without rules, and for no field.
+// rulesOf returns the schema's rules for a field of a message. They are empty if there is no such
+// field or it has none.
 func rulesOf(md protoreflect.MessageDescriptor, field protoreflect.Name) *validate.FieldRules {
 	fd := md.Fields().ByName(field)
 	if fd == nil {
@@ -40,17 +41,20 @@ func fieldRules(fd protoreflect.FieldDescriptor) *validate.FieldRules {
 	return rules
 }
 
-// maxItems returns the schema's bound on the items of a list or the pairs of a map; 0 for none.
+// maxItems returns the schema's limit on the items of a list or the pairs of a map; 0 if there is
+// none.
 func maxItems(fd protoreflect.FieldDescriptor) int {
 	rules := fieldRules(fd)
 	return int(max(rules.GetRepeated().GetMaxItems(), rules.GetMap().GetMaxPairs())) //nolint:gosec // the schema's are small
 }
 
-// boundedLists returns the lists and maps that a message has, alone or in messages that it has one of, as far as the schema
-// bounds them. Lists of numbers and enum values are left to the schema's rules: they are cheap.
+// boundedLists returns the lists and maps that the schema bounds in a message, and in the messages
+// of its singular fields. Lists of numbers and enum values are left to the schema's rules: they are
+// cheap.
 //
-// They are bounded before the rules are applied, because a request of two megabytes holds a million empty items, and judging
-// those one by one takes seconds. The items themselves are the matter of whoever judges them.
+// The lengths are checked before the rules are applied, because a request of two megabytes holds a
+// million empty items, and validating those one by one takes seconds. Lists in the items are
+// checked when the items are.
 func boundedLists(md protoreflect.MessageDescriptor) []boundedList {
 	return appendLists(nil, md, nil, "")
 }
@@ -76,7 +80,8 @@ func appendLists(
 	return out
 }
 
-// checkLists refuses a message that has more items in a list than the schema allows, without looking at any item.
+// checkLists returns a fault if a list of the message has more items than the schema allows. It
+// reads no item.
 func checkLists(m proto.Message, lists []boundedList) error {
 	for i := range lists {
 		l := &lists[i]
@@ -87,7 +92,7 @@ func checkLists(m proto.Message, lists []boundedList) error {
 	return nil
 }
 
-// len returns how many items the list has in m.
+// len returns the number of items that the list has in m.
 func (l *boundedList) len(m protoreflect.Message) int {
 	for _, fd := range l.path[:len(l.path)-1] {
 		if !m.Has(fd) {
@@ -106,8 +111,9 @@ func (l *boundedList) len(m protoreflect.Message) int {
 	}
 }
 
-// itemsOf returns the request's own list whose items have results of their own, and are validated one by one by the handler;
-// nil if there is none. found is also true for a list in a message that the request has one of.
+// itemsOf returns the request's own list whose items have results of their own, and are validated
+// one by one by the handler; nil if there is none. found is also true for such a list in a message
+// of the request.
 func itemsOf(request protoreflect.MessageDescriptor) (own protoreflect.FieldDescriptor, found bool) { //nolint:ireturn // it is one
 	for _, l := range boundedLists(request) {
 		fd := l.path[len(l.path)-1]

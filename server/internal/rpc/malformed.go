@@ -16,8 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// checkedGet refuses a GET whose query is not that of a call. connect finds out about some of it only while it reads, and
-// answers `unknown` with a 500.
+// checkedGet refuses a GET whose query is not that of a call. connect detects some of that only
+// while it reads, and answers `unknown` with status 500.
 func checkedGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -30,8 +30,8 @@ func checkedGet(calls *intercept.Calls, next http.Handler) http.Handler {
 	})
 }
 
-// checkQuery returns the fault of a call by GET; nil if the query is that of a call. An unknown `encoding` is left to connect,
-// which answers 415.
+// checkQuery returns a fault unless the query is that of a call by GET. An unknown `encoding` is
+// left to connect, which answers 415.
 func checkQuery(q url.Values) *fault.Error {
 	bad := func(parameter, says string) *fault.Error {
 		f := malformed("query parameter %s: %s", parameter, says)
@@ -54,7 +54,8 @@ func checkQuery(q url.Values) *fault.Error {
 	}
 }
 
-// isBase64 judges as connect does: a text with the length of padded base64 is padded.
+// isBase64 reports whether connect can decode message: if its length is a multiple of 4, it must be
+// padded base64, and otherwise unpadded.
 func isBase64(message string) bool {
 	encoding := base64.URLEncoding
 	if len(message)%4 != 0 {
@@ -64,9 +65,10 @@ func isBase64(message string) bool {
 	return err == nil
 }
 
-// brokenBody gives a failure to read a request's body the code invalid_argument where connect has none for it and would answer
-// `unknown`: the body ends early, or its chunks are broken. connect itself knows a body that is too large and a client that has
-// left. The error names no address.
+// brokenBody converts an error of reading a request's body. It sets the code invalid_argument if
+// the body ends early or its chunks are broken, for which connect has no code and would answer
+// `unknown`. connect itself recognizes a body that is too large and a client that has left. The
+// error contains no address.
 func brokenBody(err error) error {
 	if netErr, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("read the request's body: %w", netErr.Err)
@@ -77,14 +79,14 @@ func brokenBody(err error) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("read the request's body: %w", err))
 }
 
-// What timeouts look like.
+// connectTimeout and grpcTimeout match the values of the headers for timeouts.
 var (
 	connectTimeout = regexp.MustCompile(`^[0-9]{1,10}$`)
 	grpcTimeout    = regexp.MustCompile(`^[0-9]{1,8}[HMSmun]$`)
 )
 
-// explain is intercept.Explain for all procedures. It knows the code of connect's answer and finds the rest in the header, so it
-// depends on none of connect's texts.
+// explain implements intercept.Explain for all procedures. It uses the code of connect's error and
+// the request's header, and depends on none of connect's texts.
 func (c *Config) explain(procedure string, header http.Header, code connect.Code) error {
 	contentType := header.Get("Content-Type")
 	grpc := strings.HasPrefix(contentType, "application/grpc")
@@ -115,7 +117,7 @@ func (c *Config) explain(procedure string, header http.Header, code connect.Code
 			return malformed("the request's body is incomplete, or not encoded as its header says")
 		}
 	default:
-		// gRPC's code for a broken frame.
+		// `internal` is gRPC's code for a broken frame.
 		return fault.New(fault.Internal, fault.MalformedRequest,
 			"the request's frames are malformed: one is cut, has unknown flags, or is compressed without an encoding in the header")
 	}
@@ -126,7 +128,7 @@ func badTimeout(header http.Header, name string, form *regexp.Regexp) bool {
 	return value != "" && !form.MatchString(value)
 }
 
-// compressionHeader returns the header that names the compression of a request.
+// compressionHeader returns the name of the header that names the compression of a request.
 func compressionHeader(contentType string) string {
 	switch {
 	case strings.HasPrefix(contentType, "application/grpc"):

@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// closed refuses these channels to everybody, in the order asked.
+// closed returns a Readable that refuses these channels to everybody, in the order asked.
 func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, error) {
 	return func(_ *ident.Principal, asked []string) (refused []string, err error) {
 		for _, id := range asked {
@@ -29,7 +29,7 @@ func closed(channelIDs ...string) func(*ident.Principal, []string) ([]string, er
 	}
 }
 
-// refusal opens a stream that must be refused without a frame, and gives why.
+// refusal opens a stream that must be refused without a frame, and returns the error.
 func (b *bundle) refusal(
 	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
 ) (*parleyv1.ErrorDetail, error) {
@@ -47,7 +47,7 @@ func (b *bundle) refusal(
 	return detail, err
 }
 
-// notMemberOf checks a refusal that names these channels, and the first one's place.
+// notMemberOf checks that a refusal names these channels, and the position of the first one.
 func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string, channelIDs ...string) {
 	t.Helper()
 	var want []*parleyv1.LastPosition
@@ -63,7 +63,8 @@ func notMemberOf(t *testing.T, d *parleyv1.ErrorDetail, err error, field string,
 	}
 }
 
-// Who is no member gets no stream, and all the channels that he must leave out.
+// A caller who is not a member gets no stream. The error names all the channels that they may not
+// read.
 func TestSubscribeWantsMembership(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -94,7 +95,7 @@ func TestSubscribeWantsMembership(t *testing.T) {
 			if got := append(b.hub.Watched("b"), b.hub.Watched("c")...); len(got) > 0 {
 				t.Errorf("what was refused has added a channel: %q", got)
 			}
-			// Nobody is asked about what is removed, and the capability comes before.
+			// Removals are not checked, and the capability is checked first.
 			b.access.set(func(*ident.Principal, []string) ([]string, error) { panic("asked") })
 			if _, err := update(nil, "a", "b"); err != nil {
 				t.Error(err)
@@ -120,7 +121,8 @@ func TestSubscribeWantsMembership(t *testing.T) {
 	}
 }
 
-// A membership that ends between the look at it and the channel's coming onto the stream is noticed.
+// A membership that ends between the first check and the addition of the channel to the stream is
+// detected.
 func TestMembershipEndsWhileSubscribing(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -140,7 +142,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 			endsAfter(1)
 			d, err := b.refusal(t, c, from("a", 0), from("b", 0))
 			notMemberOf(t, d, err, "channels[1].channel_id", "b")
-			endsAfter(3) // two are for the stream
+			endsAfter(3) // two of them when the stream opens
 			s, session := subscribe(t, c, from("a", 0))
 			events(t, s, 1)
 			_, err = c.UpdateSubscription(t.Context(), &parleyv1.UpdateSubscriptionRequest{
@@ -156,7 +158,7 @@ func TestMembershipEndsWhileSubscribing(t *testing.T) {
 	}
 }
 
-// A member who is removed loses the channel and keeps the stream; a holder of `manage` loses nothing.
+// A removed member loses the channel and keeps the stream. A holder of `manage` loses nothing.
 func TestExpelledAndTyping(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -180,7 +182,7 @@ func TestExpelledAndTyping(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			close(asked) // nobody asks any more
+			close(asked) // no further checks
 			var all []string
 			for one := range asked {
 				all = append(all, one)
@@ -212,11 +214,11 @@ func TestExpelledAndTyping(t *testing.T) {
 			if got[0].GetChannelId() != "a" || got[1].GetChannelId() != "b" {
 				t.Errorf("the manager got %v", got)
 			}
-			// At the stream's end only what it still has is told.
+			// The positions at the end of the stream have only its remaining channels.
 			if err := b.hub.Drain(t.Context(), time.Second); err != nil {
 				t.Fatal(err)
 			}
-			for ada.Receive() { // the advice
+			for ada.Receive() { // the Reconnect frame
 			}
 			d, _ := details(t, ada.Err())
 			if len(d.GetPositions()) != 1 || d.GetPositions()[0].GetChannelId() != "b" {

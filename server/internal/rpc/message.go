@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// messageService is parley.v1.MessageService. Interceptors have checked the requests against the schema.
+// messageService implements parley.v1.MessageService. Interceptors have validated the requests.
 type messageService struct {
 	cfg       Config
 	deps      Deps
@@ -67,7 +67,7 @@ func (s *messageService) SendMessages(
 	return &parleyv1.SendMessagesResponse{Results: results}, nil
 }
 
-// checkSend judges an item of a batch as the gate judges a SendMessage.
+// checkSend checks an item of a batch as the gate checks a SendMessage.
 func (s *messageService) checkSend(p *ident.Principal, item *parleyv1.SendMessageRequest) error {
 	if err := checkItem(s.validator, item); err != nil {
 		return err
@@ -96,7 +96,8 @@ func (s *messageService) ListMessages(
 	return resp, nil
 }
 
-// sourceHeader tells those who look into a slow list where it came from: `cache` or `store`.
+// sourceHeader is the response header that names the source of a list of messages, `cache` or
+// `store`, for the investigation of slow lists.
 const sourceHeader = "Parley-Source"
 
 func sourceOf(fromCache bool) string {
@@ -150,7 +151,8 @@ func (s *messageService) RecallMessage(
 	}, nil
 }
 
-// traceparent gives the call's own place in its trace for the entry to carry on; empty if the call is not traced.
+// traceparent returns the trace context of the call's span, for the entry to continue; empty if the
+// trace is not sampled.
 func traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""

@@ -126,7 +126,8 @@ func TestUnaryCalls(t *testing.T) {
 	}
 }
 
-// A batch is judged item by item: what is bad is answered and never reaches the service, what is good does.
+// The items of a batch are checked one by one: invalid ones are refused and never reach the
+// service, valid ones do.
 func TestSendMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -204,7 +205,7 @@ func TestSendMessages(t *testing.T) {
 	})
 }
 
-// One bad thing each: the code, the detail, and one line in the log.
+// One fault each: the code, the detail, and one line in the log.
 func TestFailedCalls(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.UnaryTimeout = 50 * time.Millisecond })
@@ -270,7 +271,7 @@ func TestFailedCalls(t *testing.T) {
 			if line["subject"] != "ada" || (detail != nil && line["request_id"] != detail.GetRequestId()) || line["request_id"] == "" {
 				t.Errorf("%s: the line names %v, the detail %v", row.name, line, detail.GetRequestId())
 			}
-			// The trace must end as a failed call's does, which only the innermost recovery lets it.
+			// The span must end as a failed call's, which requires the innermost recovery.
 			spans := b.spans.GetSpans()
 			if last := spans[max(len(spans), 1)-1]; row.name == "panic" && last.Status.Code != otelcodes.Error {
 				t.Errorf("%s: the span's status is %v", row.name, last.Status)

@@ -9,42 +9,45 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// service is the table of a service of the API: a row for each of its methods.
+// service is the table of one service of the API, with a row for each of its methods.
 type service struct {
 	name    protoreflect.FullName
 	methods map[protoreflect.Name]facts
-	// rulesFirst refuses a request that breaks the schema's rules before it asks who calls. Clients of MessageService rely on
-	// that order. In all other services a caller without the capability learns nothing about the request.
+	// rulesFirst validates a request before the caller's capability is checked. Clients of
+	// MessageService rely on that order. In all other services the answer to a caller without the
+	// capability says nothing about the request.
 	rulesFirst bool
 }
 
-// services are all services of parley.v1. Each of their calls requires a token.
+// services are the tables of all services of parley.v1. Every call of them requires a token.
 var services = []service{messageMethods, queueMethods, adminMethods, serverMethods}
 
-// facts are a row of a service's table: what the schema does not state about a method. All other facts are read from the
-// schema, see method.
+// facts is a row of a service's table: what the schema does not state about a method. All other
+// facts are read from the schema, see method.
 type facts struct {
-	// access is the capability that a call requires. Every row has one.
+	// access is the capability that a call requires. Every row must set it.
 	access access
-	// size is the class of a request's size. The default is smallRequest.
+	// size is the size class of the request. The default is smallRequest.
 	size requestSize
-	// maxElements bounds the fields and values of a binary request. 0 is defaultElements.
+	// maxElements bounds the fields and values of a binary request. 0 means defaultElements.
 	maxElements int
-	// maxPage lowers the request's page_size. Requests with a page_size have one, and no others.
+	// maxPage is the maximum of the request's page_size; a larger one is lowered. It is set for
+	// requests with a page_size, and only for those.
 	maxPage int32
-	// perStream are the request's lists that Config.ChannelsPerStream bounds.
+	// perStream names the request's lists that Config.ChannelsPerStream bounds.
 	perStream []protoreflect.Name
-	// chargeItems charges each item of the request's list of items as one call. Otherwise the request is charged as one.
+	// chargeItems charges each item of the request's list of items as one call. Otherwise the
+	// request is charged as one call.
 	chargeItems bool
-	// uncompressed leaves responses uncompressed that are a few bytes for each item of a larger request: gzip takes a
-	// twentieth of such a call's time. Streams are never compressed.
+	// uncompressed turns off compression for responses of a few bytes per item of a larger request:
+	// gzip takes a twentieth of such a call's time. Streams are never compressed.
 	uncompressed bool
-	// reads marks a method that changes nothing although its idempotency_level is not NO_SIDE_EFFECTS, which would have
-	// clients call it by GET.
+	// reads marks a method that changes nothing, although its idempotency_level is not
+	// NO_SIDE_EFFECTS. With that level clients would call it by GET.
 	reads bool
 }
 
-// requestSize is a class of the size of requests, in bytes after decompression.
+// requestSize is a size class of requests. It bounds their bytes after decompression.
 type requestSize uint8
 
 const (
@@ -53,38 +56,41 @@ const (
 	batchRequest                      // Config.BatchReadBytes: a list of up to a thousand items
 )
 
-// method is all that is known about one method: its row, and what the schema states.
+// method is everything known about one method: its row, and what the schema states.
 type method struct {
 	facts
 
-	// descriptor is nil for a method outside of the API, such as health's. procedure is the path in URLs.
+	// descriptor is nil for a method outside of the API, such as health's. procedure is the URL
+	// path.
 	descriptor protoreflect.MethodDescriptor
 	procedure  string
 	rulesFirst bool
-	// sideEffects is false for idempotency_level NO_SIDE_EFFECTS. Such a method can be called by GET.
+	// sideEffects is false for idempotency_level NO_SIDE_EFFECTS. Such a method can be called by
+	// GET.
 	sideEffects bool
-	// serverStreams and clientStreams are set for streams of responses and of requests.
+	// serverStreams and clientStreams report whether the responses and the requests are streams.
 	serverStreams, clientStreams bool
-	// items is the request's own list of items that are validated one by one; nil for none. itemized is also set for such a
-	// list in a message of the request.
+	// items is the request's own list of items that are validated one by one; nil if there is none.
+	// itemized is also set if such a list is in a message of the request.
 	items    protoreflect.FieldDescriptor
 	itemized bool
-	// lists are bounded before anything looks at their items.
+	// lists are the request's bounded lists. Their lengths are checked before any item is read.
 	lists []boundedList
-	// target is the path of access.field.
+	// target is the path of access.field, as descriptors.
 	target []protoreflect.FieldDescriptor
-	// pageSize is the field page_size; nil for none. topic is the field topic.
+	// pageSize and topic are the request's fields of these names; nil if it has none.
 	pageSize, topic protoreflect.FieldDescriptor
 }
 
-// streams reports whether the call lives as long as its client wants.
+// streams reports whether the requests or the responses are a stream. Such a call may live as long
+// as its client keeps it.
 func (m *method) streams() bool { return m.serverStreams || m.clientStreams }
 
-// strict reports whether JSON requests must not have unknown fields: a call that changes something would otherwise do less
-// than its caller thinks.
+// strict reports whether JSON requests must not have unknown fields: a call that changes something
+// would otherwise do less than its caller thinks.
 func (m *method) strict() bool { return m.sideEffects && !m.reads }
 
-// readBytes returns the most bytes that a request may have after decompression.
+// readBytes returns the maximum size of a request in bytes, after decompression.
 func (m *method) readBytes(cfg *Config) int {
 	switch m.size {
 	case contentRequest:
@@ -96,25 +102,28 @@ func (m *method) readBytes(cfg *Config) int {
 	}
 }
 
-// methodSet is the methods of all services. It is immutable.
+// methodSet holds the methods of all services. It is immutable.
 type methodSet struct {
 	all         []*method
 	byProcedure map[string]*method
 	byRequest   map[protoreflect.FullName]*method
-	// lists are the bounded lists of the requests, and of items that are requests or messages of their own.
+	// lists holds the bounded lists of each request, and of each message that is an item of a
+	// request.
 	lists map[protoreflect.FullName][]boundedList
 }
 
-// api is the methods of the API. errTables says what is wrong with the tables of services; then nothing can be served.
+// api holds the methods of the API. errTables reports errors in the tables of services. If it is
+// not nil, NewHandler fails.
 var api, errTables = newMethodSet(services, servicesOf("parley.v1"))
 
-// other stands for the procedures outside of the API, except for healthWatch, whose stream lives as long as its client wants.
+// other stands for all procedures outside of the API except healthWatch, whose stream lives as long
+// as its client keeps it.
 var (
 	other       = &method{facts: facts{maxElements: defaultElements}}
 	healthWatch = &method{facts: other.facts, procedure: healthWatchProcedure, serverStreams: true}
 )
 
-// at returns the method with this path in URLs.
+// at returns the method with this URL path; healthWatch or other for a path outside of the API.
 func (s *methodSet) at(procedure string) *method {
 	if m := s.byProcedure[procedure]; m != nil {
 		return m
@@ -125,7 +134,7 @@ func (s *methodSet) at(procedure string) *method {
 	return other
 }
 
-// of returns the method with this request; other for a message that is no request of the API.
+// of returns the method with this request; other for a message that is not a request of the API.
 func (s *methodSet) of(request protoreflect.FullName) *method {
 	if m := s.byRequest[request]; m != nil {
 		return m
@@ -133,7 +142,7 @@ func (s *methodSet) of(request protoreflect.FullName) *method {
 	return other
 }
 
-// servicesOf returns the services that the schema has in a package.
+// servicesOf returns the services in a package of the schema.
 func servicesOf(pkg protoreflect.FullName) []protoreflect.ServiceDescriptor {
 	var out []protoreflect.ServiceDescriptor
 	protoregistry.GlobalFiles.RangeFilesByPackage(pkg, func(file protoreflect.FileDescriptor) bool {
@@ -145,8 +154,8 @@ func servicesOf(pkg protoreflect.FullName) []protoreflect.ServiceDescriptor {
 	return out
 }
 
-// newMethodSet joins the tables with the schema's services. It fails unless every method of the schema has exactly one row,
-// every row has a method, and what a row says fits its request.
+// newMethodSet joins the tables with the schema's services. It fails unless every method of the
+// schema has exactly one row, every row has a method, and every row fits its request.
 func newMethodSet(tables []service, schema []protoreflect.ServiceDescriptor) (*methodSet, error) {
 	set := &methodSet{
 		byProcedure: map[string]*method{}, byRequest: map[protoreflect.FullName]*method{},
@@ -207,7 +216,8 @@ func (s *methodSet) addService(table *service, sd protoreflect.ServiceDescriptor
 	return errors.Join(wrong...)
 }
 
-// newMethod joins a row with the schema.
+// newMethod joins a row with its method in the schema. It fails if the row does not fit the
+// request.
 func newMethod(row facts, md protoreflect.MethodDescriptor, rulesFirst bool) (*method, error) {
 	request := md.Input()
 	m := &method{
@@ -235,13 +245,13 @@ func newMethod(row facts, md protoreflect.MethodDescriptor, rulesFirst bool) (*m
 	return m, m.bindAccess()
 }
 
-// hasSideEffects reports whether the schema lets a call of the method change something.
+// hasSideEffects reports whether a call of the method may change something according to the schema.
 func hasSideEffects(md protoreflect.MethodDescriptor) bool {
 	o, ok := md.Options().(*descriptorpb.MethodOptions)
 	return !ok || o.GetIdempotencyLevel() != descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// stringField returns the message's string field of this name; nil if it has none.
+// stringField returns the message's singular string field of this name; nil if there is none.
 func stringField(md protoreflect.MessageDescriptor, name protoreflect.Name) protoreflect.FieldDescriptor { //nolint:ireturn // it is one
 	fd := md.Fields().ByName(name)
 	if fd == nil || fd.Kind() != protoreflect.StringKind || fd.IsList() {

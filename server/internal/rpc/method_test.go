@@ -30,7 +30,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 	}
 }
 
-// No server is made with tables that do not fit the schema.
+// newMethodSet refuses tables that do not fit the schema.
 func TestTablesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	// alter returns the tables with one row of MessageService changed; nil removes the row.
@@ -72,14 +72,14 @@ func TestTablesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// The capability of each method of MessageService, and what a refusal says. A request that breaks a rule is refused for that
-// first, and without a look at the token.
+// The capability of each method of MessageService, and its refusal. A request that breaks a rule is
+// refused for that first, without a check of the token's capabilities.
 func TestAccessToChannels(t *testing.T) {
 	t.Parallel()
 	const channel = "lobby"
 	rows := map[protoreflect.Name]struct {
 		request any
-		actions []ident.Action // that suffice, the one first that a refusal names; none for all
+		actions []ident.Action // alternatives, the first is the one that a refusal names; none if the row requires none
 		field   string
 	}{
 		"SendMessage":   {&parleyv1.SendMessageRequest{ChannelId: channel}, []ident.Action{ident.Send}, ""},
@@ -139,10 +139,11 @@ func TestAccessToChannels(t *testing.T) {
 	}
 }
 
-// Over the wire: a broken rule comes before a missing capability in MessageService. An item of a batch is refused as a call would be.
+// Over the wire: MessageService reports a broken rule before a missing capability. An item of a
+// batch is refused like a call.
 func TestRefusedOnChannels(t *testing.T) {
 	t.Parallel()
-	b := setup(t, nil) // whose fakes panic
+	b := setup(t, nil) // its fakes panic
 	token := b.mintAs(&ident.Principal{Subject: "eve", Channels: []ident.Capability{{Pattern: "hall", Actions: ident.ChannelActions}}})
 	for i, p := range protocols {
 		c, ctx := b.client(i, token), t.Context()

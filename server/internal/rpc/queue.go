@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Queues takes messages into queues. That the caller may do it has been looked at.
+// Queues produces, schedules and cancels messages. The caller's capability has been checked.
 type Queues interface {
 	Produce(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
 	Schedule(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
@@ -22,8 +22,8 @@ type Queues interface {
 	Reschedule(ctx context.Context, topic, messageID string, delay time.Duration, at time.Time) (time.Time, error)
 }
 
-// queueService is parley.v1.QueueService. Interceptors have checked the requests against the schema, but for the items of
-// batches.
+// queueService implements parley.v1.QueueService. Interceptors have validated the requests, except
+// for the items of batches.
 type queueService struct {
 	cfg       Config
 	deps      Deps
@@ -110,7 +110,7 @@ func (s *queueService) Schedule(
 		receipt := &parleyv1.ScheduledReceipt{
 			MessageId: out.MessageID, Partition: int32(out.Partition), Duplicate: out.Duplicate, //nolint:gosec // below 256
 		}
-		if !out.Due.IsZero() { // as it is of what Produce took under the same idempotency key
+		if !out.Due.IsZero() { // zero for a duplicate of a message of Produce
 			receipt.DueTime = timestamppb.New(out.Due)
 		}
 		results[i] = &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{Scheduled: receipt}}
@@ -140,14 +140,14 @@ func (s *queueService) RescheduleScheduled(
 	return &parleyv1.RescheduleScheduledResponse{DueTime: timestamppb.New(due)}, nil
 }
 
-// traceBatch writes into the call's span where a batch goes.
+// traceBatch adds a batch's topic and size to the call's span.
 func traceBatch(ctx context.Context, topic string, items int) {
 	trace.SpanFromContext(ctx).SetAttributes(
 		attribute.String("messaging.system", "parley"), attribute.String("messaging.destination.name", topic),
 		attribute.Int("messaging.batch.message_count", items))
 }
 
-// draftOf gives a message as the domain takes it.
+// draftOf converts a message for the domain.
 func draftOf(m *parleyv1.QueueMessage) queue.Draft {
 	return queue.Draft{
 		Message:        queue.Message{Key: m.GetKey(), Payload: m.GetPayload(), Headers: m.GetHeaders()},

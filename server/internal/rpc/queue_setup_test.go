@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/authn"
 )
 
-// fakeQueues answers with what the test set; a nil function panics, which must reach no client.
+// fakeQueues returns what the test sets. A nil function panics, which must not reach a client.
 type fakeQueues struct {
 	produce    func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
 	schedule   func(ctx context.Context, topic string, drafts []queue.Draft) ([]queue.Outcome, error)
@@ -40,7 +40,7 @@ func (f *fakeQueues) Reschedule(
 	return f.reschedule(topic, messageID, delay, at)
 }
 
-// fakeConsumer is a stream whose frames the test gives; closing ends tells of Close.
+// fakeConsumer is a session whose frames the test sends. Close closes closed.
 type fakeConsumer struct {
 	id     string
 	frames chan queue.Frame
@@ -67,7 +67,7 @@ func (f *fakeConsumer) Next(ctx context.Context) (queue.Frame, error) {
 
 func (f *fakeConsumer) Close() { close(f.closed) }
 
-// fakeConsumers opens what the test set, and makes calls.
+// fakeConsumers opens the session that the test sets, and records calls.
 type fakeConsumers struct {
 	mu    sync.Mutex
 	open  func(r queue.OpenRequest) (ConsumerSession, error)
@@ -82,7 +82,7 @@ func (f *fakeConsumers) Open(_ context.Context, r queue.OpenRequest) (ConsumerSe
 	return open(r)
 }
 
-// queueCall is a call that fakeConsumers was asked for.
+// queueCall is a call that fakeConsumers recorded.
 type queueCall struct {
 	Method                    string
 	Ref                       queue.StreamRef
@@ -131,7 +131,7 @@ func (f *fakeConsumers) Leave(_ context.Context, ref queue.StreamRef) error {
 	return err
 }
 
-// taken gives the calls since the last time.
+// taken returns the calls since the last time.
 func (f *fakeConsumers) taken() []queueCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +140,7 @@ func (f *fakeConsumers) taken() []queueCall {
 	return calls
 }
 
-// fakeAdmin answers with what the test set; what is not overridden panics.
+// fakeAdmin returns what the test sets. Methods without an override panic.
 type fakeAdmin struct {
 	Admin
 
@@ -148,7 +148,7 @@ type fakeAdmin struct {
 	update func(name string, change func(*queue.Topic) error) (*queue.Topic, error)
 	topic  func(name string) (*queue.Topic, error)
 	topics func(after string, n int) ([]*queue.Topic, bool, error)
-	// pause is Pause, resume is Resume.
+	// pause implements Pause, resume implements Resume.
 	pause   func(name string, produce, consume bool) (*queue.Topic, error)
 	resume  func(name string, produce, consume bool) (*queue.Topic, error)
 	group   func(topic string, g queue.Group) error
@@ -158,7 +158,7 @@ type fakeAdmin struct {
 	trim    func(topic string, c queue.Cut) (int64, int64, error)
 	letters func(topic, group, cursor string, n int) ([]queue.DeadLetter, string, error)
 	replay  func(topic, group string, ids []string, limit int, to *int) (int64, bool, error)
-	// remove is DeleteTopic, DeleteGroup and Purge, by those names.
+	// remove implements DeleteTopic, DeleteGroup and Purge; call is their name.
 	remove func(call, topic, group, confirm string, ids []string) error
 }
 
@@ -234,7 +234,7 @@ func (f *fakeAdmin) Replay(
 	return f.replay(topic, group, ids, limit, to)
 }
 
-// operator may do everything with queues.
+// operator returns a principal that may do everything with queues.
 func operator(subject string) *ident.Principal {
 	return &ident.Principal{
 		Subject: subject, Admin: ident.AdminActions,
@@ -251,7 +251,7 @@ func (b *bundle) mintAs(p *ident.Principal) string {
 	return token
 }
 
-// over gives what a generated client is made of, for a protocol and a token.
+// over returns the arguments of a generated client's constructor, for a protocol and a token.
 func (b *bundle) over(protocol int, token string) (connect.HTTPClient, string, []connect.ClientOption) {
 	p := protocols[protocol]
 	hc := b.h1
@@ -275,7 +275,7 @@ func (b *bundle) adminClient(protocol int, token string, more ...connect.ClientO
 	return parleyv1connect.NewAdminServiceClient(hc, url, append(opts, more...)...)
 }
 
-// eachAdmin runs a test with an operator's client of every protocol.
+// eachAdmin runs a test with an operator's client for every protocol.
 func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceClient)) {
 	token := b.mintAs(operator("ada"))
 	for i, p := range protocols {
@@ -283,7 +283,7 @@ func (b *bundle) eachAdmin(f func(t *testing.T, c parleyv1connect.AdminServiceCl
 	}
 }
 
-// eachQueue runs a test with a client of every protocol, which may do everything with queues.
+// eachQueue runs a test with a client for every protocol, which may do everything with queues.
 func (b *bundle) eachQueue(f func(t *testing.T, c parleyv1connect.QueueServiceClient)) {
 	token := b.mintAs(operator("ada"))
 	for i, p := range protocols {

@@ -22,7 +22,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/limit"
 )
 
-// told gives what a batch's item was answered: its code, reason and field, or ok.
+// told returns the code, reason and field of an item's error; ok for an item that succeeded.
 func told(e *parleyv1.ItemError) string {
 	if e == nil {
 		return "ok"
@@ -31,7 +31,7 @@ func told(e *parleyv1.ItemError) string {
 	return strings.TrimSpace(code + " " + strings.TrimPrefix(e.GetDetail().GetReason().String(), reasonPrefix) + " " + e.GetDetail().GetField())
 }
 
-// A batch's items are judged and answered one by one; only the good ones are asked for.
+// The items of a batch are checked and answered one by one. Only the valid ones reach the domain.
 func TestProduce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -168,7 +168,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("answered %v", r)
 		}
 		var got []string
-		// JSON can't even say some of these, so binary alone is asked for the others.
+		// JSON can't express some of these, so they are sent only in binary.
 		bad := []*parleyv1.ScheduledMessage{items[3], items[4], items[5], items[6], items[9]}
 		if resp, err = c.Schedule(t.Context(), &parleyv1.ScheduleRequest{Topic: "jobs", Messages: bad}); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func procedureFor(m protoreflect.MethodDescriptor) string {
 	return "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
 }
 
-// serviceMethods are those of a service that takes a token.
+// serviceMethods returns the methods of the services that require a token.
 func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescriptor {
 	var out []protoreflect.MethodDescriptor
 	methods := file.Services().Get(0).Methods()
@@ -213,7 +213,8 @@ func serviceMethods(file protoreflect.FileDescriptor) []protoreflect.MethodDescr
 	return out
 }
 
-// Whoever lacks a capability is refused before anything of the request is judged, by the topic's name alone.
+// A caller without the capability is refused before the request is validated, by the topic's name
+// alone.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -224,7 +225,7 @@ func TestPolicies(t *testing.T) {
 	}
 	ask := func(m protoreflect.MethodDescriptor, token string) (connect.Code, string) {
 		h := b.headers("application/proto", "Authorization", "Bearer "+token)
-		body := "\x0a\x04jobs" // the field topic, and nothing else that any of them wants
+		body := "\x0a\x04jobs" // only the field topic
 		if m.Parent().FullName() == parleyv1connect.AdminServiceName {
 			body = ""
 		}
@@ -271,7 +272,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A message of a batch costs as much as a call.
+// Each message of a batch is charged as a call.
 func TestBatchesAreCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.limit = limit.Config{PerSecond: 0.001, Burst: 10} })

@@ -11,13 +11,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// due is a request that says when a message appears.
+// due is a request that sets when a message is due.
 type due interface {
 	GetDelay() *durationpb.Duration
 	GetDueTime() *timestamppb.Timestamp
 }
 
-// dueOf gives the delay, or the time if that is not zero, in whole milliseconds and never early.
+// dueOf returns the due time, or the delay with a zero time. Both are rounded up to milliseconds.
 func dueOf(d due) (delay time.Duration, at time.Time) {
 	if d.GetDueTime() != nil {
 		return 0, millisAt(d.GetDueTime())
@@ -25,12 +25,12 @@ func dueOf(d due) (delay time.Duration, at time.Time) {
 	return millis(d.GetDelay()), time.Time{}
 }
 
-// millis rounds up to milliseconds.
+// millis returns d, rounded up to milliseconds.
 func millis(d *durationpb.Duration) time.Duration {
 	return (d.AsDuration() + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// millisAt rounds up to milliseconds.
+// millisAt returns t, rounded up to milliseconds.
 func millisAt(t *timestamppb.Timestamp) time.Time {
 	at := t.AsTime()
 	if cut := at.Truncate(time.Millisecond); !cut.Equal(at) {
@@ -39,7 +39,8 @@ func millisAt(t *timestamppb.Timestamp) time.Time {
 	return at
 }
 
-// scheduledPath gives the paths of the fields of a scheduled message's item: what is the message's lies one deeper.
+// scheduledPath returns a function that converts a field of scheduled item i to its path in the
+// request. Fields of the message itself are nested in `message`.
 func scheduledPath(i int) func(field string) string {
 	return func(field string) string {
 		switch field {
@@ -51,7 +52,8 @@ func scheduledPath(i int) func(field string) string {
 	}
 }
 
-// deliveriesToWire makes the deliveries of a frame in one piece of memory, not three for each.
+// deliveriesToWire converts the deliveries of a frame. It allocates twice, not three times for
+// each.
 func deliveriesToWire(ds []queue.Delivery) []*parleyv1.Delivery {
 	type wire struct {
 		delivery parleyv1.Delivery

@@ -8,8 +8,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// queueElements bounds the fields and values of a batch of messages with as many headers as the schema allows: a header is a
-// field with two values, and a scheduled message has 8 fields and values besides its headers.
+// queueElements bounds the fields and values of a batch of messages with as many headers as the
+// schema allows: a header is a field with two values, and a scheduled message has 8 fields and
+// values besides its headers.
 var queueElements = func() int {
 	batch := rulesOf((&parleyv1.ScheduleRequest{}).ProtoReflect().Descriptor(), "messages").GetRepeated().GetMaxItems()
 	headers := rulesOf((&parleyv1.QueueMessage{}).ProtoReflect().Descriptor(), "headers").GetMap().GetMaxPairs()
@@ -32,8 +33,8 @@ var queueMethods = service{
 		"RescheduleScheduled": {access: onTopic(ident.Produce)},
 		"Consume":             {access: onTopic(ident.Consume)},
 		"StreamingConsume":    {access: onTopic(ident.Consume).in("start.topic"), size: batchRequest},
-		// Of these three only the items that fail are charged, by the handler: what is settled was delivered before, which
-		// bounds it.
+		// The handlers of these three charge only the items that fail: the others were delivered
+		// before, which bounds them.
 		"Ack":          {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
 		"Nack":         {access: onTopic(ident.Consume), size: batchRequest, uncompressed: true},
 		"Extend":       {access: onTopic(ident.Consume), size: batchRequest},

@@ -17,14 +17,14 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// refused is an error as a client reads it. detail is nil if none came.
+// refused is an error as a client reads it. detail is nil if there is none.
 type refused struct {
 	// code is connect's name, or gRPC's number.
 	code, message string
 	detail        *parleyv1.ErrorDetail
 }
 
-// readRefused reads the error of a unary call, or of a stream that has sent nothing before.
+// readRefused reads the error of a unary call, or of a stream that has sent nothing before it.
 func readRefused(t *testing.T, resp *http.Response, body string) refused {
 	t.Helper()
 	trailer := resp.Trailer
@@ -95,10 +95,11 @@ func unbase64(t *testing.T, text string) []byte {
 	return data
 }
 
-// insides are what no client should read: the words of Go, of its libraries and of this code.
+// insides matches text that no client should read: terms of Go, of its libraries and of this code.
 var insides = regexp.MustCompile(`strconv|unmarshal|parleyv1|goroutine|\bproto:|\bhttp:|\bEOF\b|gzip:|flate|i/o|json:|base64:|envelope|%!|configured max|promised`)
 
-// Whoever refuses a call, in whatever protocol: the error has its code, a detail with the request's id, and a text of ours.
+// An error of a call has its code, a detail with the request's id and a text of ours, whatever part
+// raises it and in every protocol.
 func TestEveryRefusalHasADetail(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.SendReadBytes = 4 << 10 })
@@ -121,8 +122,8 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		method, path, contentType, body string
 		more                            []string
 		status                          int
-		code                            string // as text, or gRPC's number
-		reason, says                    string // says is how the text begins
+		code                            string // a name, or gRPC's number
+		reason, says                    string // says is the beginning of the text
 	}{
 		"truncated JSON":         {contentType: "application/json", body: `{"channelId":"a`, status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text ends early"},
 		"number for a string":    {contentType: "application/json", body: `{"channelId":5}`, status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: line 1, column 14: invalid value for field channelId"},
@@ -173,8 +174,9 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 		"GET, not gzip":    {method: http.MethodGet, path: list + "?connect=v1&encoding=proto&base64=1&message=QQ&compression=gzip", status: 400, code: "invalid_argument", reason: malformed, says: broken},
 		"GET, bad message": {method: http.MethodGet, path: list + "?connect=v1&encoding=json&message=%7B", status: 400, code: "invalid_argument", reason: malformed, says: "malformed JSON: the text ends early"},
 
-		// What is only HTTP's has no detail. So have 431, for a header too large (TestHeaderLimit), and 505, for a stream in both
-		// directions over HTTP/1.1 (TestHostileTransport).
+		// Responses that exist only in HTTP have no detail. So have 431, for a header too large
+		// (TestHeaderLimit), and 505, for a bidirectional stream over HTTP/1.1
+		// (TestHostileTransport).
 		"GET on a mutating call": {method: http.MethodGet, contentType: "application/json", status: 405},
 		"PUT":                    {method: http.MethodPut, contentType: "application/json", status: 405},
 		"odd content type":       {contentType: "text/html", body: "x", status: 415},
@@ -214,7 +216,7 @@ func TestEveryRefusalHasADetail(t *testing.T) {
 	}
 }
 
-// Reads take JSON with fields that they do not know, for newer clients; what changes something does not.
+// Reads accept JSON with unknown fields, for newer clients. Calls that change something do not.
 func TestUnknownJSONFields(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -234,7 +236,7 @@ func TestUnknownJSONFields(t *testing.T) {
 	}
 }
 
-// No answer to a GET is kept by a cache.
+// No cache may store the response to a GET.
 func TestGetIsNotStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/rpc/intercept"
 )
 
-// gate judges each request of one method before the handler gets it.
+// gate checks each request of one method before the handler gets it.
 type gate struct {
 	*method
 
@@ -22,8 +22,9 @@ type gate struct {
 	validator protovalidate.Validator
 }
 
-// check refuses a request for the first of: its caller, its form, and what the node lacks. What passes is charged. Of a stream
-// of requests the handler judges the form, and answers a bad request instead of ending the stream.
+// check authorizes and validates a request, in the order that rulesFirst sets, and then charges its
+// items. The requests of a stream are not validated here: the handler does that, and answers an
+// invalid one instead of ending the stream.
 func (g *gate) check(ctx context.Context, request any) error {
 	if g.descriptor == nil { // health and reflection, which anyone may call
 		return g.checkForm(request)
@@ -47,8 +48,8 @@ func (g *gate) check(ctx context.Context, request any) error {
 	return err
 }
 
-// checkForm refuses a request that breaks a rule, and lowers the size of a page. Items that have results of their own are
-// counted only.
+// checkForm validates a request, and lowers its page_size. Items that have results of their own are
+// only counted; the handler validates them.
 func (g *gate) checkForm(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -65,11 +66,12 @@ func (g *gate) checkForm(request any) error {
 	return g.validator.Validate(m)
 }
 
-// checkLimits judges what must be judged before a request is looked at item by item, and what the schema can't say.
+// checkLimits checks what must be checked before any item is read, and what the schema can't
+// express.
 func (g *gate) checkLimits(request proto.Message) error {
 	m := request.ProtoReflect()
 	if g.pageSize != nil {
-		// A client that asks for more gets less and a token for the rest, as it may on any page.
+		// A page may always be shorter than requested, with a token for the rest.
 		size := min(m.Get(g.pageSize).Int(), int64(g.maxPage))
 		m.Set(g.pageSize, protoreflect.ValueOfInt32(int32(size))) //nolint:gosec // it is an int32's
 	}
@@ -88,7 +90,8 @@ func (g *gate) checkLimits(request proto.Message) error {
 	return nil
 }
 
-// charge takes the items of a batch off the caller's rate limit. The first one is the call itself.
+// charge charges a batch's items to the caller's rate limit. The call itself has paid for the
+// first.
 func (g *gate) charge(p *ident.Principal, request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -98,7 +101,7 @@ func (g *gate) charge(p *ident.Principal, request any) error {
 	return nil
 }
 
-// checkItem does for an item of a batch what gate.checkForm does for a whole request.
+// checkItem validates an item of a batch as gate.checkForm validates a whole request.
 func checkItem(validator protovalidate.Validator, item proto.Message) error {
 	if err := checkLists(item, api.lists[item.ProtoReflect().Descriptor().FullName()]); err != nil {
 		return err
@@ -118,7 +121,7 @@ func tooManyChannels(field string, n, limit int) error {
 	return f
 }
 
-// reservedPrefix begins no topic's name.
+// reservedPrefix must not begin a topic's name.
 const reservedPrefix = "__"
 
 func notReserved(field, name string) error {

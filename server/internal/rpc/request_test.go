@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// Every list lowers a page size above its largest, keeps a smaller one, and leaves one below 0 to the schema's rules.
+// Every list lowers a page size above its maximum, keeps a smaller one, and leaves a negative one
+// to the schema's rules.
 func TestPageSizes(t *testing.T) {
 	t.Parallel()
 	lists := 0
@@ -50,7 +51,7 @@ func TestPageSizes(t *testing.T) {
 	}
 }
 
-// What a handler's use case is asked for is never more than the largest page.
+// No use case is called with more than the maximum page size.
 func TestLargePagesReachNobody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -75,7 +76,7 @@ func TestLargePagesReachNobody(t *testing.T) {
 		sizes <- n
 		return nil, 0, nil
 	}
-	// The only list that is read in steps: all of them together are the page.
+	// This is the only list that is read in steps, which add up to the page.
 	b.admin.letters = func(_, _, _ string, n int) ([]queue.DeadLetter, string, error) {
 		return make([]queue.DeadLetter, n), "more", nil
 	}

@@ -1,17 +1,21 @@
-// Package rpc is the transport: parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and health.
+// Package rpc serves parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and
+// health checks.
 //
-// A request passes, from the outside in: request id, log and recovery; time limits of its body and its response; CORS;
-// the route; token; rate limit (all before the body is read); then decoding; then the interceptors: traces and
-// metrics (not of streams), mapping of errors and what could not be decoded, recovery, deadline, and the method's gate
-// (request.go): the caller's capability, the limits and rules of the request, its charge; then the service.
+// A request passes, from the outside in: request id, log and recovery; the limit on abandoned
+// calls; the limits on the time and size of its body and on the time of its response; CORS; the
+// route; token; rate limit (all before the body is read); then decoding; then the interceptors:
+// traces and metrics (unary calls only), mapping of errors and of requests that could not be
+// decoded, recovery, deadline, and the method's gate (request.go), which checks the caller's
+// capability, checks the limits and rules of the request, and charges it; then the service.
 //
-// The facts about a method stand in one place: a row of its service's table (messagemethods.go and so on) says what the schema
-// does not, and all else is read from the descriptors (method.go). A new method is one row and one handler; without its row
-// NewHandler fails.
+// Each service has a table with a row for each method (messagemethods.go and so on). A row states
+// what the schema does not; everything else is read from the descriptors (method.go). A new method
+// is one row and one handler; without its row NewHandler fails.
 //
-// errors.go is the only place that knows how a fault looks on the wire. Every error of a call has an ErrorDetail, whoever
-// refuses it: malformed.go and undecoded.go speak for connect and the decoders. The exceptions are the answers that are only
-// HTTP's (405, 415, 431 and 505).
+// Only errors.go decides how a fault is represented on the wire. Every error of a call has an
+// ErrorDetail, whether the service, connect (malformed.go) or a decoder (undecoded.go) raised it.
+// The exceptions are `canceled`, which no client reads, and the responses that exist only in HTTP
+// (405, 415, 431 and 505).
 package rpc
 
 import (
@@ -35,13 +39,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// Messages is the message service's use-cases. The caller's principal is in the context.
+// Messages is the domain logic of the calls about messages. *message.Service implements it. ctx
+// holds the caller's principal.
 type Messages interface {
 	Send(ctx context.Context, r message.SendRequest) (message.Receipt, error)
 	SendBatch(ctx context.Context, rs []message.SendRequest) []message.SendOutcome
 	List(ctx context.Context, q message.ListQuery) (message.Page, error)
 	Get(ctx context.Context, channelID, msgID string) (message.Message, error)
-	// Edit and Recall also return the message as it is afterwards.
+	// Edit and Recall also return the changed message.
 	Edit(ctx context.Context, r message.EditRequest) (message.Receipt, message.Message, error)
 	Recall(ctx context.Context, r message.RecallRequest) (message.Receipt, message.Message, error)
 }
@@ -52,30 +57,36 @@ var (
 	_ Access   = (*channel.Access)(nil)
 )
 
-// Config is about limits. Every field must be set, but for CORSOrigins.
+// Config holds the limits and options of the API. Every field but CORSOrigins and Reflection must
+// be set.
 type Config struct {
-	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request, or each request of a stream, after decompression. The
-	// tables of the services say which of them applies to a method: contentRequest, batchRequest or smallRequest.
+	// SendReadBytes, BatchReadBytes and OtherReadBytes bound a request, or each request of a
+	// stream, in bytes after decompression. The method's row says which of them applies:
+	// contentRequest, batchRequest or smallRequest.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
-	// UnaryTimeout bounds a call whatever deadline it asks for, BodyTimeout the reading of a request's body,
-	// FrameTimeout the writing of one frame of a stream. FrameTimeout is at least twice HeartbeatInterval.
+	// UnaryTimeout bounds a unary call, whatever deadline it asks for, and each request of a
+	// StreamingConsume. BodyTimeout bounds reading a request's body, FrameTimeout writing one frame
+	// of a stream. FrameTimeout must be at least twice HeartbeatInterval.
 	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration
-	// HeartbeatInterval is the hub's, which subscribers are told.
+	// HeartbeatInterval is the time between the hub's heartbeats. The first frame of a stream
+	// states it.
 	HeartbeatInterval time.Duration
-	// ChannelsPerStream bounds the channels that a request names, to add or to remove.
+	// ChannelsPerStream bounds the channels in one list of a request, to add or to remove.
 	ChannelsPerStream int
-	// Reflection serves gRPC server reflection.
+	// Reflection enables gRPC server reflection.
 	Reflection bool
-	// CORSOrigins are the origins that may call from a browser; `*` for all.
+	// CORSOrigins are the origins whose pages may call from a browser; `*` allows all, and none
+	// turns CORS off.
 	CORSOrigins []string
-	// HeaderTimeout bounds the reading of a request's header, IdleTimeout the time that a connection is kept without a
-	// call.
+	// HeaderTimeout bounds reading a request's header. IdleTimeout bounds how long a connection
+	// without a call is kept.
 	HeaderTimeout, IdleTimeout time.Duration
-	// HeaderBytes bounds a request's header, and ConnectionStreams the concurrent calls of one HTTP/2 connection.
+	// HeaderBytes bounds a request's header, ConnectionStreams the concurrent calls of one HTTP/2
+	// connection.
 	HeaderBytes, ConnectionStreams int
 }
 
-// DefaultConfig gives the limits of an empty configuration file.
+// DefaultConfig returns the limits that an empty configuration file results in.
 func DefaultConfig() Config {
 	return Config{
 		SendReadBytes: 512 << 10, BatchReadBytes: 2 << 20, OtherReadBytes: 64 << 10,
@@ -85,7 +96,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Deps is what the handler calls. All but Page must be set.
+// Deps holds what the handler calls. Every field but Info and Page must be set.
 type Deps struct {
 	Messages Messages
 	Channels Channels
@@ -97,16 +108,17 @@ type Deps struct {
 	Consumers  Consumers
 	QueueCalls QueueCalls
 	Admin      Admin
-	// Info is what GetServerInfo tells besides.
+	// Info is the part of GetServerInfo's response that the transport does not know.
 	Info ServerInfo
-	// Epoch is that of the store's logs: positions are only comparable within one.
+	// Epoch is the epoch of the store's logs. Positions are comparable only within one epoch.
 	Epoch string
-	// PageSecret seals the page tokens of AdminService; the same on all nodes.
+	// PageSecret seals the page tokens of AdminService. It must be the same on all nodes.
 	PageSecret []byte
 	Verifier   *authn.Verifier
 	Limiter    *limit.Limiter
 	Telemetry  *telemetry.Telemetry
-	// Page answers GET and HEAD of what is no procedure; nil for none. It asks for no token.
+	// Page serves GET and HEAD of paths that are not a procedure's, without a token. Nil means no
+	// page.
 	Page http.Handler
 }
 
@@ -119,12 +131,13 @@ func (d *Deps) check() error {
 	return nil
 }
 
-// options gives what all procedures of all services share.
+// options returns the handler options that all procedures of all services share.
 func options(
 	cfg *Config, deps *Deps, calls *intercept.Calls, validator protovalidate.Validator,
 ) ([]connect.HandlerOption, error) {
-	// Of streams the hub's metrics tell more than a span that ends after hours, and every frame would pass through it. The
-	// caller's trace goes on here; how much of it is kept the sampler says.
+	// Streams are left out: the hub's metrics say more about them than a span that ends after
+	// hours, and every frame would pass through the interceptor. The caller's trace is continued;
+	// the sampler decides how much of it is kept.
 	traces, err := otelconnect.NewInterceptor(
 		otelconnect.WithTrustRemote(), otelconnect.WithTracerProvider(deps.Telemetry.Tracers),
 		otelconnect.WithMeterProvider(deps.Telemetry.Meters), otelconnect.WithPropagator(deps.Telemetry.Propagator))
@@ -147,7 +160,7 @@ func options(
 	}, nil
 }
 
-// unaryOnly is an interceptor that leaves streams alone.
+// unaryOnly applies an interceptor to unary calls only.
 type unaryOnly struct{ connect.Interceptor }
 
 // WrapStreamingHandler implements connect.Interceptor.

@@ -11,15 +11,15 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// ServerInfo is what GetServerInfo tells that the transport does not know by itself.
+// ServerInfo is the part of GetServerInfo's response that the transport does not know.
 type ServerInfo struct {
-	// Version is that of the build; empty for a build without one.
+	// Version is the build's version; empty if it has none.
 	Version string
 	// StreamsPerSubject and ConsumersPerSubject bound the live streams of one subject on this node.
 	StreamsPerSubject, ConsumersPerSubject int
 }
 
-// serverService is parley.v1.ServerService.
+// serverService implements parley.v1.ServerService.
 type serverService struct {
 	cfg  Config
 	deps Deps
@@ -27,7 +27,8 @@ type serverService struct {
 
 var _ parleyv1connect.ServerServiceHandler = (*serverService)(nil)
 
-// schemaLimit returns the largest value that the schema allows for a field: bytes of a text, or items of a list.
+// schemaLimit returns the schema's limit on a field: bytes of a string or bytes field, or items of
+// a list.
 func schemaLimit(m proto.Message, field protoreflect.Name) int32 {
 	rules := rulesOf(m.ProtoReflect().Descriptor(), field)
 	most := max(rules.GetString().GetMaxBytes(), rules.GetBytes().GetMaxLen(), rules.GetRepeated().GetMaxItems())

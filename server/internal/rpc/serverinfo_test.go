@@ -22,7 +22,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// ruleOf returns the largest value that the schema allows for a field: bytes of a string or bytes field, items of a list.
+// ruleOf returns the largest value that the schema allows for a field: bytes of a string or bytes
+// field, items of a list.
 func ruleOf(t *testing.T, m proto.Message, field protoreflect.Name) int32 {
 	t.Helper()
 	fd := m.ProtoReflect().Descriptor().Fields().ByName(field)
@@ -42,7 +43,7 @@ func (b *bundle) serverClient(protocol int, token string) parleyv1connect.Server
 	return parleyv1connect.NewServerServiceClient(hc, url, opts...)
 }
 
-// Any valid token learns the limits that hold: those of the schema, and those of the configuration.
+// Any valid token can read the limits: those of the schema, and those of the configuration.
 func TestGetServerInfo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) {
@@ -65,7 +66,7 @@ func TestGetServerInfo(t *testing.T) {
 	if one := ruleOf(t, &parleyv1.ScheduleRequest{}, "messages"); one != want.GetLimits().GetMaxProduceMessages() {
 		t.Errorf("Schedule takes %d messages, Produce %d", one, want.GetLimits().GetMaxProduceMessages())
 	}
-	token := b.mintAs(&ident.Principal{Subject: "eve"}) // which allows nothing
+	token := b.mintAs(&ident.Principal{Subject: "eve"}) // without capabilities
 	for i, p := range protocols {
 		got, err := b.serverClient(i, token).GetServerInfo(t.Context(), &parleyv1.GetServerInfoRequest{})
 		if err != nil {
@@ -80,7 +81,7 @@ func TestGetServerInfo(t *testing.T) {
 	}
 }
 
-// A server without reflection says so.
+// A server without reflection does not list the feature.
 func TestGetServerInfoOfLess(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.Reflection = false })
@@ -92,8 +93,8 @@ func TestGetServerInfoOfLess(t *testing.T) {
 	}
 }
 
-// The actions of the capability `admin` are those of the methods: read for the ones without side effects, write for the others.
-// The refusal names the action that is missing.
+// The action of the capability `admin` that a method requires is read if it has no side effects,
+// and write otherwise. The refusal names the missing action.
 func TestAdminActions(t *testing.T) {
 	t.Parallel()
 	admit := func(method protoreflect.MethodDescriptor, actions ...ident.Action) error {
@@ -124,7 +125,7 @@ func TestAdminActions(t *testing.T) {
 	}
 }
 
-// What an operator who may only read is told, over the wire.
+// The answers to an operator who may only read, over the wire.
 func TestReadOnlyOperator(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

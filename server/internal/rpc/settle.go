@@ -13,8 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// QueueCalls makes calls about live consumer streams, on whichever node they are. *queue.Hub's methods of these names say
-// what they do.
+// QueueCalls calls live consumer streams, on whichever node they are. The methods of *queue.Hub
+// with these names document them.
 type QueueCalls interface {
 	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
 	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
@@ -23,7 +23,7 @@ type QueueCalls interface {
 	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
-// ofSession is a request about a consumer stream.
+// ofSession is a request that names a consumer stream.
 type ofSession interface {
 	GetTopic() string
 	GetGroup() string
@@ -126,8 +126,8 @@ func (s *queueService) nack(ctx context.Context, ref queue.StreamRef, items []*p
 	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Nack(ctx, ref, valid) })
 }
 
-// extend extends the deliveries of these tokens. Without any it is about all deliveries of the stream, which the schema lets
-// no request ask for by leaving something out.
+// extend extends the deliveries of these tokens. Without tokens it extends all deliveries of the
+// stream; the schema ensures that no request does that by omitting a field.
 func (s *queueService) extend(
 	ctx context.Context, ref queue.StreamRef, tokens []string, timeout time.Duration,
 ) ([]*parleyv1.SettleResult, error) {
@@ -136,12 +136,12 @@ func (s *queueService) extend(
 	return s.settle(ctx, r, ref.Subject, func() ([]error, error) { return s.deps.QueueCalls.Extend(ctx, ref, valid, timeout) })
 }
 
-// settling has the results of one request's items. It belongs to one goroutine.
+// settling collects the results of one request's items. It belongs to one goroutine.
 type settling struct {
 	results []*parleyv1.SettleResult
-	// at has, for each item that is valid, its index in the request.
+	// at holds the index in the request of each valid item.
 	at []int
-	// path returns the name that a field of an item has in the request.
+	// path returns the function that converts a field of item i to its path in the request.
 	path func(i int) func(field string) string
 }
 
@@ -149,7 +149,7 @@ func newSettling(items int, path func(i int) func(field string) string) *settlin
 	return &settling{results: make([]*parleyv1.SettleResult, items), at: make([]int, 0, items), path: path}
 }
 
-// tokenPath returns the path of items that are tokens of a field.
+// tokenPath returns the value of settling.path for a list of tokens.
 func tokenPath(field string) func(i int) func(string) string {
 	return func(i int) func(string) string {
 		return func(string) string { return fmt.Sprintf("%s[%d]", field, i) }
@@ -160,7 +160,7 @@ func (s *queueService) refuse(ctx context.Context, r *settling, i int, err error
 	r.results[i] = &parleyv1.SettleResult{Error: loggedItemError(ctx, s.deps.Telemetry.Logger, r.path(i), err)}
 }
 
-// validTokens returns the tokens of valid form, and refuses the others.
+// validTokens returns the well-formed tokens, and refuses the rest.
 func (s *queueService) validTokens(ctx context.Context, r *settling, tokens []string) []string {
 	valid := make([]string, 0, len(tokens))
 	for i, token := range tokens {
@@ -173,8 +173,9 @@ func (s *queueService) validTokens(ctx context.Context, r *settling, tokens []st
 	return valid
 }
 
-// settle makes the call for the items that are valid. What fails costs as much as a call; what is settled was delivered
-// before, which bounds it.
+// settle calls call for the valid items and sets the results. Each failed item is charged as a
+// call; the request's own charge covers the first. Items that succeed were delivered before, which
+// bounds them.
 func (s *queueService) settle(
 	ctx context.Context, r *settling, subject string, call func() ([]error, error),
 ) ([]*parleyv1.SettleResult, error) {
@@ -184,7 +185,7 @@ func (s *queueService) settle(
 		if err != nil {
 			return nil, err
 		}
-		done := make([]parleyv1.SettleResult, len(r.at)) // in one piece, not one for each
+		done := make([]parleyv1.SettleResult, len(r.at)) // one allocation for all
 		for j, i := range r.at {
 			if j < len(errs) && errs[j] != nil {
 				s.refuse(ctx, r, i, errs[j])
@@ -200,7 +201,8 @@ func (s *queueService) settle(
 
 const maxTokenBytes = 512
 
-// checkToken judges a token's form, as the schema does where a token stands in a message of its own.
+// checkToken returns a fault for a malformed token, by the rule that the schema has for tokens in
+// messages of their own.
 func checkToken(token string) error {
 	if !validToken(token) {
 		return fault.Invalid("token", maxTokenBytes, "token: is not 1 to %d of A-Z a-z 0-9 _ -", maxTokenBytes)
@@ -208,7 +210,8 @@ func checkToken(token string) error {
 	return nil
 }
 
-// validToken is ^[A-Za-z0-9_-]{1,512}$, which as a regular expression takes a tenth of all that a message costs the server.
+// validToken reports whether token matches ^[A-Za-z0-9_-]{1,512}$. A regular expression would take
+// a tenth of the total cost of a message.
 func validToken(token string) bool {
 	for i := range len(token) {
 		c := token[i]
@@ -241,10 +244,11 @@ func nackOf(m *parleyv1.NackItem) queue.Nack {
 	return it
 }
 
-// ackTimeouts is the schema's rule for an Extend's time.
+// ackTimeouts is the schema's rule for ExtendRequest.ack_timeout.
 var ackTimeouts = rulesOf((&parleyv1.ExtendRequest{}).ProtoReflect().Descriptor(), "ack_timeout").GetDuration()
 
-// ackTimeoutOf reads a time that the interceptors have not judged; 0 if it is unset.
+// ackTimeoutOf returns the timeout, rounded up to milliseconds; 0 if it is unset. It returns a
+// fault if the timeout breaks the schema's rule.
 func ackTimeoutOf(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil

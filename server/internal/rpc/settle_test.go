@@ -107,7 +107,7 @@ func TestSettle(t *testing.T) {
 		}
 		got = []string{
 			extend(time.Minute, &parleyv1.ExtendRequest{Target: all}), extend(time.Minute, some("t1")),
-			extend(time.Minute, some("a.b")), // nothing is left to extend, which is not everything
+			extend(time.Minute, some("a.b")), // no valid token is left, which does not mean all deliveries
 			extend(time.Minute, &parleyv1.ExtendRequest{}), extend(time.Minute, some()),
 			extend(time.Minute, some(make([]string, 1001)...)), extend(time.Millisecond, &parleyv1.ExtendRequest{Target: all}),
 		}
@@ -160,7 +160,7 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// A token's form is that of the schema, wherever it stands.
+// validToken and the schema's rule accept the same tokens.
 func TestTokenForm(t *testing.T) {
 	t.Parallel()
 	pattern := rulesOf((&parleyv1.NackItem{}).ProtoReflect().Descriptor(), "token").GetString().GetPattern()

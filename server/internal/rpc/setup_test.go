@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// fakeMessages answers with what the test set; a nil function panics, which must reach no client.
+// fakeMessages returns what the test sets. A nil function panics, which must not reach a client.
 type fakeMessages struct {
 	send   func(context.Context, message.SendRequest) (message.Receipt, error)
 	batch  func(context.Context, []message.SendRequest) []message.SendOutcome
@@ -72,7 +72,7 @@ func (f *fakeMessages) Recall(ctx context.Context, r message.RecallRequest) (mes
 	return f.recall(ctx, r)
 }
 
-// fakeChannels answers with what the test set, as fakeMessages.
+// fakeChannels returns what the test sets, as fakeMessages does.
 type fakeChannels struct {
 	create   func(context.Context, channel.CreateRequest) (channel.Row, bool, error)
 	add      func(ctx context.Context, channelID string, userIDs []string) error
@@ -113,7 +113,7 @@ func (f *fakeChannels) Typing(ctx context.Context, channelID string) error {
 	return f.typing(ctx, channelID)
 }
 
-// fakeAccess lets everybody read everything until the test says otherwise.
+// fakeAccess lets everybody read everything unless the test sets otherwise.
 type fakeAccess struct {
 	mu       sync.Mutex
 	readable func(p *ident.Principal, channelIDs []string) ([]string, error)
@@ -135,7 +135,7 @@ func (f *fakeAccess) Readable(_ context.Context, p *ident.Principal, channelIDs 
 	return readable(p, channelIDs)
 }
 
-// fakeSessions is a cluster of one node, which fails as the test says.
+// fakeSessions is a cluster of one node, which fails as the test sets.
 type fakeSessions struct {
 	hub  *fanout.Hub
 	fail atomic.Pointer[fault.Error]
@@ -152,7 +152,7 @@ func (f *fakeSessions) Update(_ context.Context, id, subject string, add []fanou
 	return s.Update(add, remove)
 }
 
-// fakeLog is a log of each channel in memory, and the bus beside it.
+// fakeLog is an in-memory log per channel, with its bus.
 type fakeLog struct {
 	mu     sync.Mutex
 	events map[string][]message.Event
@@ -168,7 +168,7 @@ func newFakeLog() *fakeLog {
 	}
 }
 
-// typing tells the latest who subscribed to the channel.
+// typing notifies the channel's latest subscriber.
 func (l *fakeLog) typing(channel, userID string) {
 	l.mu.Lock()
 	typing := l.typers[channel]
@@ -226,7 +226,7 @@ func (l *fakeLog) Replay(_ context.Context, channel string, after, _ int64, limi
 	return append([]message.Event(nil), all[:min(limit, len(all))]...), nil
 }
 
-// logBuffer gathers log lines from many goroutines.
+// logBuffer collects log lines from many goroutines.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -238,7 +238,8 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// lines gives what was logged since the last call, and fails on a line that is no JSON object.
+// lines returns the lines logged since the last call. It fails the test on a line that is not a
+// JSON object.
 func (b *logBuffer) lines(t *testing.T) []map[string]any {
 	t.Helper()
 	b.mu.Lock()
@@ -256,7 +257,8 @@ func (b *logBuffer) lines(t *testing.T) []map[string]any {
 	return out
 }
 
-// oneLine waits for the one line of a failed call, which is written just after some of the answers.
+// oneLine waits for the one line of a failed call, which is sometimes written just after the
+// response.
 func (b *logBuffer) oneLine(t *testing.T) map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -272,7 +274,7 @@ func (b *logBuffer) oneLine(t *testing.T) map[string]any {
 	return all[0]
 }
 
-// bundle is a whole API port on a loopback listener, with a fake behind it.
+// bundle is a complete API port on a loopback listener, with fakes behind it.
 type bundle struct {
 	t         *testing.T
 	cfg       Config
@@ -386,7 +388,7 @@ func newClient(h2 bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: &p}}
 }
 
-// protocols are the four ways to call, each over what it is used with.
+// protocols are the four ways to call, each over its usual transport.
 var protocols = []struct {
 	name string
 	h2   bool
@@ -413,14 +415,14 @@ func (b *bundle) client(protocol int, token string, more ...connect.ClientOption
 
 func (b *bundle) url() string { return "http://" + b.addr }
 
-// each runs a test with a client of every protocol.
+// each runs a test with a client for every protocol.
 func (b *bundle) each(f func(t *testing.T, c parleyv1connect.MessageServiceClient)) {
 	for i, p := range protocols {
 		b.t.Run(p.name, func(t *testing.T) { f(t, b.client(i, b.token)) })
 	}
 }
 
-// bearer puts a token into calls.
+// bearer adds a token to calls.
 type bearer struct{ token string }
 
 func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {

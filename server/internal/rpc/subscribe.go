@@ -13,20 +13,23 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Access says which channels somebody may read, besides what the capabilities of his token allow.
+// Access checks which channels callers may read, besides what the capabilities of their tokens
+// allow. *channel.Access implements it.
 type Access interface {
-	// Readable gives those of the channels that p may not read. It fails with a fault where that can't be told.
+	// Readable returns those of the channels that p may not read. It returns a fault if that can't
+	// be determined.
 	Readable(ctx context.Context, p *ident.Principal, channelIDs []string) (refused []string, err error)
 }
 
-// Sessions changes live streams, wherever they are.
+// Sessions updates live streams, on whichever node they are.
 type Sessions interface {
-	// Update is fanout.Session.Update for the subject's session of this id. It fails with STREAM_NOT_FOUND where there is
-	// none, and with a retryable fault where that can't be told.
+	// Update calls fanout.Session.Update for the subject's session with this id. It returns a
+	// STREAM_NOT_FOUND fault if there is none, and a retryable fault if that can't be determined.
 	Update(ctx context.Context, streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// withdrawTimeout bounds the taking back of channels, which must go on when the call has ended.
+// withdrawTimeout bounds the removal of refused channels, which must continue after the call has
+// ended.
 const withdrawTimeout = 2 * time.Second
 
 // Subscribe implements parleyv1connect.MessageServiceHandler.
@@ -45,7 +48,8 @@ func (s *messageService) Subscribe(
 	return writeFrames(ctx, out, session, writeHubFrame)
 }
 
-// begin writes the first frame, which tells the stream's id, and returns the writer of the others.
+// begin writes the first frame, which contains the stream's id, and returns the writer for the
+// rest.
 func (s *messageService) begin(
 	ctx context.Context, stream *connect.ServerStream[parleyv1.SubscribeResponse], streamID string,
 ) (*frameWriter[*frame], error) {
@@ -57,7 +61,8 @@ func writeHubFrame(ctx context.Context, out *frameWriter[*frame], f fanout.Frame
 	return out.write(ctx, frameOf(&f))
 }
 
-// open gives the caller's new session with its first channels. The caller must close it.
+// open returns a new session of the calling user with its first channels. The caller of open must
+// close it.
 func (s *messageService) open(ctx context.Context, channels []*parleyv1.ChannelPosition) (*fanout.Session, error) {
 	p, err := ident.Caller(ctx)
 	if err != nil {
@@ -107,9 +112,12 @@ func (s *messageService) UpdateSubscription(
 	return &parleyv1.UpdateSubscriptionResponse{}, nil
 }
 
-// mayRead refuses with NOT_MEMBER, naming all channels of a field that the caller is not let read.
+// mayRead returns a NOT_MEMBER fault that names all channels of a field that the caller may not
+// read.
 //
-// It is asked again once the channels are on the stream: a membership that ends before a channel is there need not expel it.
+// It is called before the channels are added to the stream, and again after that. Without the
+// second call, a membership that ends in between could leave its channel on the stream, because the
+// end of a membership need only affect channels that are there.
 func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field string, add []fanout.Position) error {
 	var asked []string
 	for _, at := range add {
@@ -131,7 +139,8 @@ func (s *messageService) mayRead(ctx context.Context, p *ident.Principal, field 
 	return notMember(field, add, refused)
 }
 
-// notMember names the refused channels, and the place of the first one in the field; nil if there is none.
+// notMember returns a fault that names the refused channels, and the position of the first one in
+// the field; nil if none is refused. It modifies refused.
 func notMember(field string, add []fanout.Position, refused map[string]struct{}) error {
 	var denied *fault.Error
 	for i, at := range add {
@@ -151,7 +160,7 @@ func notMember(field string, add []fanout.Position, refused map[string]struct{})
 	return denied
 }
 
-// withdraw takes channels that were refused back off a stream.
+// withdraw removes refused channels from a stream. It logs a failure.
 func (s *messageService) withdraw(ctx context.Context, streamID, subject string, refused []fault.Position) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 	defer cancel()

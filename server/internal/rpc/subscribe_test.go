@@ -23,7 +23,7 @@ import (
 
 type stream = connect.ServerStreamForClient[parleyv1.SubscribeResponse]
 
-// subscribe opens a stream that the test's end cancels, and gives it with its first frame.
+// subscribe opens a stream that ends with the test, and returns it with its first frame.
 func subscribe(
 	t *testing.T, c parleyv1connect.MessageServiceClient, channels ...*parleyv1.ChannelPosition,
 ) (*stream, *parleyv1.StreamInfo) {
@@ -34,7 +34,7 @@ func subscribe(
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // ended by the cancel
+	t.Cleanup(func() { _ = s.Close() }) // the cancel has ended it
 	if !s.Receive() {
 		t.Fatal(s.Err())
 	}
@@ -44,7 +44,7 @@ func subscribe(
 	return s, proto.CloneOf(s.Msg().GetInfo())
 }
 
-// events receives n events, however many frames they come in.
+// events receives n events, in any number of frames.
 func events(t *testing.T, s *stream, n int) []*parleyv1.ChannelEvent {
 	t.Helper()
 	var out []*parleyv1.ChannelEvent
@@ -63,7 +63,8 @@ func from(channel string, seq int64) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel, AfterSeq: &seq}
 }
 
-// The four protocols see equal frames: state, replay, live events, and channels added and removed by another call.
+// All four protocols get equal frames: state, replay, live events, and channels added and removed
+// by another call.
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -178,11 +179,11 @@ func TestSubscribeRefusals(t *testing.T) {
 			}
 			events(t, s1, 1)
 			b.log.append("room-1", nil)
-			events(t, s1, 1) // was not removed by the refused calls
+			events(t, s1, 1) // the refused calls have not removed it
 			for _, s := range []*stream{s1, s2} {
 				_ = s.Close()
 			}
-			testkit.Eventually(t, 5*time.Second, func() error { // a client that leaves leaves nothing behind
+			testkit.Eventually(t, 5*time.Second, func() error { // a client that leaves releases everything
 				s, err := b.hub.Open("bob", time.Time{})
 				if err != nil {
 					return err
@@ -239,7 +240,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// A stream outlives all timeouts that are not meant for it.
+// A stream outlives all timeouts that are not for streams.
 func TestStreamOutlivesTimeouts(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -265,7 +266,8 @@ func TestStreamOutlivesTimeouts(t *testing.T) {
 	}
 }
 
-// A reader who is there but does not read is cut by the deadline of a frame, long before its queue is full.
+// A client that stays connected and does not read is cut off by the frame's deadline, long before
+// its queue is full.
 func TestReaderThatStopsReading(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -277,7 +279,7 @@ func TestReaderThatStopsReading(t *testing.T) {
 			})
 			s, session := subscribe(t, b.client(i, b.token), from("a", 0))
 			events(t, s, 1)
-			for range 500 { // 30 MB: more than the buffers on the way hold
+			for range 500 { // 30 MB: more than the buffers in between hold
 				b.log.append("a", func(e *message.Event) { e.Message.Content = strings.Repeat("x", 60_000) })
 			}
 			line := b.logged.oneLine(t)
@@ -287,7 +289,7 @@ func TestReaderThatStopsReading(t *testing.T) {
 			if _, err := b.hub.Session(session.GetStreamId(), "ada"); err == nil {
 				t.Error("the stream still lives")
 			}
-			for s.Receive() { // what was on its way
+			for s.Receive() { // frames that were in flight
 			}
 			if s.Err() == nil {
 				t.Error("the stream ended well")
@@ -296,9 +298,8 @@ func TestReaderThatStopsReading(t *testing.T) {
 	}
 }
 
-// One who reads again in time learns where it stood.
-// Every entry of a log is covered by one event: the events of a replay, and the live ones after them, follow on one another.
-// Events of other kinds cover nothing.
+// Every entry of a log is covered by exactly one event: the events of a replay and the live ones
+// after them are consecutive. Events of other kinds cover nothing.
 func TestEventsCoverEveryEntry(t *testing.T) {
 	t.Parallel()
 	for i, p := range protocols {
@@ -313,7 +314,7 @@ func TestEventsCoverEveryEntry(t *testing.T) {
 			}
 			write(7)
 			s, _ := subscribe(t, b.client(i, b.token), from("a", 2))
-			got := events(t, s, 3) // the replay is under way
+			got := events(t, s, 3) // the replay has begun
 			write(5)
 			got = append(got, events(t, s, 1+12-2-len(got))...)
 			if got[0].GetState() == nil || got[0].GetFromSeq() != 0 {

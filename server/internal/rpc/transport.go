@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// sizeSlack is read beyond a size limit before the reading ends: enough to tell that the limit is broken, and for
-	// the framing.
+	// sizeSlack is how many bytes beyond a size limit are read: enough to detect that the limit is
+	// exceeded, and for the framing.
 	sizeSlack = 4 << 10
-	// compressMinBytes leaves small responses alone, which gzip makes no smaller.
+	// compressMinBytes is the smallest response that is compressed. gzip does not shrink smaller
+	// ones.
 	compressMinBytes = 1 << 10
 )
 
@@ -24,7 +25,8 @@ func sizeOptions(cfg *Config, m *method) []connect.HandlerOption {
 	limit := m.readBytes(cfg)
 	compressMin := compressMinBytes
 	if m.streams() || m.uncompressed {
-		// Frames must be quick, and one of Subscribe goes to many: gzip would cost for each of them.
+		// Frames must be sent fast, and one of Subscribe goes to many clients: gzip would cost time
+		// for each.
 		compressMin = math.MaxInt
 	}
 	return []connect.HandlerOption{
@@ -36,8 +38,8 @@ func sizeOptions(cfg *Config, m *method) []connect.HandlerOption {
 	}
 }
 
-// boundedGunzip decompresses up to a limit. Connect reads on after its own limit, to tell how large the message would
-// have been: 4 GiB, for a request of 4 MiB.
+// boundedGunzip decompresses up to a limit. connect reads on beyond its own limit, to report how
+// large the message would have been: 4 GiB, for a request of 4 MiB.
 type boundedGunzip struct {
 	gzip.Reader
 
@@ -62,9 +64,9 @@ func (g *boundedGunzip) Reset(r io.Reader) error {
 	return g.Reader.Reset(r)
 }
 
-// NewHTTPServer makes the server of the API: HTTP/1.1 and HTTP/2, the latter in the clear too. It has no overall read
-// and write timeouts, which would cut streams; the handler sets deadlines itself. Dead peers are found by pings. The
-// log hears of connections that break the protocol.
+// NewHTTPServer creates the API's server, for HTTP/1.1 and HTTP/2, the latter also without TLS. It
+// has no overall read and write timeouts, which would cut streams; the handler sets deadlines.
+// Pings detect dead peers. Connections that break the protocol are logged.
 func NewHTTPServer(cfg *Config, h http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -26,7 +26,7 @@ func sendOK(_ context.Context, r message.SendRequest) (message.Receipt, error) {
 	return message.Receipt{MsgID: r.Content, MsgTime: someTime}, nil
 }
 
-// raw sends one HTTP request and gives the answer's status, header, body and trailer.
+// raw sends one HTTP request and returns the response's status, header, body and trailer.
 func (b *bundle) raw(hc *http.Client, method, path string, header http.Header, body io.Reader) (*http.Response, string) {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), method, b.url()+path, body)
@@ -84,13 +84,14 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// A body that trickles in ends the call; one that has come in leaves the call its own time.
+// A body that arrives slowly ends the call. Once the body has arrived, the call has its own time
+// limit.
 func TestBodyTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = 200 * time.Millisecond })
 	slow := func(ctx context.Context) error {
 		select {
-		case <-ctx.Done(): // the connection must not be taken for gone
+		case <-ctx.Done(): // the connection must not seem dead
 			return ctx.Err()
 		case <-time.After(600 * time.Millisecond):
 			return nil
@@ -144,7 +145,7 @@ func TestBodyTimeout(t *testing.T) {
 	}
 }
 
-// bomb gives size zeros, compressed.
+// bomb returns size zeros, compressed.
 func bomb(t *testing.T, size int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -187,7 +188,7 @@ func TestGzipBomb(t *testing.T) {
 		}
 		t.Logf("%s: %v for 64 MiB", name, time.Since(start))
 	}
-	// Nothing beyond the limit is ever made, however long connect reads on.
+	// Nothing beyond the limit is decompressed, however long connect reads on.
 	g := &boundedGunzip{limit: 1 << 20}
 	if err := g.Reset(bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func TestGzipOfGoodRequests(t *testing.T) {
 	}
 }
 
-// How a stream ended is not always what the last error says.
+// The error of a stream is not always the last error.
 func TestStreamsTrueEnd(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())

@@ -13,12 +13,13 @@ import (
 
 // undecodedField is the number of the unknown field that holds why a request could not be decoded.
 //
-// connect refuses a unary request that its codec can't decode before it calls any interceptor, and without a detail. So the
-// codecs here decode such a request to an empty message with this field, which an interceptor turns into the error. No client
-// can send the field: binary requests are decoded without their unknown fields, and JSON has none.
+// connect refuses a unary request that its codec can't decode before it calls any interceptor, and
+// without a detail. So the codecs here decode such a request to an empty message with this field,
+// and an interceptor converts it to the error. No client can send the field: binary requests are
+// decoded without their unknown fields, and JSON has none.
 const undecodedField protowire.Number = 1<<29 - 1
 
-// undecodedFault is what undecodedField holds: a fault, as JSON.
+// undecodedFault is the content of undecodedField: a fault, as JSON.
 type undecodedFault struct {
 	Kind   fault.Kind   `json:"kind"`
 	Reason fault.Reason `json:"reason"`
@@ -27,17 +28,17 @@ type undecodedFault struct {
 	Limit  int64        `json:"limit"`
 }
 
-// setUndecoded makes m the message of a request that could not be decoded.
+// setUndecoded resets m and stores the fault in its undecodedField.
 func setUndecoded(m proto.Message, why *fault.Error) {
 	data, err := json.Marshal(undecodedFault{why.Kind, why.Reason, why.Msg, why.Field, why.Limit})
 	if err != nil {
-		data = []byte("{}") // strings and numbers always have JSON
+		data = []byte("{}") // strings and numbers never fail
 	}
 	proto.Reset(m)
 	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, undecodedField, protowire.BytesType), data))
 }
 
-// undecoded returns why a request could not be decoded; nil if it was.
+// undecoded returns why a request could not be decoded; nil if it was decoded.
 func undecoded(request any) error {
 	m, ok := request.(proto.Message)
 	if !ok {
@@ -60,7 +61,7 @@ func malformed(format string, args ...any) *fault.Error {
 	return fault.New(fault.InvalidArgument, fault.MalformedRequest, format, args...)
 }
 
-// malformedProto returns the fault of a binary request, from the decoder's error.
+// malformedProto returns the fault for a binary request that failed with the decoder's err.
 func malformedProto(err error) *fault.Error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "UTF-8"):
@@ -73,13 +74,14 @@ func malformedProto(err error) *fault.Error {
 }
 
 var (
-	// jsonPosition and jsonField are what is read of a JSON decoder's error. Its texts repeat what the client sent, of any length.
+	// jsonPosition and jsonField match the parts of a JSON decoder's error that are used. The rest
+	// may repeat what the client sent, at any length.
 	jsonPosition = regexp.MustCompile(`\(line (\d+):(\d+)\)`)
 	jsonField    = regexp.MustCompile(`invalid value for \w+ field (\w+):`)
 )
 
-// jsonProblems are what a JSON decoder's error may be about, by a part of its text. The first that fits counts, and the last fits
-// always.
+// jsonProblems maps parts of a JSON decoder's error to the text for the client. The first match
+// counts, and the last entry always matches.
 var jsonProblems = []struct{ part, says string }{
 	{"unexpected EOF", "the text ends early, or in an escape of a string"},
 	{"recursion", "nested too deeply"},
@@ -90,7 +92,7 @@ var jsonProblems = []struct{ part, says string }{
 	{"", "invalid value"},
 }
 
-// malformedJSON returns the fault of a JSON request, from the decoder's error.
+// malformedJSON returns the fault for a JSON request that failed with the decoder's err.
 func malformedJSON(err error) *fault.Error {
 	text, at, field := err.Error(), "", ""
 	if m := jsonPosition.FindStringSubmatch(text); m != nil {
@@ -99,7 +101,7 @@ func malformedJSON(err error) *fault.Error {
 	i := 0
 	if m := jsonField.FindStringSubmatch(text); m != nil {
 		field = " for field " + m[1]
-		i = len(jsonProblems) - 1 // the rest of the text is the client's, and may look like another problem
+		i = len(jsonProblems) - 1 // the rest of the text is the client's, and may match another problem
 	}
 	for !strings.Contains(text, jsonProblems[i].part) {
 		i++

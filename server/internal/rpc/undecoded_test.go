@@ -11,7 +11,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// What is wrong with a JSON text is told by line and column, in words of our own and without what the client sent.
+// Errors about malformed JSON have line and column, our own text, and nothing that the client sent.
 func TestMalformedJSON(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -57,7 +57,7 @@ func TestMalformedProto(t *testing.T) {
 	}
 }
 
-// Fields that this server does not know are accepted in binary, and forgotten. So nobody can send the field that stands for a
+// Unknown fields are accepted in binary, and dropped. So no client can send the field that marks a
 // request that could not be decoded.
 func TestUnknownBinaryFields(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestUnknownBinaryFields(t *testing.T) {
 	}
 }
 
-// A fault comes through a message as it was.
+// A fault passes through a message unchanged.
 func TestUndecoded(t *testing.T) {
 	t.Parallel()
 	want := fault.Invalid("messages[3].x", 7, "messages[3].x: says \"%s\" \u2028", "this")

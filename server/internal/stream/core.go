@@ -25,11 +25,13 @@ const (
 	Ended
 )
 
-// Core is the part of a session that all kinds of streams share. A session holds one and guards it with its own mutex,
-// the mu of NewCore, which must be held for every method but Wakeup. The fields never change and need no lock.
+// Core is the part of a session that all kinds of streams share. A session holds one and guards it
+// with its own mutex, the mu of NewCore, which must be held for every method but Wakeup. The fields
+// never change and need no lock.
 //
-// One goroutine reads the session: with mu held it takes the next frame and calls Sent, or, if there is none, calls
-// Await; then it releases mu and waits for Wakeup. Whoever gives it something to do calls Wake.
+// One goroutine reads the session: with mu held it takes the next frame and calls Sent, or, if
+// there is none, calls Await; then it releases mu and waits for Wakeup. A goroutine that gives the
+// reader something to do calls Wake.
 type Core struct {
 	Identity
 
@@ -43,16 +45,18 @@ type Core struct {
 	cause *fault.Error
 	// waiting is set from Await to the next Wake.
 	waiting bool
-	// lastFrame is when the last frame was sent. Before the first one it is when the stream began.
+	// lastFrame is when the last frame was sent. Before the first frame it is when the stream
+	// began.
 	lastFrame time.Time
 	// timer fires at armed, which is zero while the timer is not set.
 	timer *time.Timer
 	armed time.Time
 }
 
-// NewCore creates the core of a live stream, to be stored in a session that is not copied. heartbeat is the longest time
-// without a frame. mu is the session's mutex. due is called with mu held when the timer fires before the stream has
-// ended, and the reader is woken after it; nil does nothing. The timer may fire early, so due looks at the clock.
+// NewCore creates the core of a live stream. The core must be stored in a session that is not
+// copied. heartbeat is the maximum time without a frame. mu is the session's mutex. due is called
+// with mu held when the timer fires before the stream has ended, and the reader is woken after it;
+// nil does nothing. The timer may fire early, so due must check the time.
 func NewCore(id Identity, heartbeat time.Duration, mu *sync.Mutex, due func(now time.Time)) Core {
 	return Core{
 		Identity: id, mu: mu, heartbeat: heartbeat, due: due, wake: make(chan struct{}, 1), lastFrame: time.Now(),
@@ -65,11 +69,12 @@ func (c *Core) State() State { return c.state }
 // Ended reports whether the state is Ended.
 func (c *Core) Ended() bool { return c.state == Ended }
 
-// Cause returns why the stream has ended or, while it drains, why it will. It is nil for a live stream.
+// Cause returns why the stream has ended or, while it drains, why it will. It is nil for a live
+// stream.
 func (c *Core) Cause() *fault.Error { return c.cause }
 
-// Drain makes a live stream a draining one, which is to End with cause once it has nothing left to do. The cause of a
-// draining stream is replaced. It does nothing to a stream that has ended.
+// Drain makes a live stream a draining one, which the session Ends with cause once it has nothing
+// left to do. For a draining stream it replaces the cause. For an ended stream it does nothing.
 func (c *Core) Drain(cause *fault.Error) {
 	if c.state == Ended {
 		return
@@ -77,8 +82,8 @@ func (c *Core) Drain(cause *fault.Error) {
 	c.state, c.cause = Draining, cause
 }
 
-// End ends the stream, stops its timer and wakes its reader. It reports false and changes nothing if the stream has
-// ended before: the first cause stays.
+// End ends the stream, stops its timer and wakes its reader. If the stream has ended before, End
+// returns false and changes nothing: the first cause stays.
 func (c *Core) End(cause *fault.Error) bool {
 	if c.state == Ended {
 		return false
@@ -94,10 +99,10 @@ func (c *Core) End(cause *fault.Error) bool {
 // Expired reports whether the token has expired. The session then ends itself with TokenExpired.
 func (c *Core) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
-// Sent notes that a frame is sent, from which the next heartbeat is counted.
+// Sent records that a frame is sent. The next heartbeat is due one heartbeat interval later.
 func (c *Core) Sent(now time.Time) { c.lastFrame = now }
 
-// HeartbeatDue reports whether a heartbeat must be sent because there was no frame for so long.
+// HeartbeatDue reports whether the last frame was sent so long ago that a heartbeat must be sent.
 func (c *Core) HeartbeatDue(now time.Time) bool { return now.Sub(c.lastFrame) >= c.heartbeat }
 
 // Await prepares the reader's wait: the next Wake, heartbeat or token expiry makes Wakeup ready.
@@ -110,8 +115,8 @@ func (c *Core) Await(now time.Time) {
 	c.waiting = true
 }
 
-// Wakeup returns the channel that the reader receives from to wait. It may be ready although there is nothing to do.
-// Needs no lock.
+// Wakeup returns the channel on which the reader waits. It may be ready although there is nothing
+// to do. Wakeup requires no lock.
 func (c *Core) Wakeup() <-chan struct{} { return c.wake }
 
 // Wake wakes the reader if it waits. It never blocks.
@@ -126,8 +131,9 @@ func (c *Core) Wake() {
 	}
 }
 
-// Arm sets the timer to fire at a time, unless it fires earlier anyway. A timer that fires too early does no harm, so one
-// that is set is not moved for every frame. It does nothing to a stream that has ended.
+// Arm sets the timer to fire at a time, unless it fires earlier anyway. A timer that fires too
+// early does no harm, so one that is set is not moved for every frame. Arm does nothing if the
+// stream has ended.
 func (c *Core) Arm(at, now time.Time) {
 	if c.state == Ended || !c.armed.IsZero() && !at.Before(c.armed) {
 		return

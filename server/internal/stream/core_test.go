@@ -106,7 +106,8 @@ func TestWake(t *testing.T) {
 		if !s.awake() || s.awake() {
 			t.Error("is not woken once")
 		}
-		// A wake-up that is not taken, because the reader's context ended, is there for its next wait.
+		// A wake-up that is not taken, because the reader's context ended, is kept for its next
+		// wait.
 		s.do(await)
 		s.do(wake)
 		s.do(await)
@@ -161,7 +162,8 @@ func TestTimer(t *testing.T) {
 	})
 }
 
-// TestFramesDeferHeartbeats sends a frame shortly before a heartbeat would be due: the timer fires early, to no effect.
+// TestFramesDeferHeartbeats sends a frame shortly before a heartbeat would be due: the timer fires
+// early, without effect.
 func TestFramesDeferHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,11 @@ type bulletins struct {
 	streams *stream.Registry[*bulletin]
 }
 
-// bulletin is its session.
+// bulletin is the session of bulletins.
 type bulletin struct {
 	hub *bulletins
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	core  stream.Core
 	texts []string
 }
@@ -32,7 +32,7 @@ func newBulletins() *bulletins {
 	return h
 }
 
-// open is what the handler of the stream calls first. It closes the session in the end.
+// open is called first by the handler of the stream, which finally closes the session.
 func (h *bulletins) open(subject string, expires time.Time) (*bulletin, error) {
 	return h.streams.Admit(subject, expires, func(id stream.Identity) *bulletin {
 		b := &bulletin{hub: h}
@@ -48,7 +48,7 @@ func (h *bulletins) endSubject(subject string, cause *fault.Error) {
 	}
 }
 
-// drain lets every stream send what it has, and then end.
+// drain lets every stream send its pending texts, and then ends it.
 func (h *bulletins) drain(ctx context.Context) error {
 	return h.streams.Drain(ctx, func(b *bulletin) {
 		b.mu.Lock()

@@ -12,32 +12,34 @@ import (
 
 // Config configures a Registry.
 type Config struct {
-	// Node is the suffix of every stream id, so that any node can read from an id which node holds the stream: up to 38
-	// characters of A-Z a-z 0-9 _ -. Empty means no suffix.
+	// Node is the suffix of every stream id, from which any node can tell which node holds the
+	// stream. It has up to 38 characters of A-Z a-z 0-9 _ -. Empty means no suffix.
 	Node string
 	// MaxStreams is the maximum number of streams on this node. 0 means no limit.
 	MaxStreams int
-	// MaxPerSubject is the maximum number of streams that one subject may have on this node. 0 means no limit.
+	// MaxPerSubject is the maximum number of streams that one subject may have on this node. 0
+	// means no limit.
 	MaxPerSubject int
-	// Plural names the streams in the messages of refusals. The default is "streams".
+	// Plural is the noun for streams in the messages of refusals. The default is "streams".
 	Plural string
 }
 
-// Registry holds the live streams of one kind on one node. S is the kind's session, usually a pointer. Safe for
-// concurrent use.
+// Registry holds the live streams of one kind on one node. S is the kind's session, usually a
+// pointer. It is safe for concurrent use.
 type Registry[S any] struct {
 	cfg Config
 	// drained is closed once the registry refuses streams and has none.
 	drained chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	streams map[string]entry[S]
-	// subjects are the stream ids of each subject, oldest first. A subject without streams has no entry.
+	// subjects holds the stream ids of each subject, oldest first. A subject without streams has no
+	// entry.
 	subjects map[string][]string
 	admits   admission
 }
 
-// admission says whether a registry admits streams.
+// admission is whether a registry admits streams.
 //
 //	notOpen ---Open---> open ---Refuse, Drain---> refusing
 //	notOpen ------------------- Refuse, Drain---> refusing
@@ -64,7 +66,7 @@ func NewRegistry[S any](cfg Config) *Registry[S] {
 	}
 }
 
-// Open makes Admit admit streams, unless Refuse or Drain was called before. Safe to call twice.
+// Open makes Admit admit streams, unless Refuse or Drain was called before. It may be called twice.
 func (r *Registry[S]) Open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,11 +75,12 @@ func (r *Registry[S]) Open() {
 	}
 }
 
-// Admit creates a stream for subject and adds it. The stream is visible to the other methods only after create has
-// returned, so they never see one that is half made. create must not block and must not call the registry.
+// Admit creates a stream for subject and adds it. Other methods see the stream only after create
+// has returned, so they never see an incomplete one. create must not block and must not call the
+// registry.
 //
-// Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with SHUTTING_DOWN before Open and
-// after Refuse or Drain. The caller must Remove the stream in the end.
+// Admit fails with NODE_FULL if a limit of the node or of the subject is reached, and with
+// SHUTTING_DOWN before Open and after Refuse or Drain. The caller must finally Remove the stream.
 func (r *Registry[S]) Admit(subject string, expires time.Time, create func(Identity) S) (S, error) {
 	identity := Identity{ID: rand.Text() + r.cfg.Node, Subject: subject, Expires: expires}
 	r.mu.Lock()
@@ -114,12 +117,13 @@ func (r *Registry[S]) Remove(id string) bool {
 		delete(r.subjects, e.subject)
 	}
 	if r.admits == refusing && len(r.streams) == 0 {
-		close(r.drained) // only once: no stream is added any more
+		close(r.drained) // only once: no more streams are added
 	}
 	return true
 }
 
-// Find returns the stream with this id if it belongs to subject. The stream may have ended and wait for its Remove.
+// Find returns the stream with this id if it belongs to subject. The stream may have ended without
+// being removed yet.
 func (r *Registry[S]) Find(id, subject string) (s S, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +145,7 @@ func (r *Registry[S]) OfSubject(subject string) []S {
 	return streams
 }
 
-// All returns all streams, in no order.
+// All returns all streams, in no particular order.
 func (r *Registry[S]) All() []S {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +160,8 @@ func (r *Registry[S]) all() []S {
 	return streams
 }
 
-// Refuse makes every later Admit fail with SHUTTING_DOWN, and returns the streams that there are, in no order. It ends
-// none of them. Safe to call twice.
+// Refuse makes every later Admit fail with SHUTTING_DOWN. It returns the existing streams, in no
+// particular order, and ends none of them. It may be called twice.
 func (r *Registry[S]) Refuse() []S {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,11 +174,12 @@ func (r *Registry[S]) Refuse() []S {
 	return r.all()
 }
 
-// Drained returns a channel that is closed once the registry refuses streams and all that it had are removed.
+// Drained returns a channel that is closed once the registry refuses streams and all its streams
+// are removed.
 func (r *Registry[S]) Drained() <-chan struct{} { return r.drained }
 
-// Drain refuses new streams, calls drain for each stream that there is, and blocks until all are removed. It returns
-// ctx's error if ctx ends first. Safe to call twice.
+// Drain refuses new streams, calls drain for each existing stream, and blocks until all are
+// removed. It returns ctx's error if ctx ends first. It may be called twice.
 func (r *Registry[S]) Drain(ctx context.Context, drain func(S)) error {
 	for _, s := range r.Refuse() {
 		drain(s)

@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/stream"
 )
 
-// item is a stream that is nothing but its identity.
+// item is a stream with an identity and nothing else.
 type item struct{ stream.Identity }
 
 func newItem(id stream.Identity) *item { return &item{id} }
@@ -213,8 +213,8 @@ func TestRefuseEmpty(t *testing.T) {
 	refused(t, r, "ada", fault.ShuttingDown, 0, "the server is shutting down")
 }
 
-// TestRace admits, finds, ends and removes streams from many goroutines while the registry drains: what was admitted is
-// drained, no limit is exceeded at any time, and nothing is left.
+// TestRace admits, finds, ends and removes streams from many goroutines while the registry drains:
+// every admitted stream is drained, no limit is ever exceeded, and nothing is left.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -242,7 +242,7 @@ func TestRace(t *testing.T) {
 					if i == 0 {
 						hub.endSubject(subject, fault.New(fault.Aborted, fault.LeaseLost, "revoked"))
 					}
-					for err = nil; err == nil; { // until somebody ends it
+					for err = nil; err == nil; { // until another goroutine ends it
 						if i%2 == 1 {
 							b.end(stream.NotFound())
 						}

@@ -9,18 +9,18 @@ import (
 
 type requestIDKey struct{}
 
-// WithRequestID returns a context that carries a request's id into the log and into errors.
+// WithRequestID returns a context that carries a request id, for log records and errors.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// RequestID gives the id that the context carries, or an empty one.
+// RequestID returns the request id that the context carries, or an empty string.
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
 
-// contextHandler adds the ids of request and trace to every record logged with a context that carries them.
+// contextHandler adds the request id and the trace ids of the context to every record.
 type contextHandler struct{ slog.Handler }
 
 // Handle implements slog.Handler.

@@ -16,17 +16,18 @@ import (
 // readyTimeout bounds one readiness check.
 const readyTimeout = 2 * time.Second
 
-// Checks are what must hold for the server to take calls, by name. Each is called from many goroutines.
+// Checks holds the readiness checks by name. A check returns an error if the server cannot accept
+// calls. It may be called concurrently.
 type Checks map[string]func(context.Context) error
 
-// OpsHandler serves the ops address:
+// OpsHandler returns a handler for the ops address:
 //
 //	/healthz        200 while the process serves at all
-//	/readyz         200 if every check passes, else 503; a JSON object of each check's outcome either way
+//	/readyz         200 if every check passes, else 503; a JSON object of the outcomes either way
 //	/metrics        Prometheus
 //	/debug/pprof/   profiles
 //
-// The answers name the server's inside, so the address must not be public.
+// The responses reveal internals of the server, so the address must not be public.
 func (t *Telemetry) OpsHandler(checks Checks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,15 +66,15 @@ func serveReady(w http.ResponseWriter, r *http.Request, checks Checks) {
 	wg.Wait()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(outcomes) // a prober that went away needs no answer
+	_ = json.NewEncoder(w).Encode(outcomes) // the prober may have disconnected
 }
 
-// NewOpsServer makes the HTTP server of the ops address. A CPU profile streams for as long as it is asked to, so it
-// has no write timeout.
+// NewOpsServer returns the HTTP server of the ops address. It has no write timeout, because a CPU
+// profile streams for as long as requested.
 func NewOpsServer(h http.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // a proxy asks for health as it speaks to the API
+	protocols.SetUnencryptedHTTP2(true) // proxies check health with the protocol of the API
 	return &http.Server{
 		Handler: h, Protocols: &protocols, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		IdleTimeout: 2 * time.Minute,

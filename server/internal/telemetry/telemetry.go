@@ -1,7 +1,9 @@
-// Package telemetry sets up the log, traces and metrics, and serves the ops address: health, metrics and profiles.
+// Package telemetry sets up logging, traces and metrics, and serves the ops address: health,
+// metrics and profiles.
 //
-// Nothing here is global: two servers in one process have two of everything. Metrics carry no user, channel or peer
-// labels, whose number outsiders decide, and no span or event is made per streamed message.
+// It has no global state: two servers in one process have separate telemetry. Metrics have no user,
+// channel or peer labels, because outsiders decide how many there are. No span or event is created
+// per streamed message.
 package telemetry
 
 import (
@@ -26,25 +28,28 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config is what Setup needs. The zero value logs JSON at level info to standard error, and sends no traces.
+// Config configures Setup. The zero value logs JSON at level info to standard error, and exports no
+// traces.
 type Config struct {
-	// Version is the server's, for traces and metrics.
+	// Version is the version of the server, for traces and metrics.
 	Version string
-	// OTLPEndpoint is a collector's base URL for OTLP over HTTP; empty sends no traces.
+	// OTLPEndpoint is the base URL of a collector for OTLP over HTTP. If it is empty, no traces are
+	// sent.
 	OTLPEndpoint string
-	// TraceRatio is the share of requests that are traced, 0 to 1.
+	// TraceRatio is the fraction of requests that are traced, 0 to 1.
 	TraceRatio float64
-	// Level is the lowest level that is logged.
+	// Level is the minimum level that is logged.
 	Level slog.Level
 	// Text logs in slog's text form instead of JSON.
 	Text bool
-	// Output is where the log goes; nil is standard error.
+	// Output is the destination of the log; nil means standard error.
 	Output io.Writer
-	// Spans, if set, gets every finished span that was sampled, besides the collector. For tests.
+	// Spans, if set, receives every finished span that was sampled, in addition to the collector.
+	// It is for tests.
 	Spans sdktrace.SpanExporter
 }
 
-// Telemetry is what every other part gets its log, tracer and meter from. It is immutable.
+// Telemetry provides the logger, tracers and meters of the server. It is immutable.
 type Telemetry struct {
 	Logger     *slog.Logger
 	Tracers    trace.TracerProvider
@@ -55,7 +60,8 @@ type Telemetry struct {
 	shutdown []func(context.Context) error
 }
 
-// Setup builds all of it. A collector that can't be reached is no error: spans are dropped until it can.
+// Setup creates the logger, tracers and meters. It succeeds even if the collector cannot be
+// reached; spans are dropped until it can.
 func Setup(ctx context.Context, cfg Config) (*Telemetry, error) {
 	t := &Telemetry{
 		Logger:     newLogger(&cfg),
@@ -77,7 +83,8 @@ func (t *Telemetry) setupTraces(ctx context.Context, cfg *Config, res *resource.
 	ratio := sdktrace.TraceIDRatioBased(cfg.TraceRatio)
 	opts := []sdktrace.TracerProviderOption{
 		sdktrace.WithResource(res),
-		// A client's own sampled flag asks for a trace; the ratio decides, or anyone could have everything traced.
+		// A client's sampled flag only requests a trace. The ratio decides, because otherwise any
+		// client could have all its requests traced.
 		sdktrace.WithSampler(sdktrace.ParentBased(ratio, sdktrace.WithRemoteParentSampled(ratio))),
 	}
 	if cfg.OTLPEndpoint != "" {
@@ -113,7 +120,7 @@ func (t *Telemetry) setupMetrics(res *resource.Resource) error {
 	return nil
 }
 
-// Shutdown sends what spans are left and frees everything. Its context bounds the sending.
+// Shutdown sends the remaining spans and releases all resources. ctx bounds the sending.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
 	for _, f := range t.shutdown {

@@ -1,5 +1,6 @@
-// Package testkit starts the real servers that tests need, and has what tests wait and break things with. Only tests
-// import it. A server that cannot be started fails the test; nothing here skips.
+// Package testkit starts the real servers that tests need, and provides helpers to wait and to
+// inject faults. Only tests import it. If a server cannot be started, the test fails; nothing is
+// skipped.
 package testkit
 
 import (
@@ -7,7 +8,8 @@ import (
 	"time"
 )
 
-// Eventually calls check until it returns nil, and fails the test with check's last error once timeout has passed.
+// Eventually calls check until it returns nil. After timeout it fails the test with check's last
+// error.
 func Eventually(tb testing.TB, timeout time.Duration, check func() error) {
 	tb.Helper()
 	deadline := time.Now().Add(timeout)

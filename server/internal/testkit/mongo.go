@@ -15,19 +15,19 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// sharedMongo is the test process's one server; it ends with the process.
+// sharedMongo starts the one server that all tests of the process share. It ends with the process.
 var sharedMongo = sync.OnceValues(func() (*mongod, error) {
-	return startMongo(1, rig.MongoConfig{ReplicaSet: "rs0", Unwatched: true}) // it is no leak of the test that made it
+	return startMongo(1, rig.MongoConfig{ReplicaSet: "rs0", Unwatched: true}) // not a leak of the test that started it
 })
 
-// mongod is a set that runs, and its folder.
+// mongod is a running replica set or server, and its directory.
 type mongod struct {
 	*rig.Mongo
 
 	dir string
 }
 
-// startMongo starts some members in a folder of their own.
+// startMongo starts a number of members in a new directory.
 func startMongo(members int, c rig.MongoConfig) (*mongod, error) {
 	dir, err := rig.TempDir("mongo")
 	if err != nil {
@@ -44,7 +44,7 @@ func startMongo(members int, c rig.MongoConfig) (*mongod, error) {
 	return &mongod{m, dir}, nil
 }
 
-// testMongo is startMongo for one test.
+// testMongo calls startMongo for one test and stops the members when the test ends.
 func testMongo(tb testing.TB, set string, members int, args ...string) *mongod {
 	tb.Helper()
 	m, err := startMongo(members, rig.MongoConfig{ReplicaSet: set, Args: args})
@@ -60,8 +60,8 @@ func testMongo(tb testing.TB, set string, members int, args ...string) *mongod {
 	return m
 }
 
-// MongoURI gives the URI of a replica set that all tests of the process share: what MONGO_URI names, or else a set of one
-// that the first call starts.
+// MongoURI returns the URI of a replica set that all tests of the process share: the value of
+// MONGO_URI, or else a set with one member that the first call starts.
 func MongoURI(tb testing.TB) string {
 	tb.Helper()
 	if uri := os.Getenv("MONGO_URI"); uri != "" {
@@ -70,7 +70,8 @@ func MongoURI(tb testing.TB) string {
 	return "mongodb://" + MongoAddr(tb) + "/?replicaSet=rs0"
 }
 
-// MongoAddr gives host and port of the process's own set of one, for a Proxy in front of it.
+// MongoAddr returns the host and port of the process's own one-member set, for a Proxy in front of
+// it.
 func MongoAddr(tb testing.TB) string {
 	tb.Helper()
 	m, err := sharedMongo()
@@ -80,25 +81,27 @@ func MongoAddr(tb testing.TB) string {
 	return m.Addr(0)
 }
 
-// MongoSmallOplog starts a set of one that lives until the test ends and whose oplog keeps a megabyte, and gives its URI.
+// MongoSmallOplog starts a one-member set with an oplog of one megabyte, and returns its URI. The
+// set runs until the test ends.
 func MongoSmallOplog(tb testing.TB) string {
 	tb.Helper()
 	return testMongo(tb, "rs0", 1, "--oplogSize", "1", "--syncdelay", "1").URI()
 }
 
-// MongoStandalone starts a server that is in no replica set and lives until the test ends, and gives its URI.
+// MongoStandalone starts a server without a replica set, and returns its URI. The server runs until
+// the test ends.
 func MongoStandalone(tb testing.TB) string {
 	tb.Helper()
 	return testMongo(tb, "", 1).URI()
 }
 
-// MongoDatabase gives the name of a database that no other test uses.
+// MongoDatabase returns the name of a database that no other test uses.
 func MongoDatabase(tb testing.TB) string {
 	tb.Helper()
 	return "t_" + strings.ToLower(rand.Text()[:16])
 }
 
-// MongoClient connects to uri with the driver's defaults until the test ends.
+// MongoClient returns a client of uri with the driver's defaults. It is closed when the test ends.
 func MongoClient(tb testing.TB, uri string) *mongo.Client {
 	tb.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))

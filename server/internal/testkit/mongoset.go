@@ -9,29 +9,29 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// MongoReplicas is a replica set of three, of one test. Its elections take one to two seconds. Members are named by their
-// index, 0 to 2. Its methods fail the test when they can't do what they say.
+// MongoReplicas is a replica set of three members, for one test. Its elections take one to two
+// seconds. Members are identified by their index, 0 to 2. Methods that fail end the test.
 type MongoReplicas struct {
 	tb  testing.TB
 	set *rig.Mongo
 }
 
-// MongoSet starts a replica set of three that lives until the test ends.
+// MongoSet starts a replica set of three members. It runs until the test ends.
 func MongoSet(tb testing.TB) *MongoReplicas {
 	tb.Helper()
 	return &MongoReplicas{tb, testMongo(tb, "rs"+strings.ToLower(rand.Text()[:6]), 3).Mongo}
 }
 
-// For gives the same set with failures that are tb's: a subtest must not end its parent.
+// For returns the same set with failures reported to tb: a subtest must not end its parent.
 func (s *MongoReplicas) For(tb testing.TB) *MongoReplicas { return &MongoReplicas{tb, s.set} }
 
-// URI names all members.
+// URI returns a URI with all members.
 func (s *MongoReplicas) URI() string { return s.set.URI() }
 
-// Addr is a member's host and port.
+// Addr returns the host and port of a member.
 func (s *MongoReplicas) Addr(member int) string { return s.set.Addr(member) }
 
-// Primary waits until a majority of the set agrees on a running primary and gives its index.
+// Primary waits until a majority of the set agrees on a running primary, and returns its index.
 func (s *MongoReplicas) Primary() int {
 	s.tb.Helper()
 	i, err := s.set.Primary(context.Background())
@@ -39,7 +39,8 @@ func (s *MongoReplicas) Primary() int {
 	return i
 }
 
-// KillPrimary ends the primary as kill -9 does and gives its index, without waiting for the next primary.
+// KillPrimary kills the primary as kill -9 does, and returns its index. It does not wait for the
+// next primary.
 func (s *MongoReplicas) KillPrimary() int {
 	s.tb.Helper()
 	i := s.Primary()
@@ -47,7 +48,7 @@ func (s *MongoReplicas) KillPrimary() int {
 	return i
 }
 
-// StepDown makes the primary step down for 10 seconds, and gives its index.
+// StepDown makes the primary step down for 10 seconds, and returns its index.
 func (s *MongoReplicas) StepDown() int {
 	s.tb.Helper()
 	i, err := s.set.StepDown(context.Background())
@@ -55,19 +56,19 @@ func (s *MongoReplicas) StepDown() int {
 	return i
 }
 
-// Stop halts a member with SIGSTOP: its connections stay and nothing answers.
+// Stop halts a member with SIGSTOP: its connections stay open and it does not answer.
 func (s *MongoReplicas) Stop(member int) {
 	s.tb.Helper()
 	s.check(s.set.Stop(member))
 }
 
-// Cont lets a member run on.
+// Cont resumes a member that Stop halted.
 func (s *MongoReplicas) Cont(member int) {
 	s.tb.Helper()
 	s.check(s.set.Cont(member))
 }
 
-// Restart starts a killed member over its data and waits until it answers as a part of the set.
+// Restart starts a killed member on its data, and waits until it answers as a member of the set.
 func (s *MongoReplicas) Restart(member int) {
 	s.tb.Helper()
 	s.check(s.set.Restart(context.Background(), member))

@@ -11,18 +11,18 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// NATSServer is a real NATS server with JetStream, in the test's own process, on a loopback port and with a store
-// directory that both stay the same over Stop and Start.
+// NATSServer is a real NATS server with JetStream, in the test's own process. It listens on a
+// loopback port. The port and the store directory stay the same over Stop and Start.
 type NATSServer struct {
 	tb   testing.TB
 	dir  string
 	port int
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	run *server.Server
 }
 
-// NATS starts a server for the test and ends it with the test.
+// NATS starts a server for the test. It stops when the test ends.
 func NATS(tb testing.TB) *NATSServer {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "parley-nats-")
@@ -40,15 +40,15 @@ func NATS(tb testing.TB) *NATSServer {
 	return s
 }
 
-// URL is the server's address, the same over Stop and Start.
+// URL returns the address of the server. It stays the same over Stop and Start.
 func (s *NATSServer) URL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("nats://127.0.0.1:%d", s.port)
 }
 
-// Start starts the server over the same store and port as before, and waits until it takes connections. It does nothing
-// if it runs.
+// Start starts the server on the same store and port as before, and waits until it accepts
+// connections. It does nothing if the server is running.
 func (s *NATSServer) Start() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -75,7 +75,8 @@ func (s *NATSServer) Start() {
 	s.run = run
 }
 
-// Stop ends the server and waits until it is gone; clients lose their connections. It does nothing if it does not run.
+// Stop stops the server and waits for its end; clients lose their connections. It does nothing if
+// the server is not running.
 func (s *NATSServer) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// Proxy stands before one server. See rig.Proxy for what it can do.
+// Proxy is a proxy in front of one server. See rig.Proxy for its methods.
 type Proxy struct {
 	*rig.Proxy
 
 	listener net.Listener
 }
 
-// NewProxy listens, until the test ends, on a loopback port (network "tcp") or on a socket in a temporary folder
-// ("unix"), and forwards each connection to target.
+// NewProxy returns a proxy that forwards each connection to target. Until the test ends it listens
+// on a loopback port (network "tcp") or on a socket in a temporary directory ("unix").
 func NewProxy(tb testing.TB, network, target string) *Proxy {
 	tb.Helper()
 	addr := "127.0.0.1:0"
@@ -34,5 +34,5 @@ func NewProxy(tb testing.TB, network, target string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to: host:port, or the socket's path.
+// Addr returns the address for clients: host:port, or the path of the socket.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }

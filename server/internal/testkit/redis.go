@@ -11,28 +11,31 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// RedisServer is a real redis-server of one test, on a unix socket in a directory of its own. It ends with the test, and
-// with the test process. Its methods may be called concurrently, but faults are for one goroutine at a time. They fail
-// the test when they can't do what they say.
+// RedisServer is a real redis-server of one test, on a unix socket in its own directory. It ends
+// with the test, and with the test process. Its methods may be called concurrently, except that
+// only one goroutine at a time may inject faults. Methods that fail end the test.
 type RedisServer struct {
 	tb     testing.TB
 	server *rig.Redis
 }
 
-// RedisOption changes how testkit.Redis starts its server.
+// RedisOption configures the server that Redis starts.
 type RedisOption func(*rig.RedisConfig)
 
-// RedisAppendOnly gives the server an append-only file, fsync'd before every answer.
+// RedisAppendOnly returns an option that gives the server an append-only file, fsync'd before every
+// reply.
 func RedisAppendOnly() RedisOption {
 	return func(c *rig.RedisConfig) { c.AppendOnly = true }
 }
 
-// RedisArgs adds arguments to the server's command line. The last of equal ones counts.
+// RedisArgs returns an option that adds arguments to the server's command line. If an argument is
+// repeated, the last one counts.
 func RedisArgs(args ...string) RedisOption {
 	return func(c *rig.RedisConfig) { c.Args = append(c.Args, args...) }
 }
 
-// Redis starts a redis-server for the test: empty, in memory only, never evicting, unless options say otherwise.
+// Redis starts a redis-server for the test. Unless options say otherwise it is empty, in memory
+// only, and never evicts.
 func Redis(tb testing.TB, options ...RedisOption) *RedisServer {
 	tb.Helper()
 	// Not tb.TempDir: a socket's path is limited to 107 bytes, and a test's name can be longer.
@@ -59,13 +62,14 @@ func Redis(tb testing.TB, options ...RedisOption) *RedisServer {
 	return s
 }
 
-// Addr is the path of the unix socket. It stays the same over Kill and Start.
+// Addr returns the path of the unix socket. It stays the same over Kill and Start.
 func (s *RedisServer) Addr() string { return s.server.Addr() }
 
-// Dir is where the server keeps its files (appendonlydir/), for tests that put older ones back while it is down.
+// Dir returns the directory of the server's files (appendonlydir/), for tests that restore older
+// ones while the server is down.
 func (s *RedisServer) Dir() string { return s.server.Dir() }
 
-// Client makes a client that repeats nothing by itself. The test's end closes it.
+// Client returns a client that never retries. It is closed when the test ends.
 func (s *RedisServer) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	c := s.server.Client()
@@ -73,22 +77,25 @@ func (s *RedisServer) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Start starts the server, over the same directory as before, and waits until it answers. It does nothing if it runs.
+// Start starts the server on the same directory as before, and waits until it answers. It does
+// nothing if the server is running.
 func (s *RedisServer) Start() {
 	s.tb.Helper()
 	s.check(s.server.Restart(context.Background()))
 }
 
-// Kill ends the server by SIGKILL and waits until it is gone. It does nothing if it does not run.
+// Kill ends the server with SIGKILL and waits for its end. It does nothing if the server is not
+// running.
 func (s *RedisServer) Kill() { s.server.Kill() }
 
-// Stop freezes the server by SIGSTOP: connections stay open and nothing answers. Cont lets it go on.
+// Stop halts the server with SIGSTOP: connections stay open and it does not answer. Cont resumes
+// it.
 func (s *RedisServer) Stop() {
 	s.tb.Helper()
 	s.check(s.server.Stop())
 }
 
-// Cont lets a server that Stop froze go on.
+// Cont resumes a server that Stop halted.
 func (s *RedisServer) Cont() {
 	s.tb.Helper()
 	s.check(s.server.Cont())

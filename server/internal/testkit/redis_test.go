@@ -57,8 +57,8 @@ func TestNATSComesBackAtItsPort(t *testing.T) {
 	}
 }
 
-// TestRedisEndsWithAKilledTestProcess runs this test binary again, kills it while it holds a redis-server, and looks for
-// the server's answer.
+// TestRedisEndsWithAKilledTestProcess runs this test binary again, kills it while it has a
+// redis-server, and checks that the server stops answering.
 func TestRedisEndsWithAKilledTestProcess(t *testing.T) {
 	if os.Getenv("PARLEY_TESTKIT_HOLD") != "" {
 		fmt.Println("socket:" + Redis(t).Addr())

@@ -10,18 +10,19 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// sharedCluster is the test process's one cluster; it ends with the process.
+// sharedCluster starts the one cluster that all tests of the process share. It ends with the
+// process.
 var sharedCluster = sync.OnceValues(func() (*rig.RedisCluster, error) {
 	dir, err := rig.TempDir("cluster")
 	if err != nil {
 		return nil, err
 	}
-	// It is no leak of the test that made it.
+	// Not a leak of the test that started it.
 	return rig.StartRedisCluster(context.Background(), rig.RedisConfig{Dir: dir, Unwatched: true})
 })
 
-// RedisCluster gives the addresses of a cluster of three masters that all tests of the process share, in memory only. The first call
-// starts it. What it holds is of all tests: each takes keys of its own.
+// RedisCluster returns the addresses of an in-memory cluster of three masters that all tests of the
+// process share. The first call starts it. Tests share its data, so each must use keys of its own.
 func RedisCluster(tb testing.TB) []string {
 	tb.Helper()
 	cluster, err := sharedCluster()
@@ -31,7 +32,8 @@ func RedisCluster(tb testing.TB) []string {
 	return cluster.Addrs()
 }
 
-// RedisClusterClient makes a client of that cluster which repeats nothing by itself. It is closed when the test ends.
+// RedisClusterClient returns a client of that cluster that never retries. It is closed when the
+// test ends.
 func RedisClusterClient(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	c := redis.NewClusterClient(&redis.ClusterOptions{

@@ -9,8 +9,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/redisproc"
 )
 
-// InProcessRedisClient starts the Redis within this process that `parleyd dev` has on a machine without redis-server, and
-// returns a client of it that repeats nothing on its own. Both end with the test.
+// InProcessRedisClient starts the in-process Redis that `parleyd dev` uses on a machine without
+// redis-server, and returns a client of it that never retries. Both end with the test.
 func InProcessRedisClient(tb testing.TB) *redis.Client {
 	tb.Helper()
 	server := redisproc.NewInProcess()

@@ -1,7 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { APIRequestContext } from "@playwright/test";
 
-/** Message is what the API gives of a message, as JSON. The tests read it without the SDK, which is part of what they judge. */
+/**
+ * Message is a message as the API returns it in JSON. The tests read it without the SDK, which is
+ * part of what they test.
+ */
 export interface Message {
   seq: number;
   sender: string;
@@ -27,7 +30,7 @@ export class Api {
     const response = await this.#request.post(`${this.#url}/parley.v1.MessageService/${method}`, {
       headers: { authorization: `Bearer ${this.#token}` },
       data,
-      maxRetries: 3, // A connection that the server's end broke; the ids make a repeat harmless.
+      maxRetries: 3, // For a connection that the end of the server broke. A repeat has the same ids.
     });
     if (!response.ok()) {
       throw new Error(`${method}: ${response.status()} ${await response.text()}`);
@@ -44,7 +47,7 @@ export class Api {
     return { seq: Number(sent.seq), msgId: sent.msgId };
   }
 
-  /** sendAll sends messages in one order, 500 a request. */
+  /** sendAll sends messages in order, 500 per request. */
   async sendAll(channelId: string, contents: string[]): Promise<void> {
     for (let i = 0; i < contents.length; i += 500) {
       const messages = contents.slice(i, i + 500).map((content) => ({ channelId, content, clientMsgId: randomUUID() }));
@@ -56,7 +59,7 @@ export class Api {
     }
   }
 
-  /** history gives all of a channel's messages in order. */
+  /** history returns all messages of a channel in order. */
   async history(channelId: string): Promise<Message[]> {
     const messages: Message[] = [];
     let pageToken = "";

@@ -9,7 +9,10 @@ export interface Row {
   content: string;
 }
 
-/** Reading is what a walk through the whole log has seen: each message's row, and which rows stood together, top to bottom. */
+/**
+ * Reading is the result of scrolling through the whole log: each message's row, and the rows that
+ * were in the document together, from top to bottom.
+ */
 export interface Reading {
   rows: Row[];
   views: number[][];
@@ -42,23 +45,23 @@ export class Chat {
     await expect(this.composer).toHaveValue("");
   }
 
-  /** message gives the row of a message that the server has, by its whole text. */
+  /** message returns the row of a stored message with exactly this text. */
   message(text: string): Locator {
     const content = this.page.getByTestId("content").getByText(text, { exact: true });
     return this.page.getByTestId("message").filter({ has: content });
   }
 
-  /** sent waits until the server has answered for all that the user sent. */
+  /** sent waits until the server has confirmed all of the user's messages. */
   async sent(): Promise<void> {
     await expect(this.pending).toHaveCount(0, { timeout: 40_000 });
   }
 
-  /** reaches waits until the log's newest message is in sight. */
+  /** reaches waits until the last row is the message at seq. */
   async reaches(seq: number): Promise<void> {
     await expect(this.page.getByTestId("message").last()).toHaveAttribute("data-seq", String(seq), { timeout: 40_000 });
   }
 
-  /** inSight tells whether a message is shown now, whole. */
+  /** inSight reports whether a message is completely visible. */
   async inSight(seq: number): Promise<boolean> {
     return await this.log.evaluate((log, seq) => {
       const row = log.querySelector(`[data-testid=message][data-seq="${seq}"]`)?.getBoundingClientRect();
@@ -67,7 +70,7 @@ export class Chat {
     }, seq);
   }
 
-  /** read walks from the newest message to the first. */
+  /** read scrolls from the newest message to the first. */
   async read(): Promise<Reading> {
     await this.page.bringToFront(); // A tab in the background draws one frame a second.
     return await this.log.evaluate(async (log) => {

@@ -10,21 +10,22 @@ import { expectExactly, row } from "./judge.ts";
 import { binary } from "./process.ts";
 import { everything, type Room } from "./test.ts";
 
-/** ReplayOptions say which log is replayed, and how. */
+/** ReplayOptions selects the log to replay and the speed. */
 export interface ReplayOptions {
   /** The log's path. */
   file: string;
-  /** How many times faster than it was written. */
+  /** The factor by which the replay is faster than the log. */
   speed: number;
-  /** Is told what happens, with a name for what can be seen then. */
+  /** Called at each step with a name for its screenshots and a description. */
   tell?: (moment: string, text: string) => Promise<void>;
 }
 
 /**
- * replay brings a log into a room at a multiple of its own speed, as `parley import` does it. One tab shows it live. At a
- * quarter of it a second tab begins to scroll back to the log's first line, while it goes on. At half of it the server is killed,
- * and started again. In the end the store and both tabs must hold the log exactly: every message of the file, once, in order,
- * with its sender and text.
+ * replay imports a log into a room at a multiple of its own speed, as `parley import` does. One tab
+ * shows it live. At a quarter of the log a second tab starts to scroll back to the first line while
+ * the import continues. At half of the log the server is killed and started again. In the end the
+ * store and both tabs must have the log exactly: every message of the file, once, in order, with
+ * its sender and text.
  */
 export async function replay(room: Room, live: Chat, back: Chat, options: ReplayOptions): Promise<void> {
   const { speed, tell = async () => {} } = options;
@@ -67,10 +68,13 @@ export async function replay(room: Room, live: Chat, back: Chat, options: Replay
   await tell("judged", `both tabs hold the day exactly, after ${seconds(began)}`);
 }
 
-/** parseLog reads a log without the importer's code: what judges it must not share its mistakes. */
+/**
+ * parseLog parses a log without the importer's code, because it must not share the importer's
+ * mistakes.
+ */
 export function parseLog(data: Uint8Array, name: string): Message[] {
   const messages: Message[] = [];
-  const lines = Buffer.from(data).toString("latin1").split("\n"); // A byte is a character until it is known what is text.
+  const lines = Buffer.from(data).toString("latin1").split("\n"); // One character per byte, until the text is decoded.
   for (const [i, ended] of lines.entries()) {
     const line = ended.replace(/\r$/, "");
     const parts = /^\[\d\d:\d\d\] (?:<(?<nick>[^>]+)>| \* (?<actor>[^ ]+))(?<text>.*)$/s.exec(line)?.groups;
@@ -94,12 +98,12 @@ function isBlank(latin1: string): boolean {
   return decode(latin1).trim() === "";
 }
 
-/** encode gives bytes as an id: printable ASCII without spaces, the rest percent-encoded. */
+/** encode returns bytes as an id: printable ASCII without spaces, the rest percent-encoded. */
 function encode(latin1: string): string {
   return latin1.replace(/[^!-$&-~]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`);
 }
 
-/** decode gives UTF-8 as text, with one U+FFFD for NUL and for each byte that belongs to no character. */
+/** decode decodes UTF-8, with one U+FFFD for NUL and for each byte that belongs to no character. */
 function decode(latin1: string): string {
   const bytes = Buffer.from(latin1, "latin1");
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -111,7 +115,7 @@ function decode(latin1: string): string {
       try {
         character = decoder.decode(bytes.subarray(i, i + size));
       } catch {
-        // Not whole yet, or never.
+        // The character is incomplete or invalid.
       }
     }
     text += character === undefined || character === "\0" ? "\ufffd" : character;
@@ -140,7 +144,7 @@ function startImport(room: Room, { file, speed }: ReplayOptions): Import {
   return { process: child, done: once(child, "close").then(([code]) => code as number | null), output: () => text };
 }
 
-/** reached waits until the channel holds so many messages, and gives how many there are. */
+/** reached waits until the channel has at least count messages, and returns how many it has. */
 async function reached(room: Room, count: number, done: Promise<unknown>): Promise<number> {
   let over = false;
   void done.then(() => {
@@ -162,14 +166,14 @@ async function headSeq(api: Api, channelId: string): Promise<number> {
   return Number(page.headSeq ?? 0);
 }
 
-/** showsLive waits until a tab shows at its end a message at seq or after it. */
+/** showsLive waits until the last row of a tab is the message at seq or a later one. */
 async function showsLive(chat: Chat, seq: number): Promise<void> {
   const last = chat.page.getByTestId("message").last();
   await expect.poll(async () => Number(await last.getAttribute("data-seq"))).toBeGreaterThanOrEqual(seq);
   await expect(last).toBeInViewport();
 }
 
-/** scrollBack turns the mouse wheel, as one who skims the log, until the first line is in sight. */
+/** scrollBack turns the mouse wheel until the first line is visible. */
 async function scrollBack(chat: Chat): Promise<void> {
   await chat.log.hover();
   while (!(await chat.inSight(1))) {

@@ -2,14 +2,15 @@ import { expect } from "@playwright/test";
 import type { Message } from "./api.ts";
 import type { Chat, Row } from "./chat.ts";
 
-/** row gives the row that a page must show of a message. A recalled one has no text. */
+/** row returns the row that a page must show for a message. A recalled message has no text. */
 export function row({ seq, sender, type, status, content }: Message): Row {
   return { seq, sender, type, status, content };
 }
 
 /**
- * expectExactly walks through a page's log and holds it to the messages: each is there, once and as it is, nothing else is, and
- * whatever stands together stands in the log's order with nothing left out.
+ * expectExactly scrolls through a page's log and compares it with the messages: each is shown once
+ * and in its current state, there are no others, and rows that are shown together are in the log's
+ * order without omissions.
  */
 export async function expectExactly(chat: Chat, messages: Message[]): Promise<void> {
   const { rows, views } = await chat.read();
@@ -22,7 +23,10 @@ export async function expectExactly(chat: Chat, messages: Message[]): Promise<vo
   }
 }
 
-/** expectOnce holds a channel to what its senders sent: every text once, and each sender's in the order of the sends. */
+/**
+ * expectOnce compares a channel with the texts that were sent: it has each text once, and those of
+ * a sender in the order of sending.
+ */
 export function expectOnce(messages: Message[], sent: Record<string, string[]>): void {
   for (const [sender, texts] of Object.entries(sent)) {
     expect(messages.filter((m) => m.sender === sender).map((m) => m.content)).toEqual(texts);

@@ -2,11 +2,11 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
 /**
- * Network is what lies between a browser and a server: it carries TCP connections, and can be cut and stalled. Close it when
- * done.
+ * Network forwards TCP connections between a browser and a server. It can be cut and stalled. Close
+ * it when done.
  */
 export class Network {
-  /** Where it listens. Set by start. */
+  /** The port on which it listens. Set by start. */
   port = 0;
   readonly #target: number;
   readonly #server = createServer({ allowHalfOpen: true }, (socket) => this.#carry(socket));
@@ -29,7 +29,7 @@ export class Network {
     this.reset();
   }
 
-  /** reset breaks the connections that are there; new ones may be made at once. */
+  /** reset resets the existing connections. New ones are forwarded. */
   reset(): void {
     for (const socket of this.#sockets) {
       socket.resetAndDestroy();
@@ -37,8 +37,8 @@ export class Network {
   }
 
   /**
-   * stall keeps all connections, and takes new ones, but carries nothing: what a peer sends is never answered. The connections
-   * stay like that after heal, as behind a router that forgot them.
+   * stall keeps all connections and accepts new ones, but forwards nothing, so a peer never gets an
+   * answer. The connections stay stalled after heal, as behind a router that lost their state.
    */
   stall(): void {
     this.#state = "stalled";
@@ -47,7 +47,7 @@ export class Network {
     }
   }
 
-  /** heal carries new connections again. */
+  /** heal forwards new connections again. */
   heal(): void {
     this.#state = "up";
   }
@@ -79,7 +79,7 @@ export class Network {
   #keep(socket: Socket): void {
     this.#sockets.add(socket);
     socket.setNoDelay(true);
-    socket.on("error", () => socket.destroy()); // The other side broke it; close follows.
+    socket.on("error", () => socket.destroy()); // The other side reset it. The event close follows.
     socket.once("close", () => this.#sockets.delete(socket));
   }
 }

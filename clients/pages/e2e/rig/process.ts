@@ -6,12 +6,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const repository = resolve(import.meta.dirname, "../../../..");
 
-/** binary gives the path of a program that `make build` makes, or of another one that the environment names. */
+/**
+ * binary returns the path of a program: the one that `make build` builds, or that of the
+ * environment variable with its name.
+ */
 export function binary(name: "parleyd" | "parley"): string {
   return process.env[name.toUpperCase()] ?? join(repository, "bin", name);
 }
 
-/** The heartbeat of the servers under test: a stream without a sign of life is dead after 2.5 of them. */
+/**
+ * The heartbeat interval of the tested servers, in milliseconds. A stream without a frame for 2.5
+ * intervals is dead.
+ */
 export const heartbeat = 1_000;
 
 export interface ServerOptions {
@@ -19,11 +25,12 @@ export interface ServerOptions {
 }
 
 /**
- * Server is a `parleyd dev` of its own on a temporary data directory. It keeps its address over restarts. Close it when done.
+ * Server is a `parleyd dev` with its own temporary data directory. It keeps its address over
+ * restarts. Close it when done.
  */
 export class Server {
   readonly dir = mkdtempSync(join(tmpdir(), "parley-e2e-"));
-  /** The API and the page, as http://127.0.0.1:port. Set by start. */
+  /** The address of the API and the page, as http://127.0.0.1:port. Set by start. */
   url = "";
   #child: ChildProcess | undefined;
   readonly #options: ServerOptions;
@@ -36,7 +43,7 @@ export class Server {
     return Number(new URL(this.url).port);
   }
 
-  /** start starts the server, or starts it again, and waits until it is ready. */
+  /** start starts or restarts the server and waits until it is ready. */
   async start(): Promise<void> {
     const addressFile = join(this.dir, "dev-addr");
     rmSync(addressFile, { force: true });
@@ -58,7 +65,7 @@ export class Server {
       child.once("error", reject);
       child.once("exit", (code, signal) => reject(new Error(`parleyd ended (${code ?? signal}):\n${log}`)));
     });
-    failed.catch(() => {}); // Once it is ready, its end is kill's or close's.
+    failed.catch(() => {}); // After it is ready, only kill and close end it.
     this.url = await Promise.race([failed, this.#ready(addressFile)]);
   }
 
@@ -76,7 +83,7 @@ export class Server {
     }
   }
 
-  /** kill ends the server at once, as a crash does: nothing is written, no stream is told. */
+  /** kill ends the server as a crash does: it writes nothing and does not end its streams. */
   async kill(): Promise<void> {
     await this.#end("SIGKILL");
   }
@@ -98,7 +105,10 @@ export class Server {
     await ended;
   }
 
-  /** token gives a token for a user, with the capabilities of one who chats unless others are given. */
+  /**
+   * token returns a token for a user with the given capabilities. The default is those of a chat
+   * user.
+   */
   token(user: string, ...capabilities: string[]): string {
     const caps = capabilities.length > 0 ? capabilities : ["channel:*=send,history,subscribe"];
     const args = ["--data-dir", this.dir, "token", "--sub", user, ...caps.flatMap((cap) => ["--cap", cap])];
@@ -106,7 +116,7 @@ export class Server {
   }
 }
 
-/** family gives a process and all that it started, by id. */
+/** family returns the ids of a process and of all its descendants. */
 export function family(pid: number): number[] {
   const children = new Map<number, number[]>();
   for (const name of readdirSync("/proc")) {
@@ -126,12 +136,15 @@ function parentOf(pid: number): number {
   return Number(field(pid, 1));
 }
 
-/** isStopped tells whether a process was stopped by a signal. */
+/** isStopped reports whether a signal stopped a process. */
 export function isStopped(pid: number): boolean {
   return field(pid, 0) === "T";
 }
 
-/** field gives a field of /proc/pid/stat, counted from 0 behind the name, which may hold anything; empty if it is gone. */
+/**
+ * field returns a field of /proc/pid/stat. Index 0 is the first field after the name, which may
+ * contain any character. It returns an empty string if the process does not exist.
+ */
 function field(pid: number, index: number): string {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");

@@ -4,10 +4,10 @@ import { AdminService } from "@parleyhq/api/parley/v1/admin_pb.js";
 import { type Delivery, QueueService } from "@parleyhq/api/parley/v1/queue_pb.js";
 import { expect, type Page } from "@playwright/test";
 
-/** What an operator may do, and who works. */
+/** The capabilities of an operator who also produces and consumes. */
 export const operator = ["admin", "queue:*=produce,consume"];
 
-/** Numbers are what the API counts of a topic with one group, and the page shows in its tiles. */
+/** Numbers are the API's counts of a topic with one group, which the page shows in its tiles. */
 export interface Numbers {
   depth: number;
   unread: number;
@@ -18,7 +18,7 @@ export interface Numbers {
   consumers: number;
 }
 
-/** Queues calls a server's queues, past the page. */
+/** Queues calls a server's queue services directly, not through the page. */
 export class Queues {
   readonly admin: Client<typeof AdminService>;
   readonly queue: Client<typeof QueueService>;
@@ -37,7 +37,7 @@ export class Queues {
     this.queue = createClient(QueueService, transport);
   }
 
-  /** make makes a topic with one group, `workers`. */
+  /** make creates a topic with one group, `workers`. */
   async make(name: string, partitions = 2): Promise<void> {
     await this.admin.createTopic({ topic: { name, partitions } });
     await this.admin.createGroup({ topic: name, group: "workers" });
@@ -57,7 +57,10 @@ export class Queues {
     }
   }
 
-  /** consume takes n deliveries as a consumer of `workers`, calls settle with them, and then ends the stream. */
+  /**
+   * consume receives n deliveries as a consumer of `workers`, calls settle with them, and ends the
+   * stream.
+   */
   async consume(
     topic: string,
     n: number,
@@ -90,7 +93,7 @@ export class Queues {
     expect(results.filter((r) => r.error)).toEqual([]);
   }
 
-  /** bury makes the deliveries dead letters. */
+  /** bury nacks the deliveries as dead letters. */
   async bury(topic: string, streamId: string, deliveries: Delivery[]): Promise<void> {
     const outcome = { case: "deadLetter" as const, value: {} };
     const items = deliveries.map((d) => ({ token: d.token, reason: "cannot do it", code: "POISON", outcome }));
@@ -113,7 +116,7 @@ export class Queues {
   }
 }
 
-/** shown reads the same numbers off the page. */
+/** shown returns the same numbers as the page shows them. */
 export async function shown(page: Page): Promise<Record<string, number>> {
   const numbers: Record<string, number> = {};
   for (const id of ["depth", "unread", "pending", "retrying", "delayed", "dead", "consumers"]) {

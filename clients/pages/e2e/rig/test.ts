@@ -5,27 +5,37 @@ import { Chat } from "./chat.ts";
 import { Network } from "./network.ts";
 import { Server } from "./process.ts";
 
-/** Room is a channel of the test's own on a server, and the network before that server. */
+/** Room is a channel for one test on a server, and the network in front of that server. */
 export interface Room {
   channel: string;
   server: Server;
   network: Network;
   /** The page's address through the network. */
   url: string;
-  /** A client that goes past the network, as a user who may do everything. */
+  /**
+   * A client that calls the server directly, not through the network, as a user with all
+   * capabilities for channels.
+   */
   api: Api;
 }
 
 interface Fixtures {
-  /** True for tests that break the network or the server: Chromium logs requests that failed as errors. */
+  /**
+   * True for tests that break the network or the server. Chromium logs failed requests as errors.
+   */
   faults: boolean;
   room: Room;
-  /** enter opens a room's channel in a new tab, as a user with a browser profile of his own or in one that is there. */
+  /**
+   * enter opens a room's channel in a new tab as a user, with a new browser profile or a given one.
+   */
   enter: (
     user: string,
     where?: { context?: BrowserContext; options?: BrowserContextOptions; channel?: string },
   ) => Promise<Chat>;
-  /** watch holds a page to what every test wants: no error on the console, none thrown, no policy violated. */
+  /**
+   * watch fails the test if a page logs an error or a warning, such as a violation of its policy,
+   * throws, or opens a dialog.
+   */
   watch: (page: Page) => void;
 }
 
@@ -33,14 +43,14 @@ interface WorkerFixtures {
   server: Server;
 }
 
-/** A user who may do everything. */
+/** A capability with all actions on all channels. */
 export const everything = "channel:*=send,history,subscribe,moderate,send_as,manage";
 
 export const test = base.extend<Fixtures, WorkerFixtures>({
   faults: [false, { option: true }],
 
   server: [
-    // biome-ignore lint/correctness/noEmptyPattern: Playwright reads a fixture's needs from this pattern
+    // biome-ignore lint/correctness/noEmptyPattern: Playwright reads a fixture's dependencies from it
     async ({}, use) => {
       const server = new Server();
       try {

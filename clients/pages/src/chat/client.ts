@@ -3,7 +3,7 @@ import { sdkClient } from "../connection/sdk";
 import type { Server } from "../connection/service";
 import type { ChatClient } from "./model/types";
 
-/** Returns the model's client. It does not connect yet. */
+/** connect returns the model's client, which is not connected yet. */
 export function connect(server: Server): ChatClient {
   const client = sdkClient(server);
   return {

@@ -1,13 +1,15 @@
-/** The pattern of a channel's id. */
+/** channelPattern matches a channel's id. */
 export const channelPattern = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** Returns the channel of a fragment such as `#channel=general`, or null if it names none. */
+/**
+ * readPlace returns the channel of a fragment such as `#channel=general`, or null if it has none.
+ */
 export function readPlace(fragment: string): string | null {
   const channel = new URLSearchParams(fragment.replace(/^#/, "")).get("channel") ?? "";
   return channelPattern.test(channel) ? channel : null;
 }
 
-/** Returns the fragment that names a channel. It is empty for null, the list of channels. */
+/** placeFragment returns the fragment of a channel. It is empty for null, the list of channels. */
 export function placeFragment(channel: string | null): string {
   return channel === null ? "" : `#${new URLSearchParams({ channel })}`;
 }

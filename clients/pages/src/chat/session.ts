@@ -10,7 +10,7 @@ import { placeFragment, readPlace } from "./place";
 
 const tabs = "BroadcastChannel" in globalThis ? new BroadcastChannel("parley.read") : null;
 
-/** The session of the page. */
+/** session is the page's session. */
 export const session: Session<Chat> = new Session<Chat>({
   keys: ["parley.token"],
   address: streamAddress,
@@ -23,7 +23,7 @@ export const session: Session<Chat> = new Session<Chat>({
   moved: (place) => session.page?.show(readPlace(place)),
 });
 
-/** Starts the page. Call it once. */
+/** start starts the page. Call it once. */
 export function start(): void {
   onWake(() => void session.page?.refresh());
   tabs?.addEventListener("message", ({ data }) => {
@@ -42,7 +42,7 @@ export function start(): void {
   session.start();
 }
 
-/** Opens a channel, or with null the list, as a step of the browser's history. */
+/** go opens a channel, or for null the list, and adds it to the browser's history. */
 export function go(channel: string | null): void {
   session.go(placeFragment(channel));
 }
@@ -56,7 +56,7 @@ function surroundings(user: string): Surroundings {
   };
 }
 
-// A hidden page draws no frames, but its title still counts what is unread.
+// A hidden page draws no frames, but its title still shows the number of unread messages.
 function frame(callback: () => void): void {
   if (document.hidden) setTimeout(callback, 100);
   else requestAnimationFrame(callback);

@@ -1,4 +1,4 @@
-/** Surroundings is what ownAddress needs of the browser. */
+/** Surroundings is the part of the browser that ownAddress uses. */
 export interface Surroundings {
   location: Pick<Location, "protocol" | "hostname" | "port" | "origin">;
   fetch: (url: string, init: RequestInit) => Promise<{ ok: boolean }>;
@@ -8,11 +8,12 @@ export interface Surroundings {
 const probeLimit = 2_000;
 
 /**
- * ownAddress returns the address to call for a page that keeps a stream open. A browser opens at most six HTTP/1.1
- * connections to one host, and a stream uses one of them as long as its tab is open. Over plain http on loopback each
- * page therefore uses a host name of its own, `t-<random>.localhost`, which Chromium and Firefox resolve to loopback
- * themselves. If that name does not answer within 2 s, and over TLS, where HTTP/2 carries many streams on one
- * connection, it is the page's own origin.
+ * ownAddress returns the address to call for a page that keeps a stream open. A browser opens at
+ * most six HTTP/1.1 connections to one host, and a stream holds one while its tab is open. Over
+ * plain http on loopback each page therefore uses its own host name, `t-<random>.localhost`, which
+ * Chromium and Firefox resolve to loopback themselves. If that name does not answer within 2 s,
+ * ownAddress returns the page's origin. So it does over TLS, where HTTP/2 carries many streams on
+ * one connection, and on other hosts.
  */
 export async function ownAddress(browser: Surroundings): Promise<string> {
   const { protocol, hostname, port, origin } = browser.location;
@@ -26,7 +27,7 @@ export async function ownAddress(browser: Surroundings): Promise<string> {
     });
     return answer.ok ? own : origin;
   } catch {
-    return origin; // the name is unknown, or the server does not let another origin read its answers
+    return origin; // the name does not resolve, or the server does not allow another origin to read its answers
   }
 }
 

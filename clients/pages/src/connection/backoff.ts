@@ -1,8 +1,11 @@
-/** Backoff draws the waits between attempts. The longest wait doubles with each failure. */
+/** Backoff computes random waits between attempts. The maximum doubles with each failure. */
 export class Backoff {
   #failures = 0;
 
-  /** The first wait is at most base, later ones at most most, in milliseconds. random returns a number from 0 to less than 1. */
+  /**
+   * base is the maximum of the first wait and most that of all waits, in milliseconds. random
+   * returns a number from 0 to less than 1.
+   */
   constructor(
     readonly base: number,
     readonly most: number,
@@ -10,15 +13,16 @@ export class Backoff {
   ) {}
 
   /**
-   * Counts a failure, and returns how long to wait before the next attempt: half of the longest wait at least, so that
-   * pages that failed together do not return together. retryAfter is what the server asked for, and is added.
+   * Counts a failure and returns the wait before the next attempt, in milliseconds: a random time
+   * between half of the maximum and the maximum, so that pages that failed together do not return
+   * together. retryAfter, the time that the server asked for, is added.
    */
   next(retryAfter = 0): number {
     const longest = Math.min(this.most, this.base * 2 ** Math.min(this.#failures++, 30));
     return retryAfter + longest * (0.5 + this.random() / 2);
   }
 
-  /** Forgets the failures, after a success. */
+  /** Resets the count of failures. Call it after a success. */
   reset(): void {
     this.#failures = 0;
   }

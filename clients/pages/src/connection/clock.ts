@@ -1,12 +1,12 @@
-/** Clock is the time as models use it, so that tests own it. */
+/** Clock is the time source of models. Tests replace it. */
 export interface Clock {
-  /** Returns milliseconds since 1970. */
+  /** Returns the time in milliseconds since 1970. */
   now(): number;
-  /** Calls back once after so many milliseconds. The function that it returns cancels that. */
+  /** Calls callback once after ms milliseconds. The returned function cancels that. */
   after(ms: number, callback: () => void): () => void;
 }
 
-/** browserClock is the browser's time. */
+/** browserClock is the Clock of the browser. */
 export const browserClock: Clock = {
   now: () => Date.now(),
   after: (ms, callback) => {

@@ -2,29 +2,32 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorDetailSchema, ErrorReason } from "@parleyhq/api/parley/v1/error_pb.js";
 import type { Reason } from "@parleyhq/sdk";
 
-/** Failure is what a page needs to know about an error, whoever raised it. */
+/** Failure is the part of an error that a page uses, whoever raised the error. */
 export interface Failure {
   /** Parley's reason, for example `NOT_MEMBER`. Empty if the error has none. */
   readonly reason: string;
   /** The text to show. */
   readonly text: string;
-  /** What the user has to do about it. See Cure. */
+  /** The user's remedy. See Cure. */
   readonly cure: Cure;
-  /** The field of the request that is at fault. Empty if no field is. */
+  /** The invalid field of the request. Empty if no field is at fault. */
   readonly field: string;
   /** The channels that the error names. */
   readonly channels: readonly string[];
-  /** The minimum time to wait before a retry, in milliseconds. 0 if the server does not ask for one. */
+  /** The minimum wait before a retry, in milliseconds. 0 if the server asks for none. */
   readonly retryAfter: number;
 }
 
-/** Cure is `token` if the server refused the token, `capability` if the token does not allow the call, and else `none`. */
+/**
+ * Cure is the user's remedy: `token` if the server refused the token, `capability` if the token
+ * does not allow the call, otherwise `none`.
+ */
 export type Cure = "none" | "token" | "capability";
 
 const unreachable = "The server can't be reached.";
 const late = "The server did not answer in time.";
 
-// The texts for reasons whose meaning on a page is clearer than the server's own text.
+// Texts for reasons for which a page's own text is clearer than the server's.
 const texts: Partial<Record<Reason, string>> = {
   TOKEN_INVALID: "The token is not valid.",
   TOKEN_EXPIRED: "The token has expired.",
@@ -40,7 +43,10 @@ const texts: Partial<Record<Reason, string>> = {
   TOO_LARGE: "It is too long.",
 };
 
-/** The properties that errors of the SDK have, and that detailed adds to those of generated clients. */
+/**
+ * Parts holds the properties that errors of the SDK have. detailed reads them from errors of
+ * generated clients.
+ */
 interface Parts {
   reason?: unknown;
   code?: unknown;
@@ -53,7 +59,7 @@ interface Parts {
   cause?: unknown;
 }
 
-/** failure reads an error of the SDK, of a generated client, or any other value that was thrown. */
+/** failure converts an error of the SDK, of a generated client, or any other thrown value. */
 export function failure(cause: unknown): Failure {
   const parts: Parts = cause instanceof ConnectError ? detailed(cause) : isObject(cause) ? cause : {};
   const reason = text(parts.reason);
@@ -90,13 +96,14 @@ function shown(cause: unknown, parts: Parts, reason: string): string {
   return sentence(parts.rawMessage + (request ? ` (request ${request})` : ""));
 }
 
-// fetch reports a broken connection as a TypeError, whose text depends on the browser.
+// fetch reports a broken connection as a TypeError. Its text depends on the browser.
 function brokenConnection(parts: Parts): boolean {
   for (let at: unknown = parts.cause; isObject(at); at = at.cause) if (at instanceof TypeError) return true;
   return false;
 }
 
-// The server's texts begin in lower case and have no full stop. A name at the beginning, for example a field's, stays.
+// The server's texts begin in lower case and have no full stop. A name at the beginning, for
+// example that of a field, keeps its case.
 function sentence(words: string): string {
   const begun = /^[a-z]+([ ,]|$)/.test(words) ? words.charAt(0).toUpperCase() + words.slice(1) : words;
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;

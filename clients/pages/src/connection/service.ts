@@ -2,18 +2,18 @@ import type { DescService } from "@bufbuild/protobuf";
 import { type Client, createClient, type Interceptor } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 
-/** Server is the server to call, and the token to call it with. */
+/** Server is the address of a server and the token to call it with. */
 export interface Server {
   readonly address: string;
   readonly token: string;
 }
 
-/** How long a call of serviceClient may take, in milliseconds. */
+/** callLimit is the time limit of a call of serviceClient, in milliseconds. */
 export const callLimit = 8_000;
 
 /**
- * serviceClient returns the generated client of a service that the SDK does not cover. Each call is made once and fails
- * after callLimit. failure reads its errors.
+ * serviceClient returns the generated client of a service that the SDK does not cover. A call makes
+ * one attempt and fails after callLimit. failure converts its errors.
  */
 export function serviceClient<S extends DescService>(service: S, { address, token }: Server): Client<S> {
   const authorize: Interceptor = (next) => (request) => {

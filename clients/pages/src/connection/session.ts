@@ -4,50 +4,53 @@ import type { Server } from "./service";
 import { store, stored } from "./storage";
 import { splitFragment, subject } from "./token";
 
-/** notToken is the text for something that is not a token. */
+/** notToken is the message for a text that is not a token. */
 export const notToken = "This is not a token: it names no user.";
 
-/** SessionOptions is what differs between the sessions of pages. P is what a page opens for a user. */
+/** SessionOptions configures the session of a page. P is the page that it opens for a user. */
 export interface SessionOptions<P> {
   /**
-   * The keys of session storage under which a tab keeps its token. A page reads the first one that has a token. A token
-   * that the user gives goes to the first key, and to the others that have none.
+   * The session storage keys of the tab's token. A page reads the first key that has a token. A
+   * token that the user enters is stored under the first key, and under the others that have none.
    */
   readonly keys: readonly [string, ...string[]];
   /** Returns the address to call. Called once, at the first sign-in. */
   readonly address: () => Promise<string>;
   /** Opens the page for a user, at a place: a fragment without a token. */
   readonly open: (server: Server, user: string, place: string) => P;
-  /** Shows a place, because the address changed. */
+  /** Shows a place after the address changed. */
   readonly moved: (place: string) => void;
-  /** The browser, or a test's own. */
+  /** The browser's functions. The default is the real browser; tests replace it. */
   readonly browser?: Browser;
 }
 
-/** Browser is what a session needs of the browser. */
+/** Browser is the part of the browser that a session uses. */
 export interface Browser {
-  /** Returns the address bar's fragment: empty, or with its `#`. */
+  /** Returns the address bar's fragment: empty, or starting with `#`. */
   fragment(): string;
-  /** Replaces the fragment, without a step in the history, or with one. */
+  /**
+   * Replaces the fragment. With step it adds an entry to the history, otherwise it replaces the
+   * current one.
+   */
   setFragment(fragment: string, step: boolean): void;
-  /** Calls back whenever the user changes the fragment, also by going back. */
+  /** Calls callback whenever the user changes the fragment, also by going back. */
   onFragment(callback: () => void): void;
-  /** Returns the text that the tab keeps under a key, or null. */
+  /** Returns the text that the tab stores under key, or null. */
   kept(key: string): string | null;
-  /** Keeps a text for the tab. */
+  /** Stores a text for the tab. */
   keep(key: string, value: string): void;
 }
 
 /**
- * SessionState is whether somebody is signed in. A token leads from `signed_out` or `open` to `opening`, and the server's
- * address from there to `open`.
+ * SessionState is whether a user is signed in. A token moves the session from `signed_out` or
+ * `open` to `opening`, and the server's address from there to `open`.
  */
 export type SessionState<P> =
   | { readonly state: "signed_out" }
   | { readonly state: "opening"; readonly user: string }
   | { readonly state: "open"; readonly user: string; readonly page: P };
 
-/** Offer is a token of another user that the address bar held, about which the user decides. */
+/** Offer is a token of another user from the address bar. The user accepts or declines it. */
 export interface Offer {
   readonly token: string;
   readonly user: string;
@@ -55,10 +58,11 @@ export interface Offer {
 }
 
 /**
- * Session is a page's source of its token: the address bar (`#token=...`, from which it goes at once), then session
- * storage, then the user. It opens the page for the token's user, and again with each new token.
+ * Session provides a page's token: from the address bar (`#token=...`, which is removed at once),
+ * else from session storage, else from the user. It opens the page for the token's user, and again
+ * for each new token.
  *
- * A link never makes a signed-in user another one: a token of another user becomes an offer.
+ * A link never replaces a signed-in user: a token of another user becomes an offer.
  */
 export class Session<P extends { close(): void }> {
   readonly #state = signal<SessionState<P>>({ state: "signed_out" });
@@ -79,27 +83,30 @@ export class Session<P extends { close(): void }> {
     return this.#state;
   }
 
-  /** The page of the signed-in user, or null. */
+  /** The page of the signed-in user. Null if there is none, or it is not open yet. */
   get page(): P | null {
     return this.#state.value.state === "open" ? this.#state.value.page : null;
   }
 
-  /** The signed-in user. Empty if nobody is. */
+  /** The signed-in user. Empty if there is none. */
   get user(): string {
     return this.#state.value.state === "signed_out" ? "" : this.#state.value.user;
   }
 
-  /** Why the last token was not used. Empty if it was. */
+  /** Why the last token was rejected. Empty if it was accepted. */
   get refusal(): ReadonlySignal<string> {
     return this.#refusal;
   }
 
-  /** The token that the user has to decide about, or null. */
+  /** The token that the user has to accept or decline, or null. */
   get offer(): ReadonlySignal<Offer | null> {
     return this.#offer;
   }
 
-  /** Signs in with the token of the address bar or of the tab, and follows the address bar from then on. Call it once. */
+  /**
+   * Signs in with the token of the address bar or of the tab, and handles later changes of the
+   * address bar. Call it once.
+   */
   start(): void {
     this.#browser.onFragment(() => this.#follow());
     if (this.#follow()) return;
@@ -107,7 +114,10 @@ export class Session<P extends { close(): void }> {
     if (kept) this.#use(kept);
   }
 
-  /** Signs in with a token that the user gave, and keeps it for the tab. It returns whether the text is a token. */
+  /**
+   * Signs in with a token that the user entered, and stores it for the tab. It reports whether the
+   * text is a token.
+   */
   signIn(token: string): boolean {
     if (!this.#use(token)) return false;
     for (const [i, key] of this.#options.keys.entries()) {
@@ -116,12 +126,12 @@ export class Session<P extends { close(): void }> {
     return true;
   }
 
-  /** Opens the page again with the same token. */
+  /** Opens the page again with the current token. */
   again(): void {
     if (this.#token) this.#use(this.#token);
   }
 
-  /** Stays with the present token after another one was refused. */
+  /** Keeps the current token after another one was rejected. */
   stay(): void {
     this.#refusal.value = "";
   }
@@ -136,7 +146,7 @@ export class Session<P extends { close(): void }> {
     this.signIn(offer.token);
   }
 
-  /** Goes to a place, as a step of the browser's history. */
+  /** Goes to a place and adds it to the browser's history. */
   go(place: string): void {
     if (place !== this.#place) this.#browser.setFragment(place, true);
     this.#move(place);
@@ -147,7 +157,7 @@ export class Session<P extends { close(): void }> {
     this.#options.moved(place);
   }
 
-  // Returns whether the address had a token, valid or not.
+  // Applies the fragment. It reports whether the fragment had a token, valid or not.
   #follow(): boolean {
     const { token, place } = splitFragment(this.#browser.fragment());
     if (token === null) {
@@ -188,12 +198,12 @@ export class Session<P extends { close(): void }> {
   }
 }
 
-/** originAddress is the address for pages whose calls end soon: the page's own origin. */
+/** originAddress returns the page's origin. It is the address for pages without a stream. */
 export async function originAddress(): Promise<string> {
   return location.origin;
 }
 
-/** streamAddress is the address for pages that keep a stream open: see ownAddress. */
+/** streamAddress returns the address for pages that keep a stream open. See ownAddress. */
 export function streamAddress(): Promise<string> {
   return ownAddress({
     location,

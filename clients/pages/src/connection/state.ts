@@ -1,18 +1,24 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import type { Failure } from "./failure";
 
-/** ConnectionState is the state of a page's connection to the server. See Connection for the transitions. */
+/**
+ * ConnectionState is the state of a page's connection to the server. See Connection for the
+ * transitions.
+ */
 export type ConnectionState =
   | { readonly state: "connecting" }
   | { readonly state: "live" }
-  /** The last attempt failed for the given reason. The next one is made at until, in milliseconds since 1970. */
+  /**
+   * The last attempt failed for the given reason. The next one starts at until, in milliseconds
+   * since 1970.
+   */
   | { readonly state: "waiting"; readonly reason: string; readonly until: number }
-  /** No further attempt is made. The reason is a text to show; end says why, as an EndReason. */
+  /** No further attempt is made. reason is the text to show. */
   | { readonly state: "ended"; readonly reason: string; readonly end: EndReason };
 
 /**
- * EndReason is why a connection has ended: the server refused the token, the token lacks a capability, or another
- * failure that a retry does not mend.
+ * EndReason is why a connection ended: the server refused the token, the token lacks a capability,
+ * or another failure that a retry does not fix.
  */
 export type EndReason = "token" | "capability" | "failed";
 
@@ -26,28 +32,28 @@ const transitions: Readonly<Record<Name, readonly Name[]>> = {
 };
 
 /**
- * Connection holds the state of one connection, and admits only these transitions:
+ * Connection holds the state of one connection and allows only these transitions:
  *
  * | from | to | when |
  * |---|---|---|
  * | connecting, waiting | live | the server answered |
  * | connecting, live, waiting | waiting | an attempt failed, and another one will be made |
  * | live, waiting | connecting | an attempt begins |
- * | connecting, live, waiting | ended | the server refused for good |
+ * | connecting, live, waiting | ended | the server refused permanently |
  * | ended (failed) | ended (token, capability) | a call found a cause that the user can remove |
  * | ended | connecting | restart |
  *
- * Others are ignored: what comes late does not bring back a connection that has ended.
+ * Others are ignored, so that a late event does not reopen a connection that has ended.
  */
 export class Connection {
   readonly #current = signal<ConnectionState>({ state: "connecting" });
 
-  /** The state now. */
+  /** The current state. */
   get current(): ReadonlySignal<ConnectionState> {
     return this.#current;
   }
 
-  /** Enters a state, if the table has the transition. */
+  /** Enters a state if the table allows the transition. */
   to(next: ConnectionState): void {
     const now = this.#current.value;
     const cause = now.state === "ended" && now.end === "failed" && next.state === "ended" && next.end !== "failed";
@@ -59,7 +65,7 @@ export class Connection {
     this.to({ state: "ended", reason: text, end: cure === "none" ? "failed" : cure });
   }
 
-  /** Enters connecting after the connection has ended. In another state it does nothing. */
+  /** Enters connecting if the connection has ended. Otherwise it does nothing. */
   restart(): void {
     if (this.#current.value.state === "ended") this.#current.value = { state: "connecting" };
   }

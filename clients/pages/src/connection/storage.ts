@@ -1,6 +1,9 @@
 type Kind = "localStorage" | "sessionStorage";
 
-/** storage returns the browser's storage for the origin or for the tab. It returns null where settings forbid it. */
+/**
+ * storage returns the browser's storage of the origin or of the tab. It returns null if the
+ * browser's settings forbid it.
+ */
 export function storage(kind: Kind): Storage | null {
   try {
     return globalThis[kind];
@@ -9,16 +12,16 @@ export function storage(kind: Kind): Storage | null {
   }
 }
 
-/** stored returns the text under a key, or null. */
+/** stored returns the text under a key. It returns null if there is none or no storage. */
 export function stored(kind: Kind, key: string): string | null {
   return storage(kind)?.getItem(key) ?? null;
 }
 
-/** store keeps a text under a key, if the browser lets it. */
+/** store stores a text under a key. It does nothing if the storage is full or forbidden. */
 export function store(kind: Kind, key: string, value: string): void {
   try {
     storage(kind)?.setItem(key, value);
   } catch {
-    // The storage is full. After a reload the user enters or chooses the text again.
+    // The storage is full or forbidden. After a reload the user enters or chooses the text again.
   }
 }

@@ -1,10 +1,10 @@
-/** A fragment of the address: the token in it, or null, and the rest of it as a fragment. */
+/** Fragment is a fragment of the address, split into its token, or null, and the rest. */
 export interface Fragment {
   readonly token: string | null;
   readonly place: string;
 }
 
-/** splitFragment takes the token out of a fragment such as `#token=...&channel=general`. */
+/** splitFragment splits a fragment such as `#token=...&channel=general`. */
 export function splitFragment(hash: string): Fragment {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const token = fields.get("token")?.trim() || null;
@@ -14,8 +14,8 @@ export function splitFragment(hash: string): Fragment {
 }
 
 /**
- * subject returns the user of a token, for display only: it verifies nothing. It returns null if the text is not a token,
- * or names no user.
+ * subject returns the user of a token, for display only: it verifies nothing. It returns null if
+ * the text is not a token or has no user.
  */
 export function subject(token: string): string | null {
   try {

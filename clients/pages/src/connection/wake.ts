@@ -1,4 +1,6 @@
-/** onWake calls back whenever the page becomes visible, the network returns, or wake is called. */
+/**
+ * onWake calls callback whenever the page becomes visible, the network returns, or wake is called.
+ */
 export function onWake(callback: () => void): void {
   addEventListener("online", callback);
   document.addEventListener("visibilitychange", () => {
@@ -7,8 +9,8 @@ export function onWake(callback: () => void): void {
 }
 
 /**
- * wake makes every waiting connection of the page try again now: the SDK, and what listens by onWake. Both act on the
- * browser's event for a network that has returned, which this raises in its place.
+ * wake makes every waiting connection of the page try again now: those of the SDK and the callbacks
+ * of onWake. It dispatches the browser's event for a returned network, which both handle.
  */
 export function wake(): void {
   dispatchEvent(new Event("online"));

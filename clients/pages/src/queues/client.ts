@@ -15,10 +15,10 @@ import type {
   Topic,
 } from "./model/types";
 
-// As long as the answers say that there are more.
+// The maximum page size. The client loads pages until there are no more.
 const topicsPerPage = 1_000;
 
-/** Returns the model's client: AdminService of one server, with one token. */
+/** connect returns the model's client: AdminService of one server, with one token. */
 export function connect(server: Server): QueueClient {
   const admin = serviceClient(AdminService, server);
   return {

@@ -1,18 +1,21 @@
-/** The pattern of the names of topics and groups. A topic's name does not begin with two underscores. */
+/**
+ * namePattern matches the names of topics and groups. A topic's name does not begin with two
+ * underscores.
+ */
 export const namePattern = /^[A-Za-z0-9_-]{1,64}$/;
 
-/** The parts of a topic that are shown one at a time. */
+/** views are the parts of a topic, of which the page shows one at a time. */
 export const views = ["overview", "partitions", "pending", "dead"] as const;
 
 export type View = (typeof views)[number];
 
-/** Where on the page one is: at a part of a topic, or with null at the list of all. */
+/** Place is a place on the page: a part of a topic, or the list of topics if topic is null. */
 export interface Place {
   topic: string | null;
   view: View;
 }
 
-/** Reads a fragment such as `#topic=jobs&view=dead`. What makes no sense is left out. */
+/** readPlace parses a fragment such as `#topic=jobs&view=dead`. It ignores invalid values. */
 export function readPlace(hash: string): Place {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const topic = fields.get("topic") ?? "";
@@ -20,7 +23,7 @@ export function readPlace(hash: string): Place {
   return namePattern.test(topic) ? { topic, view } : { topic: null, view: "overview" };
 }
 
-/** Writes the fragment of a place, as a link has it. */
+/** placeFragment returns the fragment of a place, for a link. */
 export function placeFragment({ topic, view }: Place): string {
   if (topic === null) return "#";
   return `#${new URLSearchParams(view === "overview" ? { topic } : { topic, view })}`;

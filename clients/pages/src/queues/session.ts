@@ -7,10 +7,13 @@ import { Board } from "./model/board";
 import type { Surroundings } from "./model/types";
 import { type Place, placeFragment, readPlace } from "./place";
 
-/** The place on the page that is shown. */
+/** place is the place that the page shows. */
 export const place = signal<Place>({ topic: null, view: "overview" });
 
-/** The session of the page. It uses the chat page's token until it is given its own: an operator may have two. */
+/**
+ * session is the page's session. It uses the chat page's token until the user enters another one:
+ * an operator may have two.
+ */
 export const session: Session<Board> = new Session<Board>({
   keys: ["parley.admin-token", "parley.token"],
   address: originAddress,
@@ -25,7 +28,7 @@ export const session: Session<Board> = new Session<Board>({
   },
 });
 
-/** Starts the page. Call it once. */
+/** start starts the page. Call it once. */
 export function start(): void {
   onWake(() => session.page?.wake());
   effect(() => {
@@ -36,7 +39,7 @@ export function start(): void {
   session.start();
 }
 
-/** Goes to another place, as a step of the browser's history. */
+/** go goes to a place and adds it to the browser's history. */
 export function go(to: Place): void {
   session.go(placeFragment(to));
 }

@@ -1,14 +1,14 @@
-/** How many colors there are for users and lines: the classes hue-0 to hue-9. */
+/** hues is the number of colors for users and lines: the classes hue-0 to hue-9. */
 export const hues = 10;
 
-/** Returns the number of a user's color. It is the same on every page. */
+/** hue returns the number of a user's color. It is the same on every page. */
 export function hue(user: string): number {
   let hash = 0;
   for (let i = 0; i < user.length; i++) hash = (Math.imul(hash, 31) + user.charCodeAt(i)) >>> 0;
   return hash % hues;
 }
 
-/** Returns one or two letters that stand for a user. */
+/** initials returns one or two letters of a user's name. */
 export function initials(user: string): string {
   const words = user.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   const letters =
@@ -16,7 +16,10 @@ export function initials(user: string): string {
   return letters.join("").toUpperCase();
 }
 
-/** A user's initials on their color, hidden from screen readers: the name stands beside it. */
+/**
+ * Avatar shows a user's initials on their color. It is hidden from screen readers, because the name
+ * is next to it.
+ */
 export function Avatar({ user }: { user: string }) {
   return (
     <span class={`avatar hue-${hue(user)}`} aria-hidden="true">

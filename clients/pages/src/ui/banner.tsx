@@ -1,9 +1,9 @@
 import type { ComponentChildren } from "preact";
 
 /**
- * Banner is a message across the top of the pane: `warn` for something that passes or that the user decides about,
- * `bad` for something that keeps the page from working. With float it lies over the bottom of the pane instead, and so
- * moves nothing when it comes and goes.
+ * Banner is a message across the top of the pane: `warn` for a temporary problem or a question to
+ * the user, `bad` for a problem that prevents the page from working. With float it covers the
+ * bottom of the pane instead, so that showing and hiding it moves no content.
  */
 export function Banner(props: {
   kind: "warn" | "bad";
@@ -22,7 +22,7 @@ export function Banner(props: {
   );
 }
 
-/** LinkButton is a button that looks like a link, for an action within a text or a banner. */
+/** LinkButton is a button that looks like a link, for an action in a text or a banner. */
 export function LinkButton({
   testid,
   act,

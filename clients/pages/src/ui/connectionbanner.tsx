@@ -6,19 +6,20 @@ import { Banner, LinkButton } from "./banner";
 import { TokenForm } from "./tokenform";
 
 /**
- * Shows what keeps a signed-in user from working, and the way out: an offered token, a refused token, a missing
- * capability, a connection that has ended, and one that waits. It shows nothing while all is well.
+ * ConnectionBanner shows a problem of a signed-in user and how to solve it: an offered token, a
+ * refused token, a missing capability, a connection that has ended, or one that waits. Without a
+ * problem it shows nothing.
  */
 export function ConnectionBanner(props: {
   session: Session<{ close(): void }>;
   connection: ReadonlySignal<ConnectionState>;
-  /** What an interruption means on this page, as a sentence. */
+  /** The effect of an interruption on this page, as a sentence. */
   offline: string;
-  /** The capability that the page requires, for the text that says that the token lacks it. */
+  /** The capability that the page requires, for the text about a token that lacks it. */
   capability: string;
-  /** Connects again after the connection has ended. */
+  /** Connects again after the connection ended. */
   retry: () => void;
-  /** Whether the banner of an interruption floats. See Banner. */
+  /** True if the banner of an interruption floats. See Banner. */
   float?: boolean;
 }) {
   const { session, connection, offline, capability, retry, float = false } = props;
@@ -103,7 +104,10 @@ export function ConnectionBanner(props: {
   return null;
 }
 
-/** Reports whether ConnectionBanner asks the user for something, and so must be seen on a phone too. */
+/**
+ * asksUser reports whether ConnectionBanner requires an action of the user. A phone must show it
+ * then, too.
+ */
 export function asksUser(session: Session<{ close(): void }>, connection: ReadonlySignal<ConnectionState>): boolean {
   return session.offer.value !== null || session.refusal.value !== "" || connection.value.state === "ended";
 }

@@ -3,7 +3,10 @@ import { useEffect, useState } from "preact/hooks";
 import type { ConnectionState } from "../connection/state";
 import { wake } from "../connection/wake";
 
-/** Shows the state of the connection in one word. While it waits, it shows the seconds left and a button to try now. */
+/**
+ * ConnectionStatus shows the state of the connection in one word. While it waits, it shows the
+ * seconds left and a button to try now.
+ */
 export function ConnectionStatus({ connection }: { connection: ReadonlySignal<ConnectionState> }) {
   const now = connection.value;
   const left = useSecondsUntil(now.state === "waiting" ? now.until : 0);

@@ -4,22 +4,23 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { failure } from "../connection/failure";
 
 /**
- * Dialog is a modal form. It closes once act has resolved, and shows the failure if act rejects. It stays open and shows
- * that it is busy until then. Without act it only informs.
+ * Dialog is a modal form. Confirming calls act: the dialog closes when act resolves, and shows the
+ * failure when act rejects. Its button is disabled until then. Without act the dialog only has a
+ * button to close it.
  */
 export function Dialog(props: {
   title: string;
-  /** The button that confirms. */
+  /** The label of the button that confirms. The default is `OK`. */
   yes?: string;
-  /** The button that closes; `Cancel`, or `Close` without act. */
+  /** The label of the button that closes. The default is `Cancel`, or `Close` without act. */
   no?: string;
   act?: () => Promise<void>;
   danger?: boolean;
-  /** Whether the form can be confirmed. */
+  /** True if the form can be confirmed. The default is true. */
   ready?: boolean;
   /** The test ids of the two buttons. */
   testids?: { yes: string; no: string };
-  /** Called after the dialog has closed, for whatever reason. The focus may be moved then. */
+  /** Called after the dialog closed, for any reason. It may move the focus. */
   closed: () => void;
   children: ComponentChildren;
 }) {

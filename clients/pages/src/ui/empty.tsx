@@ -1,7 +1,9 @@
 import type { ComponentChildren } from "preact";
 import { type IconName, Mark } from "./icon";
 
-/** Empty fills the pane where there is nothing to show: what is missing, and what to do about it. */
+/**
+ * Empty fills a pane that has nothing to show. It says what is missing and what the user can do.
+ */
 export function Empty(props: {
   title: string;
   icon?: IconName;
@@ -20,7 +22,10 @@ export function Empty(props: {
   );
 }
 
-/** ErrorText is why a part of the page could not be loaded or done. It shows nothing for an empty text. */
+/**
+ * ErrorText shows why an operation on a part of the page failed. It shows nothing for an empty
+ * text.
+ */
 export function ErrorText({ text }: { text: string }) {
   return text ? (
     <p class="problem" role="alert">

@@ -1,7 +1,7 @@
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
-/** Field is a line of text with its label. number makes it take up to four digits. */
+/** Field is a one-line text field with its label. number restricts it to up to four digits. */
 export function Field(props: { label: string; id: string; value: Signal<string>; hint?: string; number?: boolean }) {
   const { label, id, value, hint, number = false } = props;
   return (
@@ -53,10 +53,10 @@ export function Check(props: {
   );
 }
 
-/** Option is one of the values to choose from, and its text. */
+/** Option is a value to choose and its text. */
 export type Option<T extends string> = readonly [value: T, text: string];
 
-/** Select chooses one of a list, with its label beside it. */
+/** Select is a list to choose one value from, with its label beside it. */
 export function Select<T extends string>(props: {
   label: string;
   testid: string;
@@ -79,7 +79,7 @@ export function Select<T extends string>(props: {
   );
 }
 
-/** Radios chooses one of a few values, all of which are shown. hidden leaves the legend to screen readers. */
+/** Radios is a group of radio buttons. hidden shows the legend to screen readers only. */
 export function Radios<T extends string>(props: {
   legend: string;
   hidden?: boolean;

@@ -10,22 +10,22 @@ const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short"
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 
-/** The time of day, as the viewer's locale writes it. */
+/** timeOfDay returns the time of day in the viewer's locale. */
 export function timeOfDay(at: Date): string {
   return time.format(at);
 }
 
-/** Day and time, to the second. */
+/** dayAndTime returns the day and the time to the second. */
 export function dayAndTime(at: Date): string {
   return full.format(at);
 }
 
-/** Reports whether two moments are on the same day, in the viewer's time zone. */
+/** sameDay reports whether two times are on the same day in the viewer's time zone. */
 export function sameDay(a: Date, b: Date): boolean {
   return a.getDate() === b.getDate() && a.getMonth() === b.getMonth() && a.getFullYear() === b.getFullYear();
 }
 
-/** The name of a day: today, yesterday, or its date. */
+/** dayName returns the name of a day: today, yesterday, or its date. */
 export function dayName(at: Date, now: Date): string {
   const yesterday = new Date(now.getFullYear(), now.getMonth(), now.getDate() - 1);
   if (sameDay(at, now)) return relative.format(0, "day");
@@ -33,7 +33,7 @@ export function dayName(at: Date, now: Date): string {
   return (at.getFullYear() === now.getFullYear() ? day : dayAndYear).format(at);
 }
 
-/** A moment in few characters: the time if it is today, or else the date. */
+/** briefly returns the time if it is today, otherwise the date. */
 export function briefly(at: Date, now: Date): string {
   return sameDay(at, now) ? time.format(at) : date.format(at);
 }
@@ -41,17 +41,17 @@ export function briefly(at: Date, now: Date): string {
 const whole = new Intl.NumberFormat();
 const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 
-/** A count: exact up to six digits. */
+/** count formats a count, exactly up to six digits. */
 export function count(n: number): string {
   return n < 1_000_000 ? whole.format(n) : compact.format(n);
 }
 
-/** A count in few characters, for an axis. */
+/** brief formats a count in few characters, for an axis. It is exact below 10,000. */
 export function brief(n: number): string {
   return n < 10_000 ? whole.format(n) : compact.format(n);
 }
 
-/** A rate per second; a dash for null. */
+/** perSecond formats a rate per second. It returns a dash for null. */
 export function perSecond(rate: number | null): string {
   if (rate === null) return "–";
   if (rate === 0) return "0/s";
@@ -59,7 +59,7 @@ export function perSecond(rate: number | null): string {
   return `${rate < 10 ? Number(rate.toFixed(1)) : count(Math.round(rate))}/s`;
 }
 
-/** A duration in the largest unit that fits. */
+/** duration formats a duration given in milliseconds, in the largest unit that fits. */
 export function duration(ms: number): string {
   const s = ms / 1_000;
   if (s < 1) return `${Math.max(0, Math.round(ms))} ms`;
@@ -70,7 +70,7 @@ export function duration(ms: number): string {
   return `${Math.round(s / 86_400)} d`;
 }
 
-/** A size in bytes. */
+/** size formats a size given in bytes. */
 export function size(bytes: number): string {
   if (bytes < 1_024) return `${bytes} B`;
   return bytes < 1_048_576

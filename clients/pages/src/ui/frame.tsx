@@ -6,7 +6,7 @@ import { ConnectionStatus } from "./connectionstatus";
 import { Icon, type IconName } from "./icon";
 import { ThemeButton } from "./theme";
 
-/** The pages, in the order of the navigation. A new page adds a line here. */
+/** The pages, in the order of the navigation. Add a line for a new page. */
 const pages = [
   { id: "chat", name: "Chat", path: "/", icon: "bubbles" },
   { id: "queues", name: "Queues", path: "/queues", icon: "queues" },
@@ -15,8 +15,8 @@ const pages = [
 export type PageId = (typeof pages)[number]["id"];
 
 /**
- * Frame is the layout of every page: a sidebar, and beside it the pane with what is open. A phone shows one of the two:
- * the pane if open is set.
+ * Frame is the layout of every page: a sidebar, and beside it the pane with the content. A phone
+ * shows only one of them: the pane if open is set, otherwise the sidebar.
  */
 export function Frame({ page, open, children }: { page: PageId; open: boolean; children: ComponentChildren }) {
   return (
@@ -26,7 +26,7 @@ export function Frame({ page, open, children }: { page: PageId; open: boolean; c
   );
 }
 
-/** Sidebar shows the user, the connection and the other pages, and below them the page's own list. */
+/** Sidebar shows the user, the connection, the links to the pages, and the page's own list. */
 export function Sidebar(props: {
   page: PageId;
   label: string;
@@ -60,12 +60,12 @@ export function Sidebar(props: {
   );
 }
 
-/** Pane is the part of the page beside the sidebar. */
+/** Pane is the part of a page beside the sidebar. */
 export function Pane({ children }: { children: ComponentChildren }) {
   return <main class="pane">{children}</main>;
 }
 
-/** PaneHead is the pane's title line. A phone shows the button that leads back to the sidebar. */
+/** PaneHead is the pane's title line. On a phone it has a button back to the sidebar. */
 export function PaneHead(props: {
   title: ComponentChildren;
   back?: { label: string; act: () => void };

@@ -15,7 +15,7 @@ const paths = {
 
 export type IconName = keyof typeof paths;
 
-/** One of the line drawings, in the color of the text and hidden from screen readers. */
+/** Icon is a line drawing in the color of the text. It is hidden from screen readers. */
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
@@ -24,7 +24,7 @@ export function Icon({ name }: { name: IconName }) {
   );
 }
 
-/** An icon on a colored square, above the title of an empty page. */
+/** Mark is an icon on a colored square, above the title of an empty page. */
 export function Mark({ icon }: { icon: IconName }) {
   return (
     <div class="empty-mark">

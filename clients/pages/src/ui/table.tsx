@@ -1,13 +1,13 @@
 import type { ComponentChildren } from "preact";
 
-/** Column is a column's name, and what it means. Its cells hold numbers unless text is set. */
+/** Column is a column's name and an explanation. Its cells hold numbers unless text is set. */
 export interface Column {
   readonly name: string;
   readonly title?: string;
   readonly text?: boolean;
 }
 
-/** Table is a table that scrolls sideways where the screen is narrow. rows names what each row is about. */
+/** Table is a table that scrolls sideways on a narrow screen. rows is the heading of the rows. */
 export function Table(props: {
   testid: string;
   rows: string;

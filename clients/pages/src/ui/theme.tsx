@@ -9,7 +9,10 @@ const preference = matchMedia("(prefers-color-scheme: dark)");
 const preferred = signal<Theme>(preference.matches ? "dark" : "light");
 const chosen = signal<Theme | null>(null);
 
-/** Shows the theme that the user chose, or else the one of their system, from now on. Call it once. */
+/**
+ * followTheme applies the theme that the user chose, or else that of their system, and follows
+ * changes of both. Call it once.
+ */
 export function followTheme(): void {
   const kept = stored("localStorage", key);
   if (kept === "light" || kept === "dark") chosen.value = kept;
@@ -21,7 +24,7 @@ export function followTheme(): void {
   });
 }
 
-/** ThemeButton switches between the dark and the light theme, and remembers the choice. */
+/** ThemeButton switches between the dark and the light theme, and stores the choice. */
 export function ThemeButton() {
   const other = (chosen.value ?? preferred.value) === "dark" ? "light" : "dark";
   const toggle = () => {

@@ -3,7 +3,10 @@ import { useRef, useState } from "preact/hooks";
 import { notToken, type Session } from "../connection/session";
 import { type IconName, Mark } from "./icon";
 
-/** Asks for a token, and says why. enter signs in with it and returns whether it is a token. */
+/**
+ * TokenForm asks for a token and shows the reason. enter signs in with the token and reports
+ * whether it is one.
+ */
 export function TokenForm(props: {
   reason: string;
   enter: (token: string) => boolean;
@@ -48,7 +51,10 @@ export function TokenForm(props: {
   );
 }
 
-/** Welcome fills the page while nobody is signed in, and asks for a token. While the page opens, it shows nothing. */
+/**
+ * Welcome fills the page while no user is signed in, and asks for a token. While the page opens, it
+ * shows nothing.
+ */
 export function Welcome(props: {
   session: Session<{ close(): void }>;
   icon: IconName;

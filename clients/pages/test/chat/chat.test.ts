@@ -63,7 +63,7 @@ describe("chat", () => {
     for (let i = 1; i <= 1_000; i++) server.say("a", "alice", `${i}`);
     await world.settle();
     expect(texts(chat)).toHaveLength(1_001);
-    expect(drawn).toBe(2); // as it was, and as it is
+    expect(drawn).toBe(2); // the old state and the new one
     expect(listed).toBe(2);
   });
 
@@ -71,7 +71,7 @@ describe("chat", () => {
     const { server, world, chat } = setup();
     for (let i = 0; i < 250; i++) server.log("a").send("alice", `${i}`);
     const page = gate();
-    server.afterPage = page.wait; // read, and on its way
+    server.afterPage = page.wait; // the page was read and has not arrived
     void chat.start();
     chat.show("a");
     await world.settle();
@@ -120,7 +120,7 @@ describe("chat", () => {
     for (const text of ["one", "two"]) first.chat.send(text);
     await first.world.settle();
 
-    // The server had taken the first one before the crash.
+    // The server stored the first message before the crash.
     const id = first.chat.pending.value[0]?.clientMsgId;
     const { server, world, chat } = setup(first.storage);
     server.log("a").send("me", "one", id);
@@ -197,7 +197,7 @@ describe("chat", () => {
     server.tell({ kind: "lost", channelId: "a", seq: 1, epoch: "e", reason: "NOT_MEMBER" } as never);
     await world.settle();
     expect(chat.open.value?.view.value.error).toContain("member");
-    await chat.refresh(); // too soon: the list may be behind
+    await chat.refresh(); // too soon: the list can be old
     expect(chat.channels.lost("a")).not.toBe("");
     await world.pass(6_000);
     await chat.refresh();
@@ -277,7 +277,7 @@ describe("chat", () => {
     const discarded = write("discarded");
     expect(chat.pending.value).toEqual([kept.pending, discarded.pending]);
     await world.settle();
-    expect(server.sent).toEqual([]); // the writer has time to do it
+    expect(server.sent).toEqual([]); // the tab that wrote it sends it first
     writer.chat.discard(discarded.pending);
     chat.storedElsewhere(discarded.key);
     expect(chat.pending.value).toEqual([kept.pending]);
@@ -313,7 +313,8 @@ describe("chat", () => {
     await world.pass(3_000);
     chat.typing();
     expect(server.typed).toBe(2);
-    // The server passes over what comes within a second, so what is typed right after a send is told later, if it lasts.
+    // The server ignores a second typing event within a second, so typing right after a send is
+    // reported later, if it continues.
     chat.send("x");
     chat.typing();
     expect(server.typed).toBe(2);

@@ -1,7 +1,7 @@
 import { Chat } from "../../src/chat/model/chat";
 import type { ChatClient, Event, Message, StateChange, Surroundings, UserChannel } from "../../src/chat/model/types";
 
-/** A source of numbers that look random and are the same on every run. */
+/** dice returns a pseudo-random source that is the same on every run. */
 export function dice(seed: number): (sides: number) => number {
   let state = seed * 2_654_435_761 + 1;
   return (sides) => {
@@ -10,7 +10,7 @@ export function dice(seed: number): (sides: number) => number {
   };
 }
 
-/** A channel's log as the server keeps it: what was appended, and each message as it is now. */
+/** FakeLog is a channel's log: the appended entries, and each message in its current state. */
 export class FakeLog {
   readonly messages: Message[] = [];
   seq = 0;
@@ -44,7 +44,7 @@ export class FakeLog {
     return changed;
   }
 
-  /** A page as ListMessages answers it. */
+  /** Returns a page as ListMessages does. */
   page(range: { afterSeq?: number | undefined; beforeSeq?: number | undefined }, limit: number): Message[] {
     const { afterSeq, beforeSeq } = range;
     const after = (seq: number) => this.messages.findLastIndex((m) => m.seq <= seq) + 1;
@@ -54,7 +54,7 @@ export class FakeLog {
   }
 }
 
-/** An error as the SDK raises it. */
+/** parleyError returns an error like those of the SDK. */
 export function parleyError(reason: string, more: object = {}): Error {
   return Object.assign(new Error(`server: ${reason}`), { reason, code: 7, field: "", positions: [] }, more);
 }
@@ -87,7 +87,10 @@ class Queue {
   }
 }
 
-/** A server with one user's client. It tells live what happens; pages and answers come at once, or when a test lets them. */
+/**
+ * FakeServer is a server for one user's client. It delivers live events; pages and responses arrive
+ * at once, or when a test allows it.
+ */
 export class FakeServer {
   readonly logs = new Map<string, FakeLog>();
   readonly read = new Map<string, number>();
@@ -96,18 +99,18 @@ export class FakeServer {
   readonly asked: { afterSeq?: number | undefined; beforeSeq?: number | undefined }[] = [];
   typed = 0;
   subscriptions = 0;
-  /** Waited for before a page is read, and before a read page is given. */
+  /** Awaited before a page is read, and before it is returned. */
   beforePage: () => Promise<void> = async () => {};
   afterPage: () => Promise<void> = async () => {};
-  /** May wait, or throw, before a send is stored. */
+  /** Awaited before a send is stored. May throw. */
   beforeSend: (content: string) => Promise<void> = async () => {};
   beforeEdit: () => Promise<void> = async () => {};
   beforeMark: () => Promise<void> = async () => {};
-  /** May throw for the channels that a stream begins with. */
+  /** Called with the channels of a new stream. May throw. */
   admit: (channelIds: readonly string[]) => void = () => {};
-  /** May throw for a channel that a stream is to follow too. */
+  /** Called with a channel that is added to a stream. May throw. */
   admitAdded: (channelId: string) => void = () => {};
-  /** Says that the subscription is between two connections: what is added begins with the next one. */
+  /** True while the subscription is between two streams: added channels begin with the next one. */
   away = false;
   #stream: { queue: Queue; channels: Set<string>; onState: (c: StateChange) => void } | null = null;
 
@@ -254,7 +257,7 @@ export class FakeServer {
   }
 }
 
-/** Surroundings whose clock, frames and storage are the test's. */
+/** FakeWorld is an environment whose clock, frames and storage the test controls. */
 export class FakeWorld implements Surroundings {
   time = 1_000_000;
   frames = 0;
@@ -284,7 +287,7 @@ export class FakeWorld implements Surroundings {
     this.readElsewhere.push([channelId, seq]);
   }
 
-  /** Lets everything happen that can, and draws a frame. */
+  /** Runs all pending work and draws frames. */
   async settle(): Promise<void> {
     for (let i = 0; i < 3; i++) {
       await new Promise((resolve) => setImmediate(resolve));
@@ -292,7 +295,7 @@ export class FakeWorld implements Surroundings {
     }
   }
 
-  /** Lets time go by. */
+  /** Advances the clock by ms and runs due timers. */
   async pass(ms: number): Promise<void> {
     this.time += ms;
     const due = this.#timers.filter((t) => t.at <= this.time);
@@ -326,7 +329,7 @@ export class FakeStorage {
   }
 }
 
-/** A chat of one user with a server of its own, on a storage that may be shared. */
+/** setup creates a chat of one user with its own server, on a storage that may be shared. */
 export function setup(storage = new FakeStorage(), me = "me") {
   const server = new FakeServer(me);
   const world = new FakeWorld(storage);
@@ -334,12 +337,12 @@ export function setup(storage = new FakeStorage(), me = "me") {
   return { server, world, chat, storage };
 }
 
-/** What the open channel shows. */
+/** texts returns the texts of the open channel's messages. */
 export function texts(chat: Chat): string[] {
   return (chat.open.value?.view.value.chunks ?? []).flatMap((c) => c.messages.map((m) => m.content));
 }
 
-/** Something to wait for until the test opens it. */
+/** gate returns two functions: wait returns a promise, which open resolves. */
 export function gate() {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {

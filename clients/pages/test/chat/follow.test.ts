@@ -17,7 +17,7 @@ describe("the stream of all channels", () => {
     await chat.refresh();
     server.say("a", "alice", "after");
     await world.settle();
-    expect(texts(chat)).toEqual(["before"]); // and not "after" right behind it
+    expect(texts(chat)).toEqual(["before"]); // without "after", because messages in between are missing
     page.open();
     await world.settle();
     expect(texts(chat)).toEqual(["before", "between", "after"]);
@@ -29,7 +29,8 @@ describe("the stream of all channels", () => {
     void chat.start();
     chat.show("b");
     await world.settle();
-    // As in the SDK: a lost channel is asked for no more, and what is added while away comes last.
+    // As in the SDK, a lost channel is not requested again, and channels that are added while away
+    // are last.
     const order = server.followed.filter((id) => id !== "a");
     server.tell({ kind: "lost", channelId: "a", seq: 1, epoch: "e", reason: "NOT_MEMBER" } as never);
     await world.settle();
@@ -48,7 +49,7 @@ describe("the stream of all channels", () => {
     const { server, world, chat } = setup();
     const name = (i: number) => `c${String(i).padStart(3, "0")}`;
     for (let i = 0; i < 510; i++) {
-      server.log(name(i)).seq = i; // which makes the time later
+      server.log(name(i)).seq = i; // which makes its time later
       server.log(name(i)).send("alice", "x");
     }
     server.admit = (ids) => {

@@ -10,8 +10,9 @@ function loaded(timeline: Timeline): Message[] {
 }
 
 describe("timeline", () => {
-  // The log grows and changes, its events are told in order, late; pages are asked for and come whenever they like, as new
-  // as what was told when they were asked for, or newer. Whatever the order: what is loaded is a piece of the log as it is.
+  // The log grows and changes. Its events are delivered in order, but late. Pages arrive at any
+  // time, at least as new as the events that were delivered when they were requested. In any order,
+  // the loaded messages must be a part of the log in its current state.
   test.each(Array.from({ length: 300 }, (_, seed) => seed))("any interleaving of events and pages, %i", (seed) => {
     const roll = dice(seed);
     const log = new FakeLog("c");

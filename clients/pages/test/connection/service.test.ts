@@ -10,7 +10,7 @@ import { callLimit, serviceClient } from "../../src/connection/service";
 
 const admin = () => serviceClient(AdminService, { address: "http://server", token: "secret" });
 
-/** The failure of a call that the server answers with an error. */
+/** answered returns the failure of a call that the server answers with an error. */
 async function answered(error: ConnectError) {
   const [handler] = createConnectRouter()
     .service(AdminService, {

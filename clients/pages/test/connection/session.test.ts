@@ -3,7 +3,7 @@ import { type Browser, notToken, Session } from "../../src/connection/session";
 
 const token = (sub: string, n = 0) => `h.${Buffer.from(JSON.stringify({ sub, n })).toString("base64url")}.s`;
 
-/** A tab with an address bar and a storage. */
+/** FakeBrowser is a tab with an address bar and a storage. */
 class FakeBrowser implements Browser {
   hash = "";
   readonly steps: string[] = [];
@@ -21,7 +21,7 @@ class FakeBrowser implements Browser {
     if (step) this.steps.push(fragment);
   };
 
-  /** The user follows a link within the page. */
+  /** Follows a link within the page. */
   link(hash: string): void {
     this.hash = hash;
     this.#changed();
@@ -48,7 +48,7 @@ describe("session", () => {
     });
   });
 
-  /** Starts the session and waits until it has opened. */
+  /** begin starts the session and waits until its page is open. */
   async function begin(hash = ""): Promise<void> {
     browser.hash = hash;
     session.start();

@@ -11,7 +11,7 @@ function begin(queues = new FakeQueues()) {
   return { queues, clock, board };
 }
 
-/** A board that has counted everything once. */
+/** running returns a board that has counted every topic once. */
 async function running(queues = new FakeQueues()) {
   const world = begin(queues);
   world.board.start();

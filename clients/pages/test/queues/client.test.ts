@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { connect } from "../../src/queues/client";
 import type { QueueClient } from "../../src/queues/model/types";
 
-/** The requests that reached the server, in order. */
+/** The requests that the server received, in order. */
 let requests: unknown[] = [];
 
 function keep<Req, Res>(answer: Res): (request: Req) => Res {

@@ -10,7 +10,7 @@ import type {
 } from "../../src/queues/model/types";
 import { parleyError } from "../chat/fake";
 
-/** A clock that stands until a test lets time pass. */
+/** FakeClock is a clock that only tests advance. */
 export class FakeClock implements Surroundings {
   seen = true;
   #now = Date.UTC(2026, 0, 1);
@@ -36,7 +36,7 @@ export class FakeClock implements Surroundings {
     return 0.5;
   }
 
-  /** Lets time pass, and what is due happen in its order; in between everything settles. */
+  /** Advances the clock and runs due timers in order, with all their work. */
   async pass(ms: number): Promise<void> {
     const end = this.#now + ms;
     for (;;) {
@@ -64,15 +64,15 @@ interface FakeTopic {
   letters: Letter[];
 }
 
-/** A server with topics, as AdminService answers for it. */
+/** FakeQueues is a server with topics that answers as AdminService does. */
 export class FakeQueues {
   readonly #topics = new Map<string, FakeTopic>();
   #made = 0;
   #buried = 0;
   calls = 0;
-  /** The topics whose counts were asked for, in order. */
+  /** The topics whose counts were requested, in order. */
   readonly asked: string[] = [];
-  /** May give an error for a call, which then does nothing. */
+  /** Returns an error for a call, which then has no effect, or null. */
   fail: (call: string) => Error | null = () => null;
 
   topic(
@@ -108,7 +108,7 @@ export class FakeQueues {
     return this.#topics.get(name)?.letters ?? [];
   }
 
-  /** Makes dead letters, the last one the newest. */
+  /** Creates dead letters. The last one is the newest. */
   bury(name: string, n: number, group: (i: number) => string): void {
     for (let i = 0; i < n; i++) {
       this.#buried++;

@@ -1,5 +1,5 @@
-// Package link is the part of a parley.Client that the SDK's packages share: it picks nodes,
-// carries tokens, retries calls and keeps streams up. Programs do not use it.
+// Package link provides the part of a parley.Client that the SDK's packages share: it picks nodes,
+// adds tokens, retries calls and keeps streams open. Programs do not use it.
 package link
 
 import (
@@ -19,14 +19,14 @@ type Services struct {
 	Server  parleyv1connect.ServerServiceClient
 }
 
-// Attempt makes one attempt of a call. It may run several times.
+// Attempt makes one attempt of a call. It may be called several times.
 type Attempt func(ctx context.Context, s *Services) error
 
-// Link is a client's access to its servers. It is safe for concurrent use. Its errors are
+// Link gives access to the servers of a client. It is safe for concurrent use. Its errors are
 // *parley.Error or those of a context.
 type Link interface { //nolint:interfacebloat // all that the packages share of a client
-	// Call makes attempts until one succeeds, fails for good, or ctx ends, or the client's call
-	// timeout if ctx has no deadline. The name is for the log.
+	// Call makes attempts until one succeeds, a failure is final, or ctx ends. If ctx has no
+	// deadline, the client's call timeout applies. The name is for the log.
 	Call(ctx context.Context, name string, attempt Attempt) error
 	// Retry is Call without the client's call timeout.
 	Retry(ctx context.Context, name string, attempt Attempt) error
@@ -36,11 +36,11 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 	// Interrupted returns the error of a call whose context ended. last is the failure before that,
 	// or nil.
 	Interrupted(ctx context.Context, last error) error
-	// Batch makes the call for the items with these indices, ascending: see Batch. The error is nil
-	// if every item is done or was refused for good.
+	// Batch makes the call for the items with these indices, which are ascending: see the type
+	// Batch. The error is nil if every item is done or permanently refused.
 	Batch(ctx context.Context, b *Batch, items []int) error
-	// Keep opens one stream after another until ctx ends or a failure is final, and returns what
-	// ended it.
+	// Keep opens one stream after another until ctx ends or a failure is final. It returns that
+	// error.
 	Keep(ctx context.Context, k *Keep) error
 	// Error converts an error of a generated client. It returns nil for nil.
 	Error(err error) error
@@ -50,7 +50,7 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 	WorthRetrying(err error) bool
 	// Wait returns a random wait after a failure. failures is the number of failures before it.
 	Wait(failures int, failure error) time.Duration
-	// Patience returns how long an attempt may take.
+	// Patience returns the time limit of an attempt.
 	Patience() time.Duration
 	// Log returns the client's logger.
 	Log() *slog.Logger
@@ -58,60 +58,60 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 
 var provided func(client any) Link
 
-// Provide sets the function behind Of. Package parley calls it once, while it is initialized. It
-// returns true, so that it can initialize a variable.
+// Provide sets the function that Of calls. Package parley calls it once, during its initialization.
+// It returns true, so that it can initialize a variable.
 func Provide(of func(client any) Link) bool {
 	provided = of
 	return true
 }
 
-// Of returns the link of a *parley.Client. A function of this package rather than a method of the
-// client keeps it out of the client's public API.
+// Of returns the link of a *parley.Client. It is a function of this package rather than a method of
+// the client, which keeps it out of the client's public API.
 func Of(client any) Link { return provided(client) } //nolint:ireturn // the type is not exported
 
-// Batch is a call on many items. They are sent in parts, one after another. Each part is the first
-// items that are not settled, so that a repeated item never comes after an item that follows it. Of
-// a part, only the items with a retryable failure are sent again.
+// Batch is a call on many items. They are sent in parts, one after another. Each part consists of
+// the first items that are not settled, so that a repeated item never comes after a later one. Of a
+// part, only the items with a retryable failure are sent again.
 type Batch struct {
 	// Name is for the log.
 	Name string
-	// MaxItems and MaxBytes bound a part. One item is sent whatever its size.
+	// MaxItems and MaxBytes bound a part. A single item is sent regardless of its size.
 	MaxItems, MaxBytes int
-	// Unbounded turns the client's call timeout off.
+	// Unbounded disables the client's call timeout.
 	Unbounded bool
-	// Size returns how much of a part an item takes.
+	// Size returns the size of an item, as counted for MaxBytes.
 	Size func(i int) int
-	// Send makes one attempt for some items and returns one error for each, in order: nil for an
-	// item that is done.
+	// Send makes one attempt for some items. It returns one error for each item, in order, which is
+	// nil if the item is done.
 	Send func(ctx context.Context, s *Services, items []int) ([]*parleyv1.ItemError, error)
 	// Failed, if set, is called with each retryable failure of an item.
 	Failed func(i int, err error)
-	// Settled is called once for each item: with nil if it is done.
+	// Settled is called once for each item. err is nil if the item is done.
 	Settled func(i int, err error)
 }
 
-// Keep describes a stream that is kept up.
+// Keep describes a stream that is reopened whenever it ends.
 type Keep struct {
 	// Name is for the log.
 	Name string
-	// Follow handles one stream's frames until it ends, and returns why. ctx ends when the stream
-	// is to be left.
+	// Follow handles one stream's frames until it ends, and returns the reason. ctx ends when
+	// Follow must leave the stream.
 	Follow func(ctx context.Context, s Stream) error
 	// Waiting is called with each wait before the next stream. err is nil if the server advised to
 	// reconnect.
 	Waiting func(addr string, wait time.Duration, err error)
 }
 
-// Stream is one stream in progress, as its watchdog sees it.
+// Stream is the watchdog of one open stream.
 type Stream interface {
 	// Services returns the services of the node on which to open the stream, and Addr its address.
 	Services() *Services
 	Addr() string
 	// Live reports the first frame. From then on the stream counts as dead after 2.5 heartbeat
-	// intervals of silence.
+	// intervals without a frame.
 	Live(heartbeat time.Duration)
-	// Busy reports that a frame has arrived, Idle that it was handled. The time between is not
-	// silence.
+	// Busy reports that a frame has arrived, Idle that it was handled. The time between them does
+	// not count as silence.
 	Busy()
 	Idle()
 	// Leave ends the stream for the given reason.

@@ -13,7 +13,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// everyMethod calls each unary method without a request: it is there, or the target lists it as unsupported.
+// everyMethod calls each unary method with an empty request. Each must be implemented, or fail as
+// unsupported if the target lists it.
 func everyMethod(e *env) {
 	listed := slices.Clone(e.target.Unsupported)
 	files := []protoreflect.FileDescriptor{
@@ -72,7 +73,8 @@ func serverInfo(e *env) {
 	}
 }
 
-// buried makes messages dead letters of a group and returns the letters, newest first.
+// buried dead-letters the next n messages of a group. It returns all dead letters of the group,
+// newest first.
 func (e *env) buried(topic, group string, n int) []*parleyv1.DeadLetter {
 	e.Helper()
 	s := e.consume(&parleyv1.ConsumeRequest{Topic: topic, Group: group, MaxMessages: 100})

@@ -51,7 +51,7 @@ func (e *env) consume(request *parleyv1.ConsumeRequest) *consumer {
 	return s
 }
 
-// receive reads one frame, and reports whether the stream goes on.
+// receive reads one frame. It reports false if the stream has ended.
 func (s *consumer) receive() bool {
 	if !s.stream.Receive() {
 		return false
@@ -76,7 +76,7 @@ func (s *consumer) next() *parleyv1.Delivery {
 	return first
 }
 
-// want reads a delivery and compares its payload and attempt.
+// want returns the next delivery. It fails the scenario if payload or attempt differ.
 func (s *consumer) want(payload string, attempt int32) *parleyv1.Delivery {
 	s.e.Helper()
 	d := s.next()
@@ -93,7 +93,7 @@ func (s *consumer) ended() error {
 	return s.stream.Err()
 }
 
-// ack acknowledges deliveries and returns the error of the first.
+// ack acks deliveries and returns the error of the first one, or nil.
 func (s *consumer) ack(deliveries ...*parleyv1.Delivery) *parleyv1.ItemError {
 	s.e.Helper()
 	request := &parleyv1.AckRequest{Topic: s.topic, Group: s.group, StreamId: s.id}
@@ -122,7 +122,7 @@ func (s *consumer) nack(item *parleyv1.NackItem) *parleyv1.ItemError {
 	return s.only(r.GetResults(), 1)
 }
 
-// retry is a nack that has the message come again at once.
+// retry returns a nack that requests a retry without delay.
 func retry(d *parleyv1.Delivery) *parleyv1.NackItem {
 	return &parleyv1.NackItem{
 		Token: d.GetToken(), Reason: "no luck", Outcome: &parleyv1.NackItem_Retry{Retry: &parleyv1.NackRetry{Delay: durationpb.New(0)}},
@@ -140,7 +140,7 @@ func bury(d *parleyv1.Delivery) *parleyv1.NackItem {
 	}
 }
 
-// done fails the scenario if a settlement failed.
+// done fails the scenario if an ack or a nack failed.
 func (e *env) done(err *parleyv1.ItemError) {
 	e.Helper()
 	if err != nil {
@@ -250,7 +250,7 @@ func credits(e *env) {
 	e.put(name, "1", "2", "3", "4")
 	s := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 1})
 	d := s.want("1", 1)
-	e.done(s.ack(d)) // which is no credit
+	e.done(s.ack(d)) // an ack grants no credit
 	e.stats(name, "g", "unread 3 pending 0 retrying 0 acked 1 dead 0")
 	grant := func(messages int64) {
 		e.no(errOf(e.ann.queues.GrantCredits(e.ctx, &parleyv1.GrantCreditsRequest{
@@ -283,7 +283,8 @@ func leave(e *env) {
 	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("2", 1)
 }
 
-// lostConsumer closes a stream that holds a delivery: it counts as an attempt. A second consumer shares the partitions.
+// lostConsumer closes a stream that holds a delivery. The lost delivery must count as an attempt.
+// Two further consumers must share the partitions.
 func lostConsumer(e *env) {
 	name := e.topic(&parleyv1.Topic{Partitions: 2}, "g")
 	e.produce(name, &parleyv1.QueueMessage{Key: "k", Payload: []byte("1")})
@@ -292,12 +293,12 @@ func lostConsumer(e *env) {
 	first.close()
 	second := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
 	e.done(second.ack(second.want("1", 2)))
-	for len(second.parts) != 2 && second.receive() { //nolint:revive // until both are assigned
+	for len(second.parts) != 2 && second.receive() { //nolint:revive // until both partitions are assigned
 	}
 	third := e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100})
-	for len(third.parts) != 1 && third.receive() { //nolint:revive // until its share is assigned
+	for len(third.parts) != 1 && third.receive() { //nolint:revive // until one partition is assigned
 	}
-	for len(second.parts) != 1 && second.receive() { //nolint:revive // until it has given one up
+	for len(second.parts) != 1 && second.receive() { //nolint:revive // until one partition is released
 	}
 	equal(e, "shares", second.parts[0]+third.parts[0], 1)
 }
@@ -311,7 +312,7 @@ func ackTimeout(e *env) {
 	e.consume(&parleyv1.ConsumeRequest{Topic: name, Group: "g", MaxMessages: 100}).want("1", 2)
 }
 
-// streamingConsume settles on the stream itself.
+// streamingConsume sends acks on the stream of a StreamingConsume.
 func streamingConsume(e *env) {
 	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g")
 	e.put(name, "1", "2")
@@ -361,7 +362,7 @@ func streamingConsume(e *env) {
 	if a.GetCallId() != 7 || len(a.GetResults()) != 1 || a.GetResults()[0].GetError() != nil || a.GetError() != nil {
 		e.Errorf("answer %v", a)
 	}
-	ask(ack(0, deliveries[1])) // which is answered only if it fails
+	ask(ack(0, deliveries[1])) // call id 0: answered only if the ack fails
 	ask(&parleyv1.StreamingConsumeRequest{CallId: 8, Request: &parleyv1.StreamingConsumeRequest_Ack{
 		Ack: tokens(&parleyv1.Delivery{Token: "nothing"}),
 	}})
@@ -374,7 +375,7 @@ func streamingConsume(e *env) {
 	ask(&parleyv1.StreamingConsumeRequest{Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}}})
 	for {
 		if _, err := stream.Receive(); err != nil {
-			if connect.CodeOf(err) != connect.CodeUnknown { // which io.EOF is
+			if connect.CodeOf(err) != connect.CodeUnknown { // io.EOF has the code unknown
 				e.Errorf("the end: %v", err)
 			}
 			break

@@ -16,7 +16,8 @@ var (
 	noManage  = refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "", 0}
 )
 
-// user returns a caller who may do what users may: everything but manage and moderate.
+// user returns a caller that can send, list and subscribe, but not manage, moderate or send as
+// others.
 func (e *env) user(name string) *caller {
 	e.Helper()
 	return e.as(e.name(name), "send", "history", "subscribe")
@@ -30,7 +31,7 @@ func usersOf(callers ...*caller) []*parleyv1.ChannelMember {
 	return all
 }
 
-// create creates a members-only channel of ann's with members.
+// create creates a members-only channel as ann, with the callers as members.
 func (e *env) create(channel string, callers ...*caller) {
 	e.Helper()
 	e.no(errOf(e.ann.CreateChannel(e.ctx, &parleyv1.CreateChannelRequest{
@@ -38,7 +39,7 @@ func (e *env) create(channel string, callers ...*caller) {
 	})))
 }
 
-// membersOf returns the sorted members as a text, page by page.
+// membersOf returns the names of the members in the listed order, with a "|" after each page.
 func (e *env) membersOf(channel string) string {
 	e.Helper()
 	var out strings.Builder
@@ -112,7 +113,7 @@ func members(e *env) {
 	})), bad)
 }
 
-// membersOfOpen has users without manage add and remove themselves.
+// membersOfOpen adds and removes users without manage. They can add and remove only themselves.
 func membersOfOpen(e *env) {
 	open, closed := e.name("open"), e.name("closed")
 	e.say(e.ann, open, "one")
@@ -128,7 +129,8 @@ func membersOfOpen(e *env) {
 		}
 		return errOf(carl.RemoveMembers(e.ctx, &parleyv1.RemoveMembersRequest{ChannelId: channel, UserIds: ids}))
 	}
-	e.eventually(func() string { return strings.TrimPrefix(e.membersOf(open), "ann |") }) // the send's own membership
+	// The send makes ann a member, asynchronously.
+	e.eventually(func() string { return strings.TrimPrefix(e.membersOf(open), "ann |") })
 	e.no(add(open, carl))
 	equal(e, "after joining", e.membersOf(open), "ann carl |")
 	e.refused("another user", add(open, dora), noManage)
@@ -183,7 +185,7 @@ func membersOnly(e *env) {
 	e.refused("add to a stream", err, refusal{notMember.code, notMember.reason, "add[0].channel_id", 0})
 }
 
-// lostChannel removes a member with a live stream, and adds them again.
+// lostChannel removes a member that has a live stream, and adds them again.
 func lostChannel(e *env) {
 	room, other := e.name("room"), e.name("other")
 	carl := e.user("carl")

@@ -124,7 +124,7 @@ func sendBatch(e *env) {
 	e.refused("an empty batch", err, invalid("messages", 1))
 }
 
-// errOf drops a result.
+// errOf returns the error of a call and drops the result.
 func errOf[T any](_ T, err error) error { return err }
 
 func sendAs(e *env) {
@@ -256,7 +256,7 @@ func invalidFields(e *env) {
 	e.refused("no users", errOf(e.ann.RemoveMembers(e.ctx, &parleyv1.RemoveMembersRequest{ChannelId: room})), invalid("user_ids", 1))
 }
 
-// actions calls everything with a token that lacks the one action that the call requires.
+// actions makes each call with a token that has every action except those that the call requires.
 func actions(e *env) {
 	room := e.name("room")
 	none := refusal{connect.CodePermissionDenied, "CAPABILITY_MISSING", "", 0}

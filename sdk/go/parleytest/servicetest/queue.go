@@ -20,7 +20,8 @@ var (
 	paused      = refusal{connect.CodeFailedPrecondition, "TOPIC_PAUSED", "", 0}
 )
 
-// topic creates a topic, and groups that start at its beginning.
+// topic creates a topic with groups that start at its beginning. It sets the name in settings and
+// returns it.
 func (e *env) topic(settings *parleyv1.Topic, groups ...string) string {
 	e.Helper()
 	settings.Name = e.name("jobs")
@@ -55,7 +56,8 @@ func (e *env) produce(topic string, messages ...*parleyv1.QueueMessage) []*parle
 	return receipts
 }
 
-// stats waits until a group's counts are as wanted: unread, pending, retrying, acked, dead.
+// stats waits until the group has the wanted counts, formatted as
+// "unread 0 pending 0 retrying 0 acked 0 dead 0".
 func (e *env) stats(topic, group, want string) {
 	e.Helper()
 	e.eventually(func() string {
@@ -185,7 +187,8 @@ func produce(e *env) {
 	e.stats(name, "g", "unread 3 pending 0 retrying 0 acked 0 dead 0")
 }
 
-// partitionsOfKeys has the same partitions everywhere, as other programs may choose them too.
+// partitionsOfKeys checks the partitions of fixed keys. All implementations must choose the same
+// partitions, because programs can choose partitions on their own.
 func partitionsOfKeys(e *env) {
 	name := e.topic(&parleyv1.Topic{Partitions: 16})
 	var messages []*parleyv1.QueueMessage

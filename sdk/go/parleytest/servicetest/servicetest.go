@@ -1,10 +1,10 @@
-// Package servicetest is the contract of the Parley API as tests, which run over the real server and over
-// parleytest, so that the fake behaves as the server does. It speaks the wire format by the generated
-// clients, so it sees every field, and every detail of an error.
+// Package servicetest provides a conformance test suite for the Parley API. The real server and
+// parleytest both run it, so that the fake behaves like the server. It uses the generated clients,
+// so it checks all fields and all error details on the wire.
 //
-// It does not cover what needs a broken server, several nodes, a restart or a limit that only
-// configuration can reach, nor what parleytest documents as different: tokens without meaning, the
-// absence of rate limits, and the backoff of retries.
+// It does not cover failures, several nodes, restarts and limits that are only reachable by
+// configuration. It also does not cover the documented differences of parleytest: tokens without
+// meaning, no rate limits, and no backoff between retries.
 package servicetest
 
 import (
@@ -23,23 +23,24 @@ import (
 	"github.com/parleyhq/parley/gen/go/parley/v1/parleyv1connect"
 )
 
-// patience is how long a scenario may take.
+// patience is the maximum duration of a scenario.
 const patience = 30 * time.Second
 
-// Target is a running server.
+// Target describes a running server.
 type Target struct {
 	// URL is the base URL of the API. The server speaks HTTP/2 in the clear.
 	URL string
-	// Token returns a token of a user that allows the actions on every channel, and nothing else.
-	// Without actions it allows everything.
+	// Token returns a token of a user with the actions on all channels and no other capability.
+	// Without actions, the token has every capability. It must be safe for concurrent use.
 	Token func(userID string, actions ...string) string
-	// Unsupported lists the unary methods that the server does not have, as AdminService/UpdateTopic.
-	// Each must fail with an error that says so.
+	// Unsupported lists the unary methods that the server does not implement, in the form
+	// AdminService/UpdateTopic. Each must fail as unimplemented, with an error that contains
+	// "AdminService/UpdateTopic is not supported".
 	Unsupported []string
 }
 
-// Run runs every scenario against a server, all at once. Each uses channels, topics and users of its
-// own, so that a server may serve other tests meanwhile.
+// Run runs all scenarios against a server as parallel subtests of t. Each uses its own channels,
+// topics and users, so other tests can use the server at the same time.
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	for name, scenario := range scenarios() {
@@ -107,7 +108,7 @@ func scenarios() map[string]func(*env) {
 	}
 }
 
-// env is what a scenario runs in.
+// env is the environment of one scenario.
 type env struct {
 	*testing.T
 
@@ -115,7 +116,7 @@ type env struct {
 	target Target
 	// id is part of every name that the scenario uses.
 	id string
-	// ann and bob may do everything.
+	// ann and bob have every capability.
 	ann, bob *caller
 }
 
@@ -130,7 +131,8 @@ type caller struct {
 	user   string
 }
 
-// as returns a caller whose token allows the actions; without actions, everything.
+// as returns a caller whose token has the actions on all channels. Without actions, the token has
+// every capability.
 func (e *env) as(user string, actions ...string) *caller {
 	e.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -159,10 +161,10 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// name returns a name of the scenario's own.
+// name returns a name that starts with part and is unique to the scenario.
 func (e *env) name(part string) string { return part + "-" + e.id }
 
-// no fails the scenario if there is an error.
+// no fails the scenario if err is not nil.
 func (e *env) no(err error) {
 	e.Helper()
 	if err != nil {
@@ -170,7 +172,7 @@ func (e *env) no(err error) {
 	}
 }
 
-// equal reports a difference of plain values.
+// equal reports an error if got differs from want.
 func equal[T comparable](e *env, what string, got, want T) {
 	e.Helper()
 	if got != want {
@@ -178,7 +180,8 @@ func equal[T comparable](e *env, what string, got, want T) {
 	}
 }
 
-// eventually polls until check returns an empty string, and fails with the last one otherwise.
+// eventually polls until check returns an empty string. At the end of the scenario's time it fails
+// with the last string.
 func (e *env) eventually(check func() string) {
 	e.Helper()
 	var wrong string
@@ -195,7 +198,7 @@ func (e *env) eventually(check func() string) {
 	}
 }
 
-// refusal is what an error must say. The limit counts if the field does.
+// refusal is an expected error. All fields are compared; reason is without its prefix.
 type refusal struct {
 	code   connect.Code
 	reason string
@@ -207,7 +210,7 @@ func (r refusal) String() string {
 	return fmt.Sprintf("%s %s %q %d", r.code, r.reason, r.field, r.limit)
 }
 
-// refused fails the scenario unless err is the refusal.
+// refused reports an error if err differs from want.
 func (e *env) refused(what string, err error, want refusal) {
 	e.Helper()
 	if err == nil {
@@ -220,7 +223,7 @@ func (e *env) refused(what string, err error, want refusal) {
 	}
 }
 
-// refusedItem is refused for an item of a batch.
+// refusedItem is like refused, for the error of one item of a batch.
 func (e *env) refusedItem(what string, err *parleyv1.ItemError, want refusal) {
 	e.Helper()
 	e.compare(what, connect.Code(err.GetCode()), err.GetDetail(), want)
@@ -253,7 +256,7 @@ func detailOf(err error) *parleyv1.ErrorDetail {
 	return nil
 }
 
-// invalid is the refusal of a field that breaks its rule.
+// invalid returns the refusal for an invalid field.
 func invalid(field string, limit int64) refusal {
 	return refusal{connect.CodeInvalidArgument, "INVALID_FIELD", field, limit}
 }

@@ -19,12 +19,12 @@ type subscription struct {
 	close  context.CancelFunc
 }
 
-// from is a position after which entries are sent.
+// from returns a position that requests the entries after seq.
 func from(channel string, seq int64) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel, AfterSeq: &seq}
 }
 
-// live is no position.
+// live returns a position that requests only new entries.
 func live(channel string) *parleyv1.ChannelPosition {
 	return &parleyv1.ChannelPosition{ChannelId: channel}
 }
@@ -62,7 +62,7 @@ func (s *subscription) next() *parleyv1.ChannelEvent {
 	return first
 }
 
-// want reads events and compares each with a line: see describe.
+// want reads one event per line and compares them; see describe.
 func (s *subscription) want(lines ...string) {
 	s.e.Helper()
 	for _, line := range lines {
@@ -72,7 +72,7 @@ func (s *subscription) want(lines ...string) {
 	}
 }
 
-// describe returns an event as a short line.
+// describe returns an event as one line of text.
 func describe(ev *parleyv1.ChannelEvent) string {
 	place := fmt.Sprintf("%d..%d", ev.GetFromSeq(), ev.GetSeq())
 	message := func(kind string, m *parleyv1.ChannelMessage) string {
@@ -136,7 +136,8 @@ func subscribeLive(e *env) {
 	s.want("recalled 4..4 #1")
 }
 
-// subscribeFromPosition subscribes again after a stream has ended: nothing is repeated, nothing is missing.
+// subscribeFromPosition subscribes again after a stream has ended. No entry may be repeated or
+// missing.
 func subscribeFromPosition(e *env) {
 	room := e.name("room")
 	sent := e.say(e.ann, room, "one")
@@ -160,8 +161,8 @@ func subscribeFromPosition(e *env) {
 	s.want("sent 4..4 #4 four")
 }
 
-// subscribeAfterChanges replays messages that were edited and recalled: every entry is covered, and
-// every event has the message as it is now.
+// subscribeAfterChanges replays messages that were edited and recalled. The events must cover every
+// entry and contain the messages in their current state.
 func subscribeAfterChanges(e *env) {
 	room := e.name("room")
 	kept, gone := e.say(e.ann, room, "kept"), e.say(e.ann, room, "gone")

@@ -1,4 +1,5 @@
-// Package clustertest has a network of nodes in memory that loses, repeats and delays requests, for tests.
+// Package clustertest provides an in-memory network of nodes that loses, repeats and delays
+// requests, for tests.
 package clustertest
 
 import (
@@ -10,42 +11,43 @@ import (
 	"github.com/parleyhq/parley/server/internal/cluster"
 )
 
-// Fate is what becomes of a request.
+// Fate determines what happens to a request.
 type Fate int
 
-// The fates.
+// The fates of a request.
 const (
-	// Answered is the fate of a request that has no other.
+	// Answered requests arrive once and are answered. It is the default.
 	Answered Fate = iota
 	// Lost requests do not arrive.
 	Lost
-	// AnswerLost requests are done, and their answer does not arrive.
+	// AnswerLost requests are executed, but their answer does not arrive.
 	AnswerLost
 	// Delayed requests arrive when Deliver is called.
 	Delayed
 	// Twice is the fate of a request that arrives two times.
 	Twice
-	// CutOff is the fate of a request without a connection.
+	// CutOff requests fail because there is no connection.
 	CutOff
 	// Garbled answers can't be decoded.
 	Garbled
-	// EmptyAnswer is the fate of a request whose answer has no bytes.
+	// EmptyAnswer requests are answered with zero bytes.
 	EmptyAnswer
 	// Slow requests take two seconds.
 	Slow
-	// Stalled requests do not arrive, and their sender does not learn that nobody serves them.
+	// Stalled requests do not arrive, and their sender does not find out whether anyone serves
+	// them.
 	Stalled
 )
 
-// Net joins nodes. Safe for concurrent use.
+// Net connects nodes. Safe for concurrent use.
 type Net struct {
 	mu        sync.Mutex
 	listeners map[string][]*listener
 	servers   map[string]func(ctx context.Context, payload []byte) []byte
-	// fates are those of the next requests, and byNode of all requests to a node after them.
+	// fates applies to the next requests, byNode to all later requests to a node.
 	fates  []Fate
 	byNode map[string]Fate
-	// late has the requests that arrive when Deliver is called.
+	// late holds the requests that arrive when Deliver is called.
 	late []func()
 }
 
@@ -54,7 +56,7 @@ type listener struct {
 	fn func(payload []byte)
 }
 
-// NewNet creates a network with these fates for the first requests.
+// NewNet creates a network with the given fates for the first requests.
 func NewNet(fates ...Fate) *Net {
 	return &Net{
 		listeners: make(map[string][]*listener), servers: make(map[string]func(context.Context, []byte) []byte),
@@ -69,14 +71,14 @@ func (n *Net) SetFates(fates ...Fate) {
 	n.fates = fates
 }
 
-// SetNodeFate sets the fate of all requests to a node that have none by SetFates.
+// SetNodeFate sets the fate of all requests to a node that SetFates does not cover.
 func (n *Net) SetNodeFate(node string, fate Fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.byNode[node] = fate
 }
 
-// Deliver has the delayed requests arrive and returns once they are done.
+// Deliver executes the delayed requests and returns once they are done.
 func (n *Net) Deliver() {
 	n.mu.Lock()
 	late := n.late
@@ -87,7 +89,7 @@ func (n *Net) Deliver() {
 	}
 }
 
-// Link returns the connection of a new node.
+// Link creates the connection of a new node.
 func (n *Net) Link() *Link { return &Link{net: n} }
 
 // Link is a node's connection to a Net.
@@ -99,7 +101,7 @@ type Link struct {
 
 var _ cluster.Transport = (*Link)(nil)
 
-// SetCut cuts the link, or joins it again. Requests to the node still arrive.
+// SetCut cuts the link, or restores it. Requests to the node still arrive while it is cut.
 func (n *Link) SetCut(cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -197,7 +199,7 @@ func (n *Link) Request(ctx context.Context, node, topic string, payload []byte) 
 
 // Peers is a cluster.Peers that never changes.
 type Peers struct {
-	// Node is this node's id, and Nodes are all that live.
+	// Node is this node's id. Nodes holds the ids of all live nodes.
 	Node  string
 	Nodes []string
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/lifecycle"
 )
 
-// maxChangeUsers bounds the users that one event names; more are sent as all.
+// maxChangeUsers bounds the users that one event names. A change with more is sent without names
+// and means all users.
 const maxChangeUsers = 500
 
 var membersChanged = cluster.Event[*clusterv1.MembershipChange]{Name: "members"}
 
-// Changes announces to all nodes that users may have lost a channel. It is a hint, which may be lost: each node also asks
-// the store. Safe for concurrent use.
+// Changes announces to all nodes that users may have lost access to a channel. An announcement is a
+// hint and may be lost: each node also queries the store. Safe for concurrent use.
 type Changes struct {
 	endpoint *cluster.Endpoint
 	log      *slog.Logger
@@ -25,13 +26,13 @@ type Changes struct {
 	life     lifecycle.Base
 }
 
-// NewChanges creates a Changes. Between Start and Stop it calls onChange with every change that a node announces, one at a
-// time; onChange must not block. A nil logger means slog.Default.
+// NewChanges creates a Changes. Between Start and Stop it calls onChange with every change that any
+// node announces, one at a time. onChange must not block. A nil logger means slog.Default.
 func NewChanges(endpoint *cluster.Endpoint, onChange func(channel.Change), logger *slog.Logger) *Changes {
 	return &Changes{endpoint: endpoint, onChange: onChange, log: cmp.Or(logger, slog.Default())}
 }
 
-// Publish announces a change to all nodes, this one too, and waits for nobody.
+// Publish announces a change to all nodes, including this one, without waiting for delivery.
 func (c *Changes) Publish(change channel.Change) {
 	w := &clusterv1.MembershipChange{ChannelId: change.ChannelID}
 	if len(change.UserIDs) <= maxChangeUsers {
@@ -42,7 +43,8 @@ func (c *Changes) Publish(change channel.Change) {
 	}
 }
 
-// Start subscribes to the announcements of all nodes. Publish works without it. See lifecycle.Service.
+// Start subscribes to the announcements of all nodes. Publish works without it. See
+// lifecycle.Service.
 func (c *Changes) Start(ctx context.Context) error {
 	return c.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		cancel, err := cluster.Subscribe(c.endpoint, membersChanged, c.changed)

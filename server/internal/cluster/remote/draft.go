@@ -17,7 +17,8 @@ func draftToWire(d *message.Draft) *clusterv1.Draft {
 	}
 }
 
-// draftFromWire reads what draftToWire made; ok is false if it is of a kind that this version does not know.
+// draftFromWire decodes a draft encoded by draftToWire. ok is false if this version does not know
+// its kind.
 func draftFromWire(w *clusterv1.Draft) (d message.Draft, ok bool) {
 	kind := message.KindSend
 	switch w.GetKind() {
@@ -59,7 +60,7 @@ func outcomeToWire(o *message.Outcome) *clusterv1.Outcome {
 	return w
 }
 
-// outcomeFromWire reads what outcomeToWire made. The channel is the draft's.
+// outcomeFromWire decodes an outcome encoded by outcomeToWire. The channel is the draft's.
 func outcomeFromWire(w *clusterv1.Outcome, channelID string) message.Outcome {
 	o := message.Outcome{
 		ChannelID: channelID, MsgID: w.GetMsgId(), ClientMsgID: w.GetClientMsgId(), Seq: w.GetSeq(), Count: w.GetCount(),

@@ -23,13 +23,13 @@ import (
 
 const patience = 20 * time.Second
 
-// fleet is nodes over one real NATS server and one real store.
+// fleet is a set of nodes over one real NATS server and one real store.
 type fleet struct {
 	nats  *testkit.NATSServer
 	nodes []*node
 }
 
-// node is what of a server takes part in writing.
+// node holds the parts of a server that take part in writing.
 type node struct {
 	*cluster.Roster
 	bus    *natsbus.Bus
@@ -42,12 +42,12 @@ type node struct {
 	results map[string]int
 }
 
-// gate is an Appender that can be held up, as a process can that is stopped.
+// gate is an Appender that can be blocked, like a suspended process.
 type gate struct {
 	message.Appender
 
 	mu   sync.Mutex
-	shut chan struct{} // nil if it is open
+	shut chan struct{} // nil if open
 	done chan []message.Outcome
 }
 
@@ -67,16 +67,16 @@ func (g *gate) Append(ctx context.Context, drafts []message.Draft) []message.Out
 		return g.Appender.Append(ctx, drafts)
 	}
 	<-shut
-	outs := g.Appender.Append(context.WithoutCancel(ctx), drafts) // it does not know what time it is
+	outs := g.Appender.Append(context.WithoutCancel(ctx), drafts) // a suspended process does not notice its deadline
 	g.done <- outs
 	return outs
 }
 
-// nodeIDs are such that each node is home to some of the eight buckets, whichever of the others are there: with random ones
-// a node would have none in every twenty-fifth fleet of three.
+// nodeIDs are chosen such that each node is home to some of the eight buckets in every subset of
+// them. With random ids, a node would have none in one of 25 fleets of three.
 var nodeIDs = []string{"AAAAAAAAAAAAA", "BBBBBBBBBBBBB", "CCCCCCCCCCCCC"}
 
-// newFleet starts nodes that wait so long for a home; 0 is the default.
+// newFleet starts nodes that wait that long for a home; 0 means the default.
 func newFleet(t *testing.T, size int, wait time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{nats: testkit.NATS(t)}
@@ -133,7 +133,7 @@ func (n *node) forwards(result string) int {
 	return n.results[result]
 }
 
-// settle waits until the nodes agree on who owns what, each bucket being one of theirs.
+// settle waits until the nodes agree on the owners, all of them among these nodes.
 func (f *fleet) settle(t *testing.T, nodes ...*node) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
@@ -155,7 +155,7 @@ func (f *fleet) settle(t *testing.T, nodes ...*node) {
 	})
 }
 
-// of gives a channel whose home is the node.
+// of returns a channel whose home is the node.
 func (f *fleet) of(n *node) string {
 	for i := range 10_000 {
 		if channelID := fmt.Sprintf("channel-%d", i); n.Owns(message.Bucket(channelID, 8)) {
@@ -165,7 +165,7 @@ func (f *fleet) of(n *node) string {
 	panic("the node is home to no bucket")
 }
 
-// send makes drafts of one channel.
+// send returns drafts of one channel.
 func send(channelID, prefix string, n int) []message.Draft {
 	drafts := make([]message.Draft, n)
 	for i := range drafts {
@@ -190,7 +190,7 @@ func mustAppend(t *testing.T, n *node, drafts []message.Draft) []message.Outcome
 	return outs
 }
 
-// log is the msg_ids of a channel's log, which must be dense.
+// log returns the msg_ids of a channel's log, which must be contiguous.
 func (f *fleet) log(t *testing.T, channelID string) []string {
 	t.Helper()
 	entries, err := f.nodes[0].store.Entries(context.Background(), channelID, message.Range{Limit: 10_000})
@@ -207,7 +207,7 @@ func (f *fleet) log(t *testing.T, channelID string) []string {
 	return ids
 }
 
-// holds checks that the log holds these messages once each, and nothing else.
+// holds checks that the log contains exactly these messages, once each.
 func (f *fleet) holds(t *testing.T, channelID string, sent ...message.Draft) {
 	t.Helper()
 	var want []string
@@ -268,7 +268,7 @@ func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
 	asker, home := f.nodes[0], f.nodes[1]
 	channelID := f.of(home)
 	before := send(channelID, "before", 2)
-	mustAppend(t, home, before) // it knows the log's end
+	mustAppend(t, home, before) // so that it knows the log's end
 	open := home.gate.close()
 	t.Cleanup(open)
 	during := send(channelID, "during", 20)
@@ -277,7 +277,7 @@ func TestAHomeThatWakesLaterDoublesNothing(t *testing.T) {
 	if took := time.Since(began); took < 500*time.Millisecond || took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	// While it sleeps others are not held up by it.
+	// While it is suspended, it must not delay others.
 	after := send(channelID, "after", 20)
 	mustAppend(t, asker, after)
 	if unanswered, shunned := asker.forwards(remote.ForwardUnanswered), asker.forwards(remote.ForwardShunned); unanswered != 1 || shunned != 1 {

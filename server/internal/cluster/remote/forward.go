@@ -14,23 +14,24 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// forward is those drafts of one Append whose home is one node. They go there in pieces, one after another and in their
-// order, so what is stored of a channel stays a prefix of what was asked. From the first trouble on this node appends
-// the rest itself. It belongs to one goroutine.
+// forward appends those drafts of one Append that have the same home node. It sends them there in
+// pieces, one after another and in order, so the stored entries of a channel are always a prefix of
+// its drafts. After the first failure this node appends the rest itself. A forward belongs to one
+// goroutine.
 type forward struct {
 	writer *Writer
 	node   string
 	drafts []message.Draft
 	outs   []message.Outcome
 
-	// doubtful are the channels of which the home may have got drafts that it has not answered for, and may append them at
-	// any later time.
+	// doubtful holds the channels of drafts that the home may have received but has not answered.
+	// It may append them at any later time.
 	doubtful map[string]bool
-	// failed are the channels that met a failure which may pass: nothing may be stored of their later drafts.
+	// failed holds the channels with a retryable failure. Their later drafts must not be stored.
 	failed map[string]bool
 }
 
-// run gives every draft its outcome.
+// run sets the outcome of every draft.
 func (f *forward) run(ctx context.Context) {
 	if f.node == f.writer.endpoint.ID() {
 		f.outs = f.writer.local.Append(ctx, f.drafts)
@@ -38,7 +39,7 @@ func (f *forward) run(ctx context.Context) {
 	}
 	f.outs = make([]message.Outcome, len(f.drafts))
 	f.doubtful, f.failed = make(map[string]bool), make(map[string]bool)
-	open := make([]int, len(f.drafts)) // the drafts that have no outcome yet
+	open := make([]int, len(f.drafts)) // the drafts without an outcome
 	for i := range open {
 		open[i] = i
 	}
@@ -71,7 +72,8 @@ func (f *forward) run(ctx context.Context) {
 	}
 }
 
-// cut takes as many drafts as may be forwarded at once, and at least one, and settles those of failed channels.
+// cut takes as many open drafts as one request may carry, at least one. It settles the drafts of
+// failed channels on the way.
 func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendRequest) {
 	request = &clusterv1.AppendRequest{}
 	size := 0
@@ -80,7 +82,7 @@ func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendR
 			continue
 		}
 		d := draftToWire(&f.drafts[i])
-		size += proto.Size(d) + 8 // the field's own bytes
+		size += proto.Size(d) + 8 // the field's tag and length
 		if len(piece) > 0 && size > f.writer.cfg.PieceBytes {
 			return piece, open[n:], request
 		}
@@ -90,8 +92,8 @@ func (f *forward) cut(open []int) (piece, rest []int, request *clusterv1.AppendR
 	return piece, nil, request
 }
 
-// ask sends a piece to its home and waits for the outcomes. With an error the home may have got it, and then the piece's
-// channels are doubtful.
+// ask sends a piece to its home and waits for the outcomes. After an error other than ErrNobody the
+// home may have received the piece; then ask marks its channels doubtful.
 func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.AppendRequest) ([]*clusterv1.Outcome, error) {
 	w := f.writer
 	asking, cancel := context.WithTimeout(ctx, max(w.cfg.Wait, w.cfg.MaxWait))
@@ -112,14 +114,15 @@ func (f *forward) ask(ctx context.Context, piece []int, request *clusterv1.Appen
 	for _, i := range piece {
 		f.doubtful[f.drafts[i].ChannelID] = true
 	}
-	if ctx.Err() == nil { // it is not the caller who was in a hurry
+	if ctx.Err() == nil { // the caller's own deadline is not the home's fault
 		w.shun(f.node)
 		w.cfg.Logger.WarnContext(ctx, "a home node did not answer; this node writes", "home", f.node, "error", err)
 	}
 	return nil, err
 }
 
-// giveUpOn calls cancel once a node has been silent, or unable, for Wait, until stop.
+// giveUpOn calls cancel once a node has been silent or unable for Wait, unless stop is called
+// before.
 func (w *Writer) giveUpOn(node string, cancel func()) (stop func()) {
 	done := make(chan struct{})
 	go func() {
@@ -141,8 +144,9 @@ func (w *Writer) giveUpOn(node string, cancel func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// take settles drafts with what their home made of them. It gives those that are to be appended here after all: in a
-// channel from the first that the home could not store for a reason of its own, all that have no final outcome.
+// take sets the outcomes that a home returned. It returns the drafts that this node must append
+// instead: in each channel those without a final outcome, beginning with the first that failed for
+// a reason of the home's own.
 func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
 	here := make(map[string]bool)
 	for n, i := range piece {
@@ -167,8 +171,9 @@ func (f *forward) take(piece []int, outs []*clusterv1.Outcome) (again []int) {
 	return again
 }
 
-// homesOwn reports whether a failure may be the home's alone: it ends, its time for this piece is over, or it can't reach
-// the store. Another node may do better. A home that has too much to do is not to be helped by that.
+// homesOwn reports whether a failure may be specific to the home: it is shutting down, its time for
+// this piece is over, or it can't reach the store. Another node may succeed. For an overloaded home
+// it is false, because writing elsewhere would not help.
 func homesOwn(reason fault.Reason) bool {
 	switch reason {
 	case fault.ShuttingDown, fault.DeadlinePassed, fault.OutcomeUnknown, fault.StoreUnavailable:
@@ -178,7 +183,7 @@ func homesOwn(reason fault.Reason) bool {
 	}
 }
 
-// settleFailed settles a draft of a failed channel.
+// settleFailed sets the outcome of a draft if its channel has failed. It reports whether it did.
 func (f *forward) settleFailed(i int) bool {
 	if !f.failed[f.drafts[i].ChannelID] {
 		return false
@@ -188,8 +193,8 @@ func (f *forward) settleFailed(i int) bool {
 	return true
 }
 
-// appendHere appends drafts by this node. What fails now and may have reached the home is of unknown outcome: the home
-// may be asleep and append it when it wakes.
+// appendHere appends drafts on this node. A draft that fails retryably and may have reached the
+// home gets OUTCOME_UNKNOWN: the home may be suspended and append it when it resumes.
 func (f *forward) appendHere(ctx context.Context, open []int) {
 	var at []int
 	var drafts []message.Draft

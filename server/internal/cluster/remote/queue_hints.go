@@ -16,32 +16,35 @@ import (
 )
 
 const (
-	// hintEvery is the least time between two words about one topic.
+	// hintEvery is the minimum time between two broadcasts about one topic.
 	hintEvery = time.Millisecond
-	// believeFor is how long what is known of the connection is believed.
+	// believeFor is how long the known state of the connection stays valid.
 	believeFor = 250 * time.Millisecond
-	// maxHintWord is how long a transport's topic may be.
+	// maxHintWord bounds the length of a transport topic, in bytes.
 	maxHintWord = 64
-	// topicReady is what the transport's topics of queues begin with, and topicProbe one that nobody listens on.
+	// topicReady is the prefix of the transport topics for queues. topicProbe is a topic without
+	// listeners.
 	topicReady = "queue-ready-"
 	topicProbe = "queue-probe"
 )
 
-// QueueHints tells all nodes that something may be fetched in a partition, at most once: it is a hint, which may be lost.
-// Listeners of this node are told at once and without the transport. Safe for concurrent use.
+// QueueHints announces to all nodes that a partition may have messages to fetch. Delivery is at
+// most once: an announcement is a hint and may be lost. Listeners on this node are called directly,
+// without the transport. Safe for concurrent use.
 //
-// A word is the sender's id and the partitions, a byte each. Words about one topic are at least a millisecond apart; what
-// comes meanwhile is told by the next, so the last hint is never held back for good.
+// A broadcast carries the sender's id and the partitions, one byte each. Broadcasts about one topic
+// are at least a millisecond apart. Hints that arrive in between go into the next broadcast, so the
+// last one is never held back forever.
 type QueueHints struct {
 	transport cluster.Transport
 	log       *slog.Logger
 	id        string
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	listeners map[string]map[*func(int)]struct{}
-	// waiting are the topics about which a word was sent just now, with what the next is to tell.
+	// waiting holds the topics with a recent broadcast, and the partitions for their next one.
 	waiting map[string]*hintBatch
-	// failed says that the last word could not be sent, at probed.
+	// failed is true if the last broadcast could not be sent, at probed.
 	failed bool
 	probed time.Time
 	// sending is true between Start and Stop.
@@ -57,7 +60,7 @@ type hintBatch struct {
 	timer      *time.Timer
 }
 
-// NewQueueHints makes QueueHints. logger is slog.Default if nil.
+// NewQueueHints creates a QueueHints. A nil logger means slog.Default.
 func NewQueueHints(transport cluster.Transport, logger *slog.Logger) *QueueHints {
 	return &QueueHints{
 		transport: transport, log: cmp.Or(logger, slog.Default()), id: cluster.NewID(),
@@ -65,7 +68,7 @@ func NewQueueHints(transport cluster.Transport, logger *slog.Logger) *QueueHints
 	}
 }
 
-// Ready implements queue.Hints. It waits for nobody.
+// Ready implements queue.Hints. It does not wait for delivery.
 func (h *QueueHints) Ready(topic string, partition int) {
 	if partition < 0 || partition >= queue.MaxPartitions {
 		return
@@ -86,14 +89,15 @@ func (h *QueueHints) Ready(topic string, partition int) {
 	h.send(topic, map[int]struct{}{partition: {}})
 }
 
-// await opens the time in which no other word about the topic is sent. The caller holds mu.
+// await starts the interval in which no other broadcast about the topic is sent. The caller holds
+// mu.
 func (h *QueueHints) await(topic string) {
 	b := &hintBatch{partitions: make(map[int]struct{})}
 	b.timer = time.AfterFunc(hintEvery, func() { h.flush(topic) })
 	h.waiting[topic] = b
 }
 
-// flush sends what has come since the last word, if anything has.
+// flush broadcasts the partitions collected since the last broadcast, if any.
 func (h *QueueHints) flush(topic string) {
 	h.mu.Lock()
 	b := h.waiting[topic]
@@ -120,7 +124,7 @@ func (h *QueueHints) send(topic string, partitions map[int]struct{}) {
 	}
 }
 
-// Listen implements queue.Hints. fn must not block; it is called by whoever calls Ready on this node, too.
+// Listen implements queue.Hints. fn must not block. Calls of Ready on this node call it directly.
 func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func(), err error) {
 	unhear, err := h.transport.Listen(hintTopic(topic), func(word []byte) {
 		if len(word) < cluster.IDLen || string(word[:cluster.IDLen]) == h.id {
@@ -150,7 +154,7 @@ func (h *QueueHints) Listen(topic string, fn func(partition int)) (cancel func()
 	}, nil
 }
 
-// tell tells this node's listeners.
+// tell calls this node's listeners.
 func (h *QueueHints) tell(topic string, partition int) {
 	h.mu.Lock()
 	var fns []*func(int)
@@ -163,7 +167,8 @@ func (h *QueueHints) tell(topic string, partition int) {
 	}
 }
 
-// Connected implements queue.Hints: whether words could be sent within the last quarter of a second.
+// Connected implements queue.Hints: it reports whether the last broadcast could be sent. It probes
+// the transport if the last one is older than a quarter of a second.
 func (h *QueueHints) Connected() bool {
 	h.mu.Lock()
 	fresh, failed := time.Since(h.probed) < believeFor, h.failed
@@ -182,8 +187,8 @@ func (h *QueueHints) note(err error) {
 	h.failed, h.probed = err != nil, time.Now()
 }
 
-// Start begins the sending of words. Before it, and after Stop, Ready tells the listeners of this node alone. See
-// lifecycle.Service.
+// Start enables broadcasts. Before it, and after Stop, Ready only calls the listeners of this node.
+// See lifecycle.Service.
 func (h *QueueHints) Start(ctx context.Context) error {
 	return h.life.Start(ctx, func(_ context.Context, run *lifecycle.Run) error {
 		h.mu.Lock()
@@ -194,7 +199,7 @@ func (h *QueueHints) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the sending of words. Listeners stay until they are cancelled.
+// Stop disables broadcasts. Listeners stay until they are cancelled.
 func (h *QueueHints) Stop(ctx context.Context) error { return h.life.Stop(ctx) }
 
 func (h *QueueHints) silence() {
@@ -207,8 +212,8 @@ func (h *QueueHints) silence() {
 	clear(h.waiting)
 }
 
-// hintTopic gives the transport's topic for a queue's. Where the name is too long for that its digest stands for it: two
-// queues that share one would only wake each other.
+// hintTopic returns the transport topic for a queue topic. If that is too long, a digest replaces
+// the queue's name. Two queues with the same digest would only wake each other.
 func hintTopic(topic string) string {
 	if len(topicReady)+len(topic) <= maxHintWord {
 		return topicReady + topic

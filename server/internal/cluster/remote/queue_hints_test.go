@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// heard notes the partitions that a node's listeners are told.
+// heard records the partitions passed to a node's listeners.
 type heard struct {
 	mu  sync.Mutex
 	got []int
@@ -27,7 +27,7 @@ func (h *heard) add(partition int) {
 	h.got = append(h.got, partition)
 }
 
-// take gives what was heard since, sorted.
+// take returns the partitions heard since the last call, sorted.
 func (h *heard) take() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,7 +48,7 @@ func listenTo(t *testing.T, h *QueueHints, topic string) *heard {
 	return out
 }
 
-// words counts what is broadcast about a topic.
+// words counts the broadcasts about a topic.
 func words(t *testing.T, net *clustertest.Net, topic string) func() int {
 	t.Helper()
 	var mu sync.Mutex
@@ -85,7 +85,7 @@ func TestHintsReachAllNodes(t *testing.T) {
 			other := listenTo(t, b, topic[1:])
 			a.Ready(topic, 3)
 			a.Ready(topic, queue.MaxPartitions-1)
-			a.Ready(topic, queue.MaxPartitions) // no partition
+			a.Ready(topic, queue.MaxPartitions) // not a partition
 			a.Ready(topic, 3)
 			if diff := cmp.Diff([]int{3, 3, 255}, atA.take()); diff != "" {
 				t.Errorf("%s: this node's own, before anything was sent: %s", topic, diff)
@@ -104,7 +104,8 @@ func TestHintsReachAllNodes(t *testing.T) {
 				t.Errorf("%s: told again: %v, %v, %d words", topic, a, b, n)
 			}
 		}
-		// Nobody can be told, and that is all right: this node's own are.
+		// No other node can be reached, which is not an error. This node's own listeners are still
+		// called.
 		atA := listenTo(t, a, "jobs")
 		link.SetCut(true)
 		a.Ready("jobs", 1)
@@ -120,7 +121,7 @@ func TestHintsReachAllNodes(t *testing.T) {
 	})
 }
 
-// A flood costs a word a millisecond, and the last hint of it is told.
+// A flood of hints costs one broadcast per millisecond, and the last hint is delivered.
 func TestHintsAreJoined(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

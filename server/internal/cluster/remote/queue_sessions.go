@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// queuePieceBytes bounds the items of one call to another node; a call with more goes in pieces.
+// queuePieceBytes bounds the items of one call to another node. A larger call is sent in pieces.
 const queuePieceBytes = 512 << 10
 
 var (
@@ -26,7 +26,8 @@ var (
 	queueLeave   = cluster.Method[*clusterv1.QueueLeaveRequest, *emptypb.Empty]{Name: "queue_leave", Timeout: holderWait}
 )
 
-// Consumers makes calls about this node's consumer streams. *queue.Hub implements it.
+// Consumers executes calls about consumer streams. *queue.Hub implements it for this node's
+// streams.
 type Consumers interface {
 	Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error)
 	Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error)
@@ -35,13 +36,14 @@ type Consumers interface {
 	Leave(ctx context.Context, ref queue.StreamRef) error
 }
 
-// QueueSessions makes calls about live consumer streams, on whichever node they are. Other nodes may call about this one's
-// streams between Start and Stop. Safe for concurrent use.
+// QueueSessions executes calls about live consumer streams, on whichever node they are. Other nodes
+// may call about this node's streams between Start and Stop. Safe for concurrent use.
 //
-// Its calls do what *queue.Hub's of the same name do. Where the stream is on another node they also fail as a whole: with
-// LEASE_LOST if that node is gone, and with Unavailable if it can't be reached, with OUTCOME_UNKNOWN if it may have done
-// the call; then the call may be repeated without harm. A large call goes in pieces; if a later one fails as a whole, its
-// items and those after it have that error.
+// Its methods do what those of *queue.Hub do. If the stream is on another node, they may also fail
+// as a whole: with LEASE_LOST if that node is gone, with Unavailable if it can't be reached, and
+// with OUTCOME_UNKNOWN if it may have executed the call. Then the call may safely be repeated. A
+// large call is sent in pieces. If a later piece fails as a whole, its items and all after it get
+// that error.
 type QueueSessions struct {
 	*cluster.Handlers
 
@@ -51,7 +53,8 @@ type QueueSessions struct {
 
 var _ Consumers = (*QueueSessions)(nil)
 
-// NewQueueSessions creates a QueueSessions over this node's consumers, whose stream ids must end with the node's id.
+// NewQueueSessions creates a QueueSessions over this node's consumers. Their stream ids must end
+// with the node's id.
 func NewQueueSessions(endpoint *cluster.Endpoint, local Consumers) *QueueSessions {
 	s := &QueueSessions{Handlers: endpoint.Handlers(), endpoint: endpoint, local: local}
 	cluster.Handle(s.Handlers, queueAck, func(ctx context.Context, r *clusterv1.QueueAckRequest) (*clusterv1.QueueResults, error) {
@@ -75,7 +78,7 @@ func NewQueueSessions(endpoint *cluster.Endpoint, local Consumers) *QueueSession
 	return s
 }
 
-// Ack settles deliveries as done.
+// Ack acknowledges deliveries.
 func (s *QueueSessions) Ack(ctx context.Context, ref queue.StreamRef, tokens []string) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -87,7 +90,7 @@ func (s *QueueSessions) Ack(ctx context.Context, ref queue.StreamRef, tokens []s
 	})
 }
 
-// Nack gives deliveries back.
+// Nack nacks or releases deliveries.
 func (s *QueueSessions) Nack(ctx context.Context, ref queue.StreamRef, items []queue.Nack) ([]error, error) {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -123,7 +126,7 @@ func (s *QueueSessions) Grant(ctx context.Context, ref queue.StreamRef, totalMes
 	return goneIsLost(err)
 }
 
-// Leave has a stream's consumer leave its group.
+// Leave makes a stream's consumer leave its group.
 func (s *QueueSessions) Leave(ctx context.Context, ref queue.StreamRef) error {
 	node := cluster.StreamNode(ref.StreamID)
 	if node == s.endpoint.ID() {
@@ -133,7 +136,7 @@ func (s *QueueSessions) Leave(ctx context.Context, ref queue.StreamRef) error {
 	return goneIsLost(err)
 }
 
-// settle makes a call about n deliveries; 0 are all of the stream's.
+// settle makes a call about n deliveries; n = 0 means all deliveries of the stream.
 func settle[Req proto.Message](
 	ctx context.Context, e *cluster.Endpoint, node string, m cluster.Method[Req, *clusterv1.QueueResults], req Req, n int,
 ) ([]error, error) {
@@ -153,7 +156,7 @@ func settle[Req proto.Message](
 	return errs, nil
 }
 
-// goneIsLost returns LEASE_LOST for a node that is gone, with the stream that it held.
+// goneIsLost replaces ErrGone by LEASE_LOST: the node is gone, and the stream with it.
 func goneIsLost(err error) error {
 	if errors.Is(err, cluster.ErrGone) {
 		return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the stream has ended; nothing was changed")
@@ -173,8 +176,8 @@ func (s *QueueSessions) results(ctx context.Context, method string, errs []error
 	return w
 }
 
-// inPieces makes a call for as many items at a time as fit into queuePieceBytes, and at least one; without items it makes
-// one call. size returns an item's bytes.
+// inPieces makes one call for as many items at a time as fit into queuePieceBytes, at least one.
+// Without items it makes one call. size returns the encoded size of an item in bytes.
 func inPieces[T any](items []T, size func(T) int, call func(piece []T) ([]error, error)) ([]error, error) {
 	var results []error
 	for rest := items; ; {

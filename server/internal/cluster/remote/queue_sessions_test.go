@@ -17,7 +17,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/queue"
 )
 
-// queueCall is a call that a node's consumers were asked for.
+// queueCall is a call received by a node's consumers.
 type queueCall struct {
 	Method  string
 	Ref     queue.StreamRef
@@ -26,7 +26,8 @@ type queueCall struct {
 	Credits [2]int64
 }
 
-// consumers are a node's, with one stream of ann's. A token `bad` is refused, `broken` fails, and with `all` the call does.
+// consumers are a node's consumers, with one stream of ann's. Token `bad` is refused, `broken`
+// fails, and `all` makes the whole call fail.
 type consumers struct {
 	node  string
 	calls []queueCall
@@ -162,8 +163,8 @@ func TestQueueCallsReachTheStream(t *testing.T) {
 	}
 }
 
-// A call that is larger than what the transport carries goes in pieces; where a later one fails, the results of the earlier
-// ones are returned all the same.
+// A call larger than the transport's limit is sent in pieces. If a later piece fails, the results
+// of the earlier ones are returned all the same.
 func TestQueueCallsAreCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestQueueStreamsThatCannotBeReached(t *testing.T) {
 		"answer lost":  {clustertest.AnswerLost, nodeB, fault.OutcomeUnknown},
 		"garbled":      {clustertest.Garbled, nodeB, fault.OutcomeUnknown},
 		"empty answer": {clustertest.EmptyAnswer, nodeB, fault.OutcomeUnknown},
-		"cut off":      {clustertest.CutOff, nodeC, fault.StoreUnavailable}, // we know of nobody
+		"cut off":      {clustertest.CutOff, nodeC, fault.StoreUnavailable}, // this node knows no other
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,7 +236,7 @@ func TestQueueStreamsThatCannotBeReached(t *testing.T) {
 			})
 		})
 	}
-	// A node that lives and does not serve: it has just lost its connection, or begins.
+	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
 	a, _ := queueSessionsOf(t, net, nodeA)
 	if err := a.Leave(t.Context(), queue.StreamRef{StreamID: session + nodeB}); !fault.Is(err, fault.StoreUnavailable) {

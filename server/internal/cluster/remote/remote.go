@@ -1,7 +1,8 @@
-// Package remote has what nodes say to each other, a file per feature: how a write reaches its bucket's home node
-// (Writer), how a call about a live stream reaches the node that holds it (Sessions, QueueSessions), and how all nodes
-// hear that somebody may have lost a channel (Changes) or that a queue may have work (QueueHints).
+// Package remote defines the calls and events between nodes, one file per feature. A Writer appends
+// entries on the home node of their bucket. Sessions and QueueSessions forward calls about a live
+// stream to the node that holds it. Changes announces to all nodes that users may have lost access
+// to a channel, QueueHints that a queue may have messages to fetch.
 //
-// A feature declares its methods and events, converts between the domain and parley.cluster.v1, and does what is on its
-// own node directly, without encoding it. The rest is package cluster's.
+// A feature declares its methods and events and converts between the domain and parley.cluster.v1.
+// Work on its own node it does directly, without encoding it. Package cluster does the rest.
 package remote

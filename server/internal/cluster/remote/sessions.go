@@ -20,23 +20,23 @@ var updateSession = cluster.Method[*clusterv1.UpdateStreamRequest, *emptypb.Empt
 
 // Hub holds this node's streams. *fanout.Hub implements it.
 type Hub interface {
-	// Session returns a live session of the subject's, or STREAM_NOT_FOUND.
+	// Session returns a live session of the subject, or STREAM_NOT_FOUND.
 	Session(id, subject string) (*fanout.Session, error)
 }
 
-// Sessions changes the channels of live streams, on whichever node they are. Other nodes may change this one's streams
-// between Start and Stop. Safe for concurrent use.
+// Sessions changes the channels of live streams, on whichever node they are. Other nodes may change
+// this node's streams between Start and Stop. Safe for concurrent use.
 type Sessions struct {
 	*cluster.Handlers
 
 	endpoint *cluster.Endpoint
-	// readable is Guard's; nil means that all channels are.
+	// readable is the check set by Guard. Nil means that all channels may be read.
 	readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)
 	// update changes a stream of this node.
 	update func(streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// NewSessions creates a Sessions over this node's hub, whose stream ids must end with the node's id.
+// NewSessions creates a Sessions over this node's hub. Its stream ids must end with the node's id.
 func NewSessions(endpoint *cluster.Endpoint, hub Hub) *Sessions {
 	s := &Sessions{
 		Handlers: endpoint.Handlers(), endpoint: endpoint,
@@ -52,16 +52,18 @@ func NewSessions(endpoint *cluster.Endpoint, hub Hub) *Sessions {
 	return s
 }
 
-// Guard sets a check that runs before a stream of this node is changed for another node: readable returns those of the
-// channels to be added that the subject may not read. The calling node has checked too, but its call may have lain in a
-// stalled link since. Call Guard before Start.
+// Guard sets a check that runs before another node changes a stream of this node. readable returns
+// those of the added channels that the subject may not read. The calling node has checked too, but
+// its call may have been delayed by a stalled link since. Call Guard before Start.
 func (s *Sessions) Guard(readable func(ctx context.Context, subject string, channelIDs []string) (refused []string, err error)) {
 	s.readable = readable
 }
 
-// Update changes the channels of the subject's live stream, as fanout.Session.Update does; the caller has checked that the
-// subject may read them. It fails with STREAM_NOT_FOUND if the stream is nowhere, or is another's, and with Unavailable if
-// its node can't be reached: with OUTCOME_UNKNOWN if the node may have made the change, which may be repeated.
+// Update changes the channels of the subject's live stream, as fanout.Session.Update does. The
+// caller must have checked that the subject may read them. It fails with STREAM_NOT_FOUND if the
+// stream does not exist or belongs to another subject. It fails with Unavailable if the stream's
+// node can't be reached, and with OUTCOME_UNKNOWN if that node may have made the change. The change
+// may be repeated.
 func (s *Sessions) Update(
 	ctx context.Context, streamID, subject string, add []fanout.Position, remove []string,
 ) error {
@@ -85,7 +87,8 @@ func (s *Sessions) serve(ctx context.Context, w *clusterv1.UpdateStreamRequest) 
 	return &emptypb.Empty{}, s.update(w.GetStreamId(), w.GetSubject(), add, remove)
 }
 
-// check returns NOT_MEMBER if the subject may no longer read one of the channels.
+// check returns NOT_MEMBER if the subject may no longer read one of the added channels. Exempt
+// positions are not checked.
 func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Position) error {
 	if s.readable == nil {
 		return nil

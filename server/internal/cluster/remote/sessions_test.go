@@ -23,12 +23,12 @@ const (
 	session             = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// endpointOf creates a node's endpoint, of a fleet of A and B.
+// endpointOf creates the endpoint of a node in a fleet of A and B.
 func endpointOf(net *clustertest.Net, node string) *cluster.Endpoint {
 	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{nodeA, nodeB}}, net.Link(), nil)
 }
 
-// sessionsOf makes a node's Sessions with one stream of ann's.
+// sessionsOf creates a node's Sessions with one stream of ann's.
 func sessionsOf(t *testing.T, net *clustertest.Net, node string) (s *Sessions, got *[]fanout.Position) {
 	t.Helper()
 	got = &[]fanout.Position{}
@@ -76,7 +76,7 @@ func TestSessionsAreChangedWhereTheyAre(t *testing.T) {
 	}
 }
 
-// The node that holds the stream asks again who may read: the request may be an old one.
+// The node that holds the stream checks again who may read, because the request may be old.
 func TestSessionsAreGuardedWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	net := clustertest.NewNet()
@@ -121,7 +121,7 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 		"lost":        {clustertest.Lost, nodeB, fault.OutcomeUnknown, holderWait},
 		"answer lost": {clustertest.AnswerLost, nodeB, fault.OutcomeUnknown, holderWait},
 		"garbled":     {clustertest.Garbled, nodeB, fault.OutcomeUnknown, 0},
-		"cut off":     {clustertest.CutOff, nodeC, fault.StoreUnavailable, 0}, // we know of nobody
+		"cut off":     {clustertest.CutOff, nodeC, fault.StoreUnavailable, 0}, // this node knows no other
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +138,7 @@ func TestSessionsThatCannotBeReached(t *testing.T) {
 			})
 		})
 	}
-	// A node that lives and does not serve: it has just lost its connection, or begins.
+	// A live node that does not serve: it has just lost its connection, or is starting.
 	net := clustertest.NewNet()
 	a, _ := sessionsOf(t, net, nodeA)
 	if err := a.Update(t.Context(), session+nodeB, "ann", nil, nil); !fault.Is(err, fault.StoreUnavailable) {
@@ -177,7 +177,7 @@ func TestChangesReachAllNodes(t *testing.T) {
 		}
 	}
 	link.SetCut(true)
-	changes.Publish(one) // nobody can be told, and that is all right
+	changes.Publish(one) // no other node can be reached, which is not an error
 	if diff := cmp.Diff([]channel.Change{one, one, all, all, all, all}, got); diff != "" {
 		t.Error(diff)
 	}

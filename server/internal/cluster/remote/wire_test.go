@@ -15,7 +15,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// carry sends a message over the wire.
+// carry encodes and decodes a message.
 func carry[M proto.Message](t *testing.T, in, out M) M {
 	t.Helper()
 	data, err := proto.Marshal(in)
@@ -28,7 +28,7 @@ func carry[M proto.Message](t *testing.T, in, out M) M {
 	return out
 }
 
-// fill gives every field a value, so that none is forgotten on its way.
+// fill sets every field to a value, so that a test notices a field that is not converted.
 func fill(t *testing.T, v reflect.Value, skip ...string) {
 	t.Helper()
 	for i := range v.NumField() {

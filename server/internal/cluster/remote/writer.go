@@ -12,56 +12,62 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// appendDrafts has no timeout of its own: a forward waits as long as its home works, by WriterConfig.
+// appendDrafts has no timeout of its own: WriterConfig limits how long a forward waits for its
+// home.
 var appendDrafts = cluster.Method[*clusterv1.AppendRequest, *clusterv1.AppendResponse]{Name: "append"}
 
-// Owners reports which node a bucket's writes are gathered on. *cluster.Roster implements it.
+// Owners reports which node is the home of a bucket's writes. *cluster.Roster implements it.
 type Owners interface {
-	// Owner returns the node that is the bucket's home now.
+	// Owner returns the node that is currently the bucket's home.
 	Owner(bucket int) string
-	// Works reports whether a node has said within that time that it lives and is able.
+	// Works reports whether a node announced within that time that it is alive and able.
 	Works(node string, within time.Duration) bool
 }
 
-// The results of a forward, as WriterConfig.OnForward is told them.
+// The results of a forward, as passed to WriterConfig.OnForward.
 const (
-	// ForwardAnswered is one that its home has answered.
+	// ForwardAnswered means that the home has answered.
 	ForwardAnswered = "answered"
-	// ForwardRefused is one whose home stored nothing, or not all: it ends, or can't reach the store.
+	// ForwardRefused means that the home stored nothing, or not all, because it is shutting down,
+	// ran out of time, or can't reach the store.
 	ForwardRefused = "refused"
-	// ForwardNobody is one whose home is not there.
+	// ForwardNobody means that the home is gone or can't be reached.
 	ForwardNobody = "nobody"
-	// ForwardUnanswered is one whose home did not answer in time.
+	// ForwardUnanswered means that the home did not answer in time.
 	ForwardUnanswered = "unanswered"
-	// ForwardShunned is one that was not made, because its home had refused or not answered another just before.
+	// ForwardShunned means that the home was not called, because it recently refused or did not
+	// answer.
 	ForwardShunned = "shunned"
 )
 
-// WriterConfig sets a Writer's limits; zero values mean the defaults.
+// WriterConfig sets a Writer's limits. Zero values mean the defaults.
 type WriterConfig struct {
-	// Wait is how long a home node is waited for that does not say meanwhile that it lives and is able: 500 ms.
+	// Wait is how long a Writer waits for a home node that does not announce meanwhile that it is
+	// alive and able. Default 500 ms.
 	Wait time.Duration
-	// MaxWait is how long one is waited for that does: 3 s. Such a home has too much to do, and to write beside it only makes
-	// inserts clash.
+	// MaxWait is how long a Writer waits for a home node that does. Default 3 s. Such a home is
+	// overloaded, and writing beside it would only cause conflicting inserts.
 	MaxWait time.Duration
-	// Shun is how long a home that did not answer, or refused, is not asked again: 1 s.
+	// Shun is how long a home that refused or did not answer is not called again. Default 1 s.
 	Shun time.Duration
-	// PieceBytes is about the most that is forwarded at once: 512 KiB. A single draft may be larger.
+	// PieceBytes is the approximate maximum of one forward. Default 512 KiB. A single draft may be
+	// larger.
 	PieceBytes int
-	// OnForward is told of every forward's result, for metrics; may be nil.
+	// OnForward is called with the result of every forward, for metrics. It may be nil.
 	OnForward func(result string)
-	// Logger is slog.Default if nil.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Writer appends drafts on the home node of their bucket, so that the writes of a channel from all nodes share inserts.
-// This is for speed only. What the home does not do, for whatever reason, this node does itself under the same ids, and
-// the store sees to it that an entry which both have written is there once.
+// Writer appends drafts on the home node of their bucket, so that writes of a channel from all
+// nodes share inserts. This is for speed only. If the home fails for whatever reason, this node
+// appends the drafts itself under the same ids, and the store keeps an entry that both have written
+// only once.
 //
-// Other nodes may append by this one between Start and Stop; Append goes on working after Stop. The local writer must not
-// be closed before Stop returns.
+// Other nodes may append through this one between Start and Stop. Append keeps working after Stop.
+// The local writer must not be closed before Stop returns.
 //
-// It is a message.Appender; safe for concurrent use.
+// It is a message.Appender. Safe for concurrent use.
 type Writer struct {
 	*cluster.Handlers
 
@@ -72,13 +78,14 @@ type Writer struct {
 	cfg      WriterConfig
 
 	mu sync.Mutex // guards silent
-	// silent is when nodes last did not answer, or refused.
+	// silent holds when nodes last refused or did not answer.
 	silent map[string]time.Time
 }
 
 var _ message.Appender = (*Writer)(nil)
 
-// NewWriter creates a Writer over this node's own, local one. buckets is the store's number of buckets.
+// NewWriter creates a Writer over this node's own writer, local. buckets is the number of buckets
+// of the store.
 func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender, buckets int, cfg WriterConfig) *Writer {
 	cfg.Wait = cmp.Or(cfg.Wait, 500*time.Millisecond)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 3*time.Second)
@@ -96,16 +103,17 @@ func NewWriter(endpoint *cluster.Endpoint, owners Owners, local message.Appender
 	return w
 }
 
-// Append appends drafts and answers an outcome for each, in order, with all that message.Writer.Append promises. Drafts
-// must have their ids. What this node writes itself after its home may have got it, and could not be written for now, is
-// answered OUTCOME_UNKNOWN, for the home may write it yet.
+// Append appends drafts and returns an outcome for each, in order, with the guarantees of
+// message.Writer.Append. Drafts must have their ids. An entry that the home may have received, and
+// that this node then failed to write itself for now, gets OUTCOME_UNKNOWN: the home may still
+// write it.
 func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.Outcome {
 	owners := make([]string, len(drafts))
 	byOwner := make(map[string]*forward, 1)
 	homes := make(map[int]string, 1)
 	for i := range drafts {
 		bucket := message.Bucket(drafts[i].ChannelID, w.buckets)
-		owner, ok := homes[bucket] // one look per bucket: the answer may change meanwhile, and a channel must not be split
+		owner, ok := homes[bucket] // once per bucket: the answer may change, and a channel must not be split
 		if !ok {
 			owner = w.owners.Owner(bucket)
 			homes[bucket] = owner
@@ -137,7 +145,7 @@ func (w *Writer) Append(ctx context.Context, drafts []message.Draft) []message.O
 	return outs
 }
 
-// shuns reports whether a node is not to be asked now.
+// shuns reports whether a node is currently not to be called.
 func (w *Writer) shuns(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +161,7 @@ func (w *Writer) shun(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	for other, at := range w.silent { // those that are gone for good are asked for by nobody
+	for other, at := range w.silent { // nodes that are gone forever are never checked by shuns
 		if now.Sub(at) >= w.cfg.Shun {
 			delete(w.silent, other)
 		}
@@ -161,7 +169,7 @@ func (w *Writer) shun(node string) {
 	w.silent[node] = now
 }
 
-// serve appends for another node.
+// serve appends drafts for another node.
 func (w *Writer) serve(ctx context.Context, r *clusterv1.AppendRequest) (*clusterv1.AppendResponse, error) {
 	drafts, err := draftsFromWire(r.GetDrafts())
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// appended is a message.Appender that keeps what it was given, and answers what it is told to.
+// appended is a message.Appender that records its drafts and returns preset outcomes.
 type appended struct {
 	mu    sync.Mutex
 	calls [][]string
-	// fail gives a draft's fault; nil for none.
+	// fail returns a draft's fault. Nil means none.
 	fail func(d *message.Draft) error
 }
 
@@ -57,19 +57,19 @@ func (a *appended) all() [][]string {
 // owners is an Owners that never changes.
 type owners struct {
 	owner func(bucket int) string
-	// works reports whether a node still works; nil never does.
+	// works reports whether a node works. Nil means never.
 	works func() bool
 }
 
 func (o owners) Works(string, time.Duration) bool { return o.works != nil && o.works() }
 func (o owners) Owner(bucket int) string          { return o.owner(bucket) }
 
-// endpointAt creates the endpoint of a node, of a fleet of ME and HOME.
+// endpointAt creates the endpoint of a node in a fleet of ME and HOME.
 func endpointAt(net *clustertest.Net, node string) *cluster.Endpoint {
 	return cluster.NewEndpoint(clustertest.Peers{Node: node, Nodes: []string{"HOME", "ME"}}, net.Link(), nil)
 }
 
-// pass lets time pass, which in a synctest bubble takes none.
+// pass waits for d, which takes no real time in a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
 // rig is a node ME, whose writer is tested, and a node HOME.
@@ -78,15 +78,16 @@ type rig struct {
 	here, home appended
 	writer     *Writer
 	results    []string
-	// works tells whether HOME says that it works; nil is never.
+	// works reports whether HOME announces that it works. Nil means never.
 	works func() bool
 }
 
-// newRig gives channels that begin with "here" to ME, those with "gone" to a node that is not there, others to HOME.
+// newRig assigns channels that begin with "here" to ME, with "gone" to a missing node, and others
+// to HOME.
 func newRig(t *testing.T, cfg WriterConfig, fates ...clustertest.Fate) *rig {
 	t.Helper()
 	r := &rig{net: clustertest.NewNet(fates...)}
-	const buckets = 1 << 20 // channels' buckets differ
+	const buckets = 1 << 20 // so that channels have different buckets
 	byBucket := map[int]string{}
 	for i := range 20 {
 		byBucket[message.Bucket(fmt.Sprintf("here%d", i), buckets)] = "ME"
@@ -111,7 +112,7 @@ func newRig(t *testing.T, cfg WriterConfig, fates ...clustertest.Fate) *rig {
 	return r
 }
 
-// drafts makes one per channel named, with ids m0, m1, ...
+// drafts creates one draft per named channel, with ids m0, m1, ...
 func drafts(channels ...string) []message.Draft {
 	ds := make([]message.Draft, len(channels))
 	for i, c := range channels {
@@ -120,7 +121,7 @@ func drafts(channels ...string) []message.Draft {
 	return ds
 }
 
-// told is what became of the drafts: ok, or the reason.
+// told returns the results of drafts: ok, or the reason.
 func told(t *testing.T, ds []message.Draft, outs []message.Outcome) []string {
 	t.Helper()
 	if len(outs) != len(ds) {
@@ -261,7 +262,7 @@ func TestACallerInAHurryMakesNoHomeShunned(t *testing.T) {
 		defer cancel()
 		ds := drafts("far1")
 		began := time.Now()
-		// The home may have it, so it is not true that nothing was stored.
+		// The home may have received it, so STORE_UNAVAILABLE would be wrong.
 		expect(t, "outcomes", []string{"OUTCOME_UNKNOWN"}, told(t, ds, r.writer.Append(ctx, ds)))
 		expect(t, "time", 10*time.Millisecond, time.Since(began))
 		r.here.fail = nil
@@ -276,7 +277,8 @@ func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
 		fate clustertest.Fate
 		want []string
 	}{
-		// Whoever sleeps may wake and write: all that may pass is unknown, and what is final is final.
+		// A suspended node may resume and write. So every retryable failure is unknown, and final
+		// outcomes stay.
 		"unanswered": {clustertest.Lost, []string{"OUTCOME_UNKNOWN", "MESSAGE_NOT_FOUND", "ok"}},
 		"nobody":     {clustertest.CutOff, []string{"STORE_UNAVAILABLE", "MESSAGE_NOT_FOUND", "ok"}},
 	} {
@@ -304,7 +306,8 @@ func TestNothingStoredIsSaidOnlyIfItIsTrue(t *testing.T) {
 	}
 }
 
-// A home that lives has too much to do, and is waited for; one that falls silent, or is never done, is not.
+// A home that announces itself is overloaded, and is waited for. One that falls silent or never
+// finishes is not.
 func TestABusyHomeIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -362,7 +365,7 @@ func TestWhatAHomeCannotStoreIsWrittenHere(t *testing.T) {
 				told(t, ds, r.writer.Append(t.Context(), ds)))
 			expect(t, "here", [][]string{{"m2", "m3", "m5"}}, r.here.all())
 			expect(t, "results", []string{ForwardRefused}, r.results)
-			// What the home may have stored is not denied.
+			// An entry that the home may have stored must not be reported as not stored.
 			r.here.fail = failing(fault.RateLimited, fault.ResourceExhausted, "m2")
 			want := "RATE_LIMITED"
 			if reason == fault.OutcomeUnknown {
@@ -454,7 +457,7 @@ func TestLargeForwardsGoInPiecesAndStayAPrefix(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, pieces, clustertest.Answered, clustertest.Lost)
 			r.here.fail = failing(fault.StoreUnavailable, fault.Unavailable, "m3", "m5", "m6")
-			// m4 and m6 are of a channel that the lost piece held too.
+			// m4 and m6 are of a channel that the lost piece contained too.
 			expect(t, "outcomes", []string{"ok", "ok", "ok", "OUTCOME_UNKNOWN", "ok", "OUTCOME_UNKNOWN", "OUTCOME_UNKNOWN"},
 				told(t, ds, r.writer.Append(t.Context(), ds)))
 			expect(t, "home", [][]string{{"m0", "m1"}}, r.home.all())
@@ -497,7 +500,7 @@ func TestAHomeThatCannotReadDraftsSaysSoAtOnce(t *testing.T) {
 	}
 	expect(t, "home", 0, len(r.home.all()))
 	expect(t, "here", [][]string{{"m0"}}, r.here.all())
-	// Text that is no UTF-8 can't be forwarded.
+	// Text that is not UTF-8 can't be forwarded.
 	ds = drafts("far1")
 	ds[0].Content = "\xff"
 	expect(t, "outcomes", []string{"ok"}, told(t, ds, r.writer.Append(t.Context(), ds)))
@@ -514,7 +517,7 @@ func TestWriterEnds(t *testing.T) {
 	}
 }
 
-// moving is a roster whose view changes between two looks, as a Roster's does whenever a node is heard of.
+// moving is a roster whose view changes between two calls, as a Roster's does when it hears a node.
 type moving struct{ looks atomic.Int64 }
 
 func (m *moving) Works(string, time.Duration) bool { return false }

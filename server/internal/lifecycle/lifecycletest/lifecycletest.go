@@ -1,4 +1,4 @@
-// Package lifecycletest tests services.
+// Package lifecycletest provides helpers to test services.
 package lifecycletest
 
 import (
@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// Each part of Stress takes rounds new services, but no more once it has taken minRounds and enough time.
+	// Each part of Stress tests up to rounds new services. It stops earlier after minRounds and a
+	// duration of enough.
 	rounds, minRounds = 20, 2
 	enough            = 500 * time.Millisecond
-	// callers is how many goroutines hammer a service.
+	// callers is the number of goroutines that call a service concurrently.
 	callers = 8
-	// patience is how long Stress waits for one call, and for goroutines that were about to end.
+	// patience is how long Stress waits for one call, and for goroutines that are ending.
 	patience = 30 * time.Second
 	// label marks the goroutines that a service has started, directly or not.
 	label = "lifecycletest"
@@ -33,7 +34,8 @@ const (
 // labels numbers the values of label.
 var labels atomic.Int64
 
-// Start starts a service, and stops it when the test ends. It fails the test if either returns an error.
+// Start starts a service, and stops it when the test ends. It fails the test if either returns an
+// error.
 func Start(tb testing.TB, service lifecycle.Service) {
 	tb.Helper()
 	if err := service.Start(tb.Context()); err != nil {
@@ -42,7 +44,7 @@ func Start(tb testing.TB, service lifecycle.Service) {
 	tb.Cleanup(func() { Stop(tb, service) })
 }
 
-// Stop stops a service with all the time that it needs. It fails the test if that returns an error.
+// Stop stops a service without a deadline. It fails the test if that returns an error.
 func Stop(tb testing.TB, service lifecycle.Service) {
 	tb.Helper()
 	if err := service.Stop(context.WithoutCancel(tb.Context())); err != nil {
@@ -50,13 +52,16 @@ func Stop(tb testing.TB, service lifecycle.Service) {
 	}
 }
 
-// Stress proves the contract of lifecycle.Service for services that newService makes: new ones that were not started. Start of one must
-// succeed, and so must a Stop that has time. Run it under the race detector.
+// Stress tests the contract of lifecycle.Service on services from newService, which must be new and
+// not started. Start of such a service must succeed, and so must a Stop without a deadline. Run it
+// under the race detector.
 //
-// After Stop no goroutine may be left of those that newService, Start or Stop has started, directly or not. So newService makes
-// the service alone: what the service works with is made before, and outlives it.
+// After Stop, no goroutine may be left that newService, Start or Stop has started, directly or not.
+// newService must therefore create only the service itself: create its dependencies before, so that
+// they outlive it.
 //
-// Give S, such as *feed.Feeder, in the call: TestServices in package server looks for it.
+// Name the type S in the call, for example *feed.Feeder: TestServices in package server searches
+// for it.
 func Stress[S lifecycle.Service](t *testing.T, newService func(t *testing.T) S) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *subject){
@@ -141,11 +146,12 @@ func hurried(t *testing.T, s *subject) {
 		if err := s.Stop(ended); !errors.Is(err, context.Canceled) {
 			return err
 		}
-		return nil // it may say that it had none
+		return nil // it may report that it had no time
 	})
 }
 
-// call makes a call under the subject's label, and fails the test unless it returns want in time.
+// call makes a call under the subject's label. It fails the test unless the call returns want in
+// time.
 func (s *subject) call(what string, want error, fn func() error) {
 	s.t.Helper()
 	done := make(chan error, 1)
@@ -162,12 +168,14 @@ func (s *subject) call(what string, want error, fn func() error) {
 	}
 }
 
-// labelled calls fn so that the goroutines which it starts have the subject's label, and those that they start.
+// labelled calls fn so that the goroutines which it starts, directly or not, have the subject's
+// label.
 func (s *subject) labelled(fn func()) {
 	pprof.Do(context.WithoutCancel(s.t.Context()), pprof.Labels(label, s.id), func(context.Context) { fn() })
 }
 
-// expectNone fails the test if goroutines of the service stay. One that has told its end may not be off the processor yet.
+// expectNone fails the test if goroutines of the service remain. It waits, because one that has
+// signalled its end may not have exited yet.
 func (s *subject) expectNone(after string) {
 	s.t.Helper()
 	for began := time.Now(); s.running() > 0; runtime.Gosched() {
@@ -177,7 +185,7 @@ func (s *subject) expectNone(after string) {
 	}
 }
 
-// running returns how many goroutines have the subject's label.
+// running returns the number of goroutines that have the subject's label.
 func (s *subject) running() int {
 	mark := fmt.Sprintf("%q:%q", label, s.id)
 	n := 0
@@ -193,9 +201,9 @@ func (s *subject) running() int {
 	return n
 }
 
-// stacks returns all goroutines with their labels.
+// stacks returns the stacks of all goroutines, with their labels.
 func stacks() string {
 	var b bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // a buffer takes everything
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 1) // writing to a buffer does not fail
 	return b.String()
 }

@@ -1,8 +1,9 @@
-// Package authn proves who is calling, from the request's headers alone, before a byte of the body is read.
+// Package authn authenticates callers by the headers of a request alone, before its body is read.
 //
-// A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`. `cap` is an object. It
-// maps `channel:<pattern>` and `queue:<pattern>` to a list of actions, and `admin` to a list of actions that is not empty, or
-// to true for all of them. Other entries of `cap` are ignored. An action that this server does not know allows nothing.
+// A token is a JWT (HS256, RS256, ES256 or EdDSA) with `sub`, `exp`, optionally `ssid`, and `cap`.
+// `cap` is an object. It maps `channel:<pattern>` and `queue:<pattern>` to a list of actions, and
+// `admin` to a list of actions that is not empty, or to true for all of them. Other entries of
+// `cap` are ignored. An action that this server does not know allows nothing.
 package authn
 
 import (
@@ -32,42 +33,45 @@ import (
 )
 
 const (
-	// maxTokenBytes refuses absurd tokens before they are parsed.
+	// maxTokenBytes bounds a token in bytes. Larger ones are refused before they are parsed.
 	maxTokenBytes = 8 << 10
-	// leeway is how far the issuer's clock may be off.
+	// leeway is how far the issuer's clock may differ.
 	leeway = 30 * time.Second
 )
 
 var (
-	// validUserID is what a user id may be: 1 to 128 printable ASCII characters without spaces.
+	// validUserID matches a user id: 1 to 128 printable ASCII characters without spaces.
 	validUserID  = regexp.MustCompile(`^[!-~]{1,128}$`)
 	validSession = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
-	// validKeyID leaves out what has a meaning to file systems and URLs; no key is ever looked up that way.
+	// validKeyID excludes characters that have a meaning in file systems and URLs, although no key
+	// is looked up there.
 	validKeyID = regexp.MustCompile(`^[A-Za-z0-9_.:=+-]{1,128}$`)
 )
 
-// erasedUser stands for a user whose messages were erased. No token may have it as its subject.
+// erasedUser replaces a user whose messages were erased. No token may have it as its subject.
 const erasedUser = "~erased"
 
 func validSubject(id string) bool { return validUserID.MatchString(id) && id != erasedUser }
 
-// Config says which tokens hold. At least one source of keys must be set.
+// Config sets which tokens are valid. Secret, PublicKeys or JWKSURL must be set.
 type Config struct {
-	// Secret checks HS256 tokens; at least 32 bytes, or empty.
+	// Secret verifies HS256 tokens. It must have at least 32 bytes; empty means that there are no
+	// such tokens.
 	Secret []byte
-	// PublicKeys are *rsa.PublicKey, *ecdsa.PublicKey (P-256) or ed25519.PublicKey.
+	// PublicKeys verify RS256, ES256 and EdDSA tokens: *rsa.PublicKey (at least 2048 bits),
+	// *ecdsa.PublicKey (P-256) or ed25519.PublicKey.
 	PublicKeys []crypto.PublicKey
-	// JWKSURL serves public keys that rotate; a key that is not known is looked up at most once a minute.
+	// JWKSURL serves public keys that rotate. An unknown key causes at most one fetch a minute.
 	JWKSURL string
-	// Issuer and Audience are what `iss` must be and `aud` must hold; empty accepts any.
+	// Issuer must equal `iss`, and Audience must be in `aud`. Empty accepts any.
 	Issuer, Audience string
-	// Logger hears of a key set that can't be fetched. Must not be nil.
+	// Logger logs key sets that can't be fetched. It must not be nil.
 	Logger *slog.Logger
-	// Now is the clock; nil is time.Now.
+	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
 }
 
-// Verifier proves tokens. It is safe for concurrent use.
+// Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
 	parser  *jwt.Parser
 	secret  []byte
@@ -79,7 +83,7 @@ type Verifier struct {
 	life    lifecycle.Base
 }
 
-// New makes a Verifier. With a JWKSURL it must be started.
+// New creates a Verifier. If cfg has a JWKSURL, it must be started.
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{secret: cfg.Secret, public: make(map[string][]jwt.VerificationKey), now: cfg.Now}
 	if v.now == nil {
@@ -124,8 +128,9 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Start fetches the key set, and again every few minutes until Stop. It must return before the first Verify. A key set that
-// can't be fetched yet is no error. Without a JWKSURL there is nothing to do. See lifecycle.Service.
+// Start fetches the key set, and again every few minutes until Stop. It must return before the
+// first Verify. A failed fetch is logged and is not an error. Without a JWKSURL it does nothing.
+// See lifecycle.Service.
 func (v *Verifier) Start(ctx context.Context) error {
 	return v.life.Start(ctx, func(ctx context.Context, run *lifecycle.Run) error {
 		if v.served == nil {
@@ -139,7 +144,7 @@ func (v *Verifier) Start(ctx context.Context) error {
 	})
 }
 
-// Stop ends the fetching. Verify goes on with the keys that are known.
+// Stop ends the fetching. Verify continues with the keys that it has.
 func (v *Verifier) Stop(ctx context.Context) error { return v.life.Stop(ctx) }
 
 func algorithmOf(key crypto.PublicKey) (string, error) {
@@ -161,7 +166,7 @@ func algorithmOf(key crypto.PublicKey) (string, error) {
 	}
 }
 
-// claims are what is read of a token.
+// claims are the claims that are read from a token.
 type claims struct {
 	jwt.RegisteredClaims
 
@@ -169,9 +174,9 @@ type claims struct {
 	Capabilities map[string]json.RawMessage `json:"cap"`
 }
 
-// Authenticate proves the caller of a request by its one Authorization header. Its errors are faults: TOKEN_EXPIRED for a
-// token that was valid until it expired, TOKEN_INVALID for any other that is not valid, and STORE_UNAVAILABLE while no key
-// could be fetched.
+// Authenticate verifies the token in a request's one Authorization header, and returns its
+// principal. Its errors are faults: TOKEN_EXPIRED for a token that was valid until it expired,
+// TOKEN_INVALID for any other invalid token, and STORE_UNAVAILABLE while no key could be fetched.
 func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		return nil, invalid(nil, "more than one Authorization header")
@@ -183,8 +188,9 @@ func (v *Verifier) Authenticate(r *http.Request) (*ident.Principal, error) {
 	return v.Verify(r.Context(), token)
 }
 
-// Verify proves a token and gives whom it speaks for. Its errors are Authenticate's. A token that was proved is believed
-// for up to 10 s and not beyond its end: so long may it hold after its key was taken away.
+// Verify verifies a token and returns its principal. Its errors are Authenticate's. A verified
+// token is cached for up to 10 s, but not beyond its expiry and the leeway. So it stays valid for
+// up to 10 s after its key was removed.
 func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, error) {
 	if len(token) > maxTokenBytes {
 		return nil, invalid(nil, "the token is larger than %d bytes", maxTokenBytes)
@@ -202,7 +208,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*ident.Principal, 
 	return p, nil
 }
 
-// prove is Verify without its memory.
+// prove is Verify without its cache.
 func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, error) {
 	var c claims
 	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) { return v.key(ctx, t) })
@@ -232,21 +238,21 @@ func (v *Verifier) prove(ctx context.Context, token string) (*ident.Principal, e
 	return p, nil
 }
 
-// otherFaults are the errors of claims other than that the token has expired.
+// otherFaults are the errors of claims other than expiry.
 var otherFaults = []error{
 	jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidAudience, jwt.ErrTokenUsedBeforeIssued, jwt.ErrTokenInvalidIssuer,
 	jwt.ErrTokenInvalidSubject, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidId,
 }
 
-// onlyExpired reports whether all that is wrong with a token is that it has expired. Claims are looked at after the
-// signature, so the signature of such a token is valid.
+// onlyExpired reports whether expiry is all that is wrong with a token. Claims are checked after
+// the signature, so the signature of such a token is valid.
 func onlyExpired(err error) bool {
 	return errors.Is(err, jwt.ErrTokenExpired) &&
 		!slices.ContainsFunc(otherFaults, func(other error) bool { return errors.Is(err, other) })
 }
 
-// key gives the keys that may have signed a token; parsing has checked nothing of it but that its algorithm is one
-// that we have keys for. A key is only ever used with the algorithm of its own kind.
+// key returns the keys that may have signed a token. At this point the parser has checked only that
+// there are keys for its algorithm. A key is only ever used with the algorithm of its own kind.
 func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if err := checkHeader(t.Header); err != nil {
 		return nil, err
@@ -267,7 +273,8 @@ func (v *Verifier) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return keys, nil
 }
 
-// checkHeader refuses tokens that are something else than an access token, as a refresh token's `typ` says.
+// checkHeader refuses tokens that are not access tokens, such as refresh tokens, by their `typ`. It
+// also refuses any `crit`, and a malformed `kid`.
 func checkHeader(header map[string]any) error {
 	if _, ok := header["crit"]; ok {
 		return errors.New("header crit is not understood")
@@ -288,7 +295,7 @@ func checkHeader(header map[string]any) error {
 	return nil
 }
 
-// The names in `cap`: what stands before a pattern, and the one without.
+// The names in `cap`: the prefixes before a pattern, and the name without one.
 const (
 	channelPrefix = "channel:"
 	queuePrefix   = "queue:"
@@ -317,7 +324,7 @@ func readCapabilities(p *ident.Principal, all map[string]json.RawMessage) (err e
 	return nil
 }
 
-// capabilities gives those whose names begin with the prefix.
+// capabilities returns the capabilities whose names have the prefix, sorted by name.
 func capabilities(all map[string]json.RawMessage, prefix string) ([]ident.Capability, error) {
 	var out []ident.Capability
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -67,7 +67,7 @@ func verifier(t *testing.T, cfg Config) *Verifier {
 	return v
 }
 
-// claimsThatHold gives the claims of a token that holds.
+// claimsThatHold returns the claims of a valid token.
 func claimsThatHold() jwt.MapClaims {
 	return jwt.MapClaims{
 		"sub": "auth0|42", "exp": time.Now().Add(time.Hour).Unix(), "iss": "idp", "aud": []string{"parley", "other"},
@@ -213,8 +213,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// A token of which nothing is wrong but its age is TOKEN_EXPIRED: a client that gets a new one may go on. With any other fault
-// it is TOKEN_INVALID.
+// A token whose only fault is its age is TOKEN_EXPIRED: a client can continue with a new one. With
+// any other fault it is TOKEN_INVALID.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	k, other := newKeys(t), newKeys(t)
@@ -255,7 +255,7 @@ func swapBody(token, other string) string {
 	return a[0] + "." + b[1] + "." + a[2]
 }
 
-// Every single bit counts, those of the last character too, which base64 does not use.
+// Every single bit counts, also those of the last character that base64 does not use.
 func TestOneBitFlipped(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
@@ -325,7 +325,7 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// An action that this server does not know allows nothing, and takes nothing away from the others.
+// An action that this server does not know allows nothing, and does not affect the rest.
 func TestUnknownActions(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})

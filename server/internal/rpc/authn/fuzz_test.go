@@ -10,7 +10,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// Of all headers that a client can think of, only those with a token signed by us are let in, and as what it says.
+// Only headers with a token that we signed are accepted, with the token's principal.
 func FuzzAuthorization(f *testing.F) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"sub": "ada", "exp": 4_000_000_000, "cap": map[string]any{"channel:*": []string{"send"}},

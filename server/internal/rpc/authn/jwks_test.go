@@ -94,7 +94,7 @@ func TestKeySetRotates(t *testing.T) {
 	if _, err := v.Verify(t.Context(), token(&next, "next")); err != nil {
 		t.Errorf("after the rotation: %v", err)
 	}
-	set.body.Store("") // the old keys hold while the set is away
+	set.body.Store("") // the old keys stay valid while the set is unavailable
 	if _, err := v.Verify(t.Context(), token(&next, "next")); err != nil {
 		t.Errorf("while the key set is away: %v", err)
 	}
@@ -110,7 +110,7 @@ func TestKeySetRotates(t *testing.T) {
 	}
 }
 
-// A symmetric key in a published set is known to everyone; it must sign nothing.
+// Everyone knows a symmetric key in a published set. It must not verify any token.
 func TestKeySetSymmetricKey(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)
@@ -126,7 +126,7 @@ func TestKeySetSymmetricKey(t *testing.T) {
 	}
 }
 
-// Of a key set that is too large, or whose keys are too weak, nothing is used.
+// No keys are used from a set that is too large, and no weak keys.
 func TestKeySetNeverFetched(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// keySetRefresh is how often a key set is fetched anyway, and keySetRetry how often, at most, for a key that is not
-	// known.
+	// keySetRefresh is the interval at which a key set is fetched. keySetRetry is the minimum time
+	// between fetches for unknown keys.
 	keySetRefresh = 5 * time.Minute
 	keySetRetry   = time.Minute
 	// keySetTimeout bounds a fetch, and a caller's wait for it.
@@ -28,10 +28,10 @@ const (
 	maxKeySetBytes = 1 << 20
 )
 
-// errNoKeys says that a key set was never fetched, so nothing can be said about a token.
+// errNoKeys reports that no key set was fetched yet, so that tokens can't be verified.
 var errNoKeys = errors.New("no key has been fetched yet")
 
-// keySet has the keys that a URL serves.
+// keySet holds the keys that a URL serves.
 type keySet struct {
 	url     string
 	options jwkset.HTTPClientStorageOptions
@@ -54,7 +54,7 @@ func newKeySet(url string, log *slog.Logger) *keySet {
 	}}
 }
 
-// open fetches the set for the first time. A failure of that is logged and no error.
+// open fetches the set for the first time. A failed fetch is logged and is not an error.
 func (s *keySet) open(ctx context.Context) error {
 	storage, err := s.fetch(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *keySet) open(ctx context.Context) error {
 	return err
 }
 
-// refresh fetches the set again and again until ctx ends.
+// refresh fetches the set every keySetRefresh until ctx ends.
 func (s *keySet) refresh(ctx context.Context) {
 	ticker := time.NewTicker(keySetRefresh)
 	defer ticker.Stop()
@@ -86,8 +86,8 @@ func (s *keySet) refresh(ctx context.Context) {
 	}
 }
 
-// fetch fetches the set once, into the storage that the options name. The library's own refreshing has a goroutine that
-// nobody can wait for.
+// fetch fetches the set once, into options.Storage. It replaces the library's own refresh, whose
+// goroutine can't be waited for.
 //
 //nolint:ireturn // the library's type
 func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
@@ -96,7 +96,8 @@ func (s *keySet) fetch(ctx context.Context) (jwkset.Storage, error) {
 	return jwkset.NewStorageFromHTTP(s.url, options)
 }
 
-// keysOf gives the keys of a set that may have signed a token: the one that it names, or all if it names none.
+// keysOf returns the keys of the set that may have signed a token: the one that it names, or all if
+// it names none.
 func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKey, error) {
 	if s.keys == nil {
 		return nil, errNoKeys
@@ -117,7 +118,7 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 	}
 	usable := keys[:0]
 	for _, key := range keys {
-		// Leaves out symmetric keys, which no published set should have, and keys too weak.
+		// Excludes symmetric keys, which no published set should have, and weak keys.
 		if alg, err := algorithmOf(key); err == nil && alg == t.Method.Alg() {
 			usable = append(usable, key)
 		}
@@ -128,7 +129,7 @@ func (s *keySet) keysOf(ctx context.Context, t *jwt.Token) ([]jwt.VerificationKe
 	return usable, nil
 }
 
-// limitedTransport refuses an absurd key set while it is read.
+// limitedTransport bounds a key set by maxKeySetBytes while it is read.
 type limitedTransport struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -141,7 +142,7 @@ func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// ReadPublicKeys reads PEM files with public keys or certificates, each with one or more.
+// ReadPublicKeys reads PEM files, each with one or more public keys or certificates.
 func ReadPublicKeys(files []string) ([]crypto.PublicKey, error) {
 	var keys []crypto.PublicKey
 	for _, file := range files {

@@ -12,8 +12,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// Mint returns a token for p, signed with HS256 and valid from now for ttl; p.Expires is ignored. It fails if the secret is
-// shorter than 32 bytes, and if a capability has an action that its kind does not have.
+// Mint returns a token for p, signed with HS256 and valid from now for ttl; p.Expires is ignored.
+// It fails if the secret is shorter than 32 bytes, the subject is invalid, ttl is not positive, or
+// a capability has an action that its kind does not have.
 func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) {
 	if len(secret) < 32 {
 		return "", errors.New("the HS256 secret is shorter than 32 bytes")
@@ -39,7 +40,7 @@ func Mint(secret []byte, p *ident.Principal, ttl time.Duration) (string, error) 
 	return token, nil
 }
 
-// checkActions returns an error for the first action that no server knows. A token with it would look as if it allowed
+// checkActions returns an error for the first unknown action. A token with it would seem to allow
 // something.
 func checkActions(p *ident.Principal) error {
 	for _, c := range p.Channels {
@@ -55,7 +56,8 @@ func checkActions(p *ident.Principal) error {
 	return checkKnown(adminName, p.Admin, ident.AdminActions)
 }
 
-// checkKnown returns an error for the first of the actions that is not in known. The error lists known.
+// checkKnown returns an error for the first of the actions that is not in known. The error lists
+// known.
 func checkKnown(capability string, actions, known []ident.Action) error {
 	for _, action := range actions {
 		if slices.Contains(known, action) {

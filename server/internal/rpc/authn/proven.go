@@ -9,27 +9,31 @@ import (
 )
 
 const (
-	// believed is how long a token is not looked at again. It is far below the minutes that a key set takes to change.
+	// believed is how long a verified token is not verified again. It is far below the minutes that
+	// a key set takes to change.
 	believed = 10 * time.Second
-	// maxProven is how many tokens are remembered; with one more all are forgotten, and proved again when they come.
+	// maxProven bounds the cached tokens. One more empties the cache, and tokens are verified
+	// again.
 	maxProven = 16_384
 )
 
-// proven remembers tokens that were proved, since a caller sends the same one with every call, and to prove it costs as
-// much as all else that middleware does. It holds digests, not tokens: they are of one size, and how long a look takes says
-// nothing of what is in it. The zero value is ready. It is safe for concurrent use.
+// proven caches verified tokens, since a caller sends the same one with every call, and verifying
+// it costs as much as all other middleware. It holds digests, not tokens: they have one size, and
+// the time of a lookup reveals nothing about a token. The zero value is ready to use. It is safe
+// for concurrent use.
 type proven struct {
 	mu     sync.Mutex // guards tokens
 	tokens map[[sha256.Size]byte]proof
 }
 
-// proof is whom a token speaks for, and when that was looked at.
+// proof is a token's principal, and when the token was verified.
 type proof struct {
 	principal *ident.Principal
 	at        time.Time
 }
 
-// get gives whom a token speaks for, or nil if it must be proved. A clock that went back proves nothing.
+// get returns a token's principal; nil if the token must be verified. That is also the case if the
+// clock went back.
 func (c *proven) get(digest [sha256.Size]byte, now time.Time) *ident.Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +44,7 @@ func (c *proven) get(digest [sha256.Size]byte, now time.Time) *ident.Principal {
 	return p.principal
 }
 
-// put remembers a token that was proved at a time.
+// put caches a token that was verified at a time.
 func (c *proven) put(digest [sha256.Size]byte, principal *ident.Principal, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

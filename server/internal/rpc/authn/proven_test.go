@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/ident"
 )
 
-// A token is proved once and believed for ten seconds, but never beyond its end or while the clock goes back.
+// A token is verified once and then trusted for ten seconds, but never beyond its expiry or when
+// the clock goes back.
 func TestProven(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)
@@ -39,7 +40,7 @@ func TestProven(t *testing.T) {
 		}
 		first = p
 	}
-	// Proved just before its end, which the leeway moves, and asked for just after it.
+	// Verified just before its expiry, which the leeway extends, and again just after it.
 	now = began.Add(15*time.Second + leeway - time.Millisecond)
 	if _, err := v.Verify(t.Context(), token); err != nil {
 		t.Errorf("before the end: %v", err)
@@ -50,7 +51,7 @@ func TestProven(t *testing.T) {
 	}
 }
 
-// A key that is taken away takes its tokens with it, ten seconds later at the latest.
+// Tokens of a removed key become invalid after ten seconds at most.
 func TestProvenKeyTakenAway(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -66,7 +67,7 @@ func TestProvenKeyTakenAway(t *testing.T) {
 	}
 }
 
-// What is refused is never remembered, and of what is there is a bound.
+// Refused tokens are never cached, and the size of the cache is bounded.
 func TestProvenBounded(t *testing.T) {
 	t.Parallel()
 	v := verifier(t, Config{Secret: secret})
@@ -85,7 +86,7 @@ func TestProvenBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkVerify compares a token that is known with one that must be proved.
+// BenchmarkVerify compares a cached token with one that must be verified.
 func BenchmarkVerify(b *testing.B) {
 	claims := with("exp", time.Now().AddDate(1000, 0, 0).Unix())
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)

@@ -18,55 +18,57 @@ import (
 	"github.com/parleyhq/parley/server/internal/telemetry"
 )
 
-// RequestIDHeader carries a request's id, both ways.
+// RequestIDHeader is the header with a request's id, in requests and in responses.
 const RequestIDHeader = "X-Request-Id"
 
-// saneRequestID is what is accepted of a client's own id. All else is replaced, and never logged or echoed.
+// saneRequestID matches the ids that are accepted from clients. Any other id is replaced, and never
+// logged or echoed.
 var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Mapper turns any error into what a client may read of it.
+// Mapper converts any error to the error that the client gets.
 type Mapper func(ctx context.Context, err error) *connect.Error
 
-// Explain returns the error of a request that connect refuses by itself, because it can't read the request. code is the code of
-// connect's own error, header the request's header.
+// Explain returns the error of a request that connect refuses on its own, because it can't read the
+// request. code is the code of connect's own error, header the request's header.
 type Explain func(procedure string, header http.Header, code connect.Code) error
 
-// Config is how errors become what clients read. All fields must be set.
+// Config configures how errors are mapped and logged. All fields must be set.
 type Config struct {
-	// Logger gets a line for each failed call.
+	// Logger logs a line for each failed call.
 	Logger *slog.Logger
 	// ToWire maps every error.
 	ToWire Mapper
-	// Explain speaks for connect.
+	// Explain replaces connect's own errors.
 	Explain Explain
-	// Undecoded returns why a message could not be decoded; nil if it was.
+	// Undecoded returns why a message could not be decoded; nil if it was decoded.
 	Undecoded func(message any) error
 }
 
-// Calls is the outermost middleware: it gives each request its id, recovers from what panics outside the interceptors, and
-// answers and logs the calls that failed without reaching them. Errors is its other half. It is safe for concurrent use.
+// Calls is the outermost middleware: it sets the id of each request, recovers from panics outside
+// of the interceptors, and answers and logs the calls that fail before they reach them. Errors is
+// its other half. It is safe for concurrent use.
 type Calls struct {
 	Config
 
 	errors *connect.ErrorWriter
 }
 
-// NewCalls returns the middleware.
+// NewCalls creates the middleware.
 func NewCalls(cfg Config) *Calls {
 	return &Calls{Config: cfg, errors: connect.NewErrorWriter()}
 }
 
-// call is what the two halves share about one request.
+// call is the state of one request that the two halves share.
 type call struct {
 	start    time.Time
 	method   string
 	path     string
 	protocol string
 	subject  string
-	// settled is set once an interceptor has seen the call, or its failure has been logged. Middleware and handler run on
-	// one goroutine.
+	// settled is set once an interceptor has seen the call, or its failure has been logged. It
+	// needs no lock: middleware and handler run on one goroutine.
 	settled bool
-	// byConnect is set when a handler of connect's gets the call. See ByConnect.
+	// byConnect is set when one of connect's handlers gets the call. See ByConnect.
 	byConnect bool
 }
 
@@ -80,23 +82,26 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// short cuts what a client chose freely and the log should not repeat at any length.
+// short returns at most 128 bytes of a value that the client chose, so that the log does not repeat
+// it at any length.
 func short(s string) string { return s[:min(len(s), 128)] }
 
-// SetSubject notes who is calling, for the log.
+// SetSubject records the calling subject for the log.
 func SetSubject(ctx context.Context, subject string) { callOf(ctx).subject = subject }
 
-// ByConnect notes that a handler of connect's gets the call now.
+// ByConnect records that one of connect's handlers gets the call now.
 //
-// connect reads the header of every request, and reads and decodes a unary request, before it calls any interceptor. What it
-// refuses there has no detail, and its text is for Go programmers. So its response to a call that no interceptor has seen is
-// discarded, and an error of Explain's is the answer. Responses that are only HTTP's (405, 415 and 505) are left as they are.
+// connect reads the header of every request, and reads and decodes a unary request, before it calls
+// any interceptor. Its errors from there have no detail, and their texts are for Go programmers. So
+// its response to a call that no interceptor has seen is discarded and replaced with Explain's
+// error. Responses that exist only in HTTP (405, 415 and 505) are left unchanged.
 func ByConnect(ctx context.Context) { callOf(ctx).byConnect = true }
 
-// Wrap puts the middleware around a handler.
+// Wrap returns next with the middleware around it.
 func (c *Calls) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// What follows stays on the stack for as long as a stream lives: work with variables of its own is done elsewhere.
+		// This function stays on the stack for as long as a stream lives, so work that needs
+		// variables is done in other functions.
 		out, r := c.begin(w, r)
 		defer c.recover(out, r)
 		next.ServeHTTP(out, r)
@@ -129,7 +134,7 @@ func (c *Calls) end(out *statusWriter, r *http.Request) {
 	}
 }
 
-// replace answers instead of connect, whose response was discarded.
+// replace answers a call whose response was discarded, with Explain's error.
 func (c *Calls) replace(out *statusWriter, r *http.Request) {
 	err := c.Explain(r.URL.Path, r.Header, out.code())
 	header := out.Header()
@@ -138,12 +143,13 @@ func (c *Calls) replace(out *statusWriter, r *http.Request) {
 			delete(header, name)
 		}
 	}
-	// A version that is refused must not decide in what form the client is told so.
+	// A version that is refused must not decide the form of the error.
 	r.Header.Del("Connect-Protocol-Version")
 	c.Refuse(out, r, err)
 }
 
-// recover answers a panic, if nothing has been written yet, and logs it. http.ErrAbortHandler is net/http's own.
+// recover logs a panic and answers it. If something was written already, it aborts the response
+// instead. http.ErrAbortHandler is net/http's own and passes.
 func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -155,12 +161,12 @@ func (c *Calls) recover(w *statusWriter, r *http.Request) {
 	err := &PanicError{Value: p, Stack: debug.Stack()}
 	wire := c.Fail(r.Context(), err)
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // what was begun can't be ended well: cut it
+		panic(http.ErrAbortHandler) // the response has begun and can't be completed
 	}
 	_ = c.errors.Write(w, r, wire) // the client may be gone
 }
 
-// Fail logs the error with which middleware turns a call away, and gives it as it looks on the wire.
+// Fail logs the error of a failed call, and returns its form on the wire.
 func (c *Calls) Fail(ctx context.Context, err error) *connect.Error {
 	wire := c.ToWire(ctx, err)
 	logFailure(ctx, c.Logger, err, wire)
@@ -172,7 +178,7 @@ func (c *Calls) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_ = c.errors.Write(w, r, c.Fail(r.Context(), err)) // the client may be gone
 }
 
-// PanicError is a panic that was recovered. Its text is for the log.
+// PanicError is a recovered panic. Its text is for the log.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -188,7 +194,7 @@ func (c *call) attributes() []any {
 	}
 }
 
-// logFailure writes the one line of a failed call. What the client reads is not all that is logged.
+// logFailure logs a failed call in one line, with causes that the client does not get.
 func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.Error) {
 	this := callOf(ctx)
 	this.settled = true
@@ -197,7 +203,7 @@ func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.
 	switch wire.Code() {
 	case connect.CodeInternal, connect.CodeUnknown, connect.CodeDataLoss:
 		if fault.Is(err, fault.MalformedRequest) {
-			break // a broken frame is the client's doing
+			break // a broken frame is the client's fault
 		}
 		level = slog.LevelError
 		if p, ok := errors.AsType[*PanicError](err); ok {
@@ -212,7 +218,7 @@ func logFailure(ctx context.Context, log *slog.Logger, err error, wire *connect.
 	log.Log(ctx, level, "call failed", attributes...)
 }
 
-// full gives an error's text with the causes that a fault keeps from clients.
+// full returns an error's text, with the causes that a fault hides from clients.
 func full(err error) string {
 	text := err.Error()
 	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {

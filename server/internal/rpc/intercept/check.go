@@ -6,8 +6,9 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Check judges each request, and each message of a stream of requests, before the handler gets it. An error of check's is the
-// answer.
+// Check returns an interceptor that calls check with each request, and with each message of a
+// stream of requests, before the handler gets it. If check fails, the handler does not get it, and
+// the error is returned.
 func Check(check func(ctx context.Context, request any) error) connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
@@ -24,7 +25,7 @@ func Check(check func(ctx context.Context, request any) error) connect.Intercept
 	}
 }
 
-// checkedConn checks what a stream's handler receives.
+// checkedConn checks the messages that a stream's handler receives.
 type checkedConn struct {
 	connect.StreamingHandlerConn
 

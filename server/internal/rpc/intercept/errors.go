@@ -11,9 +11,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Errors returns the interceptor that maps and logs every error of a call. It stands outside Recover, Deadline and Check,
-// whose errors it maps too. A request that could not be decoded goes no further than here. On streams, where connect's own
-// errors of receiving pass through the interceptors, it explains those.
+// Errors returns the interceptor that maps and logs every error of a call. It must be outside of
+// Recover, Deadline and Check, whose errors it maps too. It stops a request that could not be
+// decoded. On streams, where connect's own errors of receiving pass through the interceptors, it
+// replaces those with Explain's.
 func (c *Calls) Errors() connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, request any, next func(context.Context) error) error {
@@ -39,7 +40,8 @@ func (c *Calls) Errors() connect.Interceptor {
 	}
 }
 
-// explainedConn replaces connect's errors of receiving by those of Explain. The end of the stream and of the context pass.
+// explainedConn replaces connect's errors of receiving with those of Explain. The end of the stream
+// and of the context pass unchanged.
 type explainedConn struct {
 	connect.StreamingHandlerConn
 
@@ -62,7 +64,8 @@ func (c *explainedConn) Receive(message any) error {
 	return c.calls.Explain(c.Spec().Procedure, c.RequestHeader(), code)
 }
 
-// Recover turns a panic into a *PanicError. http.ErrAbortHandler is net/http's own and passes.
+// Recover returns an interceptor that converts a panic to a *PanicError. It does not stop
+// http.ErrAbortHandler, which is net/http's own.
 func Recover() connect.Interceptor {
 	return &wrapper{
 		unary: func(ctx context.Context, _ any, next func(context.Context) error) (err error) {
@@ -78,7 +81,7 @@ func Recover() connect.Interceptor {
 	}
 }
 
-// recovered is what Recover defers.
+// recovered is the deferred function of Recover. It sets err if there is a panic.
 func recovered(err *error) {
 	switch p := recover(); p {
 	case nil:
@@ -89,7 +92,8 @@ func recovered(err *error) {
 	}
 }
 
-// Deadline bounds a unary call, whatever deadline it came with. Streams live as long as they are wanted.
+// Deadline returns an interceptor that bounds a unary call by limit, whatever deadline it came
+// with. Streams have no limit.
 func Deadline(limit time.Duration) connect.Interceptor {
 	return &wrapper{unary: func(ctx context.Context, _ any, next func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)

@@ -13,11 +13,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// CheckInput refuses a message that decodes well and can still do no good: with a NUL in a string, at which databases and shells
-// cut it, or with a time outside of what it can mean. Its error is an INVALID_FIELD fault that names the field.
+// CheckInput refuses a message that can be decoded but not used: with a NUL in a string, at which
+// databases and shells cut it, or with a time or duration out of range. Its error is an
+// INVALID_FIELD fault that names the field.
 func CheckInput(m proto.Message) error {
 	if err := checkMessage(m.ProtoReflect(), ""); err != nil {
-		return err // typed nils end here
+		return err // a nil *fault.Error must not become a non-nil error
 	}
 	return nil
 }

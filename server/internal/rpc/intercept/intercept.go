@@ -1,9 +1,10 @@
-// Package intercept is what every call passes through besides its own code: request id, log, recovery from panics,
-// mapping of errors, deadline and checks of the input. It has two halves, because interceptors of unary calls run only
-// after the body was read and decoded: Calls is HTTP middleware around everything, the others are interceptors.
+// Package intercept implements what every call passes through besides its own code: request id,
+// log, recovery from panics, mapping of errors, deadline and checks of the input. It has two
+// halves, because interceptors of unary calls run only after the body was read and decoded: Calls
+// is HTTP middleware around everything, the rest are interceptors.
 //
-// Every failed call is logged once: by Errors if it reached the interceptors, by Calls.Fail if middleware or connect refused
-// it, and otherwise by Calls, which then knows the status only.
+// Every failed call is logged once: by Errors if it reached the interceptors, by Calls.Fail if
+// middleware or connect refused it, and otherwise by Calls, which then knows only the status.
 package intercept
 
 import (
@@ -12,12 +13,13 @@ import (
 	"connectrpc.com/connect"
 )
 
-// wrapper is an interceptor in two halves. A stream's half stands on the stack of its goroutine for as long as it lives,
-// and so in the memory of every idle subscriber: it is a function of its own, with as little around it as can be.
+// wrapper is an interceptor with separate functions for unary calls and streams. The function of a
+// stream stays on the stack of its goroutine for as long as the stream lives, and so in the memory
+// of every idle subscriber. That is why it is separate, with as few frames around it as possible.
 type wrapper struct {
-	// unary gets the decoded request, and the rest of the chain as next.
+	// unary gets the decoded request. next is the rest of the chain.
 	unary func(ctx context.Context, request any, next func(context.Context) error) error
-	// stream is WrapStreamingHandler; nil leaves streams as they are.
+	// stream implements WrapStreamingHandler; nil leaves streams unchanged.
 	stream func(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc
 }
 
@@ -39,7 +41,7 @@ func (w *wrapper) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor. Nothing here is for clients.
+// WrapStreamingClient implements connect.Interceptor. It returns next: the server has no clients.
 func (w *wrapper) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

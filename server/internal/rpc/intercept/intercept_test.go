@@ -74,7 +74,8 @@ func serve(calls *Calls, h http.HandlerFunc, change func(*http.Request)) (rec *h
 	return rec, false
 }
 
-// A panic outside of the interceptors, as in a codec, is answered opaquely while that is possible, and else cut.
+// A panic outside of the interceptors, as in a codec, is answered with an opaque error if nothing
+// was written yet. Otherwise the response is aborted.
 func TestCallsRecover(t *testing.T) {
 	t.Parallel()
 	var logged strings.Builder
@@ -101,7 +102,7 @@ func TestCallsRecover(t *testing.T) {
 	}
 }
 
-// Two ids are none: a proxy in front and the server would each believe another one.
+// Two ids count as none: a proxy in front and the server might each use a different one.
 func TestCallsReplacesTwoIDs(t *testing.T) {
 	t.Parallel()
 	calls := NewCalls(Config{Logger: slog.New(slog.DiscardHandler), ToWire: opaque})
@@ -129,7 +130,7 @@ func (c *fakeConn) Receive(m any) error {
 	return nil
 }
 
-// Every interceptor does its work on streams too.
+// Every interceptor also works on streams.
 func TestStreamsAreWrapped(t *testing.T) {
 	t.Parallel()
 	stream := func(i connect.Interceptor, h connect.StreamingHandlerFunc) error {
@@ -191,7 +192,8 @@ func (c *brokenConn) Receive(any) error { return c.err }
 
 func (c *brokenConn) RequestHeader() http.Header { return http.Header{"A": {"b"}} }
 
-// What connect says of a stream's request is explained; the end of the stream and of the call are what they are.
+// connect's errors about a stream's request are explained. The end of the stream and of the call
+// stay unchanged.
 func TestReceivedExplains(t *testing.T) {
 	t.Parallel()
 	explained := errors.New("explained")
@@ -222,8 +224,8 @@ func TestReceivedExplains(t *testing.T) {
 	}
 }
 
-// A response to a call that no interceptor has seen is replaced, whole; one of HTTP's own and one that an interceptor has seen
-// are left alone.
+// The response to a call that no interceptor has seen is replaced as a whole. HTTP's own responses,
+// and those that an interceptor has seen, stay unchanged.
 func TestExplained(t *testing.T) {
 	t.Parallel()
 	var code connect.Code
@@ -253,7 +255,7 @@ func TestExplained(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		h    http.HandlerFunc
-		code connect.Code // that is to be explained; 0 for none
+		code connect.Code // the code passed to Explain; 0 if it is not called
 		want string
 	}{
 		"seen":                {seen, 0, "500 theirs"},

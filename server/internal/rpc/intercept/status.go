@@ -8,24 +8,25 @@ import (
 	"connectrpc.com/connect"
 )
 
-// statusWriter remembers how a response began, and discards what connect writes before an interceptor has seen the call.
+// statusWriter records the status of a response, and discards what connect writes before an
+// interceptor has seen the call.
 type statusWriter struct {
 	http.ResponseWriter
 
 	call   *call
 	status int // 0 until something was written
-	// discarded is the status of a discarded response; 0 if that has none.
+	// discarded is the status of a discarded response; 0 if it has none.
 	discarded int
 }
 
-// discards reports whether what is written now is discarded.
+// discards reports whether writes are discarded now.
 func (w *statusWriter) discards() bool { return w.call.byConnect && !w.call.settled }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
 	switch status {
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusHTTPVersionNotSupported:
-		w.call.byConnect = false // it is HTTP's answer, for no code has these
+		w.call.byConnect = false // a response of HTTP itself: no code maps to these
 	}
 	if w.discards() {
 		w.discarded = status
@@ -48,7 +49,7 @@ func (w *statusWriter) Write(data []byte) (int, error) {
 	return w.ResponseWriter.Write(data)
 }
 
-// Flush implements http.Flusher, which connect asks for before it streams.
+// Flush implements http.Flusher, which connect requires for streams.
 func (w *statusWriter) Flush() {
 	if w.discards() {
 		return
@@ -56,13 +57,14 @@ func (w *statusWriter) Flush() {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // both of net/http's writers can
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // both of net/http's writers support it
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// grpcStatus returns the status that gRPC puts into trailers, as far as a header shows it; otherwise it is empty.
+// grpcStatus returns gRPC's status if it is in the header, as itself or as a trailer; otherwise an
+// empty string.
 func grpcStatus(header http.Header) string {
 	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
 		if v := header[name]; len(v) > 0 {
@@ -75,9 +77,9 @@ func grpcStatus(header http.Header) string {
 // statusClientClosed is connect's HTTP status for a call whose client has left.
 const statusClientClosed = 499
 
-// code returns the code of a discarded response. It is in the header for gRPC, and follows from the status for a unary call of
-// Connect's. A stream of Connect's has it in the body; before the interceptors it is invalid_argument, except for an unknown
-// compression, which Explain recognizes.
+// code returns the code of a discarded response. For gRPC it is in the header, and for a unary
+// Connect call it follows from the status. A Connect stream has it in the body; before the
+// interceptors it is invalid_argument, except for an unknown compression, which Explain detects.
 func (w *statusWriter) code() connect.Code {
 	if number, err := strconv.ParseUint(grpcStatus(w.Header()), 10, 32); err == nil {
 		return connect.Code(number)
@@ -98,8 +100,8 @@ func (w *statusWriter) code() connect.Code {
 	}
 }
 
-// failed reports whether the response tells an error. Where that stands in the body it can't be seen: then a call that
-// no interceptor has seen counts as failed.
+// failed reports whether the response is an error. If the error would be in the body, it can't be
+// seen: then a call that no interceptor has seen counts as failed.
 func (w *statusWriter) failed() bool {
 	if status := grpcStatus(w.Header()); status != "" {
 		return status != "0"

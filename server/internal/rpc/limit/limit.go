@@ -1,4 +1,4 @@
-// Package limit bounds how often one subject may call one node: a token bucket each.
+// Package limit bounds how often each subject may call one node, with a token bucket per subject.
 package limit
 
 import (
@@ -11,16 +11,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/fault"
 )
 
-// maxSubjects is how many buckets are kept. Beyond that the one used longest ago is forgotten, which fills it again:
-// whoever wants to gain by that needs this many tokens of different subjects.
+// maxSubjects bounds the buckets. Beyond it the least recently used one is removed, which refills
+// it: to profit from that, a caller needs this many tokens of different subjects.
 const maxSubjects = 100_000
 
-// Config says how often.
+// Config sets the limit of each subject.
 type Config struct {
-	// PerSecond is the lasting rate, and Burst how many calls may come at once.
+	// PerSecond is the sustained rate in calls per second. Burst is how many calls may come at
+	// once.
 	PerSecond float64
 	Burst     int
-	// Now is the clock; nil is time.Now.
+	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -28,9 +29,9 @@ type Config struct {
 type Limiter struct {
 	cfg Config
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	subjects map[string]*list.Element
-	recent   *list.List // of *bucket, the last used in front
+	recent   *list.List // of *bucket, most recently used first
 }
 
 type bucket struct {
@@ -38,7 +39,7 @@ type bucket struct {
 	tokens  *rate.Limiter
 }
 
-// New makes a Limiter whose buckets are full.
+// New creates a Limiter whose buckets are full.
 func New(cfg Config) *Limiter {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -46,8 +47,8 @@ func New(cfg Config) *Limiter {
 	return &Limiter{cfg: cfg, subjects: make(map[string]*list.Element), recent: list.New()}
 }
 
-// Allow takes one call from the subject's bucket. Over the limit it takes nothing and gives a RATE_LIMITED fault that
-// says when to come again.
+// Allow takes one call from the subject's bucket. Over the limit it takes nothing and returns a
+// RATE_LIMITED fault, whose RetryAfter is the time to wait.
 func (l *Limiter) Allow(subject string) error {
 	now := l.cfg.Now()
 	r := l.bucket(subject).ReserveN(now, 1)
@@ -61,8 +62,9 @@ func (l *Limiter) Allow(subject string) error {
 	return f
 }
 
-// Charge takes n calls more for work that turned out to be larger than one, up to a whole burst. It always passes, and
-// is paid back by later calls.
+// Charge takes n more calls from the subject's bucket, at most a whole burst, for a call that
+// turned out to be more work than one. It never fails; later calls pay for it. It does nothing if n
+// is not positive.
 func (l *Limiter) Charge(subject string, n int) {
 	if n = min(n, l.cfg.Burst); n > 0 {
 		l.bucket(subject).ReserveN(l.cfg.Now(), n)

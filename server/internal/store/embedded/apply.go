@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// stripes lets one Apply of a message run at a time, from its read until its sync, and those of other messages share
-// an fsync. The zero value is ready.
+// stripes serializes the Applies of one message, from read to sync. Those of different messages can
+// share an fsync. The zero value is ready to use.
 type stripes struct {
 	once  sync.Once
 	seed  maphash.Seed
@@ -26,7 +26,7 @@ func (s *stripes) of(channel string, target int64) *sync.Mutex {
 	return &s.locks[h%uint64(len(s.locks))]
 }
 
-// Apply implements message.LogWriter. A recall's rows are all in one batch.
+// Apply implements message.LogWriter. It writes all rows of a recall in one batch.
 func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -62,7 +62,7 @@ func (s *Store) Apply(_ context.Context, change *message.Entry) error {
 	return nil
 }
 
-// rewrite gives the entries that change makes different.
+// rewrite returns the entries that change alters, as altered.
 func (s *Store) rewrite(change *message.Entry) ([]message.Entry, error) {
 	v := s.views.view()
 	defer s.views.release(v)
@@ -95,7 +95,7 @@ func (s *Store) rewrite(change *message.Entry) ([]message.Entry, error) {
 	return rewritten, nil
 }
 
-// fold gives target with its changes applied.
+// fold returns target with its changes applied.
 func fold(target message.Entry, changes ...message.Entry) message.Entry {
 	entries := append([]message.Entry{target}, changes...)
 	message.Fold(entries)
@@ -124,7 +124,7 @@ func (s *Store) Target(_ context.Context, channelID, msgID string) (message.Entr
 	return fold(target, changes...), true, nil
 }
 
-// message finds a message by its id.
+// message returns the message with the given id.
 func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
 	if !named(channelID, msgID) {
 		return message.Entry{}, false, nil
@@ -137,7 +137,7 @@ func (v *view) message(channelID, msgID string) (message.Entry, bool, error) {
 	return e, err == nil, err
 }
 
-// lastSeq is the seq of a channel's last entry, or 0.
+// lastSeq returns the seq of a channel's last entry, or 0.
 func (v *view) lastSeq(channelID string) (seq int64, err error) {
 	lower, upper := entryBounds(channelID, 0, 0)
 	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})

@@ -14,13 +14,14 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// benchWriters is how many callers append at once; each has a bucket of its own, as the contract has it.
+// benchWriters is the number of concurrent callers. Each has its own bucket, as the contract
+// requires.
 const benchWriters = 64
 
-// benchChannels is how many channels each writer takes in turn.
+// benchChannels is how many channels each writer uses in turn.
 const benchChannels = 16
 
-// benchLog makes one writer's entries, one channel after the other.
+// benchLog creates one writer's entries, cycling through its channels.
 type benchLog struct {
 	bucket   int
 	channels []string
@@ -56,7 +57,7 @@ func (l *benchLog) entry() message.Entry {
 	return e
 }
 
-// run shares b.N calls of append among the writers, and reports entries per second.
+// run divides b.N calls of append among the writers, and reports entries per second.
 func run(b *testing.B, each int, appendOnce func(l *benchLog, entries []message.Entry) error) {
 	b.Helper()
 	logs := newBenchLogs()
@@ -83,7 +84,7 @@ func run(b *testing.B, each int, appendOnce func(l *benchLog, entries []message.
 	b.ReportMetric(float64(b.N*each)/time.Since(began).Seconds(), "entries/s")
 }
 
-// BenchmarkInsert appends through Insert, one entry a call and a hundred.
+// BenchmarkInsert calls Insert with one entry and with a hundred.
 func BenchmarkInsert(b *testing.B) {
 	for _, each := range []int{1, 100} {
 		b.Run(fmt.Sprintf("entries=%d", each), func(b *testing.B) {
@@ -100,8 +101,8 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor commits the same bytes with Pebble's own group commit: no encoding, no look-ups, nothing that makes a
-// store of it. BenchmarkInsert is to reach half of it at least.
+// BenchmarkFloor commits the same bytes with Pebble's own group commit, without encoding, look-ups
+// or anything else of a store. BenchmarkInsert should reach at least half of its speed.
 func BenchmarkFloor(b *testing.B) {
 	for _, each := range []int{1, 100} {
 		b.Run(fmt.Sprintf("entries=%d", each), func(b *testing.B) {

@@ -11,12 +11,12 @@ import (
 // changesKept is how long a change is kept.
 const changesKept = time.Minute
 
-// changes are the channels' recent changes, in memory: this process holds all the streams that could ask for them, and
-// they end with it. The zero value is ready.
+// changes holds the channels' recent changes in memory. That suffices because this process holds
+// all streams that could read them, and they end with it. The zero value is ready to use.
 type changes struct {
 	mu     sync.Mutex
-	recent []change // guarded by mu; ascending
-	last   uint64   // guarded by mu; the last change's number
+	recent []change // guarded by mu; ascending by number
+	last   uint64   // guarded by mu; the number of the last change
 }
 
 type change struct {
@@ -37,7 +37,7 @@ func (c *changes) add(changed []channel.Change) {
 	}
 }
 
-// forget drops what is too old; the lock is held.
+// forget drops old changes. The caller holds mu.
 func (c *changes) forget() {
 	old := 0
 	for old < len(c.recent) && time.Since(c.recent[old].at) > changesKept {
@@ -46,7 +46,8 @@ func (c *changes) forget() {
 	c.recent = slices.Delete(c.recent, 0, old)
 }
 
-// since gives what was added after a place, and the place now. Places are one more than numbers, so that none is zero.
+// since returns the changes added after a stamp, and the current stamp. A stamp is one more than a
+// change's number, so that no stamp is zero. The zero stamp returns no changes.
 func (c *changes) since(after channel.Stamp) (changed []channel.Change, next channel.Stamp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

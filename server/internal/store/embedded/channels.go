@@ -11,13 +11,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// Channels implements channel.Store. It is safe for concurrent use. Changes of a channel run one at a time; those of
-// several channels, and the log's writes, share an fsync.
+// Channels implements channel.Store. Safe for concurrent use. Changes of one channel run one at a
+// time. Changes of different channels and writes to the log share an fsync.
 type Channels struct{ store *Store }
 
 var _ channel.Store = (*Channels)(nil)
 
-// Channels gives the store of the channels. It ends with s.
+// Channels returns the store of the channels. It ends with s.
 func (s *Store) Channels() *Channels { return &Channels{s} }
 
 // look calls fn with the current view.
@@ -35,8 +35,9 @@ func (c *Channels) look(what string, fn func(v *view) error) error {
 	return nil
 }
 
-// change has fn change what is kept of channels, and is done when that is durable. It looks at ctx before it starts and
-// not while it waits for the fsync. changed, if any, is told to Changes then.
+// change calls fn to modify records of channels and members, and returns once the result is
+// durable. It checks ctx before it starts but not while it waits for the fsync. Then it adds
+// changed to what Changes returns.
 func (c *Channels) change(
 	ctx context.Context, what string, channelIDs []string, fn func(r *roster) error, changed ...channel.Change,
 ) error {
@@ -66,7 +67,7 @@ func (c *Channels) change(
 	return nil
 }
 
-// errName refuses what can't be a part of a key.
+// errName reports an id that can't be part of a key.
 var errName = errors.New("an id has a zero byte")
 
 // Ensure implements channel.Store.
@@ -125,7 +126,7 @@ func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string
 	return got, err
 }
 
-// must is channel.ErrNotFound for a channel that is not there.
+// must returns channel.ErrNotFound if the channel does not exist.
 func (r *roster) must(channelID string) error {
 	there, err := r.channel(channelID)
 	if err == nil && there == nil {
@@ -134,7 +135,7 @@ func (r *roster) must(channelID string) error {
 	return err
 }
 
-// join makes users members.
+// join makes users members of a channel.
 func (r *roster) join(channelID string, userIDs []string, now time.Time) error {
 	for _, userID := range userIDs {
 		m, err := r.member(channelID, userID)
@@ -230,7 +231,7 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 	return cursor, ok, nil
 }
 
-// Advance implements channel.Store. All of it is one batch.
+// Advance implements channel.Store. It writes all moves in one batch.
 func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
 	ids := make([]string, len(moves))
 	for i := range moves {
@@ -319,7 +320,7 @@ func (c *Channels) Memberships(_ context.Context, userID, after string, limit in
 	return found, err
 }
 
-// walk gives the last name of each key, in their order, to fn, until that returns false.
+// walk calls fn with the last name of each key, in key order, until fn returns false.
 func (v *view) walk(lower, upper []byte, fn func(name string) (bool, error)) (err error) {
 	iter, err := v.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
@@ -356,7 +357,7 @@ func (c *Channels) MembersOf(_ context.Context, userID string, channelIDs []stri
 	return of, err
 }
 
-// Changes implements channel.Store. They are kept in this process only.
+// Changes implements channel.Store. Changes are kept only in this process.
 func (c *Channels) Changes(_ context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
 	err = c.look("changes of channels", func(*view) error {
 		changed, next = c.store.changes.since(after)

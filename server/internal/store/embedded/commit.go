@@ -7,13 +7,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// committer joins what is to be written into one batch at a time, and takes a new view after each sync. It is one
-// goroutine, so that between a sync and the next commit there is a moment at which the database shows synced data only.
+// committer joins queued batches into one at a time, and takes a new view after each sync. It is a
+// single goroutine, so that between a sync and the next commit the database shows synced data only.
 type committer struct {
 	store *Store
-	// wake holds a token while there may be something to do.
+	// wake holds a token while batches may be queued.
 	wake chan struct{}
-	// ended is closed when the goroutine has written everything after quit was closed.
+	// quit is closed to stop the goroutine. ended is closed once it has written everything queued
+	// before.
 	quit, ended chan struct{}
 
 	// mu guards queue.
@@ -21,10 +22,11 @@ type committer struct {
 	queue []*pending
 }
 
-// pending is one batch on its way to the disk. Its batch belongs to the committer.
+// pending is one batch waiting to be written. The committer owns the batch.
 type pending struct {
 	batch *pebble.Batch
-	// lazy needs no sync: its loss in a crash only repeats work. Nothing but its absence may be seen.
+	// lazy batches need no sync: losing one in a crash only repeats work. Views do not show it
+	// before the next sync.
 	lazy bool
 	// done is closed once err is set and the batch is in the view, or, if lazy, in the database.
 	done chan struct{}
@@ -38,7 +40,7 @@ func (c *committer) start(s *Store) {
 	go c.run()
 }
 
-// commit makes a batch durable and visible. An error leaves the outcome unknown.
+// commit makes a batch durable and visible. After an error the outcome is unknown.
 func (c *committer) commit(batch *pebble.Batch) error { return c.wait(c.add(batch, false)) }
 
 // add queues a batch.
@@ -54,7 +56,7 @@ func (c *committer) add(batch *pebble.Batch, lazy bool) *pending {
 	return p
 }
 
-// wait waits for a batch that was added, or for the store's failure.
+// wait blocks until a queued batch is written or the store fails.
 func (c *committer) wait(p *pending) error {
 	select {
 	case <-p.done:
@@ -64,7 +66,7 @@ func (c *committer) wait(p *pending) error {
 	}
 }
 
-// stop ends the committer after what is queued is written. Nothing may be added any more.
+// stop ends the committer once all queued batches are written. add must not be called afterwards.
 func (c *committer) stop() error {
 	close(c.quit)
 	select {
@@ -88,7 +90,7 @@ func (c *committer) run() {
 	}
 }
 
-// writeAll writes what is queued as one batch and answers everyone.
+// writeAll writes all queued batches as one and reports the result to each waiter.
 func (c *committer) writeAll() {
 	c.mu.Lock()
 	group := c.queue
@@ -108,7 +110,8 @@ func (c *committer) write(group []*pending) (err error) {
 	if err := c.store.failure.err(); err != nil {
 		return err
 	}
-	// Pebble panics where it can't append to its log, with its own locks held. No batch is written after that.
+	// Pebble panics, holding its own locks, if it can't append to its log. No batch is written
+	// after that.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("commit: %v", r)

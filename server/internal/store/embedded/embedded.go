@@ -1,19 +1,22 @@
-// Package embedded is the message store of a single node: one Pebble database in a folder, nothing else to install.
+// Package embedded is the message store of a single node: one Pebble database in a directory, with
+// nothing else to install.
 //
 // # Durability
 //
-// What Insert, Apply and NewEpoch answered is fsync'd. Concurrent calls are joined into one batch by one committer, so
-// they share an fsync. Pebble shows a batch to readers before its log is synced; therefore no method reads the database
-// as it is, but a view of it that was taken after the last sync and before the next commit. So nothing is ever shown,
-// fed or answered as a conflict that a power loss could take back.
+// What Insert, Apply and NewEpoch have acknowledged is synced to disk. A single committer joins
+// concurrent calls into one batch, so that they share an fsync. Pebble shows a batch to readers
+// before its log is synced. Therefore methods never read the database directly, but a view taken
+// after the last sync and before the next commit. So nothing is ever returned, fed or reported as a
+// conflict that a power loss could undo.
 //
-// # When the disk fails
+// # Disk failures
 //
-// Pebble has no way back from a failed write of its log or manifest (a full disk, an I/O error) and expects the process
-// to end. The store then has failed for good: writes under way answer message.ErrUnknownOutcome and later ones
-// message.ErrNotStored, none is acknowledged; reads go on with what was synced before; Ping tells why; Failed is
-// closed, and whoever opened the store is to end the process. The next Open finds everything that was acknowledged.
-// A full disk that only keeps Pebble from flushing makes writes wait until there is room.
+// Pebble can't recover from a failed write of its log or manifest (a full disk, an I/O error) and
+// expects the process to end. The store then has failed permanently. An Insert in flight returns
+// message.ErrUnknownOutcome, later ones return message.ErrNotStored, and none is acknowledged.
+// Reads continue with what was synced before. Ping returns the cause. Failed is closed, and the
+// process that opened the store must end. The next Open finds everything that was acknowledged. A
+// full disk that only keeps Pebble from flushing blocks writes until there is space.
 package embedded
 
 import (
@@ -35,7 +38,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// ErrClosed says that the store was closed.
+// ErrClosed reports that the store is closed.
 var ErrClosed = errors.New("store is closed")
 
 const (
@@ -45,18 +48,19 @@ const (
 	memTableBytes  = 16 << 20
 )
 
-// Config is what a store is opened with.
+// Config configures a store.
 type Config struct {
-	// Buckets is how many buckets the store is made with. 0 takes what the store has, or 4 for a new one; any other
-	// number than the store was made with is refused.
+	// Buckets is the number of buckets. 0 means the existing store's number, or 4 for a new store.
+	// Open fails if an existing store has another number.
 	Buckets int
-	// Logger takes Pebble's own messages; slog.Default if nil.
+	// Logger receives Pebble's messages. Nil means slog.Default.
 	Logger *slog.Logger
-	// FS is the file system; nil is the operating system's. For tests.
+	// FS is the file system. Nil means that of the operating system. For tests.
 	FS vfs.FS
 }
 
-// Store is a message store in a folder, which one process at a time can open. It is safe for concurrent use.
+// Store is a message store in a directory. Only one process at a time can open it. Safe for
+// concurrent use.
 type Store struct {
 	db       *pebble.DB
 	buckets  []*bucket
@@ -67,7 +71,7 @@ type Store struct {
 	rosters  rosterLocks
 	changes  changes
 
-	// open is held for reading by every call under way, and guards closed.
+	// open is held for reading by every call in flight, and guards closed.
 	open   sync.RWMutex
 	closed bool
 	// done is closed when Close begins.
@@ -75,13 +79,13 @@ type Store struct {
 	closing  sync.Once
 	closeErr error
 	failure  failure
-	// epochs lets one NewEpoch run at a time.
+	// epochs serializes NewEpoch.
 	epochs sync.Mutex
 }
 
 var _ message.Store = (*Store)(nil)
 
-// Open opens the store in dir, or makes it there.
+// Open opens the store in dir, and creates it if there is none.
 func Open(dir string, cfg Config) (*Store, error) {
 	if cfg.Buckets < 0 || cfg.Buckets > maxBuckets {
 		return nil, fmt.Errorf("open store: buckets is %d, want 1 to %d", cfg.Buckets, maxBuckets)
@@ -104,8 +108,8 @@ func Open(dir string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// privateFS makes folders for their owner alone: what people wrote is nobody else's to read, and Pebble would make them
-// readable for all.
+// privateFS creates directories that only their owner can access. Pebble would make them readable
+// for everyone, and messages are private.
 type privateFS struct{ vfs.FS }
 
 // MkdirAll implements vfs.FS.
@@ -124,15 +128,16 @@ func options(fs vfs.FS, logger pebble.Logger) *pebble.Options {
 		MemTableSize:       memTableBytes,
 		FormatMajorVersion: pebble.FormatNewest,
 	}
-	// Most look-ups by client key find nothing; the filter spares them the disk.
+	// Most look-ups by client key find nothing. The filter saves their disk reads.
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return opts
 }
 
-// load reads the identity, or makes it in a new store, and finds where every outbox ends. It runs before any view is
-// taken: Open has flushed what it replayed, so all that is there is durable.
+// load reads the identity, or creates it in a new store, and reads where every outbox ends. It runs
+// before any view is taken: Open has flushed what it replayed, so everything in the database is
+// durable.
 func (s *Store) load(cfg Config) error {
 	var meta clusterv1.Meta
 	value, closer, err := s.db.Get([]byte{metaRow})
@@ -172,7 +177,7 @@ func (s *Store) load(cfg Config) error {
 	return nil
 }
 
-// saveMeta writes a new store's identity, before there is a committer.
+// saveMeta writes a new store's identity, before the committer runs.
 func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 	value, err := proto.Marshal(meta)
 	if err != nil {
@@ -184,10 +189,10 @@ func (s *Store) saveMeta(meta *clusterv1.Meta) error {
 	return s.failure.err()
 }
 
-// Identity is what the store was made with.
+// Identity returns the number of buckets, the current epoch and the secret of the store.
 func (s *Store) Identity() message.Identity { return *s.identity.Load() }
 
-// StoredEpoch is Identity's: nobody else can open the folder.
+// StoredEpoch returns the epoch of Identity, because no other process can open the directory.
 func (s *Store) StoredEpoch(context.Context) (string, error) {
 	if err := s.begin(); err != nil {
 		return "", fmt.Errorf("stored epoch: %w", err)
@@ -222,7 +227,7 @@ func (s *Store) NewEpoch(context.Context) (string, error) {
 	return id.Epoch, nil
 }
 
-// Ping tells whether the store still takes writes.
+// Ping returns an error if the store no longer accepts writes.
 func (s *Store) Ping(context.Context) error {
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("ping: %w", err)
@@ -234,11 +239,11 @@ func (s *Store) Ping(context.Context) error {
 	return nil
 }
 
-// Failed is closed when the disk has failed the store; Ping then tells how. The process has to end: Close frees
-// nothing any more.
+// Failed returns a channel that is closed when the store has failed because of its disk. Ping then
+// returns the cause. The process must end: Close can't free the store any more.
 func (s *Store) Failed() <-chan struct{} { return s.failure.failed }
 
-// begin starts a call, which end must end.
+// begin starts a call. The caller must call end, unless it fails.
 func (s *Store) begin() error {
 	s.open.RLock()
 	if s.closed {
@@ -250,8 +255,8 @@ func (s *Store) begin() error {
 
 func (s *Store) end() { s.open.RUnlock() }
 
-// Close ends every Feed, waits for the calls under way and frees the store. What Published confirmed is saved. Later
-// calls answer ErrClosed, a second Close what the first one did.
+// Close ends every Feed, waits for the calls in flight and frees the store. It saves what Published
+// has confirmed. Later calls return ErrClosed. Another Close returns the first one's result.
 func (s *Store) Close(context.Context) error {
 	s.closing.Do(func() {
 		close(s.done)
@@ -259,7 +264,8 @@ func (s *Store) Close(context.Context) error {
 		s.closed = true
 		s.open.Unlock()
 		if err := s.commits.stop(); err != nil {
-			// Pebble's own goroutines may stand still with its locks held, so there is nothing to call any more.
+			// Pebble's own goroutines may be blocked holding its locks, so nothing can be called
+			// any more.
 			s.closeErr = fmt.Errorf("close store: %w", err)
 			return
 		}

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// failure is a store's end by its disk. Its zero value lacks the channel.
+// failure records that the disk has failed the store. The caller must create the channel failed.
 type failure struct {
 	once sync.Once
 	// failed is closed once cause is set.
@@ -21,7 +21,7 @@ func (f *failure) fail(cause error) {
 	})
 }
 
-// err is why the store has failed, or nil.
+// err returns why the store has failed, or nil.
 func (f *failure) err() error {
 	select {
 	case <-f.failed:
@@ -31,7 +31,7 @@ func (f *failure) err() error {
 	}
 }
 
-// logger passes Pebble's messages on, and makes what is fatal to Pebble the store's failure.
+// logger forwards Pebble's messages. A message that is fatal to Pebble fails the store.
 type logger struct {
 	*slog.Logger
 	failure *failure
@@ -50,8 +50,9 @@ func (l *logger) Infof(format string, args ...any) { l.Debug(fmt.Sprintf(format,
 // Errorf implements pebble.Logger.
 func (l *logger) Errorf(format string, args ...any) { l.Error(fmt.Sprintf(format, args...)) }
 
-// Fatalf implements pebble.Logger. It never returns, for Pebble would go on as if nothing had happened: after a failed
-// sync, Apply would report success. Its goroutine stands still until the process ends.
+// Fatalf implements pebble.Logger. It never returns, because Pebble would continue as if nothing
+// had happened: after a failed sync, Apply would report success. The calling goroutine blocks until
+// the process ends.
 func (l *logger) Fatalf(format string, args ...any) {
 	l.failure.fail(fmt.Errorf(format, args...))
 	l.Error(fmt.Sprintf(format, args...))

@@ -10,20 +10,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// feed reads a bucket's outbox. Published deletes rows without waiting for a sync: a deletion lost in a crash only
-// makes them come again.
+// feed reads a bucket's outbox. Published deletes rows without waiting for a sync: if a crash loses
+// a deletion, the feed only returns those entries again.
 type feed struct {
 	store  *Store
 	bucket *bucket
-	// next is the ordinal to read from: a new feed seeks over what was deleted, and only once.
+	// next is the ordinal to read from. It saves seeking over deleted rows more than once.
 	next int64
-	// returned holds the ordinals that Published is to confirm.
+	// returned holds the ordinals that Published will confirm.
 	returned []int64
-	// saving is the last deletion that was queued; nil if none was.
+	// saving is the last queued deletion, or nil.
 	saving *pending
 }
 
-// outboxEnd is the exclusive end of a bucket's rows. The last bucket's is beyond all ordinals that are ever reached.
+// outboxEnd returns the exclusive upper bound of a bucket's outbox rows. No ordinal ever reaches
+// it.
 func outboxEnd(bucket int) []byte { return outboxKey(bucket, 1<<63-1) }
 
 // OpenFeed implements message.Store.
@@ -59,7 +60,7 @@ func (f *feed) Next(ctx context.Context, most int) ([]message.Entry, error) {
 	}
 }
 
-// read reads what is there.
+// read returns up to most entries that are in the outbox, and advances next.
 func (f *feed) read(most int) (entries []message.Entry, err error) {
 	if err := f.store.begin(); err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (f *feed) Published(context.Context) error {
 	if err := f.store.failure.err(); err != nil {
 		return fmt.Errorf("published: %w", err)
 	}
-	// Not one range deletion: Pebble gathers those of its memtable anew for each iterator, which gets ever slower.
+	// Not one range deletion: Pebble collects those of its memtable anew for each iterator, which
+	// gets slower and slower.
 	batch := f.store.db.NewBatch()
 	for _, ordinal := range f.returned {
 		if err := batch.Delete(outboxKey(f.bucket.number, ordinal), nil); err != nil {

@@ -18,10 +18,10 @@ import (
 
 const patience = 30 * time.Second
 
-// gate holds back the syncs of Pebble's log while it is shut.
+// gate blocks the syncs of Pebble's log while it is shut.
 type gate struct {
 	mu sync.Mutex
-	// held is closed when the gate opens; nil while it is open.
+	// held is closed when the gate opens. It is nil while the gate is open.
 	held chan struct{}
 }
 
@@ -31,7 +31,7 @@ func (g *gate) shut() {
 	g.held = make(chan struct{})
 }
 
-// unshut opens the gate, if it is shut.
+// unshut opens the gate if it is shut.
 func (g *gate) unshut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,7 +82,7 @@ func closeStore(t *testing.T, s *Store) {
 	}
 }
 
-// channelIn names a channel of a bucket of four.
+// channelIn returns the name of the i-th channel of a bucket of four.
 func channelIn(bucket, i int) string {
 	for n := 0; ; n++ {
 		if name := fmt.Sprintf("c%d-%d", i, n); message.Bucket(name, defaultBuckets) == bucket {
@@ -118,7 +118,7 @@ func mustInsert(t *testing.T, s *Store, entries ...message.Entry) {
 	}
 }
 
-// wantNone fails the test if any read shows an entry at or above seq.
+// wantNone fails the test if any read returns an entry at or above seq.
 func wantNone(t *testing.T, s *Store, channel string, seq int64) {
 	t.Helper()
 	ctx := t.Context()
@@ -145,7 +145,7 @@ func wantNone(t *testing.T, s *Store, channel string, seq int64) {
 	}
 }
 
-// wantLog fails the test unless the log is dense and ends at seq or, if more is set, above it.
+// wantLog fails the test unless the log is contiguous and ends at seq, or above it if more is set.
 func wantLog(t *testing.T, s *Store, channel string, seq int64, more bool) {
 	t.Helper()
 	got, err := s.Entries(t.Context(), channel, message.Range{Limit: 1 << 20})
@@ -165,7 +165,7 @@ func wantLog(t *testing.T, s *Store, channel string, seq int64, more bool) {
 	}
 }
 
-// eventuallyInDB waits until Pebble itself shows an entry, synced or not.
+// eventuallyInDB waits until Pebble itself returns an entry, synced or not.
 func eventuallyInDB(t *testing.T, s *Store, key []byte, want func(value []byte) bool) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {

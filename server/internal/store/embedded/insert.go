@@ -12,27 +12,29 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// maxHeads is how many channels' ends a bucket remembers.
+// maxHeads bounds the channels whose last seq a bucket caches.
 const maxHeads = 4096
 
-// bucket is what Insert knows of a bucket.
+// bucket is the state of Insert for one bucket.
 type bucket struct {
 	number int
 
-	// mu lets one Insert of the bucket run at a time, from its checks until its sync. It guards what follows.
+	// mu serializes the Inserts of the bucket, from their checks to their sync. It guards the
+	// fields below.
 	mu sync.Mutex
-	// heads holds the last seqs of some channels.
+	// heads caches the last seq of some channels.
 	heads map[string]int64
-	// ordinal is the last outbox row's.
+	// ordinal is the ordinal of the last outbox row.
 	ordinal int64
 
 	// waking guards arrived.
 	waking sync.Mutex
-	// arrived is closed, and replaced, when there is something new for the bucket's feeds.
+	// arrived is closed and replaced when the bucket's feeds have new entries.
 	arrived chan struct{}
 }
 
-// newBucket finds where the bucket's outbox ends. Ordinals of published rows may be used again: their rows are gone.
+// newBucket reads where the bucket's outbox ends. Ordinals of published rows may be reused, because
+// their rows are deleted.
 func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	b = &bucket{number: number, heads: map[string]int64{}, arrived: make(chan struct{})}
 	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: outboxKey(number, 0), UpperBound: outboxEnd(number)})
@@ -46,7 +48,8 @@ func newBucket(db *pebble.DB, number int) (b *bucket, err error) {
 	return b, iter.Error()
 }
 
-// arrival is closed when entries become visible that a view taken before does not show.
+// arrival returns a channel that is closed when new entries become visible that a view taken before
+// does not show.
 func (b *bucket) arrival() <-chan struct{} {
 	b.waking.Lock()
 	defer b.waking.Unlock()
@@ -60,8 +63,8 @@ func (b *bucket) wake() {
 	b.arrived = make(chan struct{})
 }
 
-// Insert implements message.LogWriter. It looks at ctx before it starts and not while it waits for the fsync, since
-// what is handed to the log can't be taken back.
+// Insert implements message.LogWriter. It checks ctx before it starts but not while it waits for
+// the fsync, because a batch passed to the log can't be withdrawn.
 func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.Entry) (int, error) {
 	if err := s.begin(); err != nil {
 		return 0, notStored(err)
@@ -100,7 +103,8 @@ func (s *Store) Insert(ctx context.Context, bucketNumber int, entries []message.
 
 func notStored(err error) error { return fmt.Errorf("insert: %w: %w", message.ErrNotStored, err) }
 
-// check refuses what a caller must not ask for.
+// check returns an error if the bucket does not exist, or if an entry belongs to another bucket or
+// has an id that can't be part of a key.
 func (s *Store) check(bucketNumber int, entries []message.Entry) error {
 	if bucketNumber < 0 || bucketNumber >= len(s.buckets) {
 		return fmt.Errorf("bucket %d is not one of %d", bucketNumber, len(s.buckets))
@@ -117,7 +121,7 @@ func (s *Store) check(bucketNumber int, entries []message.Entry) error {
 	return nil
 }
 
-// advance takes over what was stored. b.mu is held.
+// advance records what was stored. The caller holds b.mu.
 func (b *bucket) advance(a *appending) {
 	b.ordinal = a.ordinal
 	if len(b.heads)+len(a.heads) > maxHeads {
@@ -126,8 +130,8 @@ func (b *bucket) advance(a *appending) {
 	maps.Copy(b.heads, a.heads)
 }
 
-// appending builds an Insert's batch. It sees the store as of the last sync, which has all earlier Inserts of the
-// bucket, and its own batch.
+// appending builds the batch of an Insert. It reads the store as of the last sync, which includes
+// all earlier Inserts of the bucket, and its own batch.
 type appending struct {
 	view    *view
 	bucket  *bucket
@@ -137,7 +141,7 @@ type appending struct {
 	ordinal int64
 }
 
-// addAll adds entries up to the first that clashes, and tells how many.
+// addAll adds entries up to the first conflict, and returns how many.
 func (a *appending) addAll(entries []message.Entry) (int, error) {
 	keys := make([][]byte, len(entries))
 	for i := range entries {
@@ -176,7 +180,7 @@ func (a *appending) head(channel string) (int64, error) {
 	return a.view.lastSeq(channel)
 }
 
-// add adds an entry's rows.
+// add adds an entry's rows to the batch.
 func (a *appending) add(e *message.Entry, key []byte) error {
 	value, err := encode(e)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// The kinds of rows, by the first byte of their keys. Names hold no zero byte, so one ends a name in a key and no name's
-// rows are among another's. Numbers are big-endian, so that keys sort as numbers do.
+// The kinds of rows. A key's first byte is its kind. Names contain no zero byte; a zero byte
+// terminates each name, so that no name's rows are mixed with another's. Numbers are big-endian, so
+// that keys sort numerically.
 const (
 	// entryRow: channel, seq -> clusterv1.Entry
 	entryRow = 'e'
@@ -17,13 +18,13 @@ const (
 	messageRow = 'i'
 	// changeRow: channel, target seq, seq -> kind, of an edit or a recall
 	changeRow = 'c'
-	// outboxRow: bucket, ordinal -> seq, channel: what is not yet published, in the order in which it was stored
+	// outboxRow: bucket, ordinal -> seq, channel of an unpublished entry, in the order of storing
 	outboxRow = 'o'
 	// channelRow: channel -> channelRecord
 	channelRow = 'h'
-	// memberRow: channel, user -> memberRecord, of present and past members
+	// memberRow: channel, user -> memberRecord, of current and former members
 	memberRow = 'p'
-	// membershipRow: user, channel -> nothing, of present members
+	// membershipRow: user, channel -> nothing, of current members
 	membershipRow = 'u'
 	// metaRow: -> clusterv1.Meta
 	metaRow = 'm'
@@ -61,9 +62,10 @@ func memberKey(channel, user string) []byte { return nameKey(memberRow, channel,
 
 func membershipKey(user, channel string) []byte { return nameKey(membershipRow, user, channel) }
 
-// nameBounds are those of the keys in which a name above after follows on first.
+// nameBounds returns the bounds of the keys that begin with first and continue with a name above
+// after.
 func nameBounds(row byte, first, after string) (lower, upper []byte) {
-	lower = append(nameKey(row, first, after), 0) // one more than the key of after itself
+	lower = append(nameKey(row, first, after), 0) // just above the key of after itself
 	if after == "" {
 		lower = nameKey(row, first)
 	}
@@ -77,18 +79,19 @@ func outboxKey(bucket int, ordinal int64) []byte {
 	return number(key, ordinal)
 }
 
-// trailing reads the number that a key ends with.
+// trailing returns the number at the end of a key.
 func trailing(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key[len(key)-8:])) //nolint:gosec // never above 1<<63
 }
 
-// lastName reads the name that a key ends with.
+// lastName returns the name at the end of a key.
 func lastName(key []byte) string {
 	key = key[:len(key)-1]
 	return string(key[bytes.LastIndexByte(key, 0)+1:])
 }
 
-// entryBounds are those of a channel's entries with after < seq < before; a before of 0 is no bound.
+// entryBounds returns the key bounds of a channel's entries with after < seq < before. A before of
+// 0 means no upper bound.
 func entryBounds(channel string, after, before int64) (lower, upper []byte) {
 	lower = entryKey(channel, max(after, 0)+1)
 	if before > 0 {
@@ -107,7 +110,7 @@ func outboxEntry(value []byte) (channel string, seq int64) {
 	return string(value[8:]), trailing(value[:8])
 }
 
-// named reports whether a name may be part of a key.
+// named reports whether all names may be part of a key.
 func named(names ...string) bool {
 	for _, n := range names {
 		if strings.IndexByte(n, 0) >= 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// childDir names the folder in which a process of this test binary is to append until it is killed.
+// childDir is the environment variable with the directory to which a process of this test binary
+// appends until it is killed.
 const childDir = "PARLEY_TEST_APPEND_DIR"
 
 func TestMain(m *testing.M) {
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// appendForEver prints a line for each entry once it is acknowledged. It returns only if something fails.
+// appendForEver prints a line for each acknowledged entry. It returns only after an error.
 func appendForEver(dir string) error {
 	s, err := Open(dir, Config{})
 	if err != nil {
@@ -49,7 +50,7 @@ func appendForEver(dir string) error {
 					return err
 				}
 				for i := range batch {
-					// One write each, so that a line is whole or not there.
+					// One write each, so that a line is never printed in part.
 					if _, err := fmt.Printf("%s %d\n", batch[i].ChannelID, batch[i].Seq); err != nil {
 						return err
 					}
@@ -60,7 +61,8 @@ func appendForEver(dir string) error {
 	return g.Wait()
 }
 
-// TestKill kills a process that appends, three times over the same folder, and looks for all that it acknowledged.
+// TestKill kills a process that appends, three times over the same directory, and checks that all
+// acknowledged entries exist.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,7 +83,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// countAcks runs the child until it has printed n lines, kills it, and reads what else it had printed.
+// countAcks runs the child until it has printed n lines, kills it, and reads the lines that it had
+// printed besides.
 func countAcks(t *testing.T, dir string, n int, acked map[string]int64) {
 	t.Helper()
 	self, err := os.Executable()
@@ -103,7 +106,7 @@ func countAcks(t *testing.T, dir string, n int, acked map[string]int64) {
 		var channel string
 		var seq int64
 		if _, err := fmt.Sscan(scanner.Text(), &channel, &seq); err != nil {
-			continue // the line that the kill cut off
+			continue // the line cut off by the kill
 		}
 		acked[channel] = max(acked[channel], seq)
 		if lines == n {

@@ -43,7 +43,7 @@ func TestAcknowledgedChangesSurvivePowerLoss(t *testing.T) {
 	}
 }
 
-// marks are the highest seqs by channel.
+// marks holds the highest seqs by channel.
 type marks struct {
 	mu sync.Mutex
 	at map[string]int64
@@ -61,8 +61,8 @@ func (m *marks) copy() map[string]int64 {
 	return maps.Clone(m.at)
 }
 
-// TestPowerLoss cuts the power at random moments of a store that is written, read and followed, several times over
-// the same disk. What was acknowledged or shown before must be there after.
+// TestPowerLoss cuts the power at random moments while a store is written, read and followed,
+// several times over the same disk. Entries acknowledged or returned before must exist afterwards.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -71,7 +71,7 @@ func TestPowerLoss(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	known := map[string]int64{}
 	for round := range 6 {
-		// Slow syncs widen the moment in which Pebble shows what is not yet durable.
+		// Slow syncs extend the time in which Pebble shows data that is not yet durable.
 		slow := errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if isLogSync(op) {
 				<-time.After(2 * time.Millisecond)
@@ -102,8 +102,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// useUntilPowerLoss writes, reads and follows s, and calls cut meanwhile, after some calls were acknowledged. It returns
-// what was acknowledged or shown before.
+// useUntilPowerLoss writes, reads and follows s, and calls cut after some calls were acknowledged.
+// It returns what was acknowledged or returned before.
 func useUntilPowerLoss(t *testing.T, s *Store, known map[string]int64, calls int, cut func()) map[string]int64 {
 	t.Helper()
 	seen := &marks{at: known}
@@ -169,7 +169,7 @@ func readUntil(ctx context.Context, s *Store, channels []string, seen *marks) er
 				seen.raise(c, got[0].Seq)
 			}
 		}
-		// Readers that never rest leave writers no processor.
+		// Without this pause the readers would starve the writers.
 		<-time.After(100 * time.Microsecond)
 	}
 	return nil
@@ -197,8 +197,8 @@ func followUntil(ctx context.Context, s *Store, bucket int, seen *marks) error {
 	}
 }
 
-// TestFeedAfterPowerLoss sees to it that what was published may be lost from the outbox only with its entry known to
-// be published: whatever the power loss, the rest comes.
+// TestFeedAfterPowerLoss checks that a power loss removes only published entries from the outbox.
+// The feed must return all others again.
 func TestFeedAfterPowerLoss(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewCrashableMem()
@@ -219,7 +219,7 @@ func TestFeedAfterPowerLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// 20 of 30 are published; a returned one that is not comes again.
+	// 20 of 30 are published. An entry that was returned but not published is returned again.
 	if _, err := f.Next(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestFeedAfterPowerLoss(t *testing.T) {
 	}
 }
 
-// TestChannelsAfterPowerLoss sees to it that what was answered of channels and members is on the disk.
+// TestChannelsAfterPowerLoss checks that acknowledged changes of channels and members are durable.
 func TestChannelsAfterPowerLoss(t *testing.T) {
 	t.Parallel()
 	ctx, now := context.WithoutCancel(t.Context()), time.UnixMilli(1_700_000_000_000).UTC()

@@ -27,7 +27,7 @@ func (s *Store) Head(_ context.Context, channelID string) (message.Head, error) 
 	return message.Head{Seq: last[0].Seq, Count: last[0].Count, MsgTime: last[0].MsgTime}, nil
 }
 
-// Entries implements message.LogReader. It is never behind the log's end.
+// Entries implements message.LogReader. It always reads up to the end of the log.
 func (s *Store) Entries(_ context.Context, channelID string, r message.Range) ([]message.Entry, error) {
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("entries: %w", err)

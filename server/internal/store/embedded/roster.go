@@ -14,7 +14,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// channelRecord is a channel as it is stored.
+// channelRecord is the stored form of a channel.
 type channelRecord struct {
 	MembersOnly bool   `json:"members_only,omitempty"`
 	CreatedBy   string `json:"created_by,omitempty"`
@@ -35,13 +35,13 @@ func (r *channelRecord) row(channelID string) channel.Row {
 	}
 }
 
-// memberRecord is a user's place in a channel, or what is left of it when he is no member.
+// memberRecord is the stored form of a current or former member.
 type memberRecord struct {
 	Member   bool  `json:"member,omitempty"`
 	JoinedMS int64 `json:"joined_ms,omitempty"`
 	Seq      int64 `json:"seq,omitempty"`
 	Count    int64 `json:"count,omitempty"`
-	// Left is the head at which he was removed last.
+	// Left is the channel's head at the member's last removal.
 	Left int64 `json:"left,omitempty"`
 }
 
@@ -53,29 +53,29 @@ func (r *memberRecord) row(channelID, userID string) channel.Member {
 
 func (r *memberRecord) cursor() channel.Cursor { return channel.Cursor{Seq: r.Seq, Count: r.Count} }
 
-// join makes him a member, if he is none.
+// join makes the user a member, unless they are one.
 func (r *memberRecord) join(now time.Time) {
 	if !r.Member {
 		r.Member, r.JoinedMS = true, now.UnixMilli()
 	}
 }
 
-// move moves the cursor forward.
+// move moves the cursor forward. It never moves it back.
 func (r *memberRecord) move(to channel.Cursor) {
 	if to.Seq > r.Seq {
 		r.Seq, r.Count = to.Seq, to.Count
 	}
 }
 
-// rosterLocks let one change of a channel or its members run at a time, from its read until its sync, and those of other
-// channels share an fsync. The zero value is ready.
+// rosterLocks serializes the changes of one channel and its members, from read to sync. Changes of
+// different channels can share an fsync. The zero value is ready to use.
 type rosterLocks struct {
 	once  sync.Once
 	seed  maphash.Seed
 	locks [64]sync.Mutex
 }
 
-// lock locks channels, all of them in one order, until unlock.
+// lock locks channels until unlock is called. All callers lock in the same order.
 func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
 	l.once.Do(func() { l.seed = maphash.MakeSeed() })
 	var at []uint64
@@ -94,7 +94,8 @@ func (l *rosterLocks) lock(channelIDs []string) (unlock func()) {
 	}
 }
 
-// roster is what a change reads and writes: channels and members as of the last sync, and what the change makes of them.
+// roster holds the records that a change reads and writes: as of the last sync, and as modified by
+// the change.
 type roster struct {
 	view     *view
 	channels map[string]*kept[channelRecord]
@@ -103,13 +104,13 @@ type roster struct {
 
 type memberID struct{ channel, user string }
 
-// kept is a record as it is, and as it was stored; absent if it was not.
+// kept is a record with its current and its stored value. absent is true if it was not stored.
 type kept[T comparable] struct {
 	now, stored T
 	absent      bool
 }
 
-// channel gives a channel's record; nil if there is none.
+// channel returns a channel's record, or nil if there is none.
 func (r *roster) channel(channelID string) (*channelRecord, error) {
 	k, ok := r.channels[channelID]
 	if !ok {
@@ -119,7 +120,7 @@ func (r *roster) channel(channelID string) (*channelRecord, error) {
 			return nil, err
 		}
 		if !found {
-			return nil, nil //nolint:nilnil // nothing is an answer
+			return nil, nil //nolint:nilnil // nil means no channel
 		}
 		k.now = k.stored
 		r.channels[channelID] = k
@@ -127,14 +128,14 @@ func (r *roster) channel(channelID string) (*channelRecord, error) {
 	return &k.now, nil
 }
 
-// make makes a channel.
+// make adds a new channel.
 func (r *roster) make(channelID string, record channelRecord) *channelRecord {
 	k := &kept[channelRecord]{now: record, absent: true}
 	r.channels[channelID] = k
 	return &k.now
 }
 
-// ensure gives a channel's record, and makes an open channel if there is none.
+// ensure returns a channel's record. It creates an open channel if there is none.
 func (r *roster) ensure(channelID string, now time.Time) (*channelRecord, error) {
 	record, err := r.channel(channelID)
 	if err == nil && record == nil {
@@ -143,7 +144,7 @@ func (r *roster) ensure(channelID string, now time.Time) (*channelRecord, error)
 	return record, err
 }
 
-// member gives a user's record, one of no member if there is none.
+// member returns a user's record in a channel, or the zero record if there is none.
 func (r *roster) member(channelID, userID string) (*memberRecord, error) {
 	id := memberID{channelID, userID}
 	k, ok := r.members[id]
@@ -158,7 +159,7 @@ func (r *roster) member(channelID, userID string) (*memberRecord, error) {
 	return &k.now, nil
 }
 
-// write puts what has changed into a batch.
+// write adds the modified records to a batch.
 func (r *roster) write(batch *pebble.Batch) error {
 	for id, k := range r.channels {
 		if k.now == k.stored && !k.absent {
@@ -201,7 +202,7 @@ func setRecord(batch *pebble.Batch, key []byte, record any) error {
 	return nil
 }
 
-// record reads a record. ok is false if there is none.
+// record reads and decodes a record. ok is false if there is none.
 func (v *view) record(key []byte, record any) (ok bool, err error) {
 	value, closer, err := v.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -71,7 +71,7 @@ func TestInsertRefusesWhatIsWrong(t *testing.T) {
 	channel := channelIn(1, 0)
 	mustInsert(t, s, sendEntry(channel, 1))
 	var conflict *message.ConflictError
-	// A hole is a conflict here, though the place is free.
+	// A gap is a conflict here, although the seq is free.
 	if n, err := s.Insert(t.Context(), 1, []message.Entry{sendEntry(channel, 2), sendEntry(channel, 4)}); n != 1 || !errors.As(err, &conflict) {
 		t.Fatalf("insert with a hole: %d, %v", n, err)
 	}
@@ -144,7 +144,7 @@ func TestClosedStoreAnswersErrClosed(t *testing.T) {
 	}
 }
 
-// TestCloseSavesWhatWasPublished closes the store under a feed that confirmed a moment before.
+// TestCloseSavesWhatWasPublished closes the store right after a feed's Published.
 func TestCloseSavesWhatWasPublished(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -170,8 +170,8 @@ func TestCloseSavesWhatWasPublished(t *testing.T) {
 	}
 }
 
-// TestDiskFailure fills the disk, or breaks it, under a store that is written. Nothing is acknowledged after that, and
-// what was acknowledged before is there at the next start.
+// TestDiskFailure fills or breaks the disk under a store that is written. Nothing is acknowledged
+// afterwards, and everything acknowledged before exists at the next start.
 func TestDiskFailure(t *testing.T) {
 	t.Parallel()
 	for name, breaks := range map[string]func(op errorfs.Op) bool{
@@ -207,7 +207,8 @@ func failDisk(t *testing.T, breaks func(op errorfs.Op) bool, publish bool) {
 	}
 	full.Store(true)
 	if publish {
-		// A commit without a sync meets the error first, and nobody waits for it; the next one finds the log broken.
+		// A commit without a sync meets the error first, and nobody waits for it. The next commit
+		// finds the log broken.
 		if err := f.Published(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func failDisk(t *testing.T, breaks func(op errorfs.Op) bool, publish bool) {
 	if err := s.Close(t.Context()); err == nil {
 		t.Fatal("close of a failed store reports nothing")
 	}
-	// What the process leaves behind when it ends.
+	// The state on disk when the process ends.
 	again := openOn(t, mem.CrashClone(vfs.CrashCloneCfg{}))
 	defer closeStore(t, again)
 	wantLog(t, again, channel, 2, true)

@@ -39,7 +39,7 @@ func TestNothingIsSeenBeforeItsSync(t *testing.T) {
 	go insert(inserted)
 	eventuallyInDB(t, s, entryKey(channel, 4), anyValue)
 	wantNone(t, s, channel, 3)
-	// A repeat's conflict would tell that the first is there.
+	// A conflict for the repeat would reveal that the first is stored.
 	go insert(repeated)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	if got, err := f.Next(ctx, 10); err == nil {
@@ -103,7 +103,7 @@ func TestNoChangeIsSeenBeforeItsSync(t *testing.T) {
 	if got := content(s); got != sent.Content {
 		t.Fatalf("message shows %q before its sync", got)
 	}
-	// That there is nothing more to do would also be said too early.
+	// Reporting that nothing is left to do would also be too early.
 	go func() { again <- s.Apply(t.Context(), &edit) }()
 	select {
 	case err := <-applied:
@@ -123,8 +123,8 @@ func TestNoChangeIsSeenBeforeItsSync(t *testing.T) {
 	}
 }
 
-// TestApplyOrder has an edit and a recall of one message applied at once, with the recall's batch first in the queue.
-// An edit that was worked out before the recall's sync would bring the text back.
+// TestApplyOrder applies an edit and a recall of one message at once, with the recall's batch first
+// in the queue. An edit computed before the recall's sync would restore the text.
 func TestApplyOrder(t *testing.T) {
 	t.Parallel()
 	g := &gate{}
@@ -155,7 +155,7 @@ func TestApplyOrder(t *testing.T) {
 		return nil
 	})
 	go func() { done <- s.Apply(t.Context(), &edit) }()
-	// The edit must not get as far as the queue; there is no sign that it never will.
+	// The edit must not reach the queue. No event shows that it never will, so wait a moment.
 	<-time.After(20 * time.Millisecond)
 	g.unshut()
 	if err := errors.Join(<-busy, <-done, <-done); err != nil {

@@ -12,20 +12,21 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// view is the database as it was after a sync. It is shared by all who read between that sync and the next.
+// view is a snapshot of the database taken after a sync. All readers between that sync and the next
+// share it.
 type view struct {
 	*pebble.Snapshot
-	// refs counts the users, and one more while it is the current view; guarded by views.mu.
+	// refs counts the users, plus one while it is the current view. Guarded by views.mu.
 	refs int
 }
 
-// views hands out the current view.
+// views holds the current view.
 type views struct {
 	mu      sync.Mutex
 	current *view
 }
 
-// view gives the current view, which release must give back.
+// view returns the current view. The caller must release it.
 func (vs *views) view() *view {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -39,7 +40,7 @@ func (vs *views) release(v *view) {
 	last := v.refs == 0
 	vs.mu.Unlock()
 	if last {
-		// A snapshot's Close has nothing to report but nil.
+		// Close of a snapshot always returns nil.
 		_ = v.Close()
 	}
 }
@@ -52,9 +53,9 @@ func (vs *views) replace(snapshot *pebble.Snapshot) {
 	vs.release(old)
 }
 
-// have tells which of the keys have a row. It asks in the order of the keys, which keeps to one file for long, and
-// unlike Get it asks the filters of the lowest level too, so that a key which is not there, as nearly all are, costs no
-// read of a block.
+// have reports which of the keys have a row. It reads in key order, which stays within one file for
+// long. Unlike Get it also uses the filters of the lowest level, so that a missing key, as nearly
+// all are, costs no read of a block.
 func (v *view) have(keys [][]byte) (found []bool, err error) {
 	iter, err := v.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
@@ -86,7 +87,7 @@ func (v *view) seq(key []byte) (seq int64, ok bool, err error) {
 	return seq, true, closer.Close()
 }
 
-// entry reads an entry by its place. ok is false if there is none.
+// entry reads an entry by its seq. ok is false if there is none.
 func (v *view) entry(channel string, seq int64) (e message.Entry, ok bool, err error) {
 	value, closer, err := v.Get(entryKey(channel, seq))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -99,7 +100,7 @@ func (v *view) entry(channel string, seq int64) (e message.Entry, ok bool, err e
 	return e, err == nil, errors.Join(err, closer.Close())
 }
 
-// must reads an entry that another row of the same view names.
+// must reads an entry that another row of the same view refers to.
 func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	e, ok, err := v.entry(channel, seq)
 	if err == nil && !ok {
@@ -108,7 +109,8 @@ func (v *view) must(channel string, seq int64) (message.Entry, error) {
 	return e, err
 }
 
-// changes reads the edits and recalls of the message at target, in order, where keep wants them.
+// changes returns the edits and recalls of the message at target for which keep returns true, in
+// order.
 func (v *view) changes(channel string, target int64, keep func(seq int64, kind message.Kind) bool) (found []message.Entry, err error) {
 	iter, err := v.NewIter(&pebble.IterOptions{
 		LowerBound: changeKey(channel, target, 0),

@@ -12,8 +12,9 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Apply changes the target of an edit or a recall, where that is older than the change. A recall also empties the edits
-// of its target that came before it, always: it may have been interrupted between the two.
+// Apply changes the target of an edit or a recall, if the target is older than the change. A recall
+// always empties the earlier edits of its target as well, because an earlier attempt may have been
+// interrupted between the two steps.
 func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 	coll := s.of(change.ChannelID)
 	err := s.run(ctx, func(ctx context.Context) error {
@@ -51,8 +52,8 @@ func (s *Store) Apply(ctx context.Context, change *message.Entry) error {
 	return nil
 }
 
-// emptyEdits takes the text out of the edits that a recall's target had before. The driver does not retry an update of
-// many; this one may be, since the second time changes nothing.
+// emptyEdits removes the text from the edits that precede a recall. The driver does not retry an
+// update of many documents. This one may be retried, because a second run changes nothing.
 func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
 	return again(func(ctx context.Context) error {
 		_, err := s.of(recall.ChannelID).UpdateMany(ctx, bson.D{
@@ -68,7 +69,8 @@ func (s *Store) emptyEdits(ctx context.Context, recall *message.Entry) error {
 	})(ctx)
 }
 
-// passingCodes are the server's errors that say no more than that it is no longer the primary, or is ending.
+// passingCodes are the server errors that only mean that the server is no longer the primary or is
+// shutting down.
 var passingCodes = []int{
 	91,    // ShutdownInProgress
 	189,   // PrimarySteppedDown
@@ -79,13 +81,14 @@ var passingCodes = []int{
 	13436, // NotPrimaryOrSecondary
 }
 
-// passing reports whether an error comes from a connection or a change of primary, so that a repeat may well succeed. The
-// driver waits for a primary before each try.
+// passing reports whether an error is transient: it comes from a connection or a change of primary,
+// so that a retry may succeed. The driver waits for a primary before each attempt.
 func passing(err error) bool {
 	if mongo.IsNetworkError(err) {
 		return true
 	}
-	// That of a pool whose connections were all closed because one of them failed; nothing was sent.
+	// The error of a pool whose connections were all closed because one of them failed. Nothing was
+	// sent.
 	var pool interface{ Retryable() bool }
 	if errors.As(err, &pool) && pool.Retryable() {
 		return true

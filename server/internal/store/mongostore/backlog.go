@@ -10,26 +10,27 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// lookBack is how much older than a place in the stream an entry's ts may be that stands behind it: mongod fills ts in
-// before the entry gets its place. It is far above the time limit of an insert. In seconds.
+// lookBack bounds, in seconds, how much older than its place in the oplog an entry's ts may be:
+// mongod sets ts before it assigns the place. It is far above the time limit of an insert.
 const lookBack = 120
 
-// backlog reads what a bucket holds from a time on, in the order of ts, page by page. It needs no cursor that could end.
+// backlog reads a bucket's entries from a ts on, in order of ts, page by page. It needs no server
+// cursor, which could end.
 type backlog struct {
-	// after is the last entry returned, or all that is known of it at first: its ts.
+	// after is the last entry returned. At first it holds only the ts to start at.
 	after document
 }
 
-// startBacklog gives the feed a new place, now, and what the store holds from before it to return first. A backlog that
-// was under way goes on from where it was, now up to the new place.
+// startBacklog moves the feed's position to now and makes the feed first return the store's entries
+// from before it. A backlog already in progress continues where it was, up to the new position.
 func (f *feed) startBacklog(ctx context.Context) error {
 	lost := f.read
 	now, err := f.store.operationTime(ctx)
 	if err != nil {
 		return err
 	}
-	// The stream brings what has its place in the oplog at or after this time. What has one before it is seen by every
-	// read from now on, since the time has raised the horizon.
+	// The stream delivers the entries whose place in the oplog is at or after this time. Entries
+	// before it are visible to every read from now on, because the time has raised the horizon.
 	f.read = position{Time: now}
 	if f.backlog == nil {
 		since := bson.Timestamp{}
@@ -41,7 +42,7 @@ func (f *feed) startBacklog(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next page; none at the end.
+// next returns the next page, or no entries at the end.
 func (b *backlog) next(ctx context.Context, s *Store, bucket, limit int) ([]message.Entry, error) {
 	at := b.after
 	filter := bson.D{

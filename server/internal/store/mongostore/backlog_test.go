@@ -23,7 +23,8 @@ func TestLostPlaceIsMadeGoodFromTheStore(t *testing.T) {
 				{Key: "token", Value: bson.D{{Key: "_data", Value: "8263"}}},
 			}}})
 		},
-		// An entry gets its ts before its place in the oplog: here all of them have one well before the position.
+		// An entry gets its ts before its place in the oplog. Here the ts of all entries are well
+		// before the position.
 		"EntriesOlderThanThePlace": func(t *testing.T, b *bed) {
 			b.setRow(t, bson.D{{Key: "$set", Value: bson.D{
 				{Key: "cluster_time", Value: bson.Timestamp{T: b.row(t).Time.T + 60}},
@@ -34,7 +35,7 @@ func TestLostPlaceIsMadeGoodFromTheStore(t *testing.T) {
 			if _, err := b.db.Collection("feeds").DeleteOne(t.Context(), bson.D{{Key: "_id", Value: b.bucket}}); err != nil {
 				t.Fatal(err)
 			}
-			b.Store = open(t, b.cfg) // which makes the row again
+			b.Store = open(t, b.cfg) // which creates the row again
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,8 +48,8 @@ func TestLostPlaceIsMadeGoodFromTheStore(t *testing.T) {
 	}
 }
 
-// wantWholeLog fails the test unless a new feed, of which nothing was published, brings the 30 entries that are there
-// and what comes after them, and has a good place again once all is published.
+// wantWholeLog fails the test unless a new feed returns the 30 existing entries, none of them
+// published, and later ones, and has a valid position again once all are published.
 func wantWholeLog(t *testing.T, b *bed) {
 	t.Helper()
 	f := b.feed(t)
@@ -58,7 +59,7 @@ func wantWholeLog(t *testing.T, b *bed) {
 	insert(t, b.Store, sends(b.channel, 31, 5))
 	readTo(t, f, 10, 35)
 	published(t, f)
-	// With the store read to its end, the feed is on the stream, and what comes now comes from there.
+	// After reading the whole store, the feed is on the stream and gets new entries from there.
 	idle, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if entries, err := f.Next(idle, 10); err == nil && entries[len(entries)-1].Seq > 35 {
@@ -77,7 +78,7 @@ func wantWholeLog(t *testing.T, b *bed) {
 	readTo(t, b.feed(t), 40, 41)
 }
 
-// rollOplog writes until the server's small oplog has lost the bucket's saved position.
+// rollOplog writes until the server's small oplog no longer contains the bucket's saved position.
 func rollOplog(t *testing.T, b *bed) {
 	t.Helper()
 	row := b.row(t)
@@ -112,14 +113,14 @@ func TestFeedBehindTheOplogMissesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody feeds this bucket for longer than the oplog lasts.
+	// Nobody reads this bucket's feed for longer than the oplog lasts.
 	rollOplog(t, b)
 	wantWholeLog(t, b)
-	// A feed that was open all the time, and slow, has lost its place as well.
+	// A slow feed that was open all the time has lost its position as well.
 	last := first[len(first)-1].Seq
 	readTo(t, open, last, 41)
 
-	// A position that was saved, and what came after it.
+	// A saved position, and the entries after it.
 	f := b.feed(t)
 	readTo(t, f, 40, 41)
 	published(t, f)

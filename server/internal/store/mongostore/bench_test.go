@@ -16,7 +16,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// BenchmarkInsert stores messages of 100 bytes in one bucket, spread over ten channels, one Insert at a time.
+// BenchmarkInsert stores messages of 100 bytes in one bucket, spread over ten channels, one Insert
+// at a time.
 func BenchmarkInsert(b *testing.B) {
 	for _, size := range []int{1, 100, 500} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
@@ -43,7 +44,7 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkAdvance moves channels' rows, each with one sender's cursor.
+// BenchmarkAdvance advances channels' rows, each with one sender's cursor.
 func BenchmarkAdvance(b *testing.B) {
 	for _, size := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("channels=%d", size), func(b *testing.B) {
@@ -63,7 +64,7 @@ func BenchmarkAdvance(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			advance() // makes the rows
+			advance() // creates the rows
 			for b.Loop() {
 				advance()
 			}
@@ -71,7 +72,7 @@ func BenchmarkAdvance(b *testing.B) {
 	}
 }
 
-// BenchmarkMembersOf looks up one membership, as is done before a stream's channel is opened.
+// BenchmarkMembersOf looks up one membership, as before a stream opens a channel.
 func BenchmarkMembersOf(b *testing.B) {
 	s, _ := openFresh(b)
 	c := s.Channels()
@@ -85,8 +86,8 @@ func BenchmarkMembersOf(b *testing.B) {
 	}
 }
 
-// BenchmarkThreeNodes has three nodes store messages of 1000 channels in 16 buckets: each of any bucket, or each of its own
-// buckets only, as the rendezvous choice of home nodes has it.
+// BenchmarkThreeNodes stores messages of 1000 channels in 16 buckets from three nodes. Each node
+// uses either all buckets or only those that rendezvous hashing assigns to it.
 func BenchmarkThreeNodes(b *testing.B) {
 	const nodes, buckets, channels, senders = 3, 16, 1000, 128
 	for _, own := range []bool{false, true} {
@@ -137,7 +138,8 @@ func BenchmarkThreeNodes(b *testing.B) {
 	}
 }
 
-// BenchmarkEntries reads the newest 150 entries of a channel, as the cache's builder and a long page do.
+// BenchmarkEntries reads the newest 150 entries of a channel, like the cache builder and a long
+// page.
 func BenchmarkEntries(b *testing.B) {
 	s, _ := openFresh(b)
 	name := channelsOf(0, 1)[0]

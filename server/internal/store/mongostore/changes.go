@@ -12,17 +12,19 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// changesOverlap is how much of what was given before is given again, in seconds. A change's time is filled in by mongod
-// when the update is executed, a moment before it gets its place in the oplog; so one may become visible after others with
-// a higher time. It is far above how long that moment may be in a process that runs; in one that was stopped in it no call
-// can have got a place meanwhile, because that takes a majority write of the same primary.
+// changesOverlap is how far, in seconds, successive results of Changes overlap. mongod sets a
+// change's time when it executes the update, a moment before the change gets its place in the
+// oplog. So a change may become visible after others with a higher time. The overlap is far above
+// that moment in a running process. If the process is suspended in that moment, no call can obtain
+// a place meanwhile, because that takes a majority write on the same primary.
 const changesOverlap = 5
 
-// Changes implements channel.Store. A place is a time of mongod's: behind the fence, so that all that was acknowledged
-// before the call is older and is seen, even by a node whose connections lead to a stopped primary that woke.
+// Changes implements channel.Store. A stamp is a time of mongod, read behind the fence. So every
+// change acknowledged before the call is older and is found, even by a node whose connections lead
+// to a former primary that was suspended and has resumed.
 func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []channel.Change, next channel.Stamp, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
-		// The fence's, or a later one. What is read below is no older than that.
+		// The time of the fence or a later one. The reads below are no older than that.
 		at := mongo.SessionFromContext(ctx).OperationTime()
 		if at == nil {
 			return errors.New("the server told no operation time")
@@ -41,7 +43,8 @@ func (c *Channels) Changes(ctx context.Context, after channel.Stamp) (changed []
 	return changed, next, nil
 }
 
-// changedSince reads which channels were made, and who was removed from which, at a time or later.
+// changedSince returns which channels were created, and which members were removed, at a time or
+// later.
 func (c *Channels) changedSince(ctx context.Context, since bson.Timestamp) ([]channel.Change, error) {
 	filter := bson.D{{Key: "changed", Value: bson.D{{Key: "$gte", Value: since}}}}
 	docs, err := c.list(ctx, filter)

@@ -15,32 +15,33 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// Channels implements channel.Store. It is safe for concurrent use.
+// Channels implements channel.Store. Safe for concurrent use.
 //
-// A channel is one document of `channels`, each member, present or past, one of `members`, which is never deleted. A new
-// channel's members first stand in the channel's own document, under `joining`, so that there is either all of it or
-// nothing. They are copied from there by whoever comes next: everything here that looks at members, or changes them, first
-// sees to it that nobody is joining. The copy never overwrites, so one that comes late does nothing.
+// A channel is one document of `channels`. Each current or former member is one document of
+// `members`, which is never deleted. A new channel's members are first listed in the channel's own
+// document, under `joining`, so that the channel is created with all of them or not at all. The
+// next caller copies them from there: every method that reads or changes members first makes sure
+// that nobody is joining. The copy never overwrites, so a late one does nothing.
 //
-// All reads are linearizable, behind the store's fence. What a write decides by is either in its own filter, or never
-// changes once it is there, or was read behind the fence.
+// All reads are linearizable, behind the store's fence. A write's conditions are either in its own
+// filter, or never change once they hold, or were read behind the fence.
 type Channels struct {
 	store    *Store
 	channels *mongo.Collection
 	members  *mongo.Collection
-	// settled holds whether a channel is open: see newSettled.
+	// settled caches whether channels are open, by id; see newSettled.
 	settled *otter.Cache[string, bool]
 }
 
 var _ channel.Store = (*Channels)(nil)
 
-// Channels gives the store of the channels. It ends with s.
+// Channels returns the store of the channels. It ends with s.
 func (s *Store) Channels() *Channels {
 	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members"), settled: newSettled()}
 }
 
-// channelDocument is a channel as it is stored. A document of a members-only channel also has `changed`, the time at which
-// mongod made it.
+// channelDocument is the stored form of a channel. The document of a members-only channel also has
+// `changed`, the time at which mongod created it.
 type channelDocument struct {
 	ID          string    `bson:"_id"`
 	MembersOnly bool      `bson:"members_only"`
@@ -52,9 +53,9 @@ type channelDocument struct {
 	// CreateKey and CreateDigest are stored only if the call that created the channel had a key.
 	CreateKey    string `bson:"create_key"`
 	CreateDigest string `bson:"create_digest"`
-	// Maker is random, and tells the call that made the channel from all others.
+	// Maker is random and identifies the call that created the channel.
 	Maker string `bson:"maker"`
-	// Joining are the members who have no document of their own yet.
+	// Joining lists the members who have no document of their own yet.
 	Joining []string `bson:"joining"`
 }
 
@@ -66,7 +67,7 @@ func (d *channelDocument) row() channel.Row {
 	}
 }
 
-// makeChannelIndexes makes the indexes of both collections.
+// makeChannelIndexes creates the indexes of both collections.
 func (s *Store) makeChannelIndexes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, indexTimeout))
 	defer cancel()
@@ -89,8 +90,9 @@ func (s *Store) makeChannelIndexes(ctx context.Context) error {
 	return err
 }
 
-// write is the store's read, for op may read as well, which repeats op after errors that pass; op must be one that may be
-// repeated. Clashes of two who insert the same document pass, too.
+// write runs op as the store's read does, because op may read as well, and repeats it after
+// transient errors. It also repeats op after a conflict of two concurrent inserts of one document.
+// op must be safe to repeat.
 func (c *Channels) write(ctx context.Context, op func(context.Context) error) error {
 	return c.store.read(ctx, func(ctx context.Context) error {
 		for {
@@ -104,7 +106,7 @@ func (c *Channels) write(ctx context.Context, op func(context.Context) error) er
 
 // read is write behind the fence: op's majority reads are linearizable.
 func (c *Channels) read(ctx context.Context, op func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.store.timeout) // the fence's wait included
+	ctx, cancel := context.WithTimeout(ctx, c.store.timeout) // including the wait for the fence
 	defer cancel()
 	if err := c.store.fence.wait(ctx, c.store.life); err != nil {
 		return err
@@ -125,13 +127,14 @@ func (c *Channels) Ensure(ctx context.Context, channelID string, now time.Time) 
 	return d.row(), nil
 }
 
-// ensure gives a channel's document and makes it if there is none. Nobody is joining it.
+// ensure returns a channel's document, and creates it if there is none. On return nobody is
+// joining.
 func (c *Channels) ensure(ctx context.Context, channelID string, now time.Time) (channelDocument, error) {
 	d, ok, err := c.find(ctx, channelID)
 	if err != nil || ok {
 		return d, err
 	}
-	// Where the document is there after all, this waits until a majority has it.
+	// If the document exists after all, this waits until a majority has it.
 	filter := bson.D{{Key: "_id", Value: channelID}}
 	err = c.channels.FindOneAndUpdate(ctx, filter, ensuring(now),
 		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&d)
@@ -141,7 +144,7 @@ func (c *Channels) ensure(ctx context.Context, channelID string, now time.Time) 
 	return d, c.settle(ctx, &d)
 }
 
-// ensuring is the update that makes an open channel where there is none.
+// ensuring returns the update that creates an open channel if there is none.
 func ensuring(now time.Time) bson.D {
 	return bson.D{{Key: "$setOnInsert", Value: bson.D{
 		{Key: "members_only", Value: false},
@@ -152,8 +155,8 @@ func ensuring(now time.Time) bson.D {
 	}}}
 }
 
-// find gives a channel's document, and sees to it that nobody is joining. That there is none is certain only behind the
-// fence.
+// find returns a channel's document and makes sure that nobody is joining. ok is false if there is
+// none, which is certain only behind the fence.
 func (c *Channels) find(ctx context.Context, channelID string) (d channelDocument, ok bool, err error) {
 	err = c.channels.FindOne(ctx, bson.D{{Key: "_id", Value: channelID}}).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -165,7 +168,8 @@ func (c *Channels) find(ctx context.Context, channelID string) (d channelDocumen
 	return d, true, c.settle(ctx, &d)
 }
 
-// must is find where a channel has to be: it is looked for again behind the fence, and then is channel.ErrNotFound.
+// must is like find for a channel that must exist. If find finds none, must searches again behind
+// the fence, and then returns channel.ErrNotFound.
 func (c *Channels) must(ctx context.Context, channelID string) error {
 	_, ok, err := c.find(ctx, channelID)
 	if err != nil || ok {
@@ -187,8 +191,8 @@ func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string
 	if err != nil && !errors.Is(err, channel.ErrExists) {
 		return channel.Row{}, fmt.Errorf("create channel: %w", err)
 	}
-	// Who created the channel may have died before this. A failure here is no failure of the call: whoever needs the
-	// members does it again.
+	// The node that created the channel may have died before this. A failure here does not fail the
+	// call: the next caller that needs the members repeats it.
 	_ = c.write(ctx, func(ctx context.Context) error { return c.settle(ctx, &d) })
 	if err != nil {
 		return d.row(), fmt.Errorf("create channel: %w", err)
@@ -196,8 +200,8 @@ func (c *Channels) Create(ctx context.Context, row channel.Row, userIDs []string
 	return d.row(), nil
 }
 
-// insert inserts a channel's document, with all its members joining, and returns it. If there is one already, insert
-// returns that one and channel.ErrExists.
+// insert inserts a channel's document, with all its members joining, and returns it. If the channel
+// exists already, insert returns its document and channel.ErrExists.
 func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string) (d channelDocument, err error) {
 	maker := rand.Text()
 	doc := bson.D{
@@ -217,7 +221,7 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 		doc = append(doc, bson.E{Key: "joining", Value: userIDs})
 	}
 	if row.MembersOnly {
-		doc = append(doc, bson.E{Key: "changed", Value: bson.Timestamp{}}) // mongod fills it in
+		doc = append(doc, bson.E{Key: "changed", Value: bson.Timestamp{}}) // set by mongod
 	}
 	err = c.write(ctx, func(ctx context.Context) error {
 		_, err := c.channels.InsertOne(ctx, doc)
@@ -234,8 +238,8 @@ func (c *Channels) insert(ctx context.Context, row channel.Row, userIDs []string
 	return d, err
 }
 
-// made returns the document of a channel that clashed. Its error is nil if this very call inserted it, channel.ErrExists if
-// another did, and the clash itself if no document can be seen yet.
+// made returns the document of a channel whose insert conflicted. The error is nil if this call
+// inserted it, channel.ErrExists if another one did, and clash if no document is visible yet.
 func (c *Channels) made(ctx context.Context, channelID, maker string, clash error) (d channelDocument, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
 		d = channelDocument{}
@@ -251,7 +255,7 @@ func (c *Channels) made(ctx context.Context, channelID, maker string, clash erro
 	return d, err
 }
 
-// settle makes members of those who are joining.
+// settle copies the joining users into documents of their own, then clears joining.
 func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 	if len(d.Joining) == 0 {
 		return nil
@@ -274,7 +278,7 @@ func (c *Channels) settle(ctx context.Context, d *channelDocument) error {
 	return err
 }
 
-// settleAll settles all channels that filter finds.
+// settleAll settles all channels that match filter.
 func (c *Channels) settleAll(ctx context.Context, filter bson.D) error {
 	docs, err := c.list(ctx, filter)
 	if err != nil {
@@ -288,7 +292,7 @@ func (c *Channels) settleAll(ctx context.Context, filter bson.D) error {
 	return nil
 }
 
-// list reads all channels that filter finds.
+// list returns all channels that match filter.
 func (c *Channels) list(ctx context.Context, filter bson.D) ([]channelDocument, error) {
 	cursor, err := c.channels.Find(ctx, filter)
 	if err != nil {
@@ -318,7 +322,7 @@ func (c *Channels) Rows(ctx context.Context, channelIDs []string) (map[string]ch
 	return rows, nil
 }
 
-// anyOf finds what has one of values in a field.
+// anyOf returns a filter for documents whose field has one of values.
 func anyOf(field string, values []string) bson.D {
 	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: values}}}}
 }

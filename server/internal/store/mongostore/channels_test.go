@@ -19,13 +19,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// nodes are two nodes over one store, each with a client of its own.
+// nodes are two nodes over one store, each with its own client.
 type nodes struct {
 	*mongostore.Store
 	other *mongostore.Store
 }
 
-// Close closes both.
+// Close closes both nodes.
 func (n nodes) Close(ctx context.Context) error {
 	return errors.Join(n.Store.Close(ctx), n.other.Close(ctx))
 }
@@ -37,7 +37,7 @@ func twoNodes(uri string) storetest.Factory {
 	}
 }
 
-// anyNode takes each call to one node or the other.
+// anyNode sends each call to one node or the other.
 type anyNode [2]channel.Store
 
 func channelsOfAny(s message.Store) channel.Store {
@@ -96,12 +96,12 @@ func TestChannels(t *testing.T) {
 	storetest.RunChannels(t, twoNodes(testkit.MongoURI(t)), channelsOfAny)
 }
 
-// aboutChannels matches the requests of Channels, whatever they do.
+// aboutChannels matches all requests of Channels.
 func aboutChannels(request []byte) bool {
 	return bytes.Contains(request, []byte("\x00channels\x00")) || bytes.Contains(request, []byte("\x00members\x00"))
 }
 
-// Lost replies make a call slow, and nothing else: what it does is done once.
+// Lost replies only make a call slow. It is still executed once.
 func TestChannelsThroughLostReplies(t *testing.T) {
 	t.Parallel()
 	p := testkit.NewProxy(t, "tcp", testkit.MongoAddr(t))
@@ -115,7 +115,7 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 	storetest.RunChannels(t, func(t *testing.T) func() message.Store {
 		cfg := mongostore.Config{URI: uri, Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second}
 		return func() (s message.Store) {
-			// Making indexes is not retried by the driver.
+			// The driver does not retry the creation of indexes.
 			testkit.Eventually(t, time.Minute, func() (err error) {
 				s, err = mongostore.Open(t.Context(), cfg)
 				return err
@@ -126,8 +126,8 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 	}, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
-// TestChannelOfADeadMaker has a node die while it makes a channel: the channel is there with all its members, whatever is
-// asked of it first.
+// TestChannelOfADeadMaker lets a node die while it creates a channel. The channel must exist with
+// all its members, whatever call comes first.
 func TestChannelOfADeadMaker(t *testing.T) {
 	t.Parallel()
 	s, _ := openFresh(t)
@@ -139,7 +139,7 @@ func TestChannelOfADeadMaker(t *testing.T) {
 	for i, step := range []struct {
 		name string
 		do   func(id string) error
-		// cursor is $ann's, gone whether she is no member afterwards.
+		// cursor is $ann's cursor. gone is true if she is no member afterwards.
 		cursor channel.Cursor
 		gone   bool
 	}{
@@ -191,7 +191,7 @@ func TestChannelOfADeadMaker(t *testing.T) {
 	}
 }
 
-// membersBy reads who of users are members, by one of the three ways.
+// membersBy returns which of users are members, read in one of the three ways.
 func membersBy(t *testing.T, c *mongostore.Channels, way, id string, users []string) (found []string) {
 	t.Helper()
 	if way == "Members" {
@@ -269,14 +269,15 @@ func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
 	}
 }
 
-// A maker who is told that a new primary is chosen, after his channel was made, knows it again as his own.
+// A caller that is told of a change of primary, after its channel was created, recognizes the
+// channel as its own.
 func TestCreateThroughAChangeOfPrimary(t *testing.T) {
 	t.Parallel()
 	const app = "maker"
 	s := open(t, mongostore.Config{URI: ownURI(t, app), Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second})
 	lift := failCommand(t, app, bson.D{{Key: "times", Value: 1}}, bson.D{
 		{Key: "failCommands", Value: bson.A{"insert"}},
-		{Key: "errorLabels", Value: bson.A{}}, // so that the driver does not repeat it itself
+		{Key: "errorLabels", Value: bson.A{}}, // so that the driver does not retry on its own
 		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "a primary steps down"}}},
 	})
 	row := channel.Row{ChannelID: "room", CreatedBy: "ann", CreatedAt: time.UnixMilli(1).UTC()}
@@ -290,8 +291,8 @@ func TestCreateThroughAChangeOfPrimary(t *testing.T) {
 	}
 }
 
-// A node may die when it has stored a channel and not yet all its members. A repeat of its call stores the rest before it
-// answers, and leaves those alone who were removed since.
+// A node may die after it has stored a channel but not all its members. A repeat of its call stores
+// the rest before it returns, and does not restore members removed since.
 func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)
@@ -314,7 +315,7 @@ func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
 	if got, err := c.Create(t.Context(), again, users); !errors.Is(err, channel.ErrExists) || got != row {
 		t.Fatalf("create again: %+v, %v", got, err)
 	}
-	// The documents themselves: a read by Channels would store the members too.
+	// Read the documents themselves: a read through Channels would store the members too.
 	members, err := db.Collection("members").CountDocuments(t.Context(), bson.D{{Key: "member", Value: true}, {Key: "joined_at", Value: row.CreatedAt}})
 	if err != nil || members != 2 {
 		t.Errorf("%d members, %v", members, err)
@@ -328,8 +329,8 @@ func TestRepeatedCreateFinishesABrokenOffOne(t *testing.T) {
 	}
 }
 
-// An update that changes nothing waits for no majority, so what is answered by one may be the past of a primary that was
-// stopped.
+// An update that changes nothing does not wait for a majority, so a suspended former primary may
+// answer it from stale data.
 func TestAddingAMemberAgainIsAWrite(t *testing.T) {
 	t.Parallel()
 	s, cfg := openFresh(t)

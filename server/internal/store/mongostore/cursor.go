@@ -14,8 +14,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// MarkRead implements channel.Store. Nearly always it is one update; only where that finds nothing to move does it look
-// why.
+// MarkRead implements channel.Store. Nearly always it is one update. Only if that moves no cursor
+// does it read why.
 func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to channel.Cursor, join bool, now time.Time,
 ) (cursor channel.Cursor, ok bool, err error) {
 	err = c.write(ctx, func(ctx context.Context) error {
@@ -47,7 +47,8 @@ func (c *Channels) MarkRead(ctx context.Context, channelID, userID string, to ch
 	return cursor, ok, nil
 }
 
-// movable finds a member whose cursor is not that far; moving moves it.
+// movable returns a filter for a member whose cursor is before to; moving returns the update that
+// moves it there.
 func movable(channelID, userID string, to channel.Cursor) bson.D {
 	return append(memberFilter(channelID, userID),
 		bson.E{Key: "member", Value: true}, bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: to.Seq}}})
@@ -57,9 +58,10 @@ func moving(to channel.Cursor) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: "seq", Value: to.Seq}, {Key: "count", Value: to.Count}}}}
 }
 
-// readCursor reads a member's cursor behind the fence, and moves it first if it is behind after all: he may have become a
-// member just now. An update that finds nothing to change waits for no majority, and a stopped primary that woke answers it
-// from its past.
+// readCursor reads a member's cursor behind the fence. If the cursor is behind after all, because
+// the user has just become a member, it moves it first. An update that changes nothing does not
+// wait for a majority, and a former primary that was suspended and has resumed answers it from
+// stale data.
 func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to channel.Cursor,
 ) (cursor channel.Cursor, ok bool, err error) {
 	err = c.read(ctx, func(ctx context.Context) error {
@@ -88,8 +90,9 @@ func (c *Channels) readCursor(ctx context.Context, channelID, userID string, to 
 	return cursor, ok, err
 }
 
-// Advance implements channel.Store. Whatever the number of channels and senders it is three commands: one reads the rows,
-// one moves cursors, one moves rows.
+// Advance implements channel.Store. For any number of channels and senders it uses up to three
+// commands: one reads the rows, one moves the cursors, one moves the rows. Channels that are
+// missing or have joining members take more.
 func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now time.Time) error {
 	if len(moves) == 0 {
 		return nil
@@ -114,8 +117,8 @@ func (c *Channels) Advance(ctx context.Context, moves []channel.Advance, now tim
 	return nil
 }
 
-// ensureAll makes the channels that are not there, sees to it that nobody is joining any of them, and tells which are
-// open.
+// ensureAll creates the missing channels, makes sure that nobody is joining any of the channels,
+// and returns which are open.
 func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now time.Time) (open map[string]bool, err error) {
 	open = make(map[string]bool, len(moves))
 	var ids []string
@@ -155,20 +158,21 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	return open, nil
 }
 
-// maxSettled bounds the settled channels that are remembered; a forgotten one costs one read.
+// maxSettled bounds the cached channels. A channel that is not cached costs one read.
 const maxSettled = 65_536
 
-// newSettled creates the memory of channels that exist and that nobody is joining any more, and whether they are open.
-// Neither ever changes, so the feed need not read a row to move it.
+// newSettled returns a cache of which channels exist without joining members, and whether they are
+// open. Neither ever changes, so Advance need not read these rows.
 func newSettled() *otter.Cache[string, bool] {
 	return otter.Must(&otter.Options[string, bool]{
 		MaximumSize: maxSettled,
-		// Its upkeep is short, and there is no moment at which to stop a goroutine of its own.
+		// The cache runs its short maintenance in the calling goroutine. A goroutine of its own
+		// would have to be stopped, and a Channels is never closed.
 		Executor: func(fn func()) { fn() },
 	})
 }
 
-// cursorModels move the senders' cursors.
+// cursorModels returns the updates that move the senders' cursors.
 func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) (models []mongo.WriteModel) {
 	for i := range moves {
 		m := &moves[i]
@@ -186,7 +190,8 @@ func cursorModels(moves []channel.Advance, open map[string]bool, now time.Time) 
 	return models
 }
 
-// rowModels move the channels' numbers: of a row, each only forward, and count with head.
+// rowModels returns the updates that move the channels' numbers. Each number only moves forward,
+// and count moves with head.
 func rowModels(moves []channel.Advance) []mongo.WriteModel {
 	models := make([]mongo.WriteModel, len(moves))
 	for i := range moves {

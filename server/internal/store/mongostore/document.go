@@ -8,9 +8,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// document is an entry as it is stored.
+// document is the stored form of an entry.
 type document struct {
-	// ID is the message's for a send, so that a message is found by it, and a fresh one for an edit or a recall.
+	// ID is the message id for a send, so that a message is found by it, and a new id for an edit
+	// or a recall.
 	ID          string            `bson:"_id"`
 	MsgID       string            `bson:"msg_id"`
 	Seq         int64             `bson:"seq"`
@@ -28,8 +29,9 @@ type document struct {
 	Digest      []byte            `bson:"digest,omitempty"`
 	ChangedSeq  int64             `bson:"changed_seq"`
 	Traceparent string            `bson:"traceparent,omitempty"`
-	// TS is written as Timestamp(0,0), which mongod replaces by its own time: ascending in a channel whatever the nodes'
-	// clocks say, and never later than the entry's place in the oplog.
+	// TS is written as Timestamp(0,0), which mongod replaces by its own time. It ascends within a
+	// channel, whatever the nodes' clocks say, and is never later than the entry's place in the
+	// oplog.
 	TS bson.Timestamp `bson:"ts"`
 }
 

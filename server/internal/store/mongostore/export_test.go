@@ -6,22 +6,23 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// AdoptHorizon gives s the horizon of other, as if one process had been told both.
+// AdoptHorizon raises s's horizon to that of other, as if one process had received the answers to
+// both.
 func (s *Store) AdoptHorizon(other *Store) {
 	at := other.horizon.get()
 	s.horizon.raise(&at)
 }
 
-// TokenTime is tokenTime.
+// TokenTime exports tokenTime.
 var TokenTime = tokenTime
 
-// CreateAndDie is Create in a process that dies once the channel's document is there.
+// CreateAndDie is a Create in a process that dies once the channel's document is stored.
 func (c *Channels) CreateAndDie(ctx context.Context, row channel.Row, userIDs []string) error {
 	_, err := c.insert(ctx, row, userIDs)
 	return err
 }
 
-// FinishLate is what is left to do of CreateAndDie's Create, in a process that was stopped before it.
+// FinishLate does the rest of CreateAndDie's Create, as a process that was suspended in between.
 func (c *Channels) FinishLate(ctx context.Context, row channel.Row, userIDs []string) error {
 	return c.settle(ctx, &channelDocument{ID: row.ChannelID, CreatedAt: row.CreatedAt, Joining: userIDs})
 }

@@ -15,40 +15,42 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// The waits between a feed's failures.
+// The first and the longest wait between a feed's retries.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// feed is one bucket's change feed: a change stream that is opened again wherever it breaks, and, where its place is no
-// longer in the oplog, a read of the store itself.
+// feed is one bucket's change feed. It is a change stream that is reopened whenever it breaks. If
+// the stream's position is no longer in the oplog, the feed reads the store itself.
 type feed struct {
 	store  *Store
 	bucket int
 	log    *slog.Logger
 	retry  *backoff.ExponentialBackOff
 	saver  *saver
-	// life ends with Close, which ends a Next that waits.
+	// life ends with Close, which ends a blocked Next.
 	life context.Context //nolint:containedctx // not a call's context
 	end  context.CancelFunc
 
-	mu sync.Mutex // held by each call; guards what follows
-	// read is where the stream goes on: all before it was returned, but for what the backlog still has to.
+	mu sync.Mutex // held by each call; guards the fields below
+	// read is where the stream continues. All entries before it were returned, except those that
+	// the backlog still has to return.
 	read   position
 	stream *mongo.ChangeStream
-	// backlog is set from the loss of the stream's place until all that the store holds before read was returned.
+	// backlog is set when the stream's position is lost, until all entries stored before read were
+	// returned.
 	backlog *backlog
-	// unconfirmed counts what was returned since Published.
+	// unconfirmed counts the entries returned since the last Published.
 	unconfirmed int
-	// offered is when read was last handed to the saver, and for what place.
+	// offered is when read was last passed to the saver. offeredTime is the time of that position.
 	offered     time.Time
 	offeredTime bson.Timestamp
 }
 
 var _ message.Feed = (*feed)(nil)
 
-// OpenFeed opens a bucket's feed where the last one's saved position is.
+// OpenFeed opens a bucket's feed at the last saved position.
 func (s *Store) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) {
 	if bucket < 0 || bucket >= len(s.buckets) {
 		return nil, fmt.Errorf("open feed: bucket %d of %d", bucket, len(s.buckets))
@@ -78,8 +80,8 @@ func (s *Store) OpenFeed(ctx context.Context, bucket int) (message.Feed, error) 
 	return f, nil
 }
 
-// Next returns entries in the order of the oplog. It survives what the server does, with a wait between failures, and
-// returns an error only when ctx or the feed has ended.
+// Next returns entries in the order of the oplog. It retries after server errors, with a wait in
+// between. It returns an error only if ctx or the feed has ended.
 func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +94,7 @@ func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 		}
 		entries, err := f.poll(ctx, max(limit, 1))
 		if len(entries) > 0 {
-			if err != nil { // it comes again from behind these
+			if err != nil { // reopen behind these entries, where the error recurs
 				f.closeStream(context.WithoutCancel(ctx))
 			}
 			f.unconfirmed += len(entries)
@@ -108,7 +110,8 @@ func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 			return nil, errClosed
 		}
 		if ctx.Err() != nil {
-			// What the stream had brought and Next had not returned went with the call: start from the last returned.
+			// Events that the stream had delivered but Next had not returned are lost with the
+			// call: start from the last one returned.
 			f.closeStream(context.WithoutCancel(ctx))
 			return nil, fmt.Errorf("change feed: %w", ctx.Err())
 		}
@@ -116,7 +119,7 @@ func (f *feed) Next(ctx context.Context, limit int) ([]message.Entry, error) {
 	}
 }
 
-// recover makes ready for the next try after a failure, and waits.
+// recover prepares the next attempt after a failure, and waits.
 func (f *feed) recover(ctx context.Context, err error) {
 	f.closeStream(ctx)
 	wait := f.retry.NextBackOff()
@@ -136,7 +139,8 @@ func (f *feed) recover(ctx context.Context, err error) {
 	}
 }
 
-// poll returns up to limit entries, of the backlog first. Without any it returns after a moment, to be called again.
+// poll returns up to limit entries, those of the backlog first. If there are none for a moment, it
+// returns none, and the caller polls again.
 func (f *feed) poll(ctx context.Context, limit int) ([]message.Entry, error) {
 	if f.stream == nil {
 		if err := f.openStream(ctx); err != nil {
@@ -153,7 +157,8 @@ func (f *feed) poll(ctx context.Context, limit int) ([]message.Entry, error) {
 	return f.follow(ctx, limit)
 }
 
-// Published confirms what Next has returned. The position is saved within 200 ms, or at once after 256 entries.
+// Published confirms the entries that Next has returned. The position is saved within 200 ms, or at
+// once after 256 entries.
 func (f *feed) Published(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +167,7 @@ func (f *feed) Published(context.Context) error {
 	}
 	n := f.unconfirmed
 	f.unconfirmed = 0
-	// During a backlog no place in the stream has everything before it published.
+	// During a backlog there is no position in the stream before which everything is published.
 	if f.backlog == nil && n > 0 {
 		f.confirm(n)
 	}
@@ -174,7 +179,8 @@ func (f *feed) confirm(events int) {
 	f.saver.confirm(f.read, events)
 }
 
-// idle notes how far the stream has looked without finding anything, so that the place does not age out of the oplog.
+// idle records how far the stream has read without finding an event, so that the position does not
+// age out of the oplog.
 func (f *feed) idle(token bson.Raw) {
 	at, ok := tokenTime(token)
 	if !ok || at.Before(f.read.Time) {
@@ -186,7 +192,8 @@ func (f *feed) idle(token bson.Raw) {
 	}
 }
 
-// Close ends a Next that waits, saves what was confirmed, and frees the feed. A second Close does nothing.
+// Close ends a blocked Next, saves what was confirmed, and frees the feed. Further calls do
+// nothing.
 func (f *feed) Close(ctx context.Context) error {
 	f.end()
 	f.mu.Lock()

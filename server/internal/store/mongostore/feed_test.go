@@ -16,7 +16,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// bed is one bucket's feed and what is behind it.
+// bed is one bucket's feed and its store.
 type bed struct {
 	*mongostore.Store
 	cfg     mongostore.Config
@@ -45,7 +45,7 @@ func (b *bed) feed(t *testing.T) message.Feed {
 	return f
 }
 
-// row reads the bucket's saved position.
+// row returns the bucket's saved position.
 func (b *bed) row(t *testing.T) (row struct {
 	Time  bson.Timestamp `bson:"cluster_time"`
 	Token bson.Raw       `bson:"token"`
@@ -59,7 +59,7 @@ func (b *bed) row(t *testing.T) (row struct {
 	return row
 }
 
-// setRow changes the bucket's saved position behind the store's back.
+// setRow changes the bucket's saved position directly in the database.
 func (b *bed) setRow(t *testing.T, update bson.D) {
 	t.Helper()
 	r, err := b.db.Collection("feeds").UpdateByID(t.Context(), b.bucket, update)
@@ -68,7 +68,8 @@ func (b *bed) setRow(t *testing.T, update bson.D) {
 	}
 }
 
-// readTo reads until the feed has shown seq and returns what came first of each place. A place left out fails the test.
+// readTo reads until the feed has returned seq, and returns the first delivery of each entry. It
+// fails the test if a seq is skipped.
 func readTo(t *testing.T, f message.Feed, after, seq int64) (first []message.Entry) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -107,7 +108,7 @@ func TestPositionIsSavedOncePublishedAndNotBefore(t *testing.T) {
 	}
 	insert(t, b.Store, sends(b.channel, 1, 20))
 	readTo(t, f, 0, 20)
-	// A second round trip through the feed, which would give an early save its time.
+	// A second round trip through the feed, which would give a premature save enough time.
 	insert(t, b.Store, sends(b.channel, 21, 1))
 	readTo(t, f, 20, 21)
 	<-time.After(500 * time.Millisecond)
@@ -121,7 +122,7 @@ func TestPositionIsSavedOncePublishedAndNotBefore(t *testing.T) {
 		}
 		return nil
 	})
-	// The feed is still open: this is what a node finds after a kill -9.
+	// The feed is still open, as a node finds it after a kill -9.
 	again := b.feed(t)
 	insert(t, b.Store, sends(b.channel, 22, 1))
 	readTo(t, again, 21, 22)
@@ -271,7 +272,7 @@ func TestTokenTimeIsTheEventsClusterTime(t *testing.T) {
 		}
 	}
 	more := true
-	for more { // up to the end of the stream, whose token has no event
+	for more { // to the end of the stream, whose token has no event
 		more = stream.RemainingBatchLength() > 0 || stream.TryNext(t.Context())
 	}
 	if at, ok := mongostore.TokenTime(stream.ResumeToken()); !ok || time.Since(time.Unix(int64(at.T), 0)).Abs() > time.Minute {

@@ -13,14 +13,15 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// duplicateKey is the server's code for a clash in a unique index.
+// duplicateKey is the server's code for a conflict in a unique index.
 const duplicateKey = 11000
 
-// sentKey is the context key of a mark that watchSends sets.
+// sentKey is the context key of the mark that watchSends sets.
 type sentKey struct{}
 
-// watchSends makes a monitor that marks the calls of which a command was about to be written to a connection, and hands
-// everything on to next. A call without the mark has reached no server, whatever its error says.
+// watchSends returns a monitor that marks the calls for which a command was about to be written to
+// a connection. It forwards all events to next. A call without the mark has reached no server,
+// whatever its error says.
 func watchSends(next *event.CommandMonitor) *event.CommandMonitor {
 	var m event.CommandMonitor
 	if next != nil {
@@ -38,8 +39,9 @@ func watchSends(next *event.CommandMonitor) *event.CommandMonitor {
 	return &m
 }
 
-// Insert appends entries of one bucket as one ordered insert, acknowledged by a majority's journals. The driver retries
-// it under one transaction number, which the server executes once, so a lost reply alone leaves nothing unknown.
+// Insert appends entries of one bucket as one ordered insert, acknowledged by a majority's
+// journals. The driver retries it under one transaction number, which the server executes once. So
+// a lost reply alone does not make the outcome unknown.
 func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry) (int, error) {
 	if len(entries) == 0 {
 		return 0, nil
@@ -70,8 +72,9 @@ func (s *Store) Insert(ctx context.Context, bucket int, entries []message.Entry)
 	return 0, fmt.Errorf("insert: %w: %w", message.ErrUnknownOutcome, err)
 }
 
-// conflictAt gives the index at which an ordered insert stopped on a unique index, if that is all that went wrong: with a
-// write concern error beside it, what stands before the index is stored but may be rolled back.
+// conflictAt returns the index at which an ordered insert stopped because of a unique index. ok is
+// false if anything else failed too: after a write concern error, the entries before the index are
+// stored but may be rolled back.
 func conflictAt(err error) (int, bool) {
 	var failed mongo.BulkWriteException
 	if !errors.As(err, &failed) || failed.WriteConcernError != nil || len(failed.WriteErrors) != 1 {

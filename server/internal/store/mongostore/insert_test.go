@@ -18,16 +18,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// failPoints is held while a test has set the server's one failCommand.
+// failPoints is held while a test uses the server's only failCommand.
 var failPoints sync.Mutex
 
-// ownURI names the process's own server, whatever MONGO_URI says, for a client of this name.
+// ownURI returns the URI of this process's own server, regardless of MONGO_URI, for a client with
+// this name.
 func ownURI(tb testing.TB, app string) string {
 	tb.Helper()
 	return "mongodb://" + testkit.MongoAddr(tb) + "/?replicaSet=rs0&appName=" + app
 }
 
-// failCommand makes the server fail commands of the client named app until the test ends or lift is called.
+// failCommand makes the server fail commands of the client named app until the test ends or lift is
+// called.
 func failCommand(t *testing.T, app string, mode any, data bson.D) (lift func()) {
 	t.Helper()
 	failPoints.Lock()
@@ -114,7 +116,7 @@ func TestInsertThatReachedNoServerIsNotStored(t *testing.T) {
 		case err == nil:
 			t.Fatal("stored through a cut link")
 		case !errors.Is(err, message.ErrNotStored):
-			return err // the first attempts may be written to a connection that is already dead
+			return err // the first attempts may use a connection that is already dead
 		}
 		return nil
 	})
@@ -218,8 +220,9 @@ func TestLostRepliesLoseAndDoubleNothing(t *testing.T) {
 	wantLog(t, s, "lossy", log)
 }
 
-// insertUntilStored inserts entries the way the Writer does, without ever giving a place up: after an unknown outcome it
-// asks again, and after a conflict it looks for what is there already. It returns how many outcomes were unknown.
+// insertUntilStored inserts entries like the Writer, but never gives up a seq. After an unknown
+// outcome it retries, and after a conflict it searches for the stored entry. It returns the number
+// of unknown outcomes.
 func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries []message.Entry) (unknown int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -239,7 +242,8 @@ func insertUntilStored(tb testing.TB, s *mongostore.Store, bucket int, entries [
 			unknown++
 			continue
 		}
-		// A conflict means that an earlier try has stored it: nobody else writes here.
+		// A conflict means that an earlier attempt has stored the entry, because nobody else writes
+		// here.
 		found, err := s.ByClientKeys(ctx, conflict.ChannelID, []message.ClientKey{
 			{FromID: entries[0].FromID, ClientMsgID: entries[0].ClientMsgID},
 		})

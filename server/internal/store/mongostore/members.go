@@ -12,8 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// memberDocument is a user's place in a channel, or what is left of it when he is no member. One who was ever removed also
-// has `left`, the seq at which that was, and `changed`, when by mongod's time.
+// memberDocument is the stored form of a current or former member. If they were ever removed, the
+// document also has `left`, the seq of the last removal, and `changed`, its time by mongod's clock.
 type memberDocument struct {
 	ChannelID string    `bson:"channel_id"`
 	UserID    string    `bson:"user_id"`
@@ -65,7 +65,7 @@ func (c *Channels) RemoveMembers(ctx context.Context, channelID string, userIDs 
 	return nil
 }
 
-// updateMembers updates users' documents, which it makes if need be.
+// updateMembers updates users' documents, and creates missing ones.
 func (c *Channels) updateMembers(ctx context.Context, channelID string, userIDs []string, update any) error {
 	if len(userIDs) == 0 {
 		return nil
@@ -78,23 +78,25 @@ func (c *Channels) updateMembers(ctx context.Context, channelID string, userIDs 
 	return err
 }
 
-// joining is the update of a user's document that makes him a member if the expression joins is true, and moves his cursor
-// if it is not that far. No id may get into it: one that begins with $ would be taken for a field.
+// joining returns the update of a user's document that makes them a member if the expression joins
+// is true, and moves their cursor forward to cursor. It must not contain an id: one that begins
+// with $ would be read as a field.
 func joining(joins any, cursor channel.Cursor, now time.Time) bson.A {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	member := op("$eq", "$member", true)
 	seq := op("$ifNull", "$seq", int64(0))
 	return bson.A{bson.D{{Key: "$set", Value: bson.D{
 		{Key: "member", Value: op("$or", member, joins)},
-		// Where there is no document yet, this is what makes joined_at.
+		// For a new document this sets joined_at.
 		{Key: "joined_at", Value: op("$cond", op("$and", op("$not", member), joins), now, op("$ifNull", "$joined_at", now))},
 		{Key: "seq", Value: op("$max", seq, cursor.Seq)},
 		{Key: "count", Value: op("$cond", op("$gt", cursor.Seq, seq), cursor.Count, op("$ifNull", "$count", int64(0)))},
 	}}}}
 }
 
-// touching makes an update always change something, so that its answer waits for a majority. An update that finds all as
-// it should be waits for nothing new, and a stopped primary that woke answers it from its past.
+// touching adds a field to an update that always changes, so that its answer waits for a majority.
+// An update that changes nothing does not wait, and a former primary that was suspended and has
+// resumed answers it from stale data.
 func touching(update bson.A) bson.A {
 	n := bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{"$touched", int64(0)}}}, int64(1)}}}
 	return append(update, bson.D{{Key: "$set", Value: bson.D{{Key: "touched", Value: n}}}})
@@ -147,7 +149,7 @@ func (c *Channels) MembersOf(ctx context.Context, userID string, channelIDs []st
 	return of, nil
 }
 
-// ofUser reads a user's memberships of some channels.
+// ofUser returns a user's memberships in the channels that match an expression, at most limit.
 func (c *Channels) ofUser(ctx context.Context, userID string, channels bson.D, limit int) (found []channel.Member, err error) {
 	err = c.read(ctx, func(ctx context.Context) (err error) {
 		if err := c.settleAll(ctx, bson.D{{Key: "joining", Value: userID}}); err != nil {
@@ -161,7 +163,8 @@ func (c *Channels) ofUser(ctx context.Context, userID string, channels bson.D, l
 	return found, err
 }
 
-// findMembers reads what filter finds, ascending by a field; at most limit, of which 0 is none.
+// findMembers returns the members that match filter, ascending by a field, at most limit. A limit
+// of 0 returns none.
 func (c *Channels) findMembers(ctx context.Context, filter bson.D, by string, limit int) ([]channel.Member, error) {
 	if limit <= 0 {
 		return nil, nil

@@ -1,15 +1,17 @@
-// Package mongostore is the message store of record on MongoDB, a replica set.
+// Package mongostore is a message store on a MongoDB replica set.
 //
-// A bucket's entries are one collection, `messages_<n>`, in which two unique indexes decide everything: of a channel and
-// a seq there is one entry, and of a channel, a sender and a client_msg_id. Every write is acknowledged by a majority's
-// journals. There are no transactions: a stopped client inside one blocks others for as long as the server lets it.
+// A bucket's entries are one collection, `messages_<n>`. Two unique indexes decide conflicts: one
+// on channel and seq, one on channel, sender and client_msg_id. Every write is acknowledged by a
+// majority's journals. There are no transactions, because a client that is suspended inside one
+// blocks others until the server aborts it.
 //
-// Reads are majority reads, which by themselves may be stale: a primary that was stopped and replaced answers them from
-// its past when it wakes. So the store remembers the operation time of what it has been told last (its horizon), and no
-// read is answered from before it. Head and Target are linearizable: they raise the horizon by a write first (fence.go).
+// Reads are majority reads. On their own they may be stale: a primary that was suspended and
+// replaced answers them from stale data when it resumes. So the store remembers the highest
+// operation time of the answers it has received (its horizon), and no read is answered from before
+// it. Head and Target are linearizable: they first raise the horizon by a write (fence.go).
 //
-// More collections: `meta` holds what the store was made with and the fence, `feeds` the position of each bucket's change
-// feed, `channels` and `members` what Channels keeps.
+// Other collections: `meta` holds the store's identity and the fence, `feeds` the position of each
+// bucket's change feed, `channels` and `members` the data of Channels.
 package mongostore
 
 import (
@@ -31,35 +33,37 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// What a zero Config means.
+// The defaults of Config.
 const (
 	DefaultBuckets = 4
 	DefaultTimeout = 5 * time.Second
 )
 
-// maxBuckets is far above what helps: each bucket costs a change stream on the primary.
+// maxBuckets is far above a useful number. Each bucket costs a change stream on the primary.
 const maxBuckets = 256
 
-// errClosed is what a feed answers once it or its store has been closed.
+// errClosed is returned by a feed that was closed or whose store was closed.
 var errClosed = errors.New("mongostore: closed")
 
-// Config says which store to open.
+// Config configures a store.
 type Config struct {
-	// URI names a replica set. Its settings for read and write concern, read preference and retries are overridden.
+	// URI names a replica set. The store overrides its settings for read and write concern, read
+	// preference and retries.
 	URI string
-	// Database is the store's; nothing else should live in it.
+	// Database is the name of the store's database. Nothing else should use it.
 	Database string
-	// Buckets is fixed when the store is made. 0 takes what is there, or DefaultBuckets for a new store.
+	// Buckets is the number of buckets, fixed when the store is created. 0 means the existing
+	// store's number, or DefaultBuckets for a new store.
 	Buckets int
-	// Timeout bounds each operation, retries and failovers included; 0 is DefaultTimeout.
+	// Timeout bounds each operation, including retries and failovers. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Logger gets what a feed survives; slog.Default if nil.
+	// Logger receives the errors from which a feed recovers. Nil means slog.Default.
 	Logger *slog.Logger
-	// Monitor, if set, sees every command, for tracing and metrics.
+	// Monitor, if set, receives every command event, for tracing and metrics.
 	Monitor *event.CommandMonitor
 }
 
-// Store implements message.Store. It is safe for concurrent use.
+// Store implements message.Store. Safe for concurrent use.
 type Store struct {
 	client  *mongo.Client
 	db      *mongo.Database
@@ -69,7 +73,7 @@ type Store struct {
 	horizon horizon
 	fence   fence
 
-	// life ends with Close; the feeds' background work lives in it.
+	// life ends with Close. It is the context of background work.
 	life context.Context //nolint:containedctx // not a call's context
 	end  context.CancelFunc
 
@@ -80,8 +84,9 @@ type Store struct {
 
 var _ message.Store = (*Store)(nil)
 
-// Open connects to the replica set and makes what is not there: collections, indexes, the store's identity and the
-// feeds' positions. It refuses a server that is in no replica set, and another number of buckets than the store has.
+// Open connects to the replica set and creates what is missing: collections, indexes, the store's
+// identity and the feeds' positions. It returns an error if the server is not in a replica set, or
+// if the existing store has another number of buckets.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Database == "" {
 		return nil, errors.New("open mongo store: no database is named")
@@ -126,7 +131,7 @@ func clientOptions(cfg Config) *options.ClientOptions {
 		SetMonitor(watchSends(cfg.Monitor))
 }
 
-// prepare makes the store or finds it made.
+// prepare creates or loads the store's identity and creates its indexes.
 func (s *Store) prepare(ctx context.Context, buckets int) error {
 	if err := s.checkReplicaSet(ctx); err != nil {
 		return err
@@ -159,14 +164,14 @@ func (s *Store) checkReplicaSet(ctx context.Context) error {
 	return nil
 }
 
-// Identity is what the store was made with.
+// Identity returns the number of buckets, the current epoch and the secret of the store.
 func (s *Store) Identity() message.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.identity
 }
 
-// Ping tells whether the primary answers.
+// Ping returns an error unless the primary answers.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -176,7 +181,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends every feed, after saving what was confirmed to it, and disconnects. A second Close does nothing.
+// Close ends every feed, after saving what was confirmed to it, and disconnects. Further calls do
+// nothing.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	feeds := s.feeds
@@ -194,7 +200,7 @@ func (s *Store) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// of gives the bucket that a channel's entries are in.
+// of returns the collection that holds a channel's entries.
 func (s *Store) of(channelID string) *mongo.Collection {
 	return s.buckets[message.Bucket(channelID, len(s.buckets))]
 }

@@ -22,7 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A step costs milliseconds here: fewer runs than the embedded store gets, unless the command line says otherwise.
+	// A step takes milliseconds here, so run fewer than for the embedded store, unless the command
+	// line says otherwise.
 	if err := flag.Set("rapid.checks", "10"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -49,7 +50,7 @@ func open(tb testing.TB, cfg mongostore.Config) *mongostore.Store {
 	return s
 }
 
-// openFresh opens a store in a database of its own on the shared set of one.
+// openFresh opens a store in its own database on the shared replica set of one.
 func openFresh(tb testing.TB) (*mongostore.Store, mongostore.Config) {
 	tb.Helper()
 	cfg := mongostore.Config{URI: testkit.MongoURI(tb), Database: testkit.MongoDatabase(tb)}
@@ -68,7 +69,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, suite(testkit.MongoURI(t)))
 }
 
-// sends makes messages of a channel, from seq on.
+// sends returns n messages of a channel, starting at seq from.
 func sends(channel string, from, n int) []message.Entry {
 	entries := make([]message.Entry, n)
 	for i := range entries {
@@ -86,7 +87,7 @@ func bucketOf(s *mongostore.Store, channel string) int {
 	return message.Bucket(channel, s.Identity().Buckets)
 }
 
-// insert stores entries of one channel or fails the test.
+// insert stores entries of one channel, or fails the test.
 func insert(tb testing.TB, s *mongostore.Store, entries []message.Entry) {
 	tb.Helper()
 	n, err := s.Insert(context.Background(), bucketOf(s, entries[0].ChannelID), entries)

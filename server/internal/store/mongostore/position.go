@@ -13,14 +13,16 @@ import (
 
 // position is a place in a bucket's change stream.
 type position struct {
-	// Time is the cluster time of what stands there, or a little before it. Positions are ordered by it.
+	// Time is the cluster time of the event at this place, or slightly earlier. Positions are
+	// ordered by it.
 	Time bson.Timestamp `bson:"cluster_time"`
-	// Token resumes the stream; without it the stream starts at Time.
+	// Token resumes the stream. Without it the stream starts at Time.
 	Token bson.Raw `bson:"token,omitempty"`
 }
 
-// makePosition makes a bucket's row of `feeds` if there is none, at the cluster's time now. A row that someone removed
-// from a store with entries is made anew before the first of them: events come twice rather than never.
+// makePosition creates a bucket's row of `feeds` if there is none, at the cluster's current time.
+// If the bucket already has entries, because somebody removed the row, the position is at the first
+// of them: repeated events are better than lost ones.
 func (s *Store) makePosition(ctx context.Context, bucket int) error {
 	now, err := s.operationTime(ctx)
 	if err != nil {
@@ -45,14 +47,14 @@ func (s *Store) makePosition(ctx context.Context, bucket int) error {
 		}
 		_, err = feeds.UpdateOne(ctx, row, bson.D{{Key: "$setOnInsert", Value: position{Time: now}}},
 			options.UpdateOne().SetUpsert(true))
-		if mongo.IsDuplicateKeyError(err) { // another node made it at the same moment
+		if mongo.IsDuplicateKeyError(err) { // another node created it at the same moment
 			err = nil
 		}
 		return err
 	})
 }
 
-// loadPosition reads a bucket's row.
+// loadPosition reads a bucket's row of `feeds`.
 func (s *Store) loadPosition(ctx context.Context, bucket int) (position, error) {
 	var p position
 	err := s.read(ctx, func(ctx context.Context) error {
@@ -64,7 +66,7 @@ func (s *Store) loadPosition(ctx context.Context, bucket int) (position, error) 
 	return p, nil
 }
 
-// savePosition moves a bucket's row forward; a later one stays.
+// savePosition moves a bucket's row forward. It keeps a later position.
 func (s *Store) savePosition(ctx context.Context, bucket int, p position) error {
 	update := bson.D{{Key: "$set", Value: p}}
 	if p.Token == nil {
@@ -82,7 +84,8 @@ func (s *Store) savePosition(ctx context.Context, bucket int, p position) error 
 	return nil
 }
 
-// operationTime is the primary's time now: every entry that was acknowledged before is before it in the oplog.
+// operationTime returns the primary's current time. Every previously acknowledged entry precedes it
+// in the oplog.
 func (s *Store) operationTime(ctx context.Context) (bson.Timestamp, error) {
 	var at *bson.Timestamp
 	err := s.run(ctx, func(ctx context.Context) error {
@@ -99,9 +102,9 @@ func (s *Store) operationTime(ctx context.Context) (bson.Timestamp, error) {
 	return *at, nil
 }
 
-// tokenTime reads the cluster time that a resume token begins with: in its `_data`, which is a key string in hex, the
-// type byte of a timestamp (0x82), then seconds and increment, big-endian. A stream without events has no other time.
-// ok is false for a token of another form.
+// tokenTime returns the cluster time at the start of a resume token. The token's `_data` is a key
+// string in hex: the type byte of a timestamp (0x82), then seconds and increment, big-endian. A
+// stream without events has no other time. ok is false for a token of another form.
 func tokenTime(token bson.Raw) (at bson.Timestamp, ok bool) {
 	data, ok := token.Lookup("_data").StringValueOK()
 	if !ok || len(data) < 18 {

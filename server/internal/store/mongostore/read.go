@@ -14,10 +14,10 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Head reads a log's end linearizably: in a majority read behind a fence. It fails within the store's time limit if
-// there is no majority.
+// Head reads a log's end linearizably: in a majority read behind a fence. It fails within the
+// store's time limit if there is no majority.
 func (s *Store) Head(ctx context.Context, channelID string) (message.Head, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout) // the fence's wait included, which may be behind another's
+	ctx, cancel := context.WithTimeout(ctx, s.timeout) // includes the fence, which may wait behind another write
 	defer cancel()
 	if err := s.fence.wait(ctx, s.life); err != nil {
 		return message.Head{}, fmt.Errorf("head: %w", err)
@@ -51,7 +51,8 @@ func (s *Store) head(ctx context.Context, channelID string) (message.Head, error
 	return message.Head{Seq: row.Seq, Count: row.Count, MsgTime: row.MsgTime.UTC()}, nil
 }
 
-// ByClientKeys finds entries by what makes them idempotent, in a majority read from no earlier than the horizon.
+// ByClientKeys finds entries by sender and client_msg_id, in a majority read from no earlier than
+// the horizon.
 func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []message.ClientKey,
 ) (map[message.ClientKey]message.Entry, error) {
 	found := make(map[message.ClientKey]message.Entry, len(keys))
@@ -84,7 +85,7 @@ func (s *Store) ByClientKeys(ctx context.Context, channelID string, keys []messa
 	return found, nil
 }
 
-// Target reads the message and the last change of it behind a fence, in one causally consistent session.
+// Target reads a message and its last change behind a fence, in one causally consistent session.
 func (s *Store) Target(ctx context.Context, channelID, msgID string) (target message.Entry, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -146,7 +147,7 @@ func (s *Store) message(ctx context.Context, channelID, msgID string) (message.E
 	return d.entry(), true, nil
 }
 
-// Messages returns the sends at these places, in a majority read.
+// Messages returns the sends with the given seqs, in a majority read.
 func (s *Store) Messages(ctx context.Context, channelID string, seqs []int64) ([]message.Entry, error) {
 	if len(seqs) == 0 {
 		return nil, nil
@@ -162,7 +163,7 @@ func (s *Store) Messages(ctx context.Context, channelID string, seqs []int64) ([
 	return entries, nil
 }
 
-// find reads all that filter finds of a channel.
+// find returns all entries of a channel that match filter.
 func (s *Store) find(ctx context.Context, channelID string, filter bson.D, opts *options.FindOptionsBuilder,
 ) ([]message.Entry, error) {
 	var entries []message.Entry
@@ -210,8 +211,9 @@ func (s *Store) Entries(ctx context.Context, channelID string, r message.Range) 
 	return entries, nil
 }
 
-// take reads a cursor up to its end, or up to the entry with which the contents pass maxBytes, and closes it. 0 is no
-// bound. The cursor's own Decode and All take a buffer of 4 KiB for each document.
+// take reads a cursor to its end, or through the entry with which the contents exceed maxBytes, and
+// closes it. A maxBytes of 0 means no limit. It unmarshals directly, because the cursor's Decode
+// and All allocate a buffer of 4 KiB for each document.
 func take(ctx context.Context, cursor *mongo.Cursor, maxBytes int) (_ []message.Entry, err error) {
 	defer func() { err = errors.Join(err, cursor.Close(ctx)) }()
 	var entries []message.Entry

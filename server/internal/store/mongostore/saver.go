@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// When a confirmed position is saved.
+// saveAfter and saveEvents limit how long a confirmed position stays unsaved. saveIdle is the
+// minimum time between saves of the position of an idle feed.
 const (
 	saveAfter  = 200 * time.Millisecond
 	saveEvents = 256
 	saveIdle   = 10 * time.Second
 )
 
-// saver saves a feed's confirmed positions in the background, so that delivery never waits for it. A position is handed
-// to it only once everything before it has been published.
+// saver saves a feed's confirmed positions in the background, so that delivery never waits for it.
+// A position may be confirmed only once everything before it has been published.
 type saver struct {
 	save func(position) error
 	fail func(error)
@@ -28,8 +29,8 @@ type saver struct {
 	events  int       // guarded by mu; confirmed since the last save
 }
 
-// newSaver starts a saver. save must be bounded in time; fail is told what it could not do, after which it waits for
-// the next position.
+// newSaver starts a saver. save must be bounded in time. fail is called with its error, after which
+// the saver waits for the next position.
 func newSaver(save func(position) error, fail func(error)) *saver {
 	s := &saver{
 		save: save, fail: fail, wake: make(chan struct{}, 1), full: make(chan struct{}, 1), stop: make(chan struct{}),
@@ -39,7 +40,7 @@ func newSaver(save func(position) error, fail func(error)) *saver {
 	return s
 }
 
-// confirm replaces the position to be saved next.
+// confirm replaces the position to save next.
 func (s *saver) confirm(p position, events int) {
 	s.mu.Lock()
 	s.pending = &p
@@ -82,7 +83,8 @@ func (s *saver) run() {
 	}
 }
 
-// flush saves what is pending. What could not be saved stays pending unless something newer is.
+// flush saves the pending position. If that fails, the position stays pending, unless there is a
+// newer one.
 func (s *saver) flush() error {
 	s.mu.Lock()
 	p := s.pending
@@ -102,7 +104,7 @@ func (s *saver) flush() error {
 	return err
 }
 
-// close ends the background work and saves what is pending.
+// close ends the background work and saves the pending position.
 func (s *saver) close(ctx context.Context) error {
 	close(s.stop)
 	select {

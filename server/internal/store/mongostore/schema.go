@@ -16,17 +16,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// identityID is the `_id` of the one row of `meta`.
+// identityID is the `_id` of the identity row of `meta`.
 const identityID = "identity"
 
-// identityRow is the row of `meta`.
+// identityRow is the identity row of `meta`.
 type identityRow struct {
 	Buckets int    `bson:"buckets"`
 	Epoch   string `bson:"epoch"`
 	Secret  []byte `bson:"secret"`
 }
 
-// loadIdentity makes the store's identity if there is none, and checks the number of buckets against it.
+// loadIdentity returns the store's identity. It creates one if there is none, and returns an error
+// if buckets is neither 0 nor the stored number.
 func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Store) loadIdentity(ctx context.Context, buckets int) (message.Identity
 				options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&row)
 		}
 		err := upsert()
-		if mongo.IsDuplicateKeyError(err) { // another node made it at the same moment
+		if mongo.IsDuplicateKeyError(err) { // another node created it at the same moment
 			err = upsert()
 		}
 		return err
@@ -83,7 +84,7 @@ func (s *Store) StoredEpoch(ctx context.Context) (string, error) {
 	return row.Epoch, nil
 }
 
-// NewEpoch replaces the epoch.
+// NewEpoch replaces the epoch and returns the new one.
 func (s *Store) NewEpoch(ctx context.Context) (string, error) {
 	epoch, err := newEpoch()
 	if err != nil {
@@ -111,8 +112,8 @@ func newEpoch() (string, error) {
 	return hex.EncodeToString(b), nil
 }
 
-// prepareBuckets makes the indexes and the feeds' positions. It ends before the store takes a send, so that a
-// feed's first position is before every entry.
+// prepareBuckets creates the indexes and the feeds' positions. It returns before the store accepts
+// a send, so that a feed's first position is before every entry.
 func (s *Store) prepareBuckets(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -135,11 +136,11 @@ func (s *Store) prepareBuckets(ctx context.Context) error {
 	return g.Wait()
 }
 
-// indexTimeout is for the making of a collection's indexes, which on a busy machine with several nodes at it takes longer
-// than anything else.
+// indexTimeout bounds the creation of a collection's indexes. On a busy machine with several nodes
+// this takes longer than any other operation.
 const indexTimeout = time.Minute
 
-// up are the keys of an ascending index.
+// up returns the keys of an ascending index.
 func up(fields ...string) bson.D {
 	keys := make(bson.D, len(fields))
 	for i, f := range fields {
@@ -154,11 +155,13 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
 		{
-			// The sender comes last: a look-up of many ids is then one seek each, whoever they are from.
+			// The sender comes last, so that a look-up of many ids is one seek each, whoever their
+			// senders are.
 			Keys:    up("channel_id", "client_msg_id", "from_id"),
 			Options: options.Index().SetName("client_msg_id").SetUnique(true),
 		},
-		// The order in which a feed that lost its place reads the store; seq and channel make it total.
+		// The order in which a feed that lost its position reads the store. seq and channel_id make
+		// it total.
 		{Keys: up("ts", "seq", "channel_id"), Options: options.Index().SetName("ts")},
 		{
 			Keys: up("channel_id", "target_seq", "seq"),

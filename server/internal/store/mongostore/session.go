@@ -9,7 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// horizon is the highest operation time that an answer to this store has carried. It is safe for concurrent use.
+// horizon is the highest operation time that an answer to this store has carried. Safe for
+// concurrent use.
 type horizon struct {
 	mu sync.Mutex
 	at bson.Timestamp // guarded by mu
@@ -32,20 +33,21 @@ func (h *horizon) get() bson.Timestamp {
 	return h.at
 }
 
-// run calls op in a session and within the store's time limit, and raises the horizon by what op was answered, errors
-// included. Use it for writes, which are never stale.
+// run calls op in a session and within the store's time limit. It raises the horizon by the answers
+// to op, including errors. Use it for writes, which are never stale.
 func (s *Store) run(ctx context.Context, op func(context.Context) error) error {
 	return s.inSession(ctx, op, nil)
 }
 
-// read is run for majority reads: none of them is answered from before the horizon. It calls op again after errors that
-// pass; the driver does so once, which a link that is bad now and then outdoes.
+// read is like run, for majority reads: none of them is answered from before the horizon. It
+// repeats op after transient errors. The driver retries only once, which is not enough on an
+// unreliable link.
 func (s *Store) read(ctx context.Context, op func(context.Context) error) error {
 	since := s.horizon.get()
 	return s.inSession(ctx, again(op), &since)
 }
 
-// again repeats op, which must be one that may be repeated, after errors that pass, until ctx ends.
+// again repeats op after transient errors until ctx ends. op must be safe to repeat.
 func again(op func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

@@ -21,7 +21,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// TestSetOfThree has one set for all its parts, one after the other: each leaves it whole.
+// TestSetOfThree uses one replica set for all its parts, one after the other. Each part leaves it
+// healthy.
 func TestSetOfThree(t *testing.T) {
 	t.Parallel()
 	set := testkit.MongoSet(t)
@@ -31,8 +32,8 @@ func TestSetOfThree(t *testing.T) {
 	t.Run("WokenPrimary", func(t *testing.T) { wokenPrimary(t, set.For(t)) })
 }
 
-// suiteThroughKills holds the store to the contract while primaries die: for a caller who waits long enough they are
-// slow, nothing else.
+// suiteThroughKills runs the contract suite while primaries die. A caller who waits long enough
+// must notice only slowness.
 func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 	t.Run("Kills", func(t *testing.T) {
 		t.Parallel()
@@ -42,13 +43,13 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 			set.Primary()
 			set.Restart(killed)
 			set.WaitHealthy()
-			<-time.After(3 * time.Second) // the suite goes on undisturbed for a while
+			<-time.After(3 * time.Second) // lets the suite run undisturbed for a while
 		}
 	})
 	places := func(t *testing.T) func() message.Store {
 		cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: 30 * time.Second}
 		return func() (s message.Store) {
-			// Making indexes is not retried by the driver.
+			// The driver does not retry the creation of indexes.
 			testkit.Eventually(t, time.Minute, func() (err error) {
 				s, err = mongostore.Open(t.Context(), cfg)
 				return err
@@ -61,7 +62,8 @@ func suiteThroughKills(t *testing.T, set *testkit.MongoReplicas) {
 	storetest.RunChannels(t, places, func(s message.Store) channel.Store { return s.(*mongostore.Store).Channels() })
 }
 
-// withoutMajority stops both secondaries: a primary that acknowledges now, and is killed, takes the entries with it.
+// withoutMajority stops both secondaries. If the primary acknowledged entries now and were killed,
+// they would be lost.
 func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
 	cfg := mongostore.Config{URI: set.URI(), Database: testkit.MongoDatabase(t), Timeout: time.Second}
 	s := open(t, cfg)
@@ -79,7 +81,7 @@ func withoutMajority(t *testing.T, set *testkit.MongoReplicas) {
 	if head, err := s.Head(t.Context(), "minority"); err == nil {
 		t.Errorf("head without a majority: %d", head.Seq)
 	}
-	// What only the primary has must not be shown either.
+	// Entries that only the primary has must not be returned either.
 	if got, err := s.Entries(t.Context(), "minority", message.Range{Limit: 10}); err == nil && len(got) > 5 {
 		t.Errorf("%d entries are shown, 5 are durable", len(got))
 	}
@@ -170,7 +172,7 @@ func killedPrimaries(t *testing.T, set *testkit.MongoReplicas) {
 	set.WaitHealthy()
 }
 
-// channelsOf gives names of n channels of a bucket.
+// channelsOf returns the names of n channels of a bucket.
 func channelsOf(bucket, n int) (names []string) {
 	for i := 0; len(names) < n; i++ {
 		name := fmt.Sprintf("kill%d", i)
@@ -181,7 +183,8 @@ func channelsOf(bucket, n int) (names []string) {
 	return names
 }
 
-// followAll reads and confirms a feed until it has shown every channel up to its end, once the ends are known.
+// followAll reads and confirms a feed until it has returned every channel up to its end, once the
+// ends are known.
 func followAll(f message.Feed, ends <-chan map[string]int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -217,8 +220,8 @@ func followAll(f message.Feed, ends <-chan map[string]int64) error {
 	}
 }
 
-// wokenPrimary stops the primary, lets the others go on without it, and wakes it with reads waiting in its sockets: for
-// a moment it still takes itself for the primary.
+// wokenPrimary suspends the primary, lets the others continue without it, and resumes it with reads
+// waiting in its sockets. For a moment it still considers itself the primary.
 func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	db := testkit.MongoDatabase(t)
 	s := open(t, mongostore.Config{URI: set.URI(), Database: db, Timeout: 2 * time.Second})
@@ -231,7 +234,7 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	node := func() *mongostore.Store { return lateNode(t, set.Addr(old), db, channel, &asked) }
 	told, untold := node(), node()
 	reads := lateReads(told, channel, log)
-	// Head and Target owe the truth to a node that was told nothing, too.
+	// Head and Target must also be correct on a node that has received no answers.
 	for _, name := range []string{"Head", "Target"} {
 		reads[name+" of a node told nothing"] = lateReads(untold, channel, log)[name]
 	}
@@ -265,14 +268,16 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 		}
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {
-		// Of Head and Target only the fence has been sent, one for all of a node; and some wait for a new connection.
+		// Of the Head and Target calls only the fence has been sent, one per node, and some wait
+		// for a new connection.
 		if n := asked.Load(); n < 8 {
 			return fmt.Errorf("%d commands were sent", n)
 		}
 		return nil
 	})
 	set.Cont(old)
-	// A lie comes at once. What waits for the member to be primary again has been refused well enough by then.
+	// A stale answer comes at once. Calls that wait until the member is primary again count as
+	// refused.
 	time.AfterFunc(3*time.Second, cancel)
 	refused := 0
 	for range calls {
@@ -291,8 +296,8 @@ func wokenPrimary(t *testing.T, set *testkit.MongoReplicas) {
 	set.WaitHealthy()
 }
 
-// lateNode is a node whose connections lead to one member alone, as those of a pool do until the driver knows better. It
-// counts the commands that may wait in the member's sockets.
+// lateNode returns a node whose connections lead to one member only, as those of a pool do until
+// the driver notices the change. It counts the commands that may wait in the member's sockets.
 func lateNode(t *testing.T, addr, db, channel string, asked *atomic.Int64) *mongostore.Store {
 	t.Helper()
 	s := open(t, mongostore.Config{
@@ -315,7 +320,7 @@ func lateNode(t *testing.T, addr, db, channel string, asked *atomic.Int64) *mong
 	return s
 }
 
-// lateReads are reads that tell how far they saw.
+// lateReads returns reads that report the last seq that they saw.
 func lateReads(s *mongostore.Store, channel string, log []message.Entry) map[string]func(context.Context) (int64, error) {
 	last := &log[len(log)-1]
 	seen := func(ok bool) int64 {

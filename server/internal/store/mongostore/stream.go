@@ -14,29 +14,31 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// maxAwait is how long the server holds a request for events when there are none. It bounds only how often an idle feed
-// looks around.
+// maxAwait is how long the server holds a request while there are no events. It only determines how
+// often an idle feed returns from a request.
 const maxAwait = time.Second
 
-// streamBatch is the most events that one round trip brings.
+// streamBatch bounds the events of one round trip.
 const streamBatch = 512
 
-// errInvalidated is what follows the collection's removal or renaming.
+// errInvalidated reports that the collection was removed or renamed.
 var errInvalidated = errors.New("change stream invalidated")
 
-// errStreamEnded is what follows the server's closing of the cursor without a reason.
+// errStreamEnded reports that the server closed the cursor without a reason.
 var errStreamEnded = errors.New("change stream ended by the server")
 
-// placeLostCodes are the server's errors after which a stream can't go on from its place.
+// placeLostCodes are the server errors after which a stream can't continue from its position.
 var placeLostCodes = []int{
 	286, // ChangeStreamHistoryLost: the oplog no longer reaches back to it.
 	280, // ChangeStreamFatalError
 	260, // InvalidResumeToken
-	// What a damaged token gives: FailedToParse, Overflow, and the checks of its form, which have no names.
+	// The errors for a damaged token: FailedToParse, Overflow, and the checks of its form, which
+	// have no names.
 	9, 15, 40647, 40648, 40649,
 }
 
-// placeLost reports whether a stream can't go on from its place, so that the store itself has to be read.
+// placeLost reports whether a stream can't continue from its position, so that the store itself
+// must be read.
 func placeLost(err error) bool {
 	if server, ok := errors.AsType[mongo.ServerError](err); ok {
 		return slices.ContainsFunc(placeLostCodes, server.HasErrorCode)
@@ -44,15 +46,15 @@ func placeLost(err error) bool {
 	return errors.Is(err, errInvalidated)
 }
 
-// streamEvent is what a feed reads of a change event.
+// streamEvent is the part of a change event that a feed reads.
 type streamEvent struct {
 	Operation   string         `bson:"operationType"`
 	ClusterTime bson.Timestamp `bson:"clusterTime"`
 	Document    document       `bson:"fullDocument"`
 }
 
-// openStream opens the change stream at the feed's place. The pipeline must stay as it is: the server may not find a
-// token again under another one.
+// openStream opens the change stream at the feed's position. The pipeline must not change, because
+// the server may not find a token under another pipeline.
 func (f *feed) openStream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.store.timeout)
 	defer cancel()
@@ -81,14 +83,15 @@ func (f *feed) closeStream(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = f.stream.Close(ctx) // the server forgets an abandoned cursor by itself
+	_ = f.stream.Close(ctx) // the server removes an abandoned cursor on its own
 	f.stream = nil
 }
 
-// follow returns what the stream brings, waiting up to maxAwait for the first event only. A call that fails after events
-// returns these, and the next one fails.
+// follow returns the stream's next entries. It waits, up to maxAwait, for the first event only. If
+// it fails after some events, it returns these, and the next call fails.
 func (f *feed) follow(ctx context.Context, limit int) ([]message.Entry, error) {
-	// A stopped primary keeps its connections: without a limit the read would hang for as long as it is stopped.
+	// A suspended primary keeps its connections open: without a limit the read would block for as
+	// long as it is suspended.
 	ctx, cancel := context.WithTimeout(ctx, maxAwait+f.store.timeout)
 	defer cancel()
 	var entries []message.Entry
@@ -112,7 +115,7 @@ func (f *feed) follow(ctx context.Context, limit int) ([]message.Entry, error) {
 	return entries, nil
 }
 
-// quiet tells why a stream had no event.
+// quiet returns why the stream had no event, or nil if it is idle.
 func (f *feed) quiet() error {
 	if err := f.stream.Err(); err != nil {
 		return fmt.Errorf("change stream: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/testkit"
 )
 
-// wokenClub is a channel whose members change while a primary stands still.
+// wokenClub is a channel whose members change while a primary is suspended.
 type wokenClub struct {
 	truth *mongostore.Channels
 	place channel.Stamp
@@ -20,7 +20,7 @@ type wokenClub struct {
 
 const clubID = "club"
 
-// newWokenClub makes the channel: bob is a member and ann is none.
+// newWokenClub creates the channel. bob is a member, ann is not.
 func newWokenClub(t *testing.T, s *mongostore.Store) *wokenClub {
 	t.Helper()
 	w := &wokenClub{truth: s.Channels()}
@@ -36,7 +36,8 @@ func newWokenClub(t *testing.T, s *mongostore.Store) *wokenClub {
 	return w
 }
 
-// change is what the stopped primary misses: ann comes and bob goes, and the log advances to head.
+// change makes the changes that the suspended primary misses: ann joins, bob is removed, and the
+// log advances to head.
 func (w *wokenClub) change(t *testing.T, head int64) {
 	t.Helper()
 	testkit.Eventually(t, time.Minute, func() error {
@@ -51,7 +52,8 @@ func (w *wokenClub) change(t *testing.T, head int64) {
 	})
 }
 
-// calls are calls by a node that was told nothing. Each gives all if it was answered by the truth.
+// calls returns calls by a node that has received no answers. Each returns all if its answer is not
+// stale.
 func (w *wokenClub) calls(s *mongostore.Store, all int64) map[string]func(context.Context) (int64, error) {
 	c := s.Channels()
 	truly := func(ok bool) int64 {
@@ -92,7 +94,7 @@ func (w *wokenClub) calls(s *mongostore.Store, all int64) map[string]func(contex
 			_, err := s.StoredEpoch(ctx)
 			return all, err
 		},
-		// To the stopped primary cem is a member already.
+		// On the suspended primary, cem is a member already.
 		"AddMembers": func(ctx context.Context) (int64, error) {
 			if err := c.AddMembers(ctx, clubID, []string{"cem"}, time.UnixMilli(3)); err != nil {
 				return 0, err

@@ -1,4 +1,5 @@
-// Package redisscript runs Lua scripts on Redis, one server or a cluster, many calls in one round trip.
+// Package redisscript runs Lua scripts on Redis, a single server or a cluster, with many calls in
+// one round trip.
 package redisscript
 
 import (
@@ -9,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is one script with the shared parts that it needs in front. It is immutable and safe for concurrent use.
+// Script is a Lua script, including the shared parts in front of it. It is immutable and safe for
+// concurrent use.
 type Script struct {
 	name    string
 	numKeys int
@@ -17,16 +19,17 @@ type Script struct {
 	hash    string
 }
 
-// New makes a script that takes numKeys keys; -1 if their number differs from call to call. parts are joined by newlines.
+// New creates a script that takes numKeys keys; -1 means that the number varies. parts are joined
+// by newlines.
 func New(name string, numKeys int, parts ...string) *Script {
 	source := strings.Join(parts, "\n")
 	return &Script{name: name, numKeys: numKeys, source: source, hash: redis.NewScript(source).Hash()}
 }
 
-// Name is the script's, which is its file's.
+// Name returns the script's name, which is also its file's.
 func (s *Script) Name() string { return s.name }
 
-// NumKeys is how many keys it takes; -1 if that differs.
+// NumKeys returns how many keys the script takes, or -1 if the number varies.
 func (s *Script) NumKeys() int { return s.numKeys }
 
 // Call is one call of a script.
@@ -35,14 +38,15 @@ type Call struct {
 	Args []any
 }
 
-// once is a command that the client of a cluster does not send again by itself when its answer is lost. Any other it does,
-// whatever its MaxRetries says.
+// once is a command that a cluster client does not resend on its own if the answer is lost. It
+// resends any other command, regardless of MaxRetries.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// command calls the script by its hash, or by its source, which the server then knows.
+// command returns the command that calls the script by its hash, or by its source, which also loads
+// it on the server.
 func (s *Script) command(ctx context.Context, c Call, bySource bool) *redis.Cmd {
 	name, script := "evalsha", s.hash
 	if bySource {
@@ -59,9 +63,10 @@ func (s *Script) command(ctx context.Context, c Call, bySource bool) *redis.Cmd 
 	return cmd
 }
 
-// Run calls the script once for each of calls, in one round trip, and returns what became of each, in order. Of a call whose
-// answer did not come it is not known whether it ran. What a server refuses that does not know the script, being new or restarted or
-// flushed, is called again by its source: of a cluster that goes to the one master only.
+// Run calls the script once for each call, in one round trip, and returns the results in order. If
+// a call's answer is lost, it is unknown whether the script ran. A server that is new, restarted or
+// flushed refuses an unknown script. Run then repeats those calls with the script's source; in a
+// cluster they go only to that master.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, calls []Call) []*redis.Cmd {
 	results := make([]*redis.Cmd, len(calls))
 	pending := make([]int, len(calls))

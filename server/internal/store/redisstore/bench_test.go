@@ -7,7 +7,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// BenchmarkPage reads the newest fifty entries of a set: of values that were seen before, and of ones that were not.
+// BenchmarkPage reads the newest fifty entries of a set, with values decoded before and with new
+// ones.
 func BenchmarkPage(b *testing.B) {
 	bundle := setup(b, CacheConfig{})
 	all := entries(1, 150)

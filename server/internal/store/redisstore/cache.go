@@ -25,23 +25,24 @@ var (
 	_ feed.CacheWriter = (*Cache)(nil)
 )
 
-// CacheConfig says how a Cache is kept.
+// CacheConfig configures a Cache.
 type CacheConfig struct {
-	// Prefix stands in front of every key.
+	// Prefix is the prefix of every key.
 	Prefix string
-	// Keep is how many entries of a channel are kept: 150 if 0.
+	// Keep is how many entries of a channel are kept. Default 150.
 	Keep int
-	// TTL is how long a set lives after its channel's last message, in whole seconds: 7 days if 0.
+	// TTL is how long a set lives after its channel's last message, in whole seconds. Default 7
+	// days.
 	TTL time.Duration
-	// Meter counts sets that could not be read; none if nil.
+	// Meter counts sets that could not be read. Nil counts nothing.
 	Meter metric.Meter
-	// Logger is slog.Default if nil.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Cache keeps each channel's newest entries in a sorted set, which is one dense piece of the log. Safe for concurrent
-// use. Every write may be repeated without harm: an entry that the set reaches changes nothing, and a set is only ever
-// replaced by one that reaches further.
+// Cache keeps each channel's newest entries in a sorted set, which is one contiguous part of the
+// log. Safe for concurrent use. Every write is safe to repeat: an entry at or before the end of the
+// set changes nothing, and a set is only replaced by one that reaches further.
 type Cache struct {
 	client redis.UniversalClient
 	keys   keys
@@ -49,15 +50,18 @@ type Cache struct {
 	ttl    int64
 	log    *slog.Logger
 	broken metric.Int64Counter
-	// decoded holds what values were decoded to, by the values themselves: those of a channel that is read much are read
-	// again and again, and to decode a page is more work than all the rest of a call. Nothing in it is ever changed.
+	// decoded maps values to their decoded entries. The values of a busy channel are read again and
+	// again, and decoding a page takes longer than the rest of a call. Decoded entries are never
+	// modified.
 	decoded *otter.Cache[string, message.Cached]
 }
 
-// decodedBytes is how much of values is remembered in decoded; the decoded take about as much again.
+// decodedBytes bounds the total size of the values in decoded. The decoded entries take about as
+// much again.
 const decodedBytes = 8 << 20
 
-// NewCache makes a cache over a client, which the caller closes, and which should be one of NewClient.
+// NewCache creates a cache over a client, which should come from NewClient. The caller closes the
+// client.
 func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) {
 	meter := config.Meter
 	if meter == nil {
@@ -71,7 +75,7 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	decoded, err := otter.New(&otter.Options[string, message.Cached]{
 		MaximumWeight: decodedBytes,
 		Weigher:       func(value string, _ message.Cached) uint32 { return uint32(len(value)) }, //nolint:gosec // far below
-		// Its upkeep is short, and there is no moment at which to stop a goroutine of its own.
+		// Maintenance is short, and there is no point at which to stop a background goroutine.
 		Executor: func(fn func()) { fn() },
 	})
 	if err != nil {
@@ -83,7 +87,7 @@ func NewCache(client redis.UniversalClient, config CacheConfig) (*Cache, error) 
 	}, nil
 }
 
-// Keep is how many entries of a channel are kept.
+// Keep returns how many entries of a channel are kept.
 func (c *Cache) Keep() int { return c.keep }
 
 // Append implements feed.CacheWriter.
@@ -94,7 +98,7 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 		args := append(make([]any, 0, 3+5*len(run.Entries)), headOf(run.Epoch), c.keep, c.ttl)
 		for j := range run.Entries {
 			change := &run.Entries[j]
-			value, err := change.Entry.MarshalJSON() // encoding/json would read and copy it once more
+			value, err := change.Entry.MarshalJSON() // encoding/json would validate and copy it again
 			if err != nil {
 				return nil, fmt.Errorf("encode entry %d of %s: %w", change.Entry.Seq, run.ChannelID, err)
 			}
@@ -121,13 +125,14 @@ func (c *Cache) Append(ctx context.Context, runs []feed.Run) ([]int, error) {
 	return done, nil
 }
 
-// loadLife is how old entries may be when they replace a set.
+// loadLife bounds the age of entries that replace a set.
 const loadLife = 2 * time.Second
 
-// replaceStale is what the script answers to entries that are older; 0 and 1 both mean that the set is as it should be.
+// replaceStale is the script's result for entries that are older. 0 and 1 both mean that the set is
+// correct.
 const replaceStale = -1
 
-// Now implements feed.CacheWriter. It is the time of the server that holds the channel's set.
+// Now implements feed.CacheWriter. It returns the time of the server that holds the channel's set.
 func (c *Cache) Now(ctx context.Context, channelID string) (time.Time, error) {
 	results, err := integers(cacheNow.Run(ctx, c.client, []redisscript.Call{{Keys: []string{c.keys.messages(channelID)}}}))
 	if err != nil {
@@ -163,7 +168,7 @@ func (c *Cache) Replace(ctx context.Context, channelID string, began time.Time, 
 	return nil
 }
 
-// Drop implements feed.CacheWriter. An absent set is always right.
+// Drop implements feed.CacheWriter. An absent set is always correct.
 func (c *Cache) Drop(ctx context.Context, channelID string) error {
 	if err := c.client.Del(ctx, c.keys.messages(channelID)).Err(); err != nil {
 		return fmt.Errorf("drop from the cache: %w", err)
@@ -171,11 +176,11 @@ func (c *Cache) Drop(ctx context.Context, channelID string) error {
 	return nil
 }
 
-// headOf is what the values of an epoch begin with, up to their seq.
+// headOf returns the beginning of all values of an epoch, up to their seq.
 func headOf(epoch string) string { return strings.TrimSuffix(message.CachedHead(epoch, 0), "0,") }
 
-// Page implements message.Cache. A set that is no dense piece of one log is counted, logged, and answered as if it were
-// not there.
+// Page implements message.Cache. A set that is not a contiguous part of one log is counted, logged,
+// and treated as absent.
 func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (message.CachedPage, error) {
 	key := c.keys.messages(channelID)
 	first, last := "("+strconv.FormatInt(r.After, 10), "+inf"
@@ -212,7 +217,7 @@ func (c *Cache) Page(ctx context.Context, channelID string, r message.Range) (me
 	return page, nil
 }
 
-// decodePage makes a page of what Redis holds, and proves that it is one.
+// decodePage decodes a page and verifies that it is a contiguous part of one log.
 func (c *Cache) decodePage(
 	channelID string, r message.Range, size int64, oldest, newest redis.Z, members []string,
 ) (message.CachedPage, error) {
@@ -258,7 +263,7 @@ func (c *Cache) decodePage(
 	return page, nil
 }
 
-// decode gives the entry that a value holds. Its place is for the caller to check.
+// decode returns the entry that a value encodes. The caller must check its seq and epoch.
 func (c *Cache) decode(channelID, value string) (message.Cached, error) {
 	entry, ok := c.decoded.GetIfPresent(value)
 	if !ok {

@@ -45,7 +45,7 @@ func setup(t testing.TB, config CacheConfig, options ...testkit.RedisOption) *bu
 
 var at = time.UnixMilli(1_700_000_000_123).UTC()
 
-// sent is the message at seq of a log that holds nothing but messages.
+// sent returns the message at seq of a log of messages only.
 func sent(seq int64, text string) message.Cached {
 	return message.Cached{Epoch: epoch, Seq: seq, Count: seq, Message: message.Message{
 		MsgID: fmt.Sprintf("m%d", seq), ChannelID: room, Seq: seq, Count: seq, FromID: "auth0|42", MsgType: "text",
@@ -57,7 +57,8 @@ func insert(seq int64) feed.Change {
 	return feed.Change{Entry: sent(seq, fmt.Sprintf("text of %d", seq))}
 }
 
-// change is the entry at seq, which gave the message at target a new text, or none if it is a recall.
+// change returns the entry at seq that set a new text for the message at target, or none if it is a
+// recall.
 func change(seq, target int64, kind message.Kind, text string) feed.Change {
 	m := sent(target, text)
 	m.Message.ChangedSeq, m.Message.Status = seq, message.StatusEdited
@@ -117,7 +118,7 @@ func replace(t testing.TB, cache *Cache, channelID string, all []message.Cached)
 	}
 }
 
-// raw is the set as Redis has it: members in order, each behind its score.
+// raw returns the set as stored in Redis: members in order, each after its score.
 func (b *bundle) raw(t testing.TB) []string {
 	t.Helper()
 	members, err := b.client.ZRangeWithScores(t.Context(), "msg_cache:room", 0, -1).Result()
@@ -146,7 +147,7 @@ func (b *bundle) rawIs(t testing.TB, want ...message.Cached) {
 	}
 }
 
-// age makes the set's expiry recognizable.
+// age sets the set's expiry to a recognizable value.
 func (b *bundle) age(t testing.TB) {
 	t.Helper()
 	if !b.client.Expire(t.Context(), "msg_cache:room", time.Hour).Val() {
@@ -265,7 +266,7 @@ func TestRecallLeavesTheTextInNoMember(t *testing.T) {
 func TestOlderTargetNeverReplacesANewerOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})
-	// The message was already loaded, or published, as entry 5 left it.
+	// The message was loaded or published with entry 5 already applied.
 	recalled := *change(5, 3, message.KindRecall, "").Target
 	b.replace(t, append(entries(1, 2), recalled))
 	edit := change(4, 3, message.KindEdit, "older")

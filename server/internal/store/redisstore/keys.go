@@ -1,12 +1,12 @@
 package redisstore
 
-// keys builds every key. Nothing else does, and no script joins one from parts.
+// keys builds all keys. Scripts never build one themselves.
 type keys struct {
-	// prefix stands in front of every key; empty by default.
+	// prefix is the prefix of every key. Default empty.
 	prefix string
 }
 
-// messages is the cache of a channel's newest entries.
+// messages returns the key of the cache of a channel's newest entries.
 //
 // ZSET JSON of message.Cached -> seq; expires 7 days after the last message.
 func (k keys) messages(channelID string) string { return k.prefix + "msg_cache:" + channelID }

@@ -9,20 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Mode is what a server does with its data.
+// Mode describes how a server keeps its data.
 type Mode struct {
-	// Version is the server's.
+	// Version is the server's version.
 	Version string
-	// EvictionPolicy is what it does when its memory is full: noeviction is the only safe one.
+	// EvictionPolicy is the server's maxmemory-policy. Only noeviction is safe.
 	EvictionPolicy string
-	// AppendOnly says that it keeps an append-only file; AppendFsync when that is written to disk, empty if not known.
+	// AppendOnly is true if the server keeps an append-only file. AppendFsync is its appendfsync
+	// setting, empty if unknown.
 	AppendOnly  bool
 	AppendFsync string
-	// Snapshots says that it saves snapshots by itself.
+	// Snapshots is true if the server saves snapshots on its own. It is false if unknown.
 	Snapshots bool
 }
 
-// Persistent reports whether a restart keeps anything.
+// Persistent reports whether data survives a restart.
 func (m Mode) Persistent() bool { return m.AppendOnly || m.Snapshots }
 
 // String describes the mode to an operator.
@@ -39,7 +40,7 @@ func (m Mode) String() string {
 	}
 }
 
-// Inspect asks the server, or each master of a cluster, for its mode.
+// Inspect returns the mode of the server, or of each master of a cluster.
 func Inspect(ctx context.Context, client redis.UniversalClient) ([]Mode, error) {
 	var mu sync.Mutex
 	var modes []Mode
@@ -73,7 +74,8 @@ func inspect(ctx context.Context, c redis.Cmdable) (Mode, error) {
 		EvictionPolicy: field(info["memory"], "maxmemory_policy"),
 		AppendOnly:     field(info["persistence"], "aof_enabled") == "1",
 	}
-	// INFO does not tell these two, and managed servers may forbid CONFIG: then the less safe answer is taken.
+	// INFO does not contain these two, and managed servers may forbid CONFIG. Then the less safe
+	// value is assumed.
 	if save, err := c.ConfigGet(ctx, "save").Result(); err == nil {
 		mode.Snapshots = save["save"] != ""
 	}
@@ -83,8 +85,8 @@ func inspect(ctx context.Context, c redis.Cmdable) (Mode, error) {
 	return mode, nil
 }
 
-// CheckSafe returns an error, which tells the operator what to do, if a server may evict keys, or if it keeps nothing
-// over a restart and allowVolatile is false.
+// CheckSafe returns an error if a server may evict keys, or if its data does not survive a restart
+// and allowVolatile is false. The error tells the operator what to do.
 func CheckSafe(ctx context.Context, client redis.UniversalClient, allowVolatile bool) error {
 	modes, err := Inspect(ctx, client)
 	if err != nil {

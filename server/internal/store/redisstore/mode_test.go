@@ -74,7 +74,8 @@ func TestNewClientReadsURLs(t *testing.T) {
 	}
 }
 
-// TestClientRepeatsNothing has a server that takes every command, counts it, and closes the connection without answering.
+// TestClientRepeatsNothing uses a server that accepts and counts every command, and closes the
+// connection without an answer.
 func TestClientRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,7 +111,8 @@ func TestClientRepeatsNothing(t *testing.T) {
 	}
 }
 
-// answerThenHangUp refuses the greeting, which any client survives, and hangs up on INCR.
+// answerThenHangUp refuses the greeting, which every client tolerates, and closes the connection on
+// INCR.
 func answerThenHangUp(conn net.Conn, taken chan<- string) {
 	defer conn.Close()
 	buffer := make([]byte, 4096)
@@ -148,7 +150,8 @@ func TestNewClientRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-// TestScriptsRunOnTheInProcessRedis holds for `parleyd dev` on a machine without redis-server. It proves nothing more.
+// TestScriptsRunOnTheInProcessRedis covers `parleyd dev` on a machine without redis-server, and
+// nothing more.
 func TestScriptsRunOnTheInProcessRedis(t *testing.T) {
 	t.Parallel()
 	client := testkit.InProcessRedisClient(t)

@@ -115,16 +115,17 @@ func TestPageBesideAHoleIsNoPage(t *testing.T) {
 	}
 }
 
-// TestSetIsAlwaysDense delivers a log as badly as it can be delivered and looks at the set after every step.
+// TestSetIsAlwaysDense delivers a log in the worst possible ways and checks the set after every
+// step.
 func TestSetIsAlwaysDense(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	b := setup(t, CacheConfig{Keep: 12})
-	// A log of 300 entries: a third of them edits and recalls.
+	// A log of 300 entries, a third of them edits and recalls.
 	var log []feed.Change
-	texts := map[int64]int64{} // message -> last entry that changed it, as of the entry being made
+	texts := map[int64]int64{} // message -> last entry that changed it, as of the entry being created
 	for seq := int64(1); seq <= 300; seq++ {
 		target := max(1, seq-1-rng.Int64N(15))
 		if _, ok := texts[target]; ok && rng.IntN(3) == 0 {
@@ -150,7 +151,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 			if run[done[0]].Target != nil {
 				t.Fatalf("a change ended the run")
 			}
-			// As the store would answer: everything up to here, folded.
+			// As the store would return it: everything up to here, folded.
 			last := run[len(run)-1].Entry.Seq
 			piece := map[int64]message.Cached{}
 			for _, c := range log[:last] {
@@ -172,7 +173,7 @@ func TestSetIsAlwaysDense(t *testing.T) {
 		if len(page.Entries) != len(b.raw(t)) {
 			t.Fatalf("the set is no piece of the log: %v", b.raw(t))
 		}
-		// Every message in the set is as the set's last entry has it, or newer.
+		// Every message in the set is as of the set's last entry, or newer.
 		want := map[int64]int64{}
 		for _, c := range log[:page.Newest] {
 			if c.Target != nil {
@@ -187,7 +188,8 @@ func TestSetIsAlwaysDense(t *testing.T) {
 	}
 }
 
-// TestPagesOfEqualValues reads values that two channels have in common: each entry is of the channel that was asked for.
+// TestPagesOfEqualValues reads values that two channels have in common. Each entry must be of the
+// requested channel.
 func TestPagesOfEqualValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t, CacheConfig{})

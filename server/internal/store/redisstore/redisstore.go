@@ -1,8 +1,9 @@
-// Package redisstore keeps in Redis what may be lost without harm: the cache of each channel's newest entries.
+// Package redisstore keeps in Redis data that may be lost without harm: the cache of each channel's
+// newest entries.
 //
-// Writes go through Lua scripts that may be run twice with the same effect as once. That matters because a client can't
-// know whether a command whose answer was lost has run, and go-redis by default runs it again without telling; NewClient
-// turns that off, and whoever wants a repeat does it knowingly.
+// Writes use Lua scripts that are safe to repeat, because a client can't know whether a command
+// without an answer was executed. By default go-redis silently repeats such a command. NewClient
+// turns that off, so that callers decide about repeats.
 package redisstore
 
 import (
@@ -15,30 +16,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClientConfig says where Redis is: one server, Sentinel or Cluster.
+// ClientConfig configures a client of one server, of Sentinel or of Cluster.
 type ClientConfig struct {
-	// URL is redis://, rediss:// or unix://. If it is set, Addrs, Username, Password and DB are not used.
+	// URL is a redis://, rediss:// or unix:// URL. If set, Addrs, Username, Password and DB are
+	// ignored.
 	URL string
-	// Addrs is one server's host:port or unix socket path, or several nodes of a cluster, or the Sentinels.
+	// Addrs holds one server's host:port or unix socket path, several nodes of a cluster, or the
+	// Sentinels.
 	Addrs []string
-	// MasterName is what the Sentinels call the server; empty without Sentinel.
+	// MasterName is the Sentinels' name for the server. Empty without Sentinel.
 	MasterName         string
 	Username, Password string
-	// DB is the database's number; a cluster has only 0.
+	// DB is the number of the database. A cluster has only 0.
 	DB int
-	// PoolSize is the most connections to each server; 0 is go-redis's default, 10 for each CPU.
+	// PoolSize bounds the connections to each server. 0 means go-redis's default, 10 for each CPU.
 	PoolSize int
-	// MinIdleConns are kept open; 0 keeps none.
+	// MinIdleConns is how many idle connections are kept open; 0 keeps none.
 	MinIdleConns int
-	// The timeouts are go-redis's defaults if 0: 5 s, 3 s and 3 s.
+	// DialTimeout, ReadTimeout and WriteTimeout default to 5 s, 3 s and 3 s, go-redis's defaults.
 	DialTimeout, ReadTimeout, WriteTimeout time.Duration
 }
 
-// poolTimeout is how long a command waits for a free connection. Waiting longer only hides that Redis is too slow.
+// poolTimeout bounds the wait for a free connection. A longer wait would only hide that Redis is
+// too slow.
 const poolTimeout = 250 * time.Millisecond
 
-// NewClient makes a client that never repeats a command by itself, and whose commands end with their context's deadline.
-// It connects when it is first used. The caller closes it.
+// NewClient creates a client that never repeats a command on its own, and whose commands end at
+// their context's deadline. It connects on first use. The caller closes it.
 func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	options := redis.UniversalOptions{
 		Addrs: config.Addrs, MasterName: config.MasterName, Username: config.Username, Password: config.Password,
@@ -47,7 +51,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	if config.URL != "" {
 		parsed, err := redis.ParseURL(config.URL)
 		if err != nil {
-			return nil, errors.New("redis: the URL can't be read") // the driver's text would show the password
+			return nil, errors.New("redis: the URL can't be read") // the driver's error would contain the password
 		}
 		options = redis.UniversalOptions{
 			Addrs: []string{parsed.Addr}, Username: parsed.Username, Password: parsed.Password, DB: parsed.DB,
@@ -58,7 +62,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 		return nil, errors.New("redis: neither a URL nor an address is given")
 	}
 	options.MaxRetries = -1
-	options.DialerRetries = 1 // a server that refuses connections is away; five tries, the default, take half a second
+	options.DialerRetries = 1 // a refusing server is down; the default of five attempts takes half a second
 	options.ContextTimeoutEnabled = true
 	options.PoolTimeout = poolTimeout
 	options.PoolSize = config.PoolSize
@@ -69,7 +73,7 @@ func NewClient(config ClientConfig) (redis.UniversalClient, error) {
 	return redis.NewUniversalClient(&options), nil
 }
 
-// Ping asks Redis, each server of a cluster, for an answer.
+// Ping returns an error unless Redis, or each master of a cluster, answers.
 func Ping(ctx context.Context, client redis.UniversalClient) error {
 	err := eachServer(ctx, client, func(ctx context.Context, c redis.Cmdable) error { return c.Ping(ctx).Err() })
 	if err != nil {
@@ -78,7 +82,7 @@ func Ping(ctx context.Context, client redis.UniversalClient) error {
 	return nil
 }
 
-// eachServer calls fn for the server, or for each master of a cluster, several at a time.
+// eachServer calls fn for the server, or concurrently for each master of a cluster.
 func eachServer(
 	ctx context.Context, client redis.UniversalClient, fn func(context.Context, redis.Cmdable) error,
 ) error {
@@ -88,7 +92,7 @@ func eachServer(
 	return fn(ctx, client)
 }
 
-// field finds a field's value in what INFO answers; empty if it is not there.
+// field returns the value of a field in an answer to INFO, or "" if there is none.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -98,11 +102,11 @@ func field(info, name string) string {
 	return ""
 }
 
-// quiet drops what the client says of its connections on standard error, in a form of its own: every command that fails
-// for it says the same as an error.
+// quiet discards go-redis's log, which goes to standard error in its own format. Every command that
+// fails because of a connection reports the same as an error.
 type quiet struct{}
 
-// Printf implements the client's logger.
+// Printf implements go-redis's logger.
 func (quiet) Printf(context.Context, string, ...any) {}
 
 //nolint:gochecknoinits // the client's logger is one global, to be set before anything can use it

@@ -20,14 +20,14 @@ var cacheNowSource string
 //go:embed lua/cache_replace.lua
 var cacheReplaceSource string
 
-// The scripts under lua/. A test holds each to its file's header.
+// The scripts under lua/. A test compares each with its file's header.
 var (
 	cacheAppend  = redisscript.New("cache_append", 1, libCache, cacheAppendSource)
 	cacheNow     = redisscript.New("cache_now", 1, libCache, cacheNowSource)
 	cacheReplace = redisscript.New("cache_replace", 1, libCache, cacheReplaceSource)
 )
 
-// integers gives what scripts answered, or the first error.
+// integers returns the integer results of scripts, or the first error.
 func integers(results []*redis.Cmd) ([]int64, error) {
 	numbers := make([]int64, len(results))
 	for i, r := range results {

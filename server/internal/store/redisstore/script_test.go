@@ -20,7 +20,7 @@ import (
 
 var all = []*redisscript.Script{cacheAppend, cacheNow, cacheReplace}
 
-// TestScriptsMatchTheirHeaders compares what a script's header promises with what its body takes and with what Go says.
+// TestScriptsMatchTheirHeaders compares each script's header with its body and with the Go code.
 func TestScriptsMatchTheirHeaders(t *testing.T) {
 	t.Parallel()
 	scripttest.MatchHeaders(t, "lua", all)
@@ -41,7 +41,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestClusterTakesEverything runs every call on a server in cluster mode, which refuses keys of two slots.
+// TestClusterTakesEverything runs every call on a server in cluster mode, which refuses keys of two
+// slots.
 func TestClusterTakesEverything(t *testing.T) {
 	t.Parallel()
 	addrs, err := rig.FreeAddrs(2)

@@ -19,7 +19,8 @@ var changeContracts = []contract{
 	{"ApplyOfARecallTouchesNothingElse", applyRecallOthers},
 }
 
-// wantTarget fails the test unless Target tells want. The digest may be there or not while a recall is not applied.
+// wantTarget fails the test unless Target returns want. While a recall is not applied, the digest
+// may be present or absent.
 func wantTarget(t tester, p *place, want message.Entry) {
 	t.Helper()
 	got, ok, err := p.Target(t.Context(), want.ChannelID, want.MsgID)
@@ -50,7 +51,7 @@ func targetFolds(t *testing.T, p *place) {
 	p.insert(t, e2)
 	want = changed(want, e2)
 	wantTarget(t, p, want)
-	// Applied in part and out of order.
+	// Apply only some changes, out of order.
 	p.apply(t, e2)
 	wantTarget(t, p, want)
 	p.apply(t, e1)
@@ -140,7 +141,7 @@ func applyNeverBack(t *testing.T, p *place) {
 	equal(t, "after the recall and the edits once more", want, p.all(t, d.channel))
 }
 
-// wantNoText fails the test where any read still has text of the recalled message.
+// wantNoText fails the test if any read still returns text of the recalled message.
 func wantNoText(t tester, p *place, sent message.Entry, edits ...message.Entry) {
 	t.Helper()
 	clean := func(what string, e *message.Entry) {
@@ -207,7 +208,7 @@ func applyRecall(t *testing.T, p *place) {
 		equal(t, when, want, p.all(t, d.channel))
 	}
 	check("after the recall")
-	// A feed that comes late has the texts in its hands, and applies them.
+	// A late feed still has the texts in memory and applies them.
 	p.apply(t, applied, pending)
 	check("after the late edits")
 	p.apply(t, recall, recall)

@@ -12,7 +12,8 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// RunChannels holds the channel.Store that of gives for a store of f to its contract, in parallel subtests.
+// RunChannels tests the channel.Store that of returns for each store of f against its contract, in
+// parallel subtests.
 func RunChannels(t *testing.T, f Factory, of func(message.Store) channel.Store) {
 	for _, group := range [][]channelContract{
 		channelContracts, memberContracts, cursorContracts, lostChannelContracts, channelRaceContracts, channelRandomContracts,
@@ -32,7 +33,7 @@ type channelContract struct {
 	check func(t *testing.T, c *channels)
 }
 
-// channels is one test's store.
+// channels is the store of one test.
 type channels struct {
 	channel.Store
 	place *place
@@ -46,7 +47,7 @@ func (c *channels) reopen(t tester) {
 	c.Store = c.of(c.place.Store)
 }
 
-// at is a time that every store keeps as it is, n milliseconds after another.
+// at returns a time n milliseconds after a fixed one. Every store keeps it unchanged.
 func at(n int64) time.Time { return time.UnixMilli(1_700_000_000_000 + n).UTC() }
 
 func must(t tester, err error) {
@@ -70,7 +71,7 @@ func (c *channels) ensure(t tester, id string, n int64) channel.Row {
 	return row
 }
 
-// create makes a members-only channel.
+// create creates a members-only channel.
 func (c *channels) create(t tester, id string, userIDs ...string) channel.Row {
 	t.Helper()
 	row := channel.Row{ChannelID: id, MembersOnly: true, CreatedBy: "maker", CreatedAt: at(0)}
@@ -80,7 +81,7 @@ func (c *channels) create(t tester, id string, userIDs ...string) channel.Row {
 	return row
 }
 
-// row reads a channel's row, which has to be there.
+// row reads a channel's row, which must exist.
 func (c *channels) row(t tester, id string) channel.Row {
 	t.Helper()
 	rows, err := c.Rows(t.Context(), []string{id})
@@ -92,7 +93,8 @@ func (c *channels) row(t tester, id string) channel.Row {
 	return row
 }
 
-// member reads a user's membership in each of the three ways, which must agree. ok is false if he is no member.
+// member reads a user's membership in all three ways, which must agree. ok is false if the user is
+// not a member.
 func (c *channels) member(t tester, id, userID string) (m channel.Member, ok bool) {
 	t.Helper()
 	of, err := c.MembersOf(t.Context(), userID, []string{id, "elsewhere"})
@@ -121,7 +123,7 @@ func (c *channels) member(t tester, id, userID string) (m channel.Member, ok boo
 	return m, ok
 }
 
-// wantMember fails unless the user is this member.
+// wantMember fails the test unless the user is this member.
 func (c *channels) wantMember(t tester, want channel.Member) {
 	t.Helper()
 	got, ok := c.member(t, want.ChannelID, want.UserID)
@@ -131,7 +133,7 @@ func (c *channels) wantMember(t tester, want channel.Member) {
 	same(t, "member", want, got)
 }
 
-// wantNone fails if the user is a member.
+// wantNone fails the test if the user is a member.
 func (c *channels) wantNone(t tester, id, userID string) {
 	t.Helper()
 	if m, ok := c.member(t, id, userID); ok {
@@ -213,8 +215,8 @@ func createOpen(t *testing.T, c *channels) {
 	c.wantNone(t, "square", "ann")
 }
 
-// createKey has a call repeated: the row keeps the key and the digest of the call that created the channel, through a
-// restart and beside whatever else changes, and a repeat adds no members.
+// createKey repeats a call. The row must keep the key and the digest of the call that created the
+// channel, through a restart and other changes, and a repeat must add no members.
 func createKey(t *testing.T, c *channels) {
 	row := channel.Row{
 		ChannelID: "club", MembersOnly: true, CreatedBy: "ann", CreatedAt: at(1), CreateKey: "$key.1|~", CreateDigest: "digest",
@@ -243,7 +245,7 @@ func createKey(t *testing.T, c *channels) {
 	}
 }
 
-// longestChannels has ids of 128 characters that differ in their last one.
+// longestChannels tests ids of 128 characters that differ only in the last one.
 func longestChannels(t *testing.T, c *channels) {
 	one, two := longest('a'), longest('b')
 	row := channel.Row{ChannelID: one, MembersOnly: true, CreatedBy: one, CreatedAt: at(0), CreateKey: two, CreateDigest: "digest"}

@@ -7,13 +7,13 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// channelModel is the contract of channel.Store in memory.
+// channelModel implements the contract of channel.Store in memory.
 type channelModel struct {
 	rows    map[string]*channel.Row
 	members map[[2]string]*memberModel // by channel and user
 }
 
-// memberModel is what is known of a user in a channel.
+// memberModel is the state of a user in a channel.
 type memberModel struct {
 	channel.Member
 	is   bool
@@ -88,7 +88,7 @@ func (m *channelModel) advance(move channel.Advance, n int64) {
 	row.LastMessage = max(row.LastMessage, move.LastMessage)
 }
 
-// list gives the members that keep wants, by channel and user.
+// list returns the members for which keep returns true, sorted by channel and user.
 func (m *channelModel) list(keep func(channel.Member) bool) []channel.Member {
 	var found []channel.Member
 	for _, u := range m.members {

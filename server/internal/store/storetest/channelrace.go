@@ -18,7 +18,8 @@ var channelRaceContracts = []channelContract{
 	{"AdvancesOfTwoFeeds", advanceRace},
 }
 
-// createRace has several make one channel in one moment. One of them does, and everybody sees what he made.
+// createRace creates one channel several times at once. Exactly one call must succeed, and everyone
+// must see the channel that it created.
 func createRace(t *testing.T, c *channels) {
 	const makers = 3
 	for round := range 8 {
@@ -83,8 +84,8 @@ func createRace(t *testing.T, c *channels) {
 	}
 }
 
-// rosterRace has some users come and go, each in the order of his own hand, while the feed advances over what they sent
-// before: that brings nobody back, and takes nobody's place back.
+// rosterRace removes and re-adds users, each sequentially, while the feed advances over their
+// earlier messages. That must neither bring anyone back nor remove their membership.
 func rosterRace(t *testing.T, c *channels) {
 	const users, rounds, heads = 5, 12, 40
 	c.ensure(t, "lobby", 1)
@@ -93,7 +94,7 @@ func rosterRace(t *testing.T, c *channels) {
 	defer cancel()
 	var hands, feed errgroup.Group
 	feed.Go(func() error {
-		for seq := int64(1); ; seq = seq%heads + 1 { // and over again: repeats
+		for seq := int64(1); ; seq = seq%heads + 1 { // starts over, for repeats
 			var moves []channel.Advance
 			for _, id := range []string{"lobby", "club"} {
 				move := sent(id, fmt.Sprintf("user%d", seq%users), seq)
@@ -132,7 +133,7 @@ func rosterRace(t *testing.T, c *channels) {
 	}
 }
 
-// comeAndGo removes and adds a user, and looks after each.
+// comeAndGo removes and re-adds a user repeatedly, and checks the result of each step.
 func (c *channels) comeAndGo(ctx context.Context, id, userID string, rounds int, left int64) error {
 	var last channel.Cursor
 	for n := range rounds {
@@ -164,8 +165,8 @@ func (c *channels) comeAndGo(ctx context.Context, id, userID string, rounds int,
 	return nil
 }
 
-// advanceRace has two feeds advance the same rows, one behind the other, and a reader who must never see anything go back,
-// or see a message that its own sender has not read.
+// advanceRace runs two feeds that advance the same rows, one behind the other. A concurrent reader
+// must never see a value go back, or a message that its own sender has not read.
 func advanceRace(t *testing.T, c *channels) {
 	const heads = 60
 	c.ensure(t, "lobby", 1)

@@ -14,13 +14,14 @@ var channelRandomContracts = []channelContract{
 	{"RandomChannelOperationsAgreeWithTheModel", randomChannels},
 }
 
-// rosterMachine does random operations on a store and on the model. Its names end in a run's number, so that runs share a
-// place and nothing else. rapid prints the seed of a run that fails.
+// rosterMachine runs random operations on a store and on the model. Its names end in the number of
+// the run, so that runs share a store without interfering. rapid prints the seed of a failed run.
 type rosterMachine struct {
 	*channels
 	model       channelModel
 	names, user []string
-	// removed are who was removed, and members-only channels without a user, since place was given.
+	// removed holds the removals, and the members-only channels (without a user), since place was
+	// returned.
 	removed [][2]string
 	place   channel.Stamp
 }
@@ -100,7 +101,8 @@ func (m *rosterMachine) addRandom(t *rapid.T) {
 	}
 }
 
-// missing checks what became of a change of a channel that may not be there.
+// missing checks the error of a change of a channel that may not exist. It reports whether the
+// channel is missing.
 func (m *rosterMachine) missing(t *rapid.T, id string, err error) bool {
 	t.Helper()
 	if m.model.rows[id] != nil {
@@ -165,7 +167,7 @@ func (m *rosterMachine) checkChanges(t *rapid.T) {
 	m.removed, m.place = nil, next
 }
 
-// check looks at a third of it all.
+// check checks a random third of the state.
 func (m *rosterMachine) check(t *rapid.T) {
 	id, u := m.name(t), m.users(t)[0]
 	switch rapid.IntRange(0, 2).Draw(t, "look at") {

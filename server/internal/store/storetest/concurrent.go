@@ -24,16 +24,16 @@ const (
 	raceChannels = 3
 )
 
-// raceLog is one channel's log while it is written and read.
+// raceLog is one channel's log while it is written and read concurrently.
 type raceLog struct {
 	draft
-	// acked is the highest seq whose Insert returned.
+	// acked is the highest seq whose Insert has returned.
 	acked atomic.Int64
-	// shown is the highest seq that a read or the feed has shown.
+	// shown is the highest seq that a read or the feed has returned.
 	shown atomic.Int64
 
 	mu sync.Mutex
-	// asked holds every entry of which Insert was or may have been called; guarded by mu.
+	// asked holds every entry passed to Insert, or about to be. Guarded by mu.
 	asked []message.Entry
 }
 
@@ -46,7 +46,7 @@ func (l *raceLog) at(seq int64) (message.Entry, bool) {
 	return l.asked[seq-1], true
 }
 
-// check sees to it that entries follow on from after and are what was asked for.
+// check verifies that entries are contiguous after after and equal those in asked.
 func (l *raceLog) check(after int64, entries []message.Entry) error {
 	for i := range entries {
 		e := &entries[i]
@@ -70,7 +70,7 @@ func (l *raceLog) check(after int64, entries []message.Entry) error {
 	}
 }
 
-// concurrently has one writer per bucket, as the contract allows, and for each bucket a reader and a feed.
+// concurrently runs, for each bucket, one writer, as the contract allows, one reader and one feed.
 func concurrently(t *testing.T, p *place) {
 	var logs []*raceLog
 	ctx, stopReaders := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func raceReadOne(ctx context.Context, p *place, l *raceLog) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	// What was shown is durable, so the head has it.
+	// Returned entries are durable, so the head includes them.
 	last := entries[len(entries)-1].Seq
 	if head, err = p.Head(ctx, l.channel); err != nil {
 		return fmt.Errorf("head: %w", err)
@@ -180,7 +180,7 @@ func raceReadOne(ctx context.Context, p *place, l *raceLog) error {
 	return nil
 }
 
-// raceFeed follows a bucket until ctx ends, and checks what it sees as a reader's.
+// raceFeed follows a bucket until ctx ends, and checks its entries like a reader's.
 func raceFeed(ctx context.Context, t tester, p *place, bucket int, logs []*raceLog) error {
 	f, err := p.OpenFeed(ctx, bucket)
 	if err != nil {

@@ -72,7 +72,7 @@ func markJoins(t *testing.T, c *channels) {
 		c.wantMember(t, channel.Member{ChannelID: id, UserID: "bob", JoinedAt: at(3), Cursor: to})
 	}
 	same(t, "row", channel.Row{ChannelID: "new", CreatedAt: at(3)}, c.row(t, "new"))
-	// What he had read before he was removed counts when he comes back.
+	// A removed member who comes back keeps their cursor.
 	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"bob"}, 5))
 	if got, ok := c.mark(t, "lobby", "bob", channel.Cursor{Seq: 1, Count: 1}, true, 4); !ok || got != to {
 		t.Fatalf("join again: %+v, %v", got, ok)
@@ -151,9 +151,9 @@ func advanceMembersOnly(t *testing.T, c *channels) {
 func advanceLeft(t *testing.T, c *channels) {
 	c.ensure(t, "lobby", 1)
 	c.advance(t, 2, sent("lobby", "ann", 3))
-	// The feed has yet to come to what bob sent at 5.
+	// The feed has not yet reached bob's message at 5.
 	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann", "bob"}, 5))
-	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann"}, 4)) // an older one, that came late
+	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann"}, 4)) // an older removal, arriving late
 	c.advance(t, 3, sent("lobby", "ann", 4), sent("lobby", "bob", 5))
 	c.advance(t, 3, sent("lobby", "ann", 5))
 	c.wantNone(t, "lobby", "ann")
@@ -161,7 +161,7 @@ func advanceLeft(t *testing.T, c *channels) {
 	c.advance(t, 4, sent("lobby", "ann", 6), sent("lobby", "bob", 7))
 	c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "ann", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 6, Count: 6}})
 	c.wantMember(t, channel.Member{ChannelID: "lobby", UserID: "bob", JoinedAt: at(4), Cursor: channel.Cursor{Seq: 7, Count: 7}})
-	// His own message is read when he is made a member again.
+	// Ann's own message counts as read when she becomes a member again.
 	must(t, c.RemoveMembers(t.Context(), "lobby", []string{"ann"}, 8))
 	c.advance(t, 5, sent("lobby", "ann", 8))
 	must(t, c.AddMembers(t.Context(), "lobby", []string{"ann"}, at(6)))

@@ -8,16 +8,17 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// epochStart is the msg_time that drafts count from: not a whole second, so that lost milliseconds show.
+// epochStart is the msg_time that drafts count from. It is not a whole second, so that lost
+// milliseconds are noticed.
 var epochStart = time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
 
-// draft makes the entries of one channel's log, as the Writer would.
+// draft creates the entries of one channel's log, as the Writer would.
 type draft struct {
 	channel    string
 	seq, count int64
 }
 
-// next gives the entry that all kinds begin with, at the log's next place.
+// next returns the fields common to all kinds of entries, at the log's next seq.
 func (d *draft) next(kind message.Kind, from, key, content string) message.Entry {
 	d.seq++
 	digest := sha256.Sum256([]byte(fmt.Sprint(kind, from, key, content)))
@@ -31,7 +32,7 @@ func (d *draft) next(kind message.Kind, from, key, content string) message.Entry
 	}
 }
 
-// sendAs makes a send with this sender and client_msg_id.
+// sendAs creates a send with the given sender and client_msg_id.
 func (d *draft) sendAs(from, key, content string) message.Entry {
 	d.count++
 	e := d.next(message.KindSend, from, key, content)
@@ -42,12 +43,12 @@ func (d *draft) sendAs(from, key, content string) message.Entry {
 	return e
 }
 
-// send makes a send of ann's.
+// send creates a send from ann.
 func (d *draft) send(content string) message.Entry {
 	return d.sendAs("ann", fmt.Sprintf("send-%d", d.seq+1), content)
 }
 
-// sends makes n sends.
+// sends creates n sends.
 func (d *draft) sends(n int) []message.Entry {
 	entries := make([]message.Entry, n)
 	for i := range entries {
@@ -56,27 +57,27 @@ func (d *draft) sends(n int) []message.Entry {
 	return entries
 }
 
-// edit makes an edit of target.
+// edit creates an edit of target.
 func (d *draft) edit(target *message.Entry, content string) message.Entry {
 	e := d.next(message.KindEdit, "ann", fmt.Sprintf("edit-%d", d.seq+1), content)
 	e.MsgID, e.TargetSeq = target.MsgID, target.Seq
 	return e
 }
 
-// recall makes a recall of target.
+// recall creates a recall of target.
 func (d *draft) recall(target *message.Entry) message.Entry {
 	e := d.next(message.KindRecall, "moderator", fmt.Sprintf("recall-%d", d.seq+1), "")
 	e.MsgID, e.TargetSeq = target.MsgID, target.Seq
 	return e
 }
 
-// back takes the last n entries back, which were refused and were all sends.
+// back discards the last n entries, which were refused. All must be sends.
 func (d *draft) back(n int64) {
 	d.seq -= n
 	d.count -= n
 }
 
-// channelsOf names n channels of a bucket.
+// channelsOf returns the names of n channels of a bucket.
 func channelsOf(bucket, n int) []string {
 	var names []string
 	for i := 0; len(names) < n; i++ {
@@ -87,7 +88,7 @@ func channelsOf(bucket, n int) []string {
 	return names
 }
 
-// draftsOf starts n logs of a bucket.
+// draftsOf creates n empty logs of a bucket.
 func draftsOf(bucket, n int) []*draft {
 	drafts := make([]*draft, n)
 	for i, name := range channelsOf(bucket, n) {
@@ -96,12 +97,12 @@ func draftsOf(bucket, n int) []*draft {
 	return drafts
 }
 
-// keyOf is the entry's ClientKey.
+// keyOf returns the entry's ClientKey.
 func keyOf(e *message.Entry) message.ClientKey {
 	return message.ClientKey{FromID: e.FromID, ClientMsgID: e.ClientMsgID}
 }
 
-// changed is target as it is with change applied; recalled without its digest, as Apply leaves it.
+// changed returns target with change applied. A recalled message loses its digest, as after Apply.
 func changed(target, change message.Entry) message.Entry {
 	pair := []message.Entry{target, change}
 	message.Fold(pair)
@@ -111,7 +112,7 @@ func changed(target, change message.Entry) message.Entry {
 	return pair[0]
 }
 
-// blanked is an edit whose target was recalled.
+// blanked returns an edit as it is after a recall of its target.
 func blanked(edit message.Entry) message.Entry {
 	edit.Content, edit.Digest = "", nil
 	return edit

@@ -15,7 +15,7 @@ var rangeContracts = []contract{
 	{"EntriesOfMessagesOnly", entriesMessagesOnly},
 }
 
-// pick is what Entries must answer of a whole log: the contract, spelled out.
+// pick returns what Entries must return of a whole log. It spells out the contract.
 func pick(log []message.Entry, r message.Range) []message.Entry {
 	var picked []message.Entry
 	log = slices.Clone(log)
@@ -36,7 +36,7 @@ func pick(log []message.Entry, r message.Range) []message.Entry {
 	return picked
 }
 
-// wantRange fails the test unless the range of a log that has settled is what pick says.
+// wantRange fails the test unless the range of a settled log is what pick returns.
 func wantRange(t tester, p *place, log []message.Entry, r message.Range) {
 	t.Helper()
 	equal(t, fmt.Sprintf("entries %+v", r), pick(log, r), p.settled(t, log[0].ChannelID, r))
@@ -45,7 +45,7 @@ func wantRange(t tester, p *place, log []message.Entry, r message.Range) {
 func entriesRange(t *testing.T, p *place) {
 	d := draftsOf(1, 3)
 	log := d[1].sends(300)
-	// Neighbours on both sides, so that a bound that leaks shows.
+	// Neighbours on both sides reveal a range that exceeds its channel.
 	p.insert(t, d[0].sends(3)...)
 	p.insert(t, log...)
 	p.insert(t, d[2].sends(3)...)

@@ -22,19 +22,19 @@ var feedContracts = []contract{
 	{"TwoFeedsMissNothing", feedTwo},
 }
 
-// follower reads one feed and sees to it that no channel skips an entry.
+// follower reads one feed and verifies that no channel skips an entry.
 type follower struct {
 	message.Feed
-	// start is what may be the first of a channel that was not seen yet.
+	// start is the seq after which a channel may begin that was not seen yet.
 	start map[string]int64
 	seen  map[string]int64
-	// first holds the entries in the order in which they came first.
+	// first holds the entries in the order of their first delivery.
 	first []message.Entry
-	// got counts all, repeats too.
+	// got counts all entries, including repeats.
 	got int
 }
 
-// follow opens a feed which may begin at most behind the seqs of published.
+// follow opens a feed that may skip at most the entries up to the seqs in published.
 func follow(t tester, p *place, bucket int, published map[string]int64) *follower {
 	t.Helper()
 	f, err := p.OpenFeed(t.Context(), bucket)
@@ -44,7 +44,7 @@ func follow(t tester, p *place, bucket int, published map[string]int64) *followe
 	return &follower{Feed: f, start: published, seen: map[string]int64{}}
 }
 
-// next takes one batch.
+// next reads one batch.
 func (f *follower) next(ctx context.Context, most int) error {
 	entries, err := f.Next(ctx, most)
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *follower) next(ctx context.Context, most int) error {
 	return nil
 }
 
-// until reads until the feed has shown every channel up to these seqs.
+// until reads until the feed has returned every channel up to these seqs.
 func (f *follower) until(t tester, seqs map[string]int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -99,7 +99,7 @@ func (f *follower) published(t tester) {
 	}
 }
 
-// close ends the feed.
+// close closes the feed.
 func (f *follower) close(t tester) {
 	t.Helper()
 	if err := f.Close(t.Context()); err != nil {
@@ -107,7 +107,7 @@ func (f *follower) close(t tester) {
 	}
 }
 
-// ends gives the drafts' last seqs.
+// ends returns the last seqs of drafts.
 func ends(drafts ...*draft) map[string]int64 {
 	seqs := map[string]int64{}
 	for _, d := range drafts {
@@ -126,7 +126,7 @@ func feedBefore(t *testing.T, p *place) {
 	f.until(t, ends(d))
 	equal(t, "feed", log, f.first)
 	f.close(t)
-	// Nothing was published, so a restart begins at the first again.
+	// Nothing was published, so a reopened feed starts at the beginning.
 	p.reopen(t)
 	f = follow(t, p, 1, nil)
 	f.until(t, ends(d))
@@ -198,7 +198,7 @@ func feedWaits(t *testing.T, p *place) {
 			done <- nil
 		}()
 		<-started
-		// The draft moves on only after the reader took its mark or got its error.
+		// Change the draft only after the reader has compared its seq or returned an error.
 		e := *d
 		p.insert(t, e.send("wake up"))
 		if err := <-done; err != nil {
@@ -222,7 +222,7 @@ func feedContext(t *testing.T, p *place) {
 		if took := time.Since(began); took > patience/3 {
 			t.Fatalf("next took %s to end after its context", took)
 		}
-		// A Next that ended so has cost nothing.
+		// A Next that ended like this has lost nothing.
 		log := d.sends(3)
 		p.insert(t, log...)
 		f.until(t, ends(d))
@@ -245,7 +245,7 @@ func feedUnpublished(t *testing.T, p *place) {
 	published := ends(drafts...)
 	insert(5)
 	f.until(t, ends(drafts...))
-	// The second lot was returned, and not confirmed.
+	// The second batch was returned but not confirmed.
 	f.close(t)
 	again := follow(t, p, 1, published)
 	again.until(t, ends(drafts...))
@@ -274,7 +274,7 @@ func feedPublished(t *testing.T, p *place) {
 		p.insert(t, d[0].send("next"), d[1].send("the other's first"))
 		f = follow(t, p, 0, published)
 		f.until(t, ends(d...))
-		// Repeats are allowed, but a feed that forgets what was published would never end its work.
+		// Repeats are allowed, but a feed that forgets what was published would never finish.
 		if f.got > 102 {
 			t.Fatalf("%d entries came after 200 were published and 2 more stored", f.got)
 		}
@@ -295,7 +295,7 @@ func feedStoreClosed(t *testing.T, p *place) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		for {
-			// What was published may come again.
+			// Published entries may be returned again.
 			if err := f.next(ctx, 10); err != nil {
 				done <- err
 				return
@@ -322,7 +322,7 @@ func feedTwo(t *testing.T, p *place) {
 		one.until(t, ends(d...))
 		one.published(t)
 	}
-	// The second may have been spared what the first one published, but nothing else.
+	// The second feed may skip what the first one published, but nothing else.
 	p.insert(t, d[0].send("unpublished"))
 	two.start = map[string]int64{d[0].channel: 15, d[1].channel: 10}
 	two.until(t, ends(d[0]))

@@ -14,7 +14,7 @@ var headContracts = []contract{
 	{"HeadShowsTheLastEntry", headLast},
 }
 
-// wantHead fails the test unless the log ends with last.
+// wantHead fails the test unless last is the end of the log.
 func wantHead(t tester, p *place, last *message.Entry) {
 	t.Helper()
 	got := p.head(t, last.ChannelID)
@@ -33,7 +33,7 @@ func headEmpty(t *testing.T, p *place) {
 	if d := cmp.Diff(message.Head{}, p.head(t, d[1].channel)); d != "" {
 		t.Fatalf("head of an empty log (-want +got):\n%s", d)
 	}
-	// Names that begin alike, or sort beside one another, have nothing in common.
+	// Names with a common prefix, or adjacent in sort order, are unrelated.
 	for _, name := range []string{d[0].channel + "0", d[0].channel[:len(d[0].channel)-1], d[0].channel + "-", d[0].channel + "_"} {
 		if got := p.head(t, name); got.Seq != 0 {
 			t.Fatalf("head of %q, which is empty: %+v", name, got)

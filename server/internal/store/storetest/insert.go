@@ -20,10 +20,10 @@ var insertContracts = []contract{
 	{"TheLongestIDs", longestIDs},
 }
 
-// longest is an id of 128 characters that ends with a byte.
+// longest returns an id of 128 characters that ends with last.
 func longest(last byte) string { return strings.Repeat("-_aZ09~", 18) + "x" + string(last) }
 
-// clash inserts a batch that must stop at its entry n.
+// clash inserts a batch that must conflict at its entry n.
 func clash(t tester, p *place, n int, batch ...message.Entry) {
 	t.Helper()
 	got, err := p.Insert(t.Context(), message.Bucket(batch[0].ChannelID, buckets), batch)
@@ -70,7 +70,7 @@ func insertTakenSeq(t *testing.T, p *place) {
 		t.Fatalf("found what was refused: %v, %v", found, err)
 	}
 
-	// Nothing of what was refused stands in the way of the same commands at the right places.
+	// Refused entries do not prevent the same commands at the right seqs.
 	a.back(1)
 	late, a4 = a.sendAs("bob", "late", "at the next place"), a.sendAs("bob", "a4", "a4")
 	p.insert(t, late, a4, b2)
@@ -100,7 +100,7 @@ func insertUsedKey(t *testing.T, p *place) {
 	clash(t, p, 1, free, again, d.send("behind it"))
 	equal(t, "prefix", []message.Entry{first, edit, free}, p.all(t, d.channel))
 
-	// The ids of edits and recalls are of the same set.
+	// Edits and recalls share the id space of sends.
 	d.back(2)
 	clash(t, p, 0, d.sendAs(edit.FromID, edit.ClientMsgID, "a send under an edit's id"))
 	d.back(1)
@@ -134,7 +134,7 @@ func insertOtherSenders(t *testing.T, p *place) {
 	equal(t, "log", want, p.all(t, d[0].channel))
 }
 
-// longestIDs has ids of 128 characters that differ in their last one.
+// longestIDs tests ids of 128 characters that differ only in the last one.
 func longestIDs(t *testing.T, p *place) {
 	for _, channel := range []string{longest('a'), longest('b')} {
 		d := &draft{channel: channel}

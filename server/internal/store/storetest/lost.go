@@ -51,7 +51,7 @@ func changesBegin(t *testing.T, c *channels) {
 
 func changesTell(t *testing.T, c *channels) {
 	_, start := c.changes(t, channel.Stamp{})
-	// Nobody loses anything by these.
+	// These remove nobody's access.
 	c.ensure(t, "lobby", 1)
 	_, err := c.Create(t.Context(), channel.Row{ChannelID: "square", CreatedAt: at(1)}, []string{"ann"})
 	must(t, err)
@@ -76,15 +76,16 @@ func changesTell(t *testing.T, c *channels) {
 			t.Fatalf("changes: %v", changed)
 		}
 	}
-	// A removal from a channel that was made just now, too, is told.
+	// A removal from a channel that has just been created is reported too.
 	must(t, c.RemoveMembers(t.Context(), "club", []string{"ann"}, 0))
 	if changed, _ = c.changes(t, start); !tells(changed, "club", "ann") || !tells(changed, "lobby", "ann") {
 		t.Fatalf("changes: %v", changed)
 	}
 }
 
-// changesRace has some who remove and some who follow, each from place to place: whatever was acknowledged before a call
-// began, and after the follower's first place was given, has been told by the time the call returns.
+// changesRace runs concurrent removers and a follower, which calls Changes from place to place.
+// When a call returns, it or an earlier one must have reported every removal that was acknowledged
+// before the call began and after the first place was returned.
 func changesRace(t *testing.T, c *channels) {
 	const removers, rounds = 6, 12
 	c.ensure(t, "lobby", 1)

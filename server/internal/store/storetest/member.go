@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/server/internal/channel"
 )
 
-// oddIDs are user ids that mean something to a database, in no order.
+// oddIDs are user ids with a special meaning to a database, unsorted.
 var oddIDs = []string{
 	"zed", "$set", "a.b", "$$ROOT", "$where.x", "auth0|42", "ann@example.org", `"`, `\`, "{}", "~", "!", "A", "a", "aa", "a-", "$user_id", "'",
 }
@@ -52,7 +52,7 @@ func noChannel(t *testing.T, c *channels) {
 	same(t, "rows", map[string]channel.Row{}, rows)
 }
 
-// A member who comes back is a new one, who has read what he had read.
+// removeEnds tests that a member who comes back is a new member with their old cursor.
 func removeEnds(t *testing.T, c *channels) {
 	c.create(t, "club", "ann", "bob")
 	cursor := channel.Cursor{Seq: 4, Count: 3}
@@ -103,7 +103,7 @@ func pageMembers(t *testing.T, c *channels) {
 	want := slices.DeleteFunc(slices.Sorted(slices.Values(oddIDs)), func(id string) bool { return id == "aa" || id == "~" })
 	for _, limit := range []int{1, 3, 100} {
 		var got []string
-		for after := ""; len(got) <= len(want); { // no page for ever
+		for after := ""; len(got) <= len(want); { // no endless paging
 			page, err := c.Members(t.Context(), "club", after, limit)
 			must(t, err)
 			for _, m := range page {
@@ -120,7 +120,7 @@ func pageMembers(t *testing.T, c *channels) {
 		}
 		same(t, "user ids", want, got)
 	}
-	page, err := c.Members(t.Context(), "club", "aa", 1) // one who is no member any more
+	page, err := c.Members(t.Context(), "club", "aa", 1) // no longer a member
 	must(t, err)
 	same(t, "after one who left", []channel.Member{{ChannelID: "club", UserID: "ann@example.org", JoinedAt: at(0)}}, page)
 }
@@ -128,7 +128,7 @@ func pageMembers(t *testing.T, c *channels) {
 func pageMemberships(t *testing.T, c *channels) {
 	var want []string
 	for i := range 11 {
-		name := fmt.Sprintf("c%d", i) // c10 is before c2
+		name := fmt.Sprintf("c%d", i) // c10 sorts before c2
 		c.create(t, name, "$ann", "bob")
 		if i == 4 {
 			must(t, c.RemoveMembers(t.Context(), name, []string{"$ann"}, 1))
@@ -139,7 +139,7 @@ func pageMemberships(t *testing.T, c *channels) {
 	slices.Sort(want)
 	for _, limit := range []int{1, 3, 100} {
 		var got []string
-		for after := ""; len(got) <= len(want); { // no page for ever
+		for after := ""; len(got) <= len(want); { // no endless paging
 			page, err := c.Memberships(t.Context(), "$ann", after, limit)
 			must(t, err)
 			for _, m := range page {

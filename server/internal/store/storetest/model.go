@@ -6,12 +6,12 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// model is the contract in memory, with no thought of durability: what a store must answer.
+// model implements the contract in memory, without durability.
 type model struct {
 	logs map[string][]message.Entry
 }
 
-// insert is Insert; conflict is the clashing entry's place in the batch, or -1.
+// insert models Insert. conflict is the index of the conflicting entry in the batch, or -1.
 func (m *model) insert(batch []message.Entry) (conflict int) {
 	for i, e := range batch {
 		log := m.logs[e.ChannelID]
@@ -23,7 +23,7 @@ func (m *model) insert(batch []message.Entry) (conflict int) {
 	return -1
 }
 
-// apply is Apply.
+// apply models Apply.
 func (m *model) apply(change *message.Entry) {
 	log := m.logs[change.ChannelID]
 	target := &log[change.TargetSeq-1]
@@ -40,7 +40,7 @@ func (m *model) apply(change *message.Entry) {
 	}
 }
 
-// head is Head.
+// head models Head.
 func (m *model) head(channel string) message.Head {
 	log := m.logs[channel]
 	if len(log) == 0 {
@@ -50,7 +50,7 @@ func (m *model) head(channel string) message.Head {
 	return message.Head{Seq: last.Seq, Count: last.Count, MsgTime: last.MsgTime}
 }
 
-// target is Target.
+// target models Target.
 func (m *model) target(channel, msgID string) (message.Entry, bool) {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log)
@@ -62,7 +62,7 @@ func (m *model) target(channel, msgID string) (message.Entry, bool) {
 	return message.Entry{}, false
 }
 
-// changes are the edits and recalls of a log.
+// changes returns the edits and recalls of a log.
 func (m *model) changes(channel string) []message.Entry {
 	var changes []message.Entry
 	for _, e := range m.logs[channel] {
@@ -73,7 +73,7 @@ func (m *model) changes(channel string) []message.Entry {
 	return changes
 }
 
-// editable are the sends that are not recalled.
+// editable returns the sends that are not recalled.
 func (m *model) editable(channel string) []message.Entry {
 	log := slices.Clone(m.logs[channel])
 	message.Fold(log)

@@ -17,14 +17,14 @@ var randomContracts = []contract{
 	{"RandomOperationsAgreeWithTheModel", randomOperations},
 }
 
-// machine does random operations on a store and on the model. Its names end in a run's number, so that runs share a
-// place and nothing else. rapid prints the seed of a run that fails.
+// machine runs random operations on a store and on the model. Its names end in the number of the
+// run, so that runs share a store without interfering. rapid prints the seed of a failed run.
 type machine struct {
 	*place
 	model    model
 	bucket   int
 	channels []string
-	// asked holds changes as they were first inserted, which is how a late feed applies them.
+	// asked holds changes as they were first inserted. A late feed applies them in this form.
 	asked []message.Entry
 }
 
@@ -54,8 +54,8 @@ func randomOperations(t *testing.T, p *place) {
 
 func (m *machine) channel(t *rapid.T) string { return rapid.SampledFrom(m.channels).Draw(t, "channel") }
 
-// randomEntry draws an entry for the channel's next place as the model with the batch so far has it; now and then one
-// that clashes.
+// randomEntry draws an entry for the channel's next seq, according to the model including the batch
+// so far. Sometimes the entry conflicts.
 func (m *machine) randomEntry(t *rapid.T, ahead *model, channel string) message.Entry {
 	head := ahead.head(channel)
 	d := &draft{channel: channel, seq: head.Seq, count: head.Count}
@@ -120,7 +120,7 @@ func (m *machine) applyRandom(t *rapid.T) {
 	m.model.apply(&change)
 }
 
-// applyOriginal applies a change as it was inserted, whatever has become of its entry.
+// applyOriginal applies a change as it was inserted, whatever its entry is now.
 func (m *machine) applyOriginal(t *rapid.T) {
 	if len(m.asked) == 0 {
 		t.Skip("nothing to apply")
@@ -130,7 +130,8 @@ func (m *machine) applyOriginal(t *rapid.T) {
 	m.model.apply(&change)
 }
 
-// same fails unless every entry is as the model keeps it, or with later changes already folded in.
+// same fails the test unless every entry is as in the model, possibly with later changes already
+// folded in.
 func (m *machine) same(t *rapid.T, what string, want, got []message.Entry) {
 	t.Helper()
 	if len(want) != len(got) {
@@ -158,7 +159,7 @@ func (m *machine) checkRange(t *rapid.T) {
 		Limit:        rapid.IntRange(1, 40).Draw(t, "limit"),
 		MessagesOnly: rapid.Bool().Draw(t, "messages only"),
 	}
-	// Contents may or may not be folded, so their sums may not be compared with a bound.
+	// Contents may or may not be folded, so their total size can't be compared with a limit.
 	m.same(t, fmt.Sprintf("entries %+v", r), pick(log, r), m.entries(t, channel, r))
 }
 

@@ -1,5 +1,5 @@
-// Package storetest is the exported contract suite of message.Store: what its interface's comments promise, a test
-// each. Only tests import it.
+// Package storetest is the contract suite of message.Store, with a test for each promise of the
+// interface's comments. Only tests import it.
 package storetest
 
 import (
@@ -15,17 +15,18 @@ import (
 	"github.com/parleyhq/parley/server/internal/message"
 )
 
-// Factory makes a fresh, empty place for a store of four buckets. open opens the store there, and once that store was
-// closed opens the same place again. Places must not share anything: the suite uses the same channels in each.
+// Factory creates a new, empty place for a store of four buckets. open opens the store there. After
+// that store was closed, open opens the same place again. Places must not share anything, because
+// the suite uses the same channels in each.
 type Factory func(t *testing.T) (open func() message.Store)
 
-// buckets is how many a place's store has.
+// buckets is the number of buckets of a place's store.
 const buckets = 4
 
-// patience is how long the suite waits for what has to come.
+// patience bounds the suite's waits for expected events.
 const patience = 30 * time.Second
 
-// Run holds the stores that f makes to the contract, in parallel subtests.
+// Run tests the stores that f creates against the contract, in parallel subtests.
 func Run(t *testing.T, f Factory) {
 	for _, group := range [][]contract{
 		insertContracts, headContracts, changeContracts, rangeContracts, lookupContracts, feedContracts,
@@ -45,7 +46,7 @@ type contract struct {
 	check func(t *testing.T, p *place)
 }
 
-// place is one test's store.
+// place is the store of one test.
 type place struct {
 	message.Store
 	open func() message.Store
@@ -58,7 +59,7 @@ func newPlace(t *testing.T, open func() message.Store) *place {
 		if p.Store == nil {
 			return
 		}
-		// The test's own context has ended by now.
+		// The test's own context has already ended here.
 		if err := p.Store.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Logf("close: %v", err)
 		}
@@ -77,7 +78,7 @@ func (p *place) reopen(t tester) {
 	p.Store = p.open()
 }
 
-// insert appends entries that may not be refused.
+// insert inserts entries and fails the test if any is refused.
 func (p *place) insert(t tester, entries ...message.Entry) {
 	t.Helper()
 	n, err := p.Insert(t.Context(), message.Bucket(entries[0].ChannelID, buckets), entries)
@@ -86,7 +87,7 @@ func (p *place) insert(t tester, entries ...message.Entry) {
 	}
 }
 
-// apply applies changes that may not be refused.
+// apply applies changes and fails the test if any is refused.
 func (p *place) apply(t tester, changes ...message.Entry) {
 	t.Helper()
 	for i := range changes {
@@ -106,14 +107,14 @@ func (p *place) head(t tester, channelID string) message.Head {
 	return h
 }
 
-// entries reads a range, once the store's reads have reached the log's end.
+// entries reads a range after Entries has reached the log's end.
 func (p *place) entries(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	p.settle(t, channelID)
 	return p.settled(t, channelID, r)
 }
 
-// settled reads a range of a log that has settled.
+// settled reads a range of a settled log.
 func (p *place) settled(t tester, channelID string, r message.Range) []message.Entry {
 	t.Helper()
 	got, err := p.Entries(t.Context(), channelID, r)
@@ -128,7 +129,7 @@ func (p *place) settled(t tester, channelID string, r message.Range) []message.E
 	return got
 }
 
-// settle waits until Entries shows the log's end: it may be a little behind.
+// settle waits until Entries returns the log's end, because it may lag behind.
 func (p *place) settle(t tester, channelID string) {
 	t.Helper()
 	h := p.head(t, channelID)
@@ -151,23 +152,23 @@ func (p *place) settle(t tester, channelID string) {
 	}
 }
 
-// all reads a whole log, ascending.
+// all reads a whole log, in ascending order.
 func (p *place) all(t tester, channelID string) []message.Entry {
 	t.Helper()
 	return p.entries(t, channelID, message.Range{Limit: 1 << 20})
 }
 
-// tester is what the suite needs of a *testing.T or a *rapid.T.
+// tester is the part of *testing.T and *rapid.T that the suite uses.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Context() context.Context
 }
 
-// equal fails the test where entries differ in anything but nil against empty.
+// equal fails the test if entries differ. Nil and empty values are equal.
 func equal(t tester, what string, want, got []message.Entry) {
 	t.Helper()
-	// Nearly always so, and much faster told.
+	// The usual case, and much faster to check.
 	if reflect.DeepEqual(want, got) {
 		return
 	}
@@ -176,7 +177,7 @@ func equal(t tester, what string, want, got []message.Entry) {
 	}
 }
 
-// bySeq sorts a copy of entries.
+// bySeq returns a sorted copy of entries.
 func bySeq(entries []message.Entry) []message.Entry {
 	return slices.SortedFunc(slices.Values(entries), func(a, b message.Entry) int { return int(a.Seq - b.Seq) })
 }

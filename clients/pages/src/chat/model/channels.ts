@@ -1,13 +1,13 @@
 import { signal } from "@preact/signals";
 import type { Message, Surroundings, UserChannel } from "./types";
 
-/** ChannelView is one line of the list of channels. It is never changed, only replaced. */
+/** ChannelView is one line of the list of channels. It is immutable. */
 export interface ChannelView {
   readonly id: string;
   readonly unread: number;
-  /** The newest message that is known, as it is now. */
+  /** The newest known message, in its current state. */
   readonly last: Message | undefined;
-  /** Why the channel is no longer followed; empty while it is. */
+  /** Why the channel is no longer followed. Empty while it is followed. */
   readonly lost: string;
 }
 
@@ -15,25 +15,26 @@ interface Entry {
   id: string;
   count: number; // messages in the log
   readSeq: number;
-  readCount: number; // messages in the log up to and with readSeq
+  readCount: number; // messages in the log up to and including readSeq
   last: Message | undefined;
   lost: string;
   lostAt: number;
-  opened: number; // when the user opened it, where nothing is written there yet
+  opened: number; // when the user opened it; orders the list while no message is known
   view: ChannelView | null;
 }
 
-// A list may be behind by some seconds: one that was made sooner after the loss says nothing about it.
+// A list can be some seconds old. A list of a channel that was lost less than this many
+// milliseconds ago does not show that the user is a member again.
 const lostSettles = 5_000;
 
 /**
- * Channels knows the user's channels and counts what is unread in each: the difference between the number of messages in
- * the log and the number of those read. What changes is published at most once per frame, in list, the channel with the
- * newest message first.
+ * Channels holds the user's channels and counts the unread messages of each: the number of messages
+ * in the log minus the number of read ones. Changes are published in list at most once per frame.
+ * The channel with the newest message comes first.
  */
 export class Channels {
   readonly list = signal<readonly ChannelView[]>([]);
-  /** Unread messages in all channels. */
+  /** The number of unread messages in all channels. */
   readonly unread = signal(0);
 
   readonly #entries = new Map<string, Entry>();
@@ -50,7 +51,7 @@ export class Channels {
     return [...this.#entries.keys()];
   }
 
-  /** The channels to follow, those with the newest messages first. */
+  /** Returns the ids of the channels to follow, those with the newest messages first. */
   followed(): string[] {
     return this.#sorted()
       .filter((e) => !e.lost)
@@ -61,7 +62,7 @@ export class Channels {
     return this.#entries.has(id);
   }
 
-  /** Whether the channel is known, and why it is no longer followed; empty if it is. */
+  /** Returns why the channel is no longer followed. Empty if it is followed or not known. */
   lost(id: string): string {
     return this.#entries.get(id)?.lost ?? "";
   }
@@ -75,7 +76,7 @@ export class Channels {
     return entry ? unread(entry) : 0;
   }
 
-  /** Adds a channel of which nothing is known yet. */
+  /** Adds a channel without any known state. It does nothing if the channel is known. */
   add(id: string): void {
     if (this.#entries.has(id)) return;
     const entry = this.#entry(id);
@@ -83,7 +84,10 @@ export class Channels {
     this.#change(entry);
   }
 
-  /** Takes what the server lists, and says whether the channel is to be followed from now on. */
+  /**
+   * Applies the server's listing of a channel. It reports whether the channel must be followed from
+   * now on.
+   */
   listed(my: UserChannel): boolean {
     const known = this.#entries.get(my.channel.channelId);
     const back = known?.lost && this.#surroundings.now() - known.lostAt > lostSettles;
@@ -96,7 +100,7 @@ export class Channels {
     return !known || Boolean(back);
   }
 
-  /** Takes a new message, or one that has changed. */
+  /** Applies a new or changed message. */
   message(message: Message): void {
     const entry = this.#entry(message.channelId);
     entry.count = Math.max(entry.count, message.count);
@@ -105,14 +109,17 @@ export class Channels {
     this.#change(entry);
   }
 
-  /** Takes how many messages the log holds. */
+  /** Applies the number of messages in the log. */
   counted(id: string, count: number): void {
     const entry = this.#entry(id);
     entry.count = Math.max(entry.count, count);
     this.#change(entry);
   }
 
-  /** Moves the read cursor forward, to a message with this seq and count, and says whether it moved. */
+  /**
+   * Moves the read cursor forward to a message with this seq and count. It reports whether the
+   * cursor moved.
+   */
   read(id: string, seq: number, count: number): boolean {
     const entry = this.#entry(id);
     const moved = seq > entry.readSeq;
@@ -121,13 +128,13 @@ export class Channels {
     return moved;
   }
 
-  /** Forgets all numbers of a channel whose log was replaced. */
+  /** Resets all numbers of a channel whose log was replaced. */
   replaced(id: string): void {
     this.#entries.delete(id);
     this.add(id);
   }
 
-  /** Marks a channel as no longer followed, or with an empty reason as followed again. */
+  /** Marks a channel as lost for a reason, or for an empty reason as followed again. */
   lose(id: string, reason: string): void {
     const entry = this.#entry(id);
     entry.lost = reason;

@@ -10,24 +10,24 @@ import { aborted, type ChatClient, type Event, type Message, type Receipt, type 
 
 const keptConversations = 8;
 const typingEvery = 3_000;
-const typingPassedOver = 1_100; // the server passes over what comes within a second
+const typingPassedOver = 1_100; // the server ignores a second event within a second
 const listEvery = 30_000;
 const markEvery = 1_000;
-const leftToWriter = 2_000; // for so long only the tab in which a message was written sends it
+const leftToWriter = 2_000; // for this time only the tab in which a message was written sends it
 
 /**
- * Chat is everything that one user sees: his channels, the one that is open, and what he wrote and is not sent yet. It
- * follows all channels on one stream. An open channel's messages are loaded after the stream told where the channel
- * stands, so that nothing falls between page and stream.
+ * Chat is the state of one user: their channels, the open channel and their unsent messages. It
+ * follows all channels on one stream. An open channel's messages are loaded after the stream
+ * reported the channel's state, so that no message is missed between the page and the stream.
  */
 export class Chat {
   readonly me: string;
   readonly channels: Channels;
-  /** The open channel; null while none is. */
+  /** The open channel, or null. */
   readonly open = signal<Conversation | null>(null);
-  /** Unsent messages of the open channel, oldest first. */
+  /** The unsent messages of the open channel, oldest first. */
   readonly pending: ReadonlySignal<readonly Pending[]>;
-  /** The last failure of something that the user asked for; empty if there is none to show. */
+  /** The failure of the user's last action. Empty if there is none to show. */
   readonly notice = signal("");
 
   readonly #client: ChatClient;
@@ -36,12 +36,12 @@ export class Chat {
   readonly #sender: Sender;
   readonly #follower: Follower;
   readonly #stop = new AbortController();
-  readonly #conversations = new Map<string, Conversation>(); // the one opened last comes last
-  readonly #standing = new Set<string>(); // channels whose place the stream has told
-  readonly #marking = new Map<string, Message>(); // the last message seen, of channels with a call under way
+  readonly #conversations = new Map<string, Conversation>(); // the most recently opened one is last
+  readonly #standing = new Set<string>(); // channels whose state arrived on the stream
+  readonly #marking = new Map<string, Message>(); // the last message seen of each channel with a call in flight
   readonly #outboxVersion = signal(0);
-  #typedAt = 0; // when the others were last told that the user is typing
-  #answered = true; // whether he sent what he was typing then
+  #typedAt = 0; // when the last typing event was sent
+  #answered = true; // whether the user has sent a message since then
   #typingLater: (() => void) | null = null;
   #watching = false;
   #listing = false;
@@ -73,7 +73,10 @@ export class Chat {
     return this.#follower.connection.current;
   }
 
-  /** Lists the channels, follows them, and sends what an earlier page left unsent. */
+  /**
+   * Lists and follows the channels, and sends the messages that an earlier page left unsent. It
+   * resolves when following ends.
+   */
   async start(): Promise<void> {
     for (const id of this.#outbox.channels()) {
       this.channels.add(id);
@@ -85,14 +88,14 @@ export class Chat {
     await this.#follower.run(this.channels.followed());
   }
 
-  /** Ends everything. What is unsent stays in the storage. */
+  /** Stops all work and closes the client. Unsent messages stay in the storage. */
   close(): void {
     this.#stop.abort();
     for (const conversation of this.#conversations.values()) conversation.close();
     this.#client.close();
   }
 
-  /** Opens a channel, known or not; null shows none. */
+  /** Opens a channel, known or not. Null closes the open one. */
   show(id: string | null): void {
     const before = this.open.value;
     if (before?.id === id) return;
@@ -115,7 +118,10 @@ export class Chat {
     }
   }
 
-  /** Sends a text to the open channel. A text that begins with "/me " is an action. */
+  /**
+   * Sends a text to the open channel. A text that begins with "/me " is an action. A blank text is
+   * ignored.
+   */
   send(text: string): void {
     const conversation = this.open.value;
     if (!conversation || text.trim() === "") return;
@@ -127,20 +133,23 @@ export class Chat {
     void this.#sender.kick(conversation.id);
   }
 
-  /** Sends a refused message once more, after what was written since. */
+  /** Sends a refused message again. It follows the messages that were sent since. */
   retry(pending: Pending): void {
     this.#outbox.refuse(pending.clientMsgId, "");
     this.#outboxVersion.value++;
     void this.#sender.kick(pending.channelId);
   }
 
-  /** Forgets a refused message. */
+  /** Discards a refused message. */
   discard(pending: Pending): void {
     this.#outbox.remove(pending.clientMsgId);
     this.#outboxVersion.value++;
   }
 
-  /** Takes over what another tab did under a key of the storage. What it wrote and does not send, this one sends. */
+  /**
+   * Applies another tab's change of a storage key. This tab sends a message that the other tab
+   * wrote and has not sent after 2 s.
+   */
   storedElsewhere(key: string): void {
     const change = this.#outbox.sync(key);
     if (!change) return;
@@ -150,24 +159,27 @@ export class Chat {
     this.#surroundings.after(leftToWriter, () => void this.#sender.kick(change.channelId));
   }
 
-  /** Replaces an own message's text, and says whether the server did it. If not, notice says why. */
+  /**
+   * Replaces the text of an own message. It reports whether the server did so. If not, notice has
+   * the reason.
+   */
   async edit(message: Message, text: string): Promise<boolean> {
     return await this.#try(() =>
       this.#client.edit(message.channelId, message.msgId, text, { signal: this.#stop.signal }),
     );
   }
 
-  /** Takes an own message back. */
+  /** Recalls an own message. If that fails, notice has the reason. */
   async recall(message: Message): Promise<void> {
     await this.#try(() => this.#client.recall(message.channelId, message.msgId, { signal: this.#stop.signal }));
   }
 
-  /** Whether the user may edit and recall the message. */
+  /** Reports whether the user may edit and recall the message. */
   own(message: Message): boolean {
     return message.fromId === this.me && message.status !== "recalled";
   }
 
-  /** Tells the others that the user is typing, at most every 3 s; after a send, a second after it was told before. */
+  /** Sends a typing event, at most every 3 s; after a send, at most every 1.1 s. */
   typing(): void {
     const conversation = this.open.value;
     if (!conversation || this.connection.value.state !== "live") return;
@@ -182,11 +194,14 @@ export class Chat {
     if (!this.#answered && now - this.#typedAt < typingEvery) return;
     this.#typedAt = now;
     this.#answered = false;
-    // It may be lost: the next one follows in 3 s.
+    // It may be lost: the next event follows in 3 s.
     this.#client.typing(conversation.id, { signal: this.#stop.signal }).catch(() => {});
   }
 
-  /** Tells whether the user sees the open channel's newest messages. While he does, they are marked read. */
+  /**
+   * Sets whether the user sees the open channel's newest messages. While they do, the messages are
+   * marked read.
+   */
   watch(sees: boolean): void {
     this.#watching = sees;
     const conversation = sees ? this.open.value : null;
@@ -195,12 +210,14 @@ export class Chat {
     conversation?.trim();
   }
 
-  /** Tells that the user read a channel elsewhere, up to a message with this seq and count. */
+  /**
+   * Records that the user read a channel in another tab, up to a message with this seq and count.
+   */
   readElsewhere(id: string, seq: number, count: number): void {
     if (this.channels.has(id)) this.channels.read(id, seq, count);
   }
 
-  /** Lists the channels again: new ones are followed. */
+  /** Lists the channels again and follows new ones. */
   async refresh(): Promise<void> {
     if (!this.#listing && this.connection.value.state === "live") await this.#list();
   }
@@ -258,7 +275,8 @@ export class Chat {
     if (anew || conversation?.untouched) void conversation?.reload();
   }
 
-  // The channel that is least missed: not open, and without news for the longest time.
+  // Returns the followed channel to give up: not the open one, and the one without a new message
+  // for the longest time.
   #spare(follows: (id: string) => boolean): string | undefined {
     const spare = this.channels.followed().findLast((id) => follows(id) && id !== this.open.value?.id);
     if (spare !== undefined) this.#standing.delete(spare);
@@ -332,7 +350,7 @@ export class Chat {
         await new Promise<void>((resolve) => this.#surroundings.after(markEvery, resolve));
       }
     } catch {
-      // Marked with the next message that is seen.
+      // The next message that the user sees marks these as well.
     } finally {
       this.#marking.delete(id);
     }
@@ -353,7 +371,7 @@ export class Chat {
   }
 }
 
-// What the server stored of an own message, as the stream will tell it too.
+// stored returns the message that the server stored, as the stream will deliver it too.
 function stored(pending: Pending, receipt: Receipt, me: string): Message {
   return {
     msgId: receipt.msgId,

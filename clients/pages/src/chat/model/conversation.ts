@@ -3,37 +3,43 @@ import { failure } from "../../connection/failure";
 import { Timeline, type TimelineView } from "./timeline";
 import { aborted, type ChatClient, type Message, type Surroundings } from "./types";
 
-/** How many messages one page asks for. */
+/** pageSize is the number of messages per page. */
 export const pageSize = 100;
 
-/** How many messages a conversation holds at most; scrolling on gives up the far end, which can be loaded again. */
+/**
+ * mostLoaded is the maximum number of messages that a conversation holds. Beyond it, scrolling
+ * unloads the far end, which can be loaded again.
+ */
 export const mostLoaded = 20_000;
 
-/** How many of the newest messages stay loaded while the reader is not scrolling through the past. */
+/**
+ * keptNewest is the number of newest messages that stay loaded while the reader is not scrolling
+ * through older ones.
+ */
 export const keptNewest = 2_000;
 
-/** For how long somebody is shown to be typing, in milliseconds. */
+/** typingShown is the time for which a user is shown as typing, in milliseconds. */
 export const typingShown = 6_000;
 
 type Page = "newest" | "older" | "newer";
 
-/** ConversationView is what a conversation shows of itself. */
+/** ConversationView is the published state of a conversation. */
 export interface ConversationView extends TimelineView {
-  /** False until the first page came. */
+  /** True once the first page is loaded. */
   readonly loaded: boolean;
-  /** The page that is on its way. */
+  /** The page that is being loaded, or null. */
   readonly loading: Page | null;
-  /** Why the channel can't be shown; empty if it can. */
+  /** Why the channel cannot be shown. Empty if it can. */
   readonly error: string;
-  /** Who is typing, by user id. */
+  /** The ids of the users who are typing. */
   readonly typing: readonly string[];
-  /** The seq after which the messages are new to the reader; null without new ones. */
+  /** The seq after which messages are new to the reader. Null if there are none. */
   readonly divider: number | null;
 }
 
 /**
- * Conversation is one channel as it is read: a piece of its log and who is typing. What changes is published at most
- * once per frame, in view. Pages are loaded one at a time.
+ * Conversation is the reader's view of one channel: a loaded part of its log and the users who are
+ * typing. Changes are published in view at most once per frame. Pages are loaded one at a time.
  */
 export class Conversation {
   readonly id: string;
@@ -61,7 +67,7 @@ export class Conversation {
   #divider: number | null = null;
   #dirty = false;
 
-  /** Newest is called with the channel's newest message when a page has shown it. */
+  /** newest is called with the channel's newest message when the newest page was loaded. */
   constructor(
     id: string,
     client: ChatClient,
@@ -76,20 +82,23 @@ export class Conversation {
     this.#newest = newest;
   }
 
-  /** Whether nothing was loaded yet, nor is on its way. */
+  /** True if no page was loaded and none is being loaded. */
   get untouched(): boolean {
     return !this.#loaded && this.#loading === null;
   }
 
-  /** Takes a message that was told live, or answered to a send. */
+  /** Applies a message from the stream, or the result of a send. */
   apply(message: Message): void {
     if (this.#timeline.apply(message)) this.#changed();
-    // Who does not watch gets the rest when he comes back to it.
+    // A reader of older messages loads the dropped ones when they scroll back.
     if (this.#timeline.size > mostLoaded && !this.#loading) this.#timeline.dropNewest(mostLoaded - keptNewest);
     if (message.changedSeq === message.seq) this.#stopsTyping(message.fromId);
   }
 
-  /** Loads the newest page in place of what is there: at first, after a gap, and to get back from the past. */
+  /**
+   * Loads the newest page and replaces the loaded messages: at first, after a gap, and to return
+   * from older messages. While a page is being loaded, it is loaded after that one.
+   */
   async loadNewest(): Promise<void> {
     if (this.#loading) {
       this.#again = true;
@@ -98,34 +107,34 @@ export class Conversation {
     await this.#load("newest", {});
   }
 
-  /** Loads the newest page, as the stream has begun anew and did not tell what came before that. */
+  /** Loads the newest page after a new stream began, which does not deliver earlier messages. */
   async reload(): Promise<void> {
     this.#timeline.interrupt();
     await this.loadNewest();
   }
 
-  /** Loads the page before the first message, if there is one. */
+  /** Loads the page before the first loaded message, if there is one. */
   async loadOlder(): Promise<void> {
     if (this.#loading || !this.#loaded || this.#timeline.view().atStart) return;
     await this.#load("older", { beforeSeq: Math.max(1, this.#timeline.bounds.first) });
     this.#timeline.dropNewest(mostLoaded);
   }
 
-  /** Loads the page after the last message, where the log goes on beyond it. */
+  /** Loads the page after the last loaded message, if the log has newer ones. */
   async loadNewer(): Promise<void> {
     if (this.#loading || !this.#loaded || this.#timeline.view().atEnd) return;
     await this.#load("newer", { afterSeq: this.#timeline.bounds.last });
     this.#timeline.dropOldest(mostLoaded);
   }
 
-  /** Gives up old messages once the reader is back at the newest ones. */
+  /** Unloads old messages once the reader is back at the newest ones. */
   trim(): void {
     if (this.#loading || this.#timeline.size <= 2 * keptNewest || !this.#timeline.view().atEnd) return;
     this.#timeline.dropOldest(keptNewest);
     this.#changed();
   }
 
-  /** Shows that somebody is typing, until he sends or some time went by. */
+  /** Shows that a user is typing, until they send a message or typingShown has passed. */
   isTyping(userId: string): void {
     this.#typing.get(userId)?.();
     const cancel = this.#surroundings.after(typingShown, () => this.#stopsTyping(userId));
@@ -133,25 +142,25 @@ export class Conversation {
     this.#changed();
   }
 
-  /** Draws the line before the first message after seq; null takes it away. */
+  /** Sets the divider before the first message after seq. Null removes it. */
   divide(seq: number | null): void {
     if (this.#divider === seq) return;
     this.#divider = seq;
     this.#changed();
   }
 
-  /** Says why the channel can't be shown, or with an empty text that it can. */
+  /** Sets why the channel cannot be shown. Empty means that it can. */
   fail(error: string): void {
     this.#error = error;
     this.#changed();
   }
 
-  /** The newest loaded message for which the test holds. */
+  /** Returns the newest loaded message for which test returns true. */
   findLast(test: (message: Message) => boolean): Message | undefined {
     return this.#timeline.findLast(test);
   }
 
-  /** Stops its timers. */
+  /** Stops the timers. */
   close(): void {
     for (const cancel of this.#typing.values()) cancel();
     this.#typing.clear();
@@ -171,7 +180,7 @@ export class Conversation {
       if (kind === "newest" && page[0]) this.#newest(page[0]);
     } catch (cause) {
       if (aborted(this.#signal)) return;
-      // The log was replaced while it was read: what is loaded belongs to another one.
+      // The log was replaced while it was read: the loaded messages belong to the old one.
       const stale = ["RESYNC", "POSITION_OUT_OF_RANGE"].includes(failure(cause).reason) && kind !== "newest";
       if (stale) this.#again = true;
       else this.#error = failure(cause).text;

@@ -2,23 +2,29 @@ import { type Failure, failure } from "../../connection/failure";
 import { Connection } from "../../connection/state";
 import { aborted, type ChatClient, type ChatSubscription, type Event, type StateChange } from "./types";
 
-/** What a follower tells. */
+/** FollowerEvents are the callbacks of a Follower. */
 export interface FollowerEvents {
   event(event: Event): void;
-  /** The server does not let the user follow the channel. */
+  /** Called when the server refuses a channel. */
   refused(channelId: string, why: string): void;
-  /** A new subscription takes the place of one that has ended: what came in between is not told. */
+  /**
+   * Called before a new subscription replaces one that has ended. Events in between are not
+   * delivered.
+   */
   restarted(): void;
-  /** Asks which of the channels followed to give up for another one. That one is not told of from then on. */
+  /**
+   * Returns the followed channel to give up for another one, or undefined. Its events are not
+   * delivered from then on.
+   */
   spare(follows: (channelId: string) => boolean): string | undefined;
 }
 
-/** How many channels one stream follows at most: the server's limit. */
+/** mostFollowed is the maximum number of channels of one stream: the server's limit. */
 export const mostFollowed = 500;
 
 /**
- * Follower keeps one subscription to all channels, as far as one stream can follow them. Where the server refuses some
- * of them from the start it leaves those out and begins again.
+ * Follower keeps one subscription to all channels, up to the limit of one stream. If the server
+ * refuses some of them at the start, it subscribes again without these.
  */
 export class Follower {
   readonly connection = new Connection();
@@ -28,7 +34,7 @@ export class Follower {
   readonly #now: () => number;
   readonly #events: FollowerEvents;
   readonly #wanted = new Set<string>();
-  #asked: string[] = []; // what the subscription follows, in the SDK's order, by which the server's errors count
+  #asked: string[] = []; // in the SDK's order, to which the indexes in the server's errors refer
   #subscription: ChatSubscription | null = null;
 
   constructor(client: ChatClient, signal: AbortSignal, now: () => number, events: FollowerEvents) {
@@ -39,15 +45,18 @@ export class Follower {
   }
 
   /**
-   * Follows the channels, the first ones if they are too many, until the signal aborts or the server refuses for good.
-   * It resolves then.
+   * Follows the channels, at most the first mostFollowed, until the signal is aborted or the server
+   * refuses permanently. Then it resolves.
    */
   async run(channelIds: readonly string[]): Promise<void> {
     for (const id of channelIds) if (this.#wanted.size < mostFollowed) this.#wanted.add(id);
     while (!this.#signal.aborted && (await this.#follow())) this.#events.restarted();
   }
 
-  /** Follows one more channel, if need be in place of another. What the server refuses is told by refused. */
+  /**
+   * Follows one more channel, at the limit in place of another one. Calls refused if the server
+   * refuses it.
+   */
   async add(channelId: string): Promise<void> {
     if (this.#wanted.has(channelId)) return;
     if (this.#wanted.size >= mostFollowed) this.#makeRoom();
@@ -60,14 +69,14 @@ export class Follower {
     } catch (cause) {
       if (aborted(this.#signal)) return;
       const why = failure(cause);
-      // An error of the whole stream has ended it: that the channel was to be added as well says nothing about it.
+      // An error of the whole stream ended it. It does not concern the added channel.
       if (subscription !== this.#subscription || indexOf(why) !== undefined) return;
       if (why.reason === "LIMIT_EXCEEDED") this.drop(channelId);
       else this.#refuse(channelId, why.text);
     }
   }
 
-  /** Follows a channel no more, as the stream has lost it. */
+  /** Stops following a channel that the stream lost. */
   drop(channelId: string): void {
     this.#wanted.delete(channelId);
     this.#asked = this.#asked.filter((id) => id !== channelId);
@@ -77,7 +86,8 @@ export class Follower {
     const spare = this.#events.spare((id) => this.#wanted.has(id));
     if (spare === undefined) return;
     this.drop(spare);
-    // Not waited for: the SDK makes changes one after the other. A stream that still tells of it does no harm.
+    // Not awaited: the SDK makes changes one after another, and further events of the channel do no
+    // harm.
     this.#subscription?.remove(spare).catch(() => {});
   }
 
@@ -114,7 +124,7 @@ export class Follower {
   }
 
   #state({ state, wait, error }: StateChange): void {
-    if (state === "ended") return; // the subscription's error says why
+    if (state === "ended") return; // the error of next has the reason
     if (state === "waiting") {
       this.connection.to({ state, reason: error ? failure(error).text : "", until: this.#now() + (wait ?? 0) });
     } else {
@@ -123,7 +133,7 @@ export class Follower {
   }
 }
 
-// Which of the channels that a stream begins with an error is about.
+// indexOf returns the index of the requested channel that an error is about, or undefined.
 function indexOf(why: Failure): number | undefined {
   const index = /^channels\[(\d+)\]/.exec(why.field)?.[1];
   return index === undefined ? undefined : Number(index);

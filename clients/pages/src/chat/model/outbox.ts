@@ -1,22 +1,26 @@
 import type { Surroundings } from "./types";
 
-/** Pending is an own message that the server has not answered for. */
+/** Pending is an own message that the server has not confirmed. */
 export interface Pending {
   readonly clientMsgId: string;
   readonly channelId: string;
   readonly content: string;
   readonly type: string;
-  /** When it was written, milliseconds since 1970, and its place among what was written in that millisecond. */
+  /**
+   * When it was written, in milliseconds since 1970, and its rank among messages of the same
+   * millisecond.
+   */
   readonly time: number;
   readonly place: number;
-  /** Why the server refused it for good; empty while it may still be sent. */
+  /** Why the server refused it permanently. Empty while it may still be sent. */
   readonly refused: string;
 }
 
 /**
- * Outbox holds what one user wrote and the server has not confirmed, in the order of writing. Each message is an entry
- * of its own in the storage, which all tabs of the origin share: what a closed or crashed tab left behind the next one
- * sends. Two tabs that send the same message do no harm, as it carries the same client_msg_id.
+ * Outbox holds the messages that one user wrote and the server has not confirmed, in the order of
+ * writing. Each message has its own entry in the storage, which all tabs of the origin share: the
+ * next tab sends the messages of a tab that was closed or crashed. Two tabs may send the same
+ * message, because it has the same client_msg_id.
  */
 export class Outbox {
   readonly #prefix: string;
@@ -24,22 +28,23 @@ export class Outbox {
   readonly #now: () => number;
   readonly #items = new Map<string, Pending>();
   #place = 0;
-  #time = 0; // the latest that a message has: a clock put back must not change the order
+  #time = 0; // the latest time of a message: a clock that is set back must not change the order
 
   constructor(user: string, surroundings: Pick<Surroundings, "storage" | "now">) {
-    // Encoded, as a user's id may hold a slash: nobody's prefix is the beginning of another's.
+    // Encoded, because a user's id can contain a slash: otherwise one user's prefix could be the
+    // beginning of another's.
     this.#prefix = `parley.outbox/${encodeURIComponent(user)}/`;
     this.#storage = surroundings.storage;
     this.#now = () => surroundings.now();
     this.#load();
   }
 
-  /** What waits for a channel, oldest first. */
+  /** Returns the pending messages of a channel, oldest first. */
   of(channelId: string): readonly Pending[] {
     return [...this.#items.values()].filter((p) => p.channelId === channelId).sort(byWriting);
   }
 
-  /** The channels for which something waits. */
+  /** Returns the channels with pending messages. */
   channels(): readonly string[] {
     return [...new Set([...this.#items.values()].map((p) => p.channelId))];
   }
@@ -48,7 +53,7 @@ export class Outbox {
     return this.#items.has(clientMsgId);
   }
 
-  /** Keeps a new message under an id that nobody else has. */
+  /** Stores a new message under a new random id. */
   add(channelId: string, content: string, type: string): Pending {
     this.#time = Math.max(this.#time, this.#now());
     const pending = {
@@ -64,26 +69,30 @@ export class Outbox {
     return pending;
   }
 
-  /** Marks a message as refused for good, with the reason, or with an empty one as to be sent again. */
+  /**
+   * Marks a message as permanently refused for a reason. An empty reason marks it as to be sent
+   * again.
+   */
   refuse(clientMsgId: string, reason: string): void {
     const pending = this.#items.get(clientMsgId);
     if (pending) this.#keep({ ...pending, refused: reason });
   }
 
-  /** Forgets a message; it says whether it was there. */
+  /** Removes a message. It reports whether the message was there. */
   remove(clientMsgId: string): boolean {
     if (!this.#items.delete(clientMsgId)) return false;
     try {
       this.#storage?.removeItem(this.#prefix + clientMsgId);
     } catch {
-      // Sent once more by the next tab, under the same id.
+      // The next tab sends it again, with the same id.
     }
     return true;
   }
 
   /**
-   * Takes over what another tab did under a key of the storage: null where the key is none of this outbox's. Written
-   * says that a message came or has changed, and not that it has gone.
+   * Applies another tab's change of a storage key. It returns null if the key is not one of this
+   * outbox, or if nothing changed. written is true for a new or changed message and false for a
+   * removed one.
    */
   sync(key: string): { channelId: string; written: boolean } | null {
     if (!key.startsWith(this.#prefix)) return null;
@@ -104,7 +113,7 @@ export class Outbox {
     try {
       this.#storage?.setItem(this.#prefix + pending.clientMsgId, JSON.stringify(pending));
     } catch {
-      // A full or forbidden storage costs only what a crash would lose.
+      // If the storage is full or forbidden, a crash loses the message.
     }
   }
 

@@ -2,19 +2,20 @@ import { type Failure, failure } from "../../connection/failure";
 import type { Outbox, Pending } from "./outbox";
 import { aborted, type ChatClient, type Receipt } from "./types";
 
-/** What a sender tells. */
+/** SenderEvents are the callbacks of a Sender. */
 export interface SenderEvents {
-  /** The server has stored the message. */
+  /** Called when the server stored the message. */
   stored(pending: Pending, receipt: Receipt): void;
-  /** The outbox has changed for a channel. */
+  /** Called when the outbox of a channel changed. */
   changed(channelId: string): void;
-  /** The server refused the token: nothing more is sent. */
+  /** Called when the server refused the token. The sender has stopped. */
   refused(why: Failure): void;
 }
 
 /**
- * Sender empties an outbox: the messages of one channel one after the other, in the order of writing, those of different
- * channels side by side. One that the server refuses for good stays, marked so, and the next one goes on.
+ * Sender sends the messages of an outbox: those of one channel one at a time, in the order of
+ * writing, those of different channels concurrently. A message that the server refuses permanently
+ * stays, marked as refused, and the next one is sent.
  */
 export class Sender {
   readonly #client: ChatClient;
@@ -31,7 +32,10 @@ export class Sender {
     this.#events = events;
   }
 
-  /** Sends what waits for the channel, until nothing does. */
+  /**
+   * Sends the pending messages of the channel until there are none. It does nothing if that is
+   * already running.
+   */
   async kick(channelId: string): Promise<void> {
     if (this.#busy.has(channelId)) return;
     this.#busy.add(channelId);

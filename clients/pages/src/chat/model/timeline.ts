@@ -1,34 +1,40 @@
 import type { Message } from "./types";
 
-/** How many places of the log one chunk spans. A chunk holds fewer messages where edits and recalls took places. */
+/**
+ * chunkSpan is the number of log places of one chunk. A chunk has fewer messages if some places are
+ * edits and recalls.
+ */
 export const chunkSpan = 32;
 
-/** Chunk is a piece of the log: the messages of chunkSpan places, by seq. It is never changed, only replaced. */
+/**
+ * Chunk is a part of the log: the messages of chunkSpan places, ordered by seq. It is immutable.
+ */
 export interface Chunk {
   readonly index: number;
   readonly messages: readonly Message[];
 }
 
-/** TimelineView is a timeline at one moment. */
+/** TimelineView is a snapshot of a timeline. */
 export interface TimelineView {
-  /** By index, without empty ones. */
+  /** The chunks that are not empty, ordered by index. */
   readonly chunks: readonly Chunk[];
-  /** Whether the channel's first message is among them. */
+  /** True if the channel's first message is loaded. */
   readonly atStart: boolean;
-  /** Whether the newest is. */
+  /** True if the newest message is loaded. */
   readonly atEnd: boolean;
 }
 
 /**
- * Timeline is one piece of a channel's log without holes, as far as it was loaded and told. Wherever two copies of a
- * message meet, the one with the higher changedSeq stays, so pages and live events may come in any order.
+ * Timeline is one part of a channel's log without holes, from pages and live messages. Of two
+ * copies of a message it keeps the one with the higher changedSeq, so pages and live messages may
+ * arrive in any order.
  *
- * A load is announced before the page is asked for (begin), and ended when it came or failed (end): what is told in
- * between and has no place yet is kept for the page, which may be older.
+ * Call begin before a page is requested, and end when it was loaded or failed. Live messages in
+ * between that have no place yet are kept for the page, which can be older.
  */
 export class Timeline {
   #chunks = new Map<number, Chunk>();
-  #from = Number.POSITIVE_INFINITY; // nothing is missing from this seq on, up to #to or, at the end, without limit
+  #from = Number.POSITIVE_INFINITY; // no message is missing from this seq to #to, or to the end of the log with #atEnd
   #to = 0;
   #size = 0;
   #atStart = false;
@@ -37,12 +43,12 @@ export class Timeline {
   #late = new Map<string, Message>();
   #view: TimelineView | null = null;
 
-  /** How many messages are loaded. */
+  /** The number of loaded messages. */
   get size(): number {
     return this.#size;
   }
 
-  /** The lowest and the highest seq loaded; 0 without any. */
+  /** The lowest and the highest loaded seq. 0 if nothing is loaded. */
   get bounds(): { first: number; last: number } {
     const chunks = this.view().chunks;
     return { first: chunks[0]?.messages[0]?.seq ?? 0, last: chunks.at(-1)?.messages.at(-1)?.seq ?? 0 };
@@ -57,7 +63,10 @@ export class Timeline {
     return this.#view;
   }
 
-  /** Takes what was told live, or answered to a send. It says whether that changed what is loaded. */
+  /**
+   * Applies a live message, or the result of a send. It reports whether the loaded messages
+   * changed.
+   */
   apply(message: Message): boolean {
     if (this.#loads > 0) {
       const kept = this.#late.get(message.msgId);
@@ -67,7 +76,10 @@ export class Timeline {
     return this.#put(message);
   }
 
-  /** Notes that what came after the highest seq loaded was not told: the newest is no longer among the messages. */
+  /**
+   * Records that messages after the highest loaded seq may be missing: the newest message is no
+   * longer loaded.
+   */
   interrupt(): void {
     this.#atEnd = false;
     this.#view = null;
@@ -82,7 +94,7 @@ export class Timeline {
     if (this.#loads === 0) this.#late.clear();
   }
 
-  /** Replaces everything by the newest page. All says that it reaches the log's start. */
+  /** Replaces all messages by the newest page. all means that the page reaches the log's start. */
   newest(page: readonly Message[], all: boolean): void {
     this.#chunks.clear();
     this.#size = 0;
@@ -93,21 +105,25 @@ export class Timeline {
     this.#merge(page);
   }
 
-  /** Takes the page before the lowest seq loaded. All says that it reaches the log's start. */
+  /**
+   * Adds the page before the lowest loaded seq. all means that the page reaches the log's start.
+   */
   older(page: readonly Message[], all: boolean): void {
     this.#from = all ? 0 : Math.min(this.#from, lowest(page));
     this.#atStart = all;
     this.#merge(page);
   }
 
-  /** Takes the page after the highest seq loaded. All says that it reached the log's end. */
+  /** Adds the page after the highest loaded seq. all means that the page reaches the log's end. */
   newer(page: readonly Message[], all: boolean): void {
     this.#atEnd = all;
     for (const message of page) this.#to = Math.max(this.#to, message.seq);
     this.#merge(page);
   }
 
-  /** Gives up the newest chunks while more than limit messages are loaded. */
+  /**
+   * Unloads the newest chunks while more than limit messages are loaded. One chunk always stays.
+   */
   dropNewest(limit: number): void {
     const chunks = this.view().chunks;
     for (let i = chunks.length - 1; i > 0 && this.#size > limit; i--) {
@@ -117,7 +133,9 @@ export class Timeline {
     }
   }
 
-  /** Gives up the oldest chunks while more than limit messages are loaded. */
+  /**
+   * Unloads the oldest chunks while more than limit messages are loaded. One chunk always stays.
+   */
   dropOldest(limit: number): void {
     const chunks = this.view().chunks;
     for (let i = 0; i < chunks.length - 1 && this.#size > limit; i++) {
@@ -127,7 +145,7 @@ export class Timeline {
     }
   }
 
-  /** The newest loaded message for which the test holds. */
+  /** Returns the newest loaded message for which test returns true. */
   findLast(test: (message: Message) => boolean): Message | undefined {
     const chunks = this.view().chunks;
     for (let i = chunks.length - 1; i >= 0; i--) {

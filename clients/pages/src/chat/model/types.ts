@@ -3,7 +3,7 @@ import type { Clock } from "../../connection/clock";
 
 export type { Event, Message, ReadCursor, Receipt, StateChange, UserChannel };
 
-/** What the model needs of a subscription: the events one by one, and ways to follow one more channel or one less. */
+/** ChatSubscription is the part of a subscription that the model uses. */
 export interface ChatSubscription {
   next(): Promise<Event>;
   add(channelId: string): Promise<void>;
@@ -12,8 +12,8 @@ export interface ChatSubscription {
 }
 
 /**
- * What the model requires of the SDK. Calls have no time limit: they are retried until they
- * succeed, fail for good, or are aborted.
+ * ChatClient is the part of the SDK that the model uses. Calls have no time limit: they are retried
+ * until they succeed, fail permanently, or are aborted.
  */
 export interface ChatClient {
   send(
@@ -30,22 +30,25 @@ export interface ChatClient {
   channels(options: { pageSize: number; signal: AbortSignal }): AsyncIterable<UserChannel>;
   markRead(channelId: string, seq: number, options: { signal: AbortSignal }): Promise<ReadCursor>;
   typing(channelId: string, options: { signal: AbortSignal }): Promise<void>;
-  /** Follows the channels, each from now on. */
+  /** Follows the channels, each with live events only. */
   subscribe(channelIds: readonly string[], onState: (change: StateChange) => void): ChatSubscription;
   close(): void;
 }
 
-/** What the model needs of its surroundings, so that tests own the clock and the frames. */
+/** Surroundings is the environment of the model. Tests replace the clock and the frames. */
 export interface Surroundings extends Clock {
-  /** Calls back before the next frame is drawn, or soon where nothing is drawn. */
+  /** Calls callback before the next frame is drawn, or soon on a page that draws none. */
   frame(callback: () => void): void;
-  /** Tells the user's other tabs that he read a channel up to a message with this seq and count. */
+  /**
+   * Notifies the user's other tabs that the user read a channel up to a message with this seq and
+   * count.
+   */
   read(channelId: string, seq: number, count: number): void;
-  /** Where unsent messages are kept; null where the browser has no such place. */
+  /** The storage of unsent messages. Null if the browser has none. */
   storage: Pick<Storage, "getItem" | "setItem" | "removeItem" | "key" | "length"> | null;
 }
 
-/** Whether an error only says that its caller gave up. */
+/** aborted reports whether the signal's owner gave up, so that an error needs no handling. */
 export function aborted(signal: AbortSignal): boolean {
   return signal.aborted;
 }

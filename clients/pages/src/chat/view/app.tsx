@@ -7,7 +7,7 @@ import { go, session } from "../session";
 import { ConversationPane } from "./conversation";
 import { ChannelList } from "./sidebar";
 
-/** The page: the list of channels and the open one, or the question for a token. */
+/** App is the page: the list of channels and the open channel, or the form for a token. */
 export function App() {
   const chat = session.page;
   if (!chat) {

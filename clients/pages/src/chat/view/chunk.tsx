@@ -6,9 +6,12 @@ import type { Chunk } from "../model/timeline";
 import type { Message } from "../model/types";
 import { MessageRow } from "./message";
 
-const oneGroup = 5 * 60_000; // milliseconds between two messages that share a heading
+const oneGroup = 5 * 60_000; // the maximum time between two messages that share a heading, in milliseconds
 
-/** The messages of a chunk, with days and the line before what is new. Drawn again only if one of its properties changes. */
+/**
+ * ChunkRows shows the messages of a chunk, with separators of days and the divider before new
+ * messages. It renders again only if one of its properties changes.
+ */
 export function ChunkRows(props: { chat: Chat; chunk: Chunk; previous: Message | undefined; divider: number | null }) {
   const { chat, chunk, previous, divider } = props;
   return useMemo(() => {

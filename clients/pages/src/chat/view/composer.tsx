@@ -5,7 +5,9 @@ import type { Chat } from "../model/chat";
 import type { Conversation } from "../model/conversation";
 import { bytes, editing, fit, mostBytes, sends } from "./ui";
 
-/** Where one writes. What is not sent yet stays with its channel, also over a reload. */
+/**
+ * Composer is the field for a new message. It keeps an unsent text per channel, also over a reload.
+ */
 export function Composer(props: { chat: Chat; conversation: Conversation; disabled: boolean }) {
   const { chat, conversation, disabled } = props;
   const key = `parley.draft/${chat.me}/${conversation.id}`;
@@ -16,7 +18,7 @@ export function Composer(props: { chat: Chat; conversation: Conversation; disabl
   useLayoutEffect(() => {
     if (field.current) fit(field.current);
   }, [text]);
-  // A touch screen's keyboard comes when it is asked for.
+  // On a touch screen the focus would open the keyboard.
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) field.current?.focus();
   }, []);

@@ -9,7 +9,7 @@ import { Composer } from "./composer";
 import { MessageLog } from "./log";
 import { RecallDialog } from "./recall";
 
-/** The open channel, or what there is to do while none is open. */
+/** ConversationPane shows the open channel, or a hint if none is open. */
 export function ConversationPane({ chat, conversation }: { chat: Chat; conversation: Conversation | null }) {
   return (
     <Pane>

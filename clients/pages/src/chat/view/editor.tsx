@@ -3,7 +3,10 @@ import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
 import { bytes, editing, fit, mostBytes, recalling, sends, stopEditing } from "./ui";
 
-/** Changes an own message's text. Arrow up in the unchanged text goes on to the own message before. */
+/**
+ * Editor edits the text of an own message. Arrow up in an unchanged text moves to the user's
+ * message before.
+ */
 export function Editor({ chat, message }: { chat: Chat; message: Message }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState(message.content);
@@ -17,7 +20,7 @@ export function Editor({ chat, message }: { chat: Chat; message: Message }) {
     area.setSelectionRange(area.value.length, area.value.length);
     area.scrollIntoView({ block: "nearest" });
   }, []);
-  // The text stays here until the server has it.
+  // The editor stays open until the server has stored the text.
   const save = async () => {
     if (!valid || saving) return;
     setSaving(true);

@@ -1,4 +1,7 @@
-/** A text in pieces: those that are web addresses are links. Joined they are the text. */
+/**
+ * pieces splits a text into web addresses, which are links, and other text. Joined, the pieces are
+ * the text.
+ */
 export function pieces(text: string): { text: string; link: boolean }[] {
   const found: { text: string; link: boolean }[] = [];
   let from = 0;
@@ -13,7 +16,8 @@ export function pieces(text: string): { text: string; link: boolean }[] {
   return found;
 }
 
-// Punctuation at the end belongs to the sentence, and so does a bracket that the address does not open.
+// Punctuation at the end belongs to the sentence, and so does a closing bracket without an opening
+// one in the address.
 function withoutTail(url: string): string {
   for (;;) {
     const last = url.at(-1) ?? "";

@@ -7,7 +7,10 @@ import { ChunkRows } from "./chunk";
 import { PendingRow } from "./pending";
 import { Scroll } from "./scroll";
 
-/** The messages of a conversation, of which only those near the view are in the document. */
+/**
+ * MessageLog shows the messages of a conversation. Only those near the viewport are in the
+ * document.
+ */
 export function MessageLog({ chat, conversation }: { chat: Chat; conversation: Conversation }) {
   const [, draw] = useReducer((n: number) => n + 1, 0);
   const box = useRef<HTMLElement>(null);
@@ -26,7 +29,7 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
     }
     scroll.planned();
   });
-  // What the user has just written is in sight.
+  // Scrolls to a message that the user has just written.
   const newest = pending.at(-1)?.place ?? -1;
   const written = useRef(newest);
   useLayoutEffect(() => {
@@ -34,7 +37,8 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
     written.current = Math.max(newest, written.current);
   }, [newest, scroll]);
   useWatching(chat, scroll, view.loaded);
-  // At once: a smooth way there would be cut short where rows that come into sight are not as high as they seemed.
+  // Without smooth scrolling, which would stop short if the heights of new rows differ from the
+  // estimates.
   const onKeyDown = (event: KeyboardEvent) => {
     const go = event.target === box.current && { Home: () => scroll.toTop(), End: () => scroll.toBottom() }[event.key];
     if (!go) return;
@@ -56,7 +60,7 @@ export function MessageLog({ chat, conversation }: { chat: Chat; conversation: C
         aria-live={scroll.bottom ? "polite" : "off"}
         aria-busy={view.loading !== null}
         onKeyDown={onKeyDown}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse scrolls it by the keyboard
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users scroll it
         tabIndex={0}
       >
         <div class="log-inner">
@@ -119,7 +123,7 @@ function Jump({ chat, conversation, jump }: { chat: Chat; conversation: Conversa
   );
 }
 
-// Asks when the document is drawn: only then is it known what is in sight.
+// Runs after the document is drawn: only then it is known which messages are visible.
 function useWatching(chat: Chat, scroll: Scroll, loaded: boolean): void {
   const { bottom } = scroll;
   useEffect(() => {

@@ -7,7 +7,7 @@ import { Editor } from "./editor";
 import { pieces } from "./links";
 import { editing, recalling } from "./ui";
 
-/** One message. Head says that it begins a group, and shows who wrote it. */
+/** MessageRow shows one message. head is true if it begins a group, and shows its sender. */
 export function MessageRow({ chat, message, head }: { chat: Chat; message: Message; head: boolean }) {
   const { fromId, type, status, time } = message;
   const own = chat.own(message);
@@ -73,7 +73,7 @@ function Content({ message, action }: { message: Message; action: boolean }) {
   );
 }
 
-/** A text with its web addresses as links; nothing else in it means anything. */
+/** Text shows a text with its web addresses as links. It has no other markup. */
 export function Text({ text }: { text: string }) {
   return (
     <>
@@ -91,7 +91,7 @@ export function Text({ text }: { text: string }) {
 }
 
 function Actions({ message }: { message: Message }) {
-  // Not in the order of tabbing, which would be endless: arrow up in the composer leads to both.
+  // Not in the tab order, which would be endless. Arrow up in the composer leads to both actions.
   return (
     <span class="actions">
       <button

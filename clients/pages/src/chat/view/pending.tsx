@@ -2,7 +2,7 @@ import type { Chat } from "../model/chat";
 import type { Pending } from "../model/outbox";
 import { Text } from "./message";
 
-/** An own message that the server has not answered for. */
+/** PendingRow shows an own message that the server has not confirmed. */
 export function PendingRow({ chat, pending }: { chat: Chat; pending: Pending }) {
   const failed = pending.refused !== "";
   return (

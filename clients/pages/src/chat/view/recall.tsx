@@ -3,14 +3,14 @@ import type { Chat } from "../model/chat";
 import type { Message } from "../model/types";
 import { recalling, stopEditing } from "./ui";
 
-/** Asks whether to delete a message, as that can't be undone. */
+/** RecallDialog asks whether to delete a message, because that cannot be undone. */
 export function RecallDialog({ chat }: { chat: Chat }) {
   const message = recalling.value;
   return message ? <Question key={message.msgId} chat={chat} message={message} /> : null;
 }
 
 function Question({ chat, message }: { chat: Chat; message: Message }) {
-  // The dialog closes first: until then nothing else can have the focus.
+  // Called after the dialog closed: before that no other element can have the focus.
   const closed = () => {
     recalling.value = null;
     stopEditing();

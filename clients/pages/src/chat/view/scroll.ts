@@ -4,17 +4,18 @@ import { Heights, type Span, sameSpan, spanOf } from "./window";
 
 const atBottomWithin = 2; // pixels: a scroll position may be a fraction
 
-/** Anchor is a row and where it stood, so that it can be put there again. */
+/** Anchor is a row and its position in the viewport, to which it is moved back. */
 interface Anchor {
   row: Element;
   top: number;
 }
 
 /**
- * Scroll decides which of a conversation's chunks are drawn, and keeps what the reader sees in its place. The log hangs at
- * its bottom (column-reverse): scrollTop is 0 at the newest message and negative above it, so that nothing that is put in
- * above moves what is seen. What comes in below, far from the reader, is left out until he comes near; nearer, the row
- * at the top of the view is put back where it was.
+ * Scroll decides which chunks of a conversation are drawn, and keeps the visible rows in place. The
+ * log is anchored at its bottom (column-reverse): scrollTop is 0 at the newest message and negative
+ * above it, so that content inserted above does not move the visible rows. Content inserted below
+ * is not drawn while the reader is far from the end. Near the end, the row at the top of the
+ * viewport is moved back to its position.
  */
 export class Scroll {
   readonly #conversation: Conversation;
@@ -23,28 +24,30 @@ export class Scroll {
   #box: HTMLElement | null = null;
   #chunks: readonly Chunk[] = [];
   #drawn: Span = { first: 0, end: 0, above: 0, below: 0 };
-  #pin: number | null = null; // the last chunk laid out while the reader is far from the end
+  #pin: number | null = null; // the last chunk that is drawn while the reader is far from the end; null near the end
   #width = 0;
   #bottom = true;
   #anchor: Anchor | null = null;
 
-  /** Changed is called when another piece of the log is to be drawn, or the reader comes to the bottom or leaves it. */
+  /**
+   * changed is called when other chunks must be drawn, or the reader reaches or leaves the bottom.
+   */
   constructor(conversation: Conversation, changed: () => void) {
     this.#conversation = conversation;
     this.#changed = changed;
   }
 
-  /** Whether the newest messages are in sight. */
+  /** True if the newest messages are visible. */
   get bottom(): boolean {
     return this.#bottom;
   }
 
-  /** Whether the end of what is loaded is laid out, and so what is not sent yet can be shown after it. */
+  /** True if the last loaded chunk is drawn, so that pending messages can follow it. */
   get tail(): boolean {
     return this.#pin === null;
   }
 
-  /** Takes the scrolling element; the answer gives it back. */
+  /** Attaches the scrolling element. The returned function detaches it. */
   attach(box: HTMLElement): () => void {
     this.#box = box;
     this.#width = box.clientWidth;
@@ -59,7 +62,7 @@ export class Scroll {
     };
   }
 
-  /** Says what to draw of the chunks. It is called before the document changes. */
+  /** Returns which chunks to draw. Call it before the document changes. */
   plan(chunks: readonly Chunk[]): Span {
     this.#anchor = this.#find();
     const pin = this.#pin;
@@ -68,7 +71,10 @@ export class Scroll {
     return this.#drawn;
   }
 
-  /** Is called after the document has changed: puts the reader back, and looks whether more is to be drawn or loaded. */
+  /**
+   * Restores the reader's position, and checks whether to draw or load more. Call it after the
+   * document changed.
+   */
   planned(): void {
     const { row, top } = this.#anchor ?? {};
     if (this.#box && row?.isConnected && top !== undefined) {
@@ -78,7 +84,7 @@ export class Scroll {
     this.settle();
   }
 
-  /** Measures, and has another piece drawn and more loaded where the reader comes near an end. */
+  /** Measures the chunks, requests another drawing if necessary, and loads more near an end. */
   settle(): void {
     const box = this.#box;
     if (!box) return;
@@ -94,7 +100,7 @@ export class Scroll {
     this.#load(box);
   }
 
-  /** Goes to the newest message, and loads it where it is not. */
+  /** Scrolls to the newest message, and loads it if necessary. */
   toBottom(): void {
     this.#pin = null;
     this.#anchor = null;
@@ -103,12 +109,12 @@ export class Scroll {
     this.#changed();
   }
 
-  /** Goes to the first message that is loaded; those before it are then loaded too. */
+  /** Scrolls to the first loaded message. The messages before it are then loaded. */
   toTop(): void {
     if (this.#box) this.#box.scrollTop = -this.#box.scrollHeight;
   }
 
-  /** Brings an element, if it lies above what is seen, to the top of it. */
+  /** Scrolls an element above the viewport to its top. */
   toElement(element: Element | null): void {
     if (!this.#box || !element) return;
     const above = element.getBoundingClientRect().top - this.#box.getBoundingClientRect().top;
@@ -146,7 +152,7 @@ export class Scroll {
     const row = chunk && [...chunk.querySelectorAll("[data-seq]")].find(below);
     if (!row) return null;
     const top = row.getBoundingClientRect().top;
-    // What is left of a pixel after putting a row back must not add up.
+    // Errors of less than a pixel after moving a row back must not add up.
     return this.#anchor?.row === row && Math.abs(this.#anchor.top - top) < 1 ? this.#anchor : { row, top };
   }
 

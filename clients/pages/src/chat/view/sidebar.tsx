@@ -8,7 +8,7 @@ import type { Chat } from "../model/chat";
 import { channelPattern } from "../place";
 import { go } from "../session";
 
-/** The list of channels, with a field that finds one or opens another. */
+/** ChannelList shows the channels, with a field that finds or opens one. */
 export function ChannelList({ chat }: { chat: Chat }) {
   const sought = useSignal("");
   const text = sought.value.trim().replace(/^#/, "");

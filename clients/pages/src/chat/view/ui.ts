@@ -1,38 +1,41 @@
 import { signal } from "@preact/signals";
 import type { Message } from "../model/types";
 
-/** The own message whose text is being changed; null while none is. */
+/** editing is the message that the user edits, or null. */
 export const editing = signal<Message | null>(null);
 
-/** The own message about which the user is asked whether to take it back; null while he is not. */
+/** recalling is the message that the user is asked to confirm recalling, or null. */
 export const recalling = signal<Message | null>(null);
 
-/** How long a message may be, in bytes of UTF-8: the server's limit. */
+/** mostBytes is the server's limit for the length of a message, in bytes of UTF-8. */
 export const mostBytes = 65_536;
 
-/** How many bytes a text takes. */
+/** bytes returns the length of a text in bytes of UTF-8. */
 export function bytes(text: string): number {
   return new TextEncoder().encode(text).length;
 }
 
-/** Ends the editing, and gives the focus back to the composer. */
+/** stopEditing closes the editor and moves the focus to the composer. */
 export function stopEditing(): void {
   editing.value = null;
   focusComposer();
 }
 
-/** Gives the focus to the composer. */
+/** focusComposer moves the focus to the composer. */
 export function focusComposer(): void {
   document.querySelector<HTMLTextAreaElement>("[data-testid=composer]")?.focus();
 }
 
-/** Makes a text field as high as its text, as far as its style lets it. */
+/** fit sets the height of a text field to that of its text. Its style limits the height. */
 export function fit(field: HTMLTextAreaElement): void {
   field.style.height = "auto";
   field.style.height = `${field.scrollHeight}px`;
 }
 
-/** Whether a key press sends: Enter alone, and not one that ends a composition of an input method. */
+/**
+ * sends reports whether a key press sends: Enter without Shift or Alt that does not end a
+ * composition of an input method.
+ */
 export function sends(event: KeyboardEvent): boolean {
   return event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing;
 }

@@ -1,8 +1,11 @@
 import type { Chunk } from "../model/timeline";
 
-/** Span is which chunks are drawn, by place in the list, and the heights that stand for the others, in pixels. */
+/**
+ * Span is the range of chunks to draw, by index in the list, and the heights of the others, in
+ * pixels.
+ */
 export interface Span {
-  /** The first chunk drawn, and the one after the last. */
+  /** The first drawn chunk, and the one after the last. */
   readonly first: number;
   readonly end: number;
   readonly above: number;
@@ -11,13 +14,18 @@ export interface Span {
 
 const likelyRow = 40;
 
-/** Heights knows how high chunks are: as measured, else as their messages are on average. */
+/**
+ * Heights holds the heights of chunks: measured, or estimated from the average height of a message.
+ */
 export class Heights {
   #known = new Map<number, { height: number; messages: number }>();
   #height = 0;
   #messages = 0;
 
-  /** Takes a chunk's measured height. It says whether that is news. */
+  /**
+   * Records a chunk's measured height. It reports whether the height or the number of messages
+   * changed.
+   */
   measured(index: number, height: number, messages: number): boolean {
     const old = this.#known.get(index);
     if (old?.height === height && old.messages === messages) return false;
@@ -33,7 +41,7 @@ export class Heights {
     return chunk.messages.length * (this.#messages > 0 ? this.#height / this.#messages : likelyRow);
   }
 
-  /** Forgets what was measured, as after a change of width, but for the average. */
+  /** Discards the measured heights after a change of width, but keeps the average. */
   reset(): void {
     const average = this.#messages > 0 ? this.#height / this.#messages : likelyRow;
     this.#known.clear();
@@ -43,8 +51,8 @@ export class Heights {
 }
 
 /**
- * Says which chunks to draw: those that lie between two heights, counted in pixels from the end of the list upwards.
- * At least one is drawn, if there is any.
+ * spanOf returns the chunks to draw: those between two heights in pixels, measured from the end of
+ * the list upwards. There is at least one unless chunks is empty.
  */
 export function spanOf(chunks: readonly Chunk[], heights: Heights, from: number, to: number): Span {
   let end = chunks.length;
@@ -61,7 +69,7 @@ export function spanOf(chunks: readonly Chunk[], heights: Heights, from: number,
   return { first, end, above, below };
 }
 
-/** Whether two spans draw the same chunks. */
+/** sameSpan reports whether two spans draw the same chunks. */
 export function sameSpan(a: Span, b: Span): boolean {
   return a.first === b.first && a.end === b.end;
 }

@@ -5,40 +5,46 @@ import { Connection } from "../../connection/state";
 import { Track } from "./track";
 import { lag, type QueueClient, type Stats, type Surroundings, sum, type Topic } from "./types";
 
-/** How often the counts are asked for while the page is seen, and while it is not, in milliseconds. */
+/**
+ * The intervals at which counts are requested while the page is visible and while it is hidden, in
+ * milliseconds.
+ */
 export const pollEvery = 1_000;
 export const pollHidden = 10_000;
 
-/** How often the topics themselves are asked for: what is new or paused shows up within that. */
+/** topicsEvery is the interval at which the topics are listed, in milliseconds. */
 export const topicsEvery = 3_000;
 
-/** How many topics are counted in one round. With more, each but the chosen one waits its turn. */
+/**
+ * topicsPerRound is the maximum number of topics that are counted in one round. If there are more,
+ * the chosen one is in every round and the others take turns.
+ */
 export const topicsPerRound = 10;
 
 const waitMost = 15_000;
 
-/** A topic as the page shows it. It is made anew with each change. */
+/** TopicView is the state of a topic that the page shows. It is replaced with each change. */
 export interface TopicView {
   topic: Topic;
-  /** Null until it was counted for the first time. */
+  /** Null until the topic was counted for the first time. */
   stats: Stats | null;
-  /** When it was counted last, in milliseconds since 1970. */
+  /** When the topic was counted last, in milliseconds since 1970. */
   at: number;
-  /** Its counts over time; the same object for as long as the topic is the same. */
+  /** The counts over time. The object stays the same while the topic exists. */
   track: Track;
-  /** Per second; null while not known. */
+  /** Messages per second. Null while not known. */
   produced: number | null;
   acked: number | null;
 }
 
-/** Knows all topics and what they hold, by asking again and again. */
+/** Board holds all topics and their counts. It polls the server. */
 export class Board {
-  /** By name. */
+  /** The topics, ordered by name. */
   readonly topics = signal<readonly TopicView[]>([]);
-  /** Whether the topics were told at all. */
+  /** True once the topics were listed. */
   readonly loaded = signal(false);
   readonly connection: Connection["current"];
-  /** The chosen topic's name; null while none is. */
+  /** The name of the chosen topic, or null. */
   readonly chosen = signal<string | null>(null);
 
   readonly #end = new AbortController();
@@ -58,26 +64,29 @@ export class Board {
     this.#backoff = new Backoff(pollEvery, waitMost, () => around.random());
   }
 
-  /** Begins to ask. */
+  /** Starts polling. */
   start(): void {
     this.#started = true;
     void this.#round();
   }
 
-  /** Asks no more. */
+  /** Stops polling and aborts calls. */
   close(): void {
     this.#end.abort();
     this.#cancel();
   }
 
-  /** Chooses a topic: it is counted in every round. */
+  /** Chooses a topic, which is then counted in every round. */
   choose(name: string | null): void {
     if (this.chosen.value === name) return;
     this.chosen.value = name;
     this.wake();
   }
 
-  /** Asks now instead of later: somebody looks, the network is back, or something was changed. */
+  /**
+   * Polls now, because the page became visible, the network returned, or a call changed a topic. It
+   * does nothing before start, after close and when the connection has ended.
+   */
   wake(): void {
     this.#listed = Number.NEGATIVE_INFINITY;
     if (!this.#started || this.connection.value.state === "ended" || this.#end.signal.aborted) return;
@@ -85,18 +94,18 @@ export class Board {
     else void this.#round();
   }
 
-  /** Asks again after the server refused. */
+  /** Polls again after the server refused a call. */
   retry(): void {
     this.#connection.restart();
     this.wake();
   }
 
-  /** Makes a call that ends with the board. */
+  /** Makes a call with a signal that is aborted by close. */
   async call<T>(make: (signal: AbortSignal) => Promise<T>): Promise<T> {
     return make(this.#end.signal);
   }
 
-  /** The topic of a name, if there is one. */
+  /** Returns the topic with a name, if there is one. */
   view(name: string | null): TopicView | undefined {
     return this.topics.value.find((view) => view.topic.name === name);
   }
@@ -165,7 +174,7 @@ export class Board {
     if (failed !== undefined) throw failed;
   }
 
-  // A topic that was made anew under its old name has another past.
+  // A topic that was created again with the same name has a new track.
   #list(topics: readonly Topic[]): void {
     batch(() => {
       this.topics.value = topics.map((topic) => {
@@ -188,7 +197,7 @@ export class Board {
   }
 }
 
-/** The names under which a topic's track keeps its numbers; `lag:<group>` besides. */
+/** values returns the numbers of a topic's track by name, with `lag:<group>` for each group. */
 export function values({ total }: Stats): Record<string, number> {
   const named: Record<string, number> = {
     length: total.length,

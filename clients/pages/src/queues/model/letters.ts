@@ -3,77 +3,83 @@ import { failure } from "../../connection/failure";
 import type { Board } from "./board";
 import type { Letter, Selection } from "./types";
 
-/** How many dead letters are loaded at a time. */
+/** lettersPerPage is the number of dead letters per page. */
 export const lettersPerPage = 25;
 
-// How many ids one call may name.
+// The maximum number of ids per call.
 const idsPerCall = 1_000;
 
-/** What is done to dead letters, and how far it is. */
+/** Work is a running operation on dead letters and the number of letters that it has handled. */
 export interface Work {
   what: "replay" | "purge";
   done: number;
 }
 
-/** The dead letters of a topic, or of one of its groups: some pages of them, those that are selected, and what is done to them. */
+/**
+ * Letters holds the dead letters of a topic or of one of its groups: the loaded pages, the
+ * selection, and the running operation.
+ */
 export class Letters {
   readonly list = signal<readonly Letter[]>([]);
   readonly loaded = signal(false);
   readonly loading = signal(false);
-  /** Whether there are older ones. */
+  /** True if there are older dead letters. */
   readonly more = signal(false);
-  /** Ids of the list. */
+  /** The ids of the selected letters. */
   readonly selected = signal<ReadonlySet<string>>(new Set());
-  /** Ids of the list whose content is shown. */
+  /** The ids of the letters whose content is shown. */
   readonly open = signal<ReadonlySet<string>>(new Set());
-  /** Whether the list is no longer what the server has. It is not changed under the reader's hands. */
+  /**
+   * True if the server's letters changed. The list is not reloaded while the user works with it.
+   */
   readonly stale = signal(false);
   readonly error = signal("");
-  /** What the last work came to; empty for nothing. */
+  /** The result of the last operation. Empty if there is none. */
   readonly note = signal("");
   readonly work = signal<Work | null>(null);
   readonly all = computed(() => this.list.value.length > 0 && this.selected.value.size === this.list.value.length);
   #next = "";
   #pages = 0;
-  #count: number | undefined; // of the topic's dead letters, that the list goes with; undefined: the next one told
-  #told: number | undefined; // the newest of these counts
+  #count: number | undefined; // the topic's number of dead letters for which the list was loaded; undefined: the next one counted
+  #told: number | undefined; // the number that was counted last
   #ended = false;
   #version = 0;
 
   constructor(
     readonly board: Board,
     readonly topic: string,
-    /** Empty is all groups. */
+    /** Empty means all groups. */
     readonly group: string,
   ) {}
 
-  /** Stops whatever is under way before its next call. */
+  /** Stops a running operation before its next call. */
   close(): void {
     this.#ended = true;
   }
 
-  /** Loads the newest. */
+  /** Loads the newest page. */
   async load(): Promise<void> {
     this.#count = this.#told;
     await this.#page("");
     if (!this.#ended && this.#told !== undefined && this.#told !== this.#count) this.counted(this.#told);
   }
 
-  /** Loads the next older ones. */
+  /** Loads the next older page. */
   async loadMore(): Promise<void> {
     if (this.more.value && !this.loading.value) await this.#page(this.#next);
   }
 
   /**
-   * Hears, each time that it is counted, how many dead letters the topic has now. If these are not those of the list, it is
-   * loaded again, or is stale where somebody is reading or choosing.
+   * Applies the topic's current number of dead letters. If it does not match the list, the list is
+   * loaded again, or becomes stale if the user has selected or opened letters or loaded more pages.
    */
   counted(deadLetters: number): void {
     this.#told = deadLetters;
     if (this.loading.value || this.work.value) return;
     const before = this.#count;
     this.#count = deadLetters;
-    // A whole list is held against the count itself: some may have gone and as many come between two counts.
+    // A complete list is compared with the number itself: between two counts some letters may have
+    // gone and as many come.
     const whole = this.group === "" && !this.more.value;
     if (whole ? this.list.value.length === deadLetters : before === undefined || before === deadLetters) return;
     const busy = this.selected.value.size > 0 || this.open.value.size > 0 || this.#pages > 1;
@@ -93,7 +99,7 @@ export class Letters {
     this.open.value = changed(this.open.value, id, on);
   }
 
-  /** Replays the dead letters with these ids; with null, all of the topic or of the group. */
+  /** Replays the dead letters with these ids, or for null all of the topic or of the group. */
   async replay(ids: readonly string[] | null): Promise<void> {
     await this.#do("replay", ids, async (which) => {
       const { topic, board } = this;
@@ -103,8 +109,8 @@ export class Letters {
   }
 
   /**
-   * Purges the dead letters with these ids; with null, all of the topic or of the group. confirm is the topic's name as
-   * the user typed it.
+   * Purges the dead letters with these ids, or for null all of the topic or of the group. confirm
+   * is the topic's name as the user typed it.
    */
   async purge(ids: readonly string[] | null, confirm: string): Promise<void> {
     await this.#do("purge", ids, async (which) => {
@@ -113,7 +119,7 @@ export class Letters {
     });
   }
 
-  // What the calls select. An empty list of ids selects nothing, so it makes no call.
+  // Returns the selection of each call. An empty list of ids selects nothing, so it makes no call.
   #selections(ids: readonly string[] | null): Selection[] {
     if (ids !== null) return chunks(ids).map((some) => ({ kind: "ids", ids: some }));
     return [this.group === "" ? { kind: "all" } : { kind: "group", group: this.group }];
@@ -134,7 +140,8 @@ export class Letters {
     });
     try {
       for (const which of this.#selections(ids)) {
-        // A call with ids handles all of them. A call without handles so many, and tells whether to call again.
+        // A call with ids handles all of them. Any other call handles a limited number and reports
+        // whether there are more.
         for (let more = true; more && !this.#ended; ) {
           const result = await call(which);
           done += result.done;
@@ -146,7 +153,7 @@ export class Letters {
       problem = failure(cause).text;
     }
     if (this.#ended) return;
-    this.#told = undefined; // from before this
+    this.#told = undefined; // it was counted before the operation
     await this.load();
     if (this.#ended) return;
     this.work.value = null;

@@ -1,15 +1,18 @@
-/** How much of a payload is shown before one asks for more, in bytes. */
+/** previewBytes is the number of bytes of a payload that are shown at first. */
 export const previewBytes = 4_096;
 
-/** A payload for people. */
+/** Preview is a payload in a readable form. */
 export interface Preview {
   kind: "empty" | "text" | "hex";
   text: string;
-  /** Whether there is more than was shown. */
+  /** True if the payload has more than limit bytes. */
   cut: boolean;
 }
 
-/** Shows the first bytes of a payload: as text if all of it is text, else as a hex dump. */
+/**
+ * preview formats the first bytes of a payload: as text if the whole payload is text, otherwise as
+ * a hex dump.
+ */
 export function preview(payload: Uint8Array, limit = previewBytes): Preview {
   if (payload.length === 0) return { kind: "empty", text: "", cut: false };
   const cut = payload.length > limit;
@@ -19,7 +22,7 @@ export function preview(payload: Uint8Array, limit = previewBytes): Preview {
   return { kind: "text", text, cut };
 }
 
-/** A payload in one line of at most so many characters. */
+/** oneLine formats a payload in one line of about limit characters. */
 export function oneLine(payload: Uint8Array, limit = 160): string {
   if (payload.length === 0) return "empty";
   if (decoded(payload) === null) {
@@ -33,7 +36,7 @@ export function oneLine(payload: Uint8Array, limit = 160): string {
   return characters.length > limit ? `${characters.slice(0, limit).join("")}…` : text;
 }
 
-/** Bytes as offset, hex and printable characters, 16 a line. */
+/** hexDump formats bytes as lines of 16, each with offset, hex and printable characters. */
 export function hexDump(bytes: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < bytes.length; at += 16) {
@@ -48,11 +51,12 @@ function hex(byte: number): string {
   return byte.toString(16).padStart(2, "0");
 }
 
-// Null where it is no text: not UTF-8, or with control characters that no text has.
+// decoded returns the payload as text. It returns null if the payload is not UTF-8 or contains
+// control characters that do not occur in text.
 function decoded(payload: Uint8Array): string | null {
   try {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(payload);
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the expression searches for them
     return /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/.test(text) ? null : text;
   } catch {
     return null;

@@ -2,32 +2,37 @@ import { signal } from "@preact/signals";
 import { failure } from "../../connection/failure";
 import type { Board } from "./board";
 
-/** How often a part of a topic is asked for while it is shown, in milliseconds. */
+/**
+ * partEvery is the interval at which a part of a topic is requested while it is visible, in
+ * milliseconds.
+ */
 export const partEvery = 2_000;
 
 const partHidden = 30_000;
 
-/** Asks a question about a topic for as long as the answer is shown. */
+/** Polled repeats a request about a topic while its result is shown. */
 export class Polled<T> {
-  /** The newest answer; null until there is one. */
+  /** The newest result. Null until there is one. */
   readonly value = signal<T | null>(null);
-  /** Why the last answer is missing; empty if it is not. */
+  /** Why the last request failed. Empty if it succeeded. */
   readonly error = signal("");
   readonly #board: Board;
-  #turn = 0; // of the question in use; an answer to an earlier one is dropped
+  #turn = 0; // of the current request; results of earlier requests are dropped
   #cancel = () => {};
 
   constructor(board: Board) {
     this.#board = board;
   }
 
-  /** Asks this from now on. The answer to what was asked before is shown until there is another. */
+  /**
+   * Repeats this request from now on. The result of the earlier one stays until there is a new one.
+   */
   ask(question: (signal: AbortSignal) => Promise<T>): void {
     this.close();
     void this.#round(question, this.#turn);
   }
 
-  /** Asks no more. */
+  /** Stops the requests. */
   close(): void {
     this.#turn++;
     this.#cancel();

@@ -1,6 +1,6 @@
 /**
- * Round numbers from 0 to at least the highest value, for the lines of a chart: at most as many steps as wanted, and no
- * fractions where there are only whole numbers to show.
+ * ticks returns round numbers from 0 to at least highest, for the lines of a chart. There are at
+ * most steps intervals. With whole, all numbers are integers.
  */
 export function ticks(highest: number, steps: number, whole: boolean): number[] {
   const raw = Math.max(highest, whole ? 1 : 0.01) / steps;

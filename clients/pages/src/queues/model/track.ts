@@ -1,16 +1,22 @@
-/** How long samples are kept, in milliseconds. */
+/** span is the time for which samples are kept, in milliseconds. */
 export const span = 600_000;
 
-/** A rate is taken over this long, so that it does not jump with the moment of each poll. */
+/**
+ * rateSpan is the time over which a rate is computed, in milliseconds, so that it does not vary
+ * with the times of the polls.
+ */
 export const rateSpan = 5_000;
 
-/** Over less than this a rate says little: one message more or less decides. */
+/** The minimum time of a rate in milliseconds. Over less, one message more or less decides. */
 const rateLeast = 500;
 
-/** Two samples farther apart than this have nothing to say about what lies between. */
+/**
+ * The maximum time between two samples in milliseconds. Beyond it, the values between them are
+ * unknown.
+ */
 const farApart = 120_000;
 
-/** A moment and a value; null where there is none, and a line is broken. */
+/** Point is a value at a time. A null value breaks the line. */
 export interface Point {
   at: number;
   value: number | null;
@@ -19,16 +25,16 @@ export interface Point {
 interface Sample {
   at: number;
   values: Readonly<Record<string, number>>;
-  /** Nothing is known of the time before it. */
+  /** True if the values before the sample are unknown. */
   first: boolean;
 }
 
-/** Keeps named numbers over the last ten minutes. */
+/** Track holds named numbers of the last ten minutes. */
 export class Track {
   #samples: Sample[] = [];
   #broken = true;
 
-  /** Adds what was seen at a moment. Moments grow; one that does not is passed over. */
+  /** Adds a sample. It is ignored unless its time is later than the last one's. */
   add(at: number, values: Readonly<Record<string, number>>): void {
     const last = this.#samples.at(-1);
     if (last && at <= last.at) return;
@@ -39,18 +45,18 @@ export class Track {
     if (kept > 0) this.#samples.splice(0, kept);
   }
 
-  /** Says that nothing is known from the last sample to the next. */
+  /** Records that the values between the last sample and the next are unknown. */
   break(): void {
     this.#broken = true;
   }
 
-  /** Forgets all. */
+  /** Removes all samples. */
   clear(): void {
     this.#samples = [];
     this.#broken = true;
   }
 
-  /** A number over time. */
+  /** Returns a number over time. */
   line(name: string): Point[] {
     const points: Point[] = [];
     for (const { at, values, first } of this.#samples) {
@@ -60,10 +66,13 @@ export class Track {
     return points;
   }
 
-  /** How fast a counter grew over time, per second. Where it fell it began anew: that is no rate. */
+  /**
+   * Returns the rate of a counter over time, per second. A counter that decreased was reset, so
+   * there is no rate over that time.
+   */
   rates(name: string): Point[] {
     const points: Point[] = [];
-    let run = 0; // since when the counter has been watched without a break
+    let run = 0; // the first sample of the current run without a break
     let from = 0;
     for (const [i, sample] of this.#samples.entries()) {
       const value = sample.values[name];
@@ -78,7 +87,7 @@ export class Track {
     return points;
   }
 
-  /** How fast a counter grows now, per second; null while that is not known. */
+  /** Returns the current rate of a counter, per second. Null while it is not known. */
   rate(name: string): number | null {
     const last = this.#samples.at(-1);
     if (!last || this.#broken) return null;

@@ -1,6 +1,6 @@
 import type { Clock } from "../../connection/clock";
 
-/** What a group has to do in a partition or a whole topic, and what it has done: GroupStats as numbers. */
+/** GroupCounts are the counts of a group in a partition or a whole topic: GroupStats as numbers. */
 export interface GroupCounts {
   group: string;
   unread: number;
@@ -13,13 +13,13 @@ export interface GroupCounts {
   replayed: number;
   trimmed: number;
   skipped: number;
-  /** Of the oldest message that is not settled, in milliseconds. */
+  /** The age of the oldest message that is not settled, in milliseconds. */
   oldestAge: number;
   consumers: number;
   ownedPartitions: number;
 }
 
-/** The counts of a whole topic or of one partition: TopicStats and PartitionStats as numbers. */
+/** Counts are the counts of a topic or of a partition: TopicStats and PartitionStats as numbers. */
 export interface Counts {
   length: number;
   delayed: number;
@@ -29,56 +29,56 @@ export interface Counts {
   groups: readonly GroupCounts[];
 }
 
-/** The counts of one partition. */
+/** PartitionCounts are the counts of one partition. */
 export interface PartitionCounts extends Counts {
   partition: number;
 }
 
-/** The counts of a topic and of each of its partitions. */
+/** Stats are the counts of a topic and of each of its partitions. */
 export interface Stats {
   total: Counts;
   partitions: readonly PartitionCounts[];
 }
 
-/** A topic's settings, as far as the page shows them. */
+/** Topic has the settings of a topic that the page shows. */
 export interface Topic {
   name: string;
   partitions: number;
   partitioner: string;
   strictOrder: boolean;
   maxAttempts: number;
-  /** Of each partition; 0 is without limit. */
+  /** The limit of each partition. 0 means no limit. */
   maxMessages: number;
   dropOldest: boolean;
-  /** Milliseconds since 1970. It tells a topic from an earlier one of the same name. */
+  /** Milliseconds since 1970. It distinguishes the topic from an earlier one of the same name. */
   createTime: number;
   producePaused: boolean;
   consumePaused: boolean;
   groups: readonly string[];
 }
 
-/** The owner of a partition in a group. The strings are empty if there is none. */
+/** Owner is the owner of a partition in a group. The strings are empty if there is none. */
 export interface Owner {
   partition: number;
   consumer: string;
   streamId: string;
   nodeId: string;
   epoch: bigint;
-  /** Milliseconds. */
+  /** The remaining time of the lease, in milliseconds. */
   leaseLeft: number;
 }
 
-/** A delivery that is not settled. */
+/** PendingEntry is a delivery that is not settled. */
 export interface PendingEntry {
   messageId: string;
   partition: number;
   consumer: string;
   attempt: number;
-  /** Milliseconds since it was delivered. */
+  /** The time since it was delivered, in milliseconds. */
   idle: number;
 }
 
-/** A message that was given up. */
+/** Letter is a dead letter. */
 export interface Letter {
   id: string;
   messageId: string;
@@ -94,21 +94,21 @@ export interface Letter {
   deadLetterTime: Date;
 }
 
-/** How the pending deliveries are sorted. */
+/** PendingOrder is the order of pending deliveries. */
 export type PendingOrder = "idle" | "attempts";
 
-/** An operation on a topic that can be paused. */
+/** Operation is an operation on a topic that can be paused. */
 export type Operation = "produce" | "consume";
 
-/** Which dead letters of a topic a call is about. */
+/** Selection selects dead letters of a topic for a call. */
 export type Selection =
   | { kind: "ids"; ids: readonly string[] }
-  /** All of one group. */
+  /** All dead letters of one group. */
   | { kind: "group"; group: string }
-  /** All of the topic. */
+  /** All dead letters of the topic. */
   | { kind: "all" };
 
-/** A topic to be made; what is 0 is the server's default. */
+/** NewTopic is a topic to create. 0 means the server's default. */
 export interface NewTopic {
   name: string;
   partitions: number;
@@ -116,9 +116,12 @@ export interface NewTopic {
   strictOrder: boolean;
 }
 
-/** What the model needs of AdminService. Each call is made once; it rejects with what failure() reads. */
+/**
+ * QueueClient is the part of AdminService that the model uses. A call makes one attempt. It rejects
+ * with an error that failure() converts.
+ */
 export interface QueueClient {
-  /** All topics by name. */
+  /** Returns all topics, ordered by name. */
   topics(signal: AbortSignal): Promise<Topic[]>;
   stats(topic: string, signal: AbortSignal): Promise<Stats>;
   owners(topic: string, group: string, signal: AbortSignal): Promise<Owner[]>;
@@ -129,7 +132,10 @@ export interface QueueClient {
     limit: number,
     signal: AbortSignal,
   ): Promise<{ entries: PendingEntry[]; total: number }>;
-  /** The newest first; an empty group is all groups, and an empty next is the end. */
+  /**
+   * Returns a page of dead letters, newest first. An empty group means all groups; an empty next
+   * means that there are no more.
+   */
   letters(
     topic: string,
     group: string,
@@ -148,20 +154,23 @@ export interface QueueClient {
   createGroup(topic: string, group: string, fromEnd: boolean, signal: AbortSignal): Promise<void>;
 }
 
-/** What the model needs of its surroundings, so that tests own the clock. */
+/** Surroundings is the environment of the model. Tests replace the clock. */
 export interface Surroundings extends Clock {
-  /** Whether nobody sees the page. */
+  /** Reports whether the page is hidden. */
   hidden(): boolean;
-  /** From 0 to less than 1. */
+  /** Returns a random number from 0 to less than 1. */
   random(): number;
 }
 
-/** What a group has yet to settle: never delivered, in flight, waiting for a retry or for an earlier message of the key. */
+/**
+ * lag returns the number of messages that a group has not settled: never delivered, in flight,
+ * waiting for a retry, or waiting for an earlier message of the key.
+ */
 export function lag(group: GroupCounts): number {
   return group.unread + group.pending + group.retrying + group.parked;
 }
 
-/** The sum of something over a topic's groups. */
+/** sum returns the sum of a number over the groups. */
 export function sum(groups: readonly GroupCounts[], of: (group: GroupCounts) => number): number {
   return groups.reduce((total, group) => total + of(group), 0);
 }

@@ -9,7 +9,7 @@ import { Overview } from "./overview";
 import { TopicList } from "./sidebar";
 import { TopicPane } from "./topic";
 
-/** The page: the topics and the chosen one, or the question for a token. */
+/** App is the page: the topics and the chosen topic, or the form for a token. */
 export function App() {
   const board = session.page;
   if (!board) {

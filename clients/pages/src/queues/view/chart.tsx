@@ -4,7 +4,7 @@ import { brief } from "../../ui/format";
 import { ticks } from "../model/scale";
 import { type Point, span } from "../model/track";
 
-/** A line of a chart; hue is one of the hue classes, or another class that sets --hue. */
+/** Line is a line of a chart. hue is one of the hue classes, or another class that sets --hue. */
 export interface Line {
   name: string;
   hue: string;
@@ -14,10 +14,13 @@ export interface Line {
 const height = 148;
 const edge = { top: 8, right: 8, bottom: 20, left: 46 };
 
-/** The moment that is pointed at, in all charts at once; null while none is. */
+/** The time that the user points at, in all charts. Null if there is none. */
 const pointed = signal<number | null>(null);
 
-/** Lines over the time up to now. whole says that only whole numbers make sense; write makes a text of a value. */
+/**
+ * Chart shows lines over the time up to now. With whole, the axis has only integers. write formats
+ * a value.
+ */
 export function Chart(props: {
   title: string;
   lines: readonly Line[];
@@ -118,7 +121,8 @@ function leave(): void {
   pointed.value = null;
 }
 
-// As much time as there is something to show for: a minute at least, ten at most.
+// windowOf returns the time that the chart covers: as much as the lines have, at least one minute
+// and at most ten.
 function windowOf(lines: readonly Line[], now: number): number {
   const first = Math.min(now, ...lines.map((line) => line.points[0]?.at ?? now));
   return [60_000, 120_000, 300_000].find((ms) => now - first <= ms) ?? span;
@@ -143,7 +147,7 @@ function pathOf(
   return path;
 }
 
-// The value that held at a moment; the newest for null.
+// valueAt returns the value at a time, or for null the newest one.
 function valueAt(points: readonly Point[], at: number | null): number | null {
   if (at === null) return points.at(-1)?.value ?? null;
   return points.findLast((point) => point.at <= at)?.value ?? null;

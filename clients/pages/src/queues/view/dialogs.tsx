@@ -15,12 +15,12 @@ type Question =
 
 const asked = signal<Question | null>(null);
 
-/** Opens the dialog that asks this. */
+/** ask opens the dialog of a question. */
 export function ask(question: Question): void {
   asked.value = question;
 }
 
-/** The dialog that is open, if one is. */
+/** Dialogs shows the open dialog, if there is one. */
 export function Dialogs({ board }: { board: Board }) {
   const question = asked.value;
   switch (question?.kind) {
@@ -55,7 +55,8 @@ const closed = () => {
   asked.value = null;
 };
 
-// For what shows its own progress and failures after the dialog has closed.
+// later runs an operation that shows its own progress and failures, without keeping the dialog
+// open.
 async function later(act: () => Promise<void>): Promise<void> {
   void act();
 }

@@ -1,6 +1,6 @@
 import { type Option, Select } from "../../ui/form";
 
-/** Chooses one of a topic's groups; with all, also all of them. */
+/** GroupChoice selects one of a topic's groups. With all, it offers all groups too. */
 export function GroupChoice(props: {
   groups: readonly string[];
   group: string;

@@ -10,7 +10,7 @@ import type { Letter } from "../model/types";
 import { ask } from "./dialogs";
 import { GroupChoice } from "./groupchoice";
 
-/** The dead letters of a topic, and what can be done to them. */
+/** LettersPart shows the dead letters of a topic and the operations on them. */
 export function LettersPart({ board, view }: { board: Board; view: TopicView }) {
   const group = useSignal("");
   const { name, groups } = view.topic;
@@ -233,7 +233,7 @@ function Content({ letter }: { letter: Letter }) {
         {shown.kind === "hex" ? ", not text" : ""}
       </p>
       {shown.kind !== "empty" && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keys
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users scroll it
         <pre class="payload" data-testid="payload" data-kind={shown.kind} dir="auto" tabIndex={0}>
           {shown.text}
         </pre>

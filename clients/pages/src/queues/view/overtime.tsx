@@ -6,10 +6,11 @@ import { type GroupCounts, lag } from "../model/types";
 import { Chart, type Line } from "./chart";
 import { ask } from "./dialogs";
 
-// More lines than this can't be told apart: those of the groups that are farthest behind.
+// The maximum number of lines, beyond which they cannot be distinguished. The groups with the
+// largest lag are shown.
 const linesMost = 8;
 
-/** A topic's last ten minutes, and its groups now. */
+/** OverTime shows a topic's last ten minutes and its groups' current counts. */
 export function OverTime({ view }: { view: TopicView }) {
   const { track, at, stats, topic } = view;
   const line = (name: string, key: string, hue: string): Line => ({ name, hue, points: track.line(key) });

@@ -8,7 +8,7 @@ import { placeFragment } from "../place";
 import { ask } from "./dialogs";
 import { PausedMark } from "./paused";
 
-/** All topics with their numbers. */
+/** Overview shows all topics with their numbers. */
 export function Overview({ board }: { board: Board }) {
   const topics = board.topics.value;
   return (

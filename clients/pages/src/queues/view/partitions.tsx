@@ -6,7 +6,7 @@ import type { GroupCounts, Owner } from "../model/types";
 import { GroupChoice } from "./groupchoice";
 import { usePolled } from "./usepolled";
 
-/** The partitions, with what a group has to do in each, and who does it. */
+/** PartitionsPart shows the partitions, with a group's counts and owner in each. */
 export function PartitionsPart(props: {
   board: Board;
   view: TopicView;

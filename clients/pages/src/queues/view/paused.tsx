@@ -1,6 +1,6 @@
 import type { Topic } from "../model/types";
 
-/** Says what of a topic is stopped; nothing if all of it runs. */
+/** PausedMark shows which operations of a topic are paused. It shows nothing if there are none. */
 export function PausedMark({ topic }: { topic: Topic }) {
   const { producePaused, consumePaused } = topic;
   if (!producePaused && !consumePaused) return null;

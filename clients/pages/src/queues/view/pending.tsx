@@ -9,7 +9,7 @@ import { GroupChoice } from "./groupchoice";
 import { usePolled } from "./usepolled";
 
 const few = 50;
-const many = 1_000; // the most that one call gives
+const many = 1_000; // the server's maximum page size
 
 const columns: readonly Column[] = [
   { name: "Partition" },
@@ -18,7 +18,7 @@ const columns: readonly Column[] = [
   { name: "Idle", title: "Time since it was delivered" },
 ];
 
-/** What a group has been delivered and has not settled. */
+/** PendingPart shows a group's deliveries that are not settled. */
 export function PendingPart(props: { board: Board; view: TopicView; group: string; choose: (group: string) => void }) {
   const { board, view, group, choose } = props;
   const { name, groups } = view.topic;

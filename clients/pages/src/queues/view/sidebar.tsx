@@ -9,7 +9,7 @@ import { place, session } from "../session";
 import { ask } from "./dialogs";
 import { PausedMark } from "./paused";
 
-/** The list of topics. */
+/** TopicList shows the list of topics. */
 export function TopicList({ board }: { board: Board }) {
   const topics = board.topics.value;
   const { topic, view } = place.value;

@@ -14,7 +14,7 @@ import { PartitionsPart } from "./partitions";
 import { PausedMark } from "./paused";
 import { PendingPart } from "./pending";
 
-/** One topic: its numbers, and one part of it. */
+/** TopicPane shows a topic: its numbers and one of its parts. */
 export function TopicPane({ board, view, part }: { board: Board; view: TopicView; part: View }) {
   const { topic } = view;
   return (
@@ -39,7 +39,7 @@ export function TopicPane({ board, view, part }: { board: Board; view: TopicView
 function Part({ board, view, part }: { board: Board; view: TopicView; part: View }) {
   const group = useSignal("");
   const groups = view.topic.groups;
-  // The one that was chosen, for as long as it is there.
+  // The chosen group while it exists, otherwise the first one.
   const known = groups.includes(group.value) ? group.value : (groups[0] ?? "");
   const choose = (name: string) => {
     group.value = name;

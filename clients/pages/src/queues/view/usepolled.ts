@@ -3,8 +3,8 @@ import type { Board } from "../model/board";
 import { Polled } from "../model/polled";
 
 /**
- * Asks a question for as long as the component is shown. Where what it is about changes, the old answer goes at once; where
- * only the way it is asked does, it stays until there is a new one.
+ * usePolled repeats question while the component is shown. When about changes, the old result is
+ * dropped at once. When only asked changes, it stays until there is a new one.
  */
 export function usePolled<T>(
   board: Board,

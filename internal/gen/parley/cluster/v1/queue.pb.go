@@ -482,7 +482,7 @@ func (x *QueueAckRequest) GetTokens() []string {
 	return nil
 }
 
-// QueueNackRequest gives deliveries of a stream back.
+// QueueNackRequest returns deliveries of a stream to their queue.
 type QueueNackRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        *QueueStream           `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`

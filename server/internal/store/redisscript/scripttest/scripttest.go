@@ -1,4 +1,4 @@
-// Package scripttest holds Lua scripts to the contract that each has in its file's header.
+// Package scripttest compares Lua scripts with the contract in their file's header.
 package scripttest
 
 import (
@@ -17,14 +17,15 @@ var (
 	usedArgs   = regexp.MustCompile(`\b(KEYS|ARGV)\b(\[(\d+)\])?`)
 )
 
-// used is what a header or a body has of KEYS or of ARGV.
+// used describes which elements of KEYS or ARGV a header or a body uses.
 type used struct {
-	// last is the highest number, rest tells whether any may follow.
+	// last is the highest index. rest is true if any number of elements may follow.
 	last int
 	rest bool
 }
 
-// MatchHeaders compares what a script's header, in dir/<name>.lua, promises with what its body takes and with what Go says.
+// MatchHeaders compares the header of each script, in dir/<name>.lua, with its body and with
+// NumKeys.
 func MatchHeaders(t *testing.T, dir string, scripts []*redisscript.Script) {
 	t.Helper()
 	for _, s := range scripts {
@@ -66,10 +67,11 @@ func MatchHeaders(t *testing.T, dir string, scripts []*redisscript.Script) {
 	}
 }
 
-// writes finds the commands that change something, as far as scripts use them.
+// writes matches the write commands that scripts use.
 var writes = regexp.MustCompile(`'(SET|DEL|UNLINK|EXPIRE|PEXPIRE|INCR|H(SET|DEL|INCRBY)|Z(ADD|REM\w*)|S(ADD|REM)|X(ADD|ACK|DEL|TRIM|GROUP|CLAIM|AUTOCLAIM|READGROUP))'`)
 
-// NoneUnused looks for files of dir that are neither a script nor one of libs, the names of what scripts have in front.
+// NoneUnused reports files in dir that are neither a script nor one of libs, the names of the parts
+// in front of scripts.
 func NoneUnused(t *testing.T, dir string, scripts []*redisscript.Script, libs ...string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)

@@ -1,15 +1,18 @@
--- Adds entries to the end of a channel's cached piece of the log, as long as they follow on. Values are bytes throughout:
--- decoding and encoding them here would corrupt large numbers and empty lists.
+-- Appends entries to a channel's cached part of the log, as long as they are contiguous with it.
+-- Values are opaque bytes: decoding and encoding them here would corrupt large numbers and empty
+-- lists.
 --
 -- KEYS[1] msg_cache:<channel>  ZSET value -> seq
--- ARGV[1] head  what every value of this epoch begins with, up to its seq
--- ARGV[2] keep  the most entries that the set holds
--- ARGV[3] ttl   seconds that the set lives after its last message
--- ARGV[4...]    for each entry, in order: its seq; 1 for an insert, 0 for an edit or recall; its value; the target's
---               seq; the target's value as it now is (the last two are of use for an edit or recall only)
--- RETURNS how many entries are done, from the front. The one after them is an insert that does not follow on.
+-- ARGV[1] head  the beginning of every value of this epoch, up to its seq
+-- ARGV[2] keep  maximum number of entries in the set
+-- ARGV[3] ttl   seconds from the last message to the set's expiry
+-- ARGV[4...]    for each entry, in order: its seq; 1 for an insert, 0 for an edit or recall; its
+--               value; the target's seq; the target's current value (the last two are used only for
+--               an edit or recall)
+-- RETURNS how many entries were handled, from the front. The next one is an insert that is not
+--         contiguous with the set.
 --
--- Safe to repeat: what the set already reaches changes nothing, not even the expiry.
+-- Safe to repeat: an entry at or before the end of the set changes nothing, not even the expiry.
 local key, head, keep, ttl, entries = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV
 
 local newest = newest_of(key, head)
@@ -25,7 +28,7 @@ local function replace_target(seq, value)
       return
     end
   end
-  -- First in, then out: a set that is empty for a moment would lose its expiry.
+  -- Add before removing: a set that is empty for a moment would lose its expiry.
   redis.call('ZADD', key, seq, value)
   for _, v in ipairs(old) do
     redis.call('ZREM', key, v)
@@ -35,7 +38,7 @@ end
 for at = 4, #entries, 5 do
   local seq, insert = tonumber(entries[at]), entries[at + 1] == '1'
   if newest and seq <= newest then
-    -- known
+    -- already in the set
   elseif newest and seq == newest + 1 then
     redis.call('ZADD', key, entries[at], entries[at + 2])
     newest, added = seq, true
@@ -47,7 +50,7 @@ for at = 4, #entries, 5 do
   elseif insert then
     break
   else
-    -- The set misses what came before, and only a message may build another.
+    -- The set lacks the entries before this one, and only a message may start a new set.
     redis.call('DEL', key)
     newest, added, message_added = nil, false, false
   end

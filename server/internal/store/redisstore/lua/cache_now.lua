@@ -1,6 +1,6 @@
--- Tells the time of the server that holds a channel's set.
+-- Returns the time of the server that holds a channel's set.
 --
--- KEYS[1] msg_cache:<channel>  only says which server is asked
+-- KEYS[1] msg_cache:<channel>  only selects the server
 -- RETURNS milliseconds since 1970.
 local _ = KEYS[1]
 

@@ -53,12 +53,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * Calls a Parley server with grpc-java and code that protoc generated, and prints what it saw as one
+ * Calls a Parley server with grpc-java and code that protoc generated, and prints the results as one
  * JSON object.
  *
  * <p>The environment has the server's address and two tokens: PARLEY_TOKEN may do everything,
  * PARLEY_WEAK_TOKEN may not administer. PARLEY_NAME is the name of the channel, the topic and the
- * group, which nobody else uses.
+ * group, which no other client uses.
  */
 public final class Client {
     private static final String NAME = System.getenv("PARLEY_NAME");
@@ -228,7 +228,7 @@ public final class Client {
         }
     }
 
-    /** Produces a job, consumes it, acknowledges it by a call of its own, and leaves. */
+    /** Produces a job, consumes it, acknowledges it with a unary call, and leaves. */
     private Map<String, Object> consume() {
         produce("one");
         var stub = QueueServiceGrpc.newBlockingStub(strong);
@@ -286,7 +286,7 @@ public final class Client {
         return ended.get(LIMIT, TimeUnit.SECONDS);
     }
 
-    /** Returns how many messages the group has acknowledged, once they are as many as want. */
+    /** Returns how many messages the group has acknowledged; waits up to LIMIT until they are want. */
     private static long acked(AdminServiceGrpc.AdminServiceBlockingStub admin, long want) throws InterruptedException {
         for (long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT); ; Thread.sleep(100)) {
             var stats = call(admin).getTopicStats(GetTopicStatsRequest.newBuilder().setTopic(NAME).build());
