@@ -202,16 +202,18 @@ func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallM
 	case m.GetFromId() != user && !moderator:
 		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
 	}
+	clientMsgID := s.idOr(req.GetClientMsgId())
 	seq, duplicate := m.GetChangedSeq(), m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
 	if !duplicate {
 		var err error
-		if seq, _, err = s.appendLocked(l, user, s.idOr(req.GetClientMsgId()), entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
+		if seq, _, err = s.appendLocked(l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
 			return nil, err
 		}
 		m.Content, m.Metadata, m.Status, m.ChangedSeq = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, seq
 	}
 	return &parleyv1.RecallMessageResponse{
 		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+		ClientMsgId: clientMsgID,
 	}, nil
 }
 

@@ -198,7 +198,8 @@ func recall(e *env) {
 			ChannelId: channel, MsgId: sent.GetMsgId(), ClientMsgId: fmt.Sprint("recall-", i),
 		})
 		e.no(err)
-		if r.GetSeq() != 2 || r.GetDuplicate() != (i > 0) || r.GetEpoch() != sent.GetEpoch() || r.GetMsgTime() == nil {
+		if r.GetSeq() != 2 || r.GetDuplicate() != (i > 0) || r.GetEpoch() != sent.GetEpoch() || r.GetMsgTime() == nil ||
+			r.GetClientMsgId() != fmt.Sprint("recall-", i) {
 			e.Errorf("recall %d: %v", i, r)
 		}
 		m := r.GetMessage()
@@ -207,8 +208,14 @@ func recall(e *env) {
 			e.Errorf("tombstone %d: %v", i, m)
 		}
 	}
-	if next := e.say(e.ann, channel, "next"); next.GetSeq() != 3 || next.GetCount() != 2 {
+	next := e.say(e.ann, channel, "next")
+	if next.GetSeq() != 3 || next.GetCount() != 2 {
 		e.Errorf("the next message: %v", next)
+	}
+	generated, err := e.ann.RecallMessage(e.ctx, &parleyv1.RecallMessageRequest{ChannelId: channel, MsgId: next.GetMsgId()})
+	e.no(err)
+	if generated.GetSeq() != 4 || generated.GetClientMsgId() == "" || generated.GetClientMsgId() == next.GetClientMsgId() {
+		e.Errorf("a recall without an id: %v", generated)
 	}
 }
 
