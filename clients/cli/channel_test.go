@@ -25,6 +25,7 @@ func TestChannels(t *testing.T) {
 	s := parleytest.Start(t)
 	s.SetPageSize(2)
 	s.SetUser("anns", "ann")
+	s.SetActions("anns", "send", "history", "subscribe")
 	ann := map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "anns"}
 	made := run(t, s, "channel", "create", "secret", "--member", "bob", "--member", "carl", "--members-only",
 		"--idempotency-key", "once", "--json").wantOK(t).objects(t)
@@ -140,6 +141,7 @@ func wantText(t *testing.T, b *buffer, text string) {
 func TestTailTellsOfTypingAndLoss(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
+	s.SetActions("tester", "send", "history", "subscribe")
 	s.SetUser("anns", "ann")
 	ann := map[string]string{"PARLEY_ADDR": s.Addr(), "PARLEY_TOKEN": "anns"}
 	for _, id := range []string{"one", "two"} {

@@ -246,6 +246,7 @@ func TestAccess(t *testing.T) {
 func TestTail(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
+	s.SetUser("", "bob") // for the client below, which edits and recalls messages of bob
 	s.Post("room", "bob", "one")
 	s.Post("room", "bob", "two")
 	args := []string{"--addr", s.Addr(), "--token", "tester", "tail", "room", "other", "--after", "1", "--count", "5"}

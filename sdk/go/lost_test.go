@@ -13,10 +13,12 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// adminOf returns a client of another user, who has created the channels as members-only.
+// adminOf returns a client of another user, who has created the channels as members-only. It limits
+// the token of tester to send, history and subscribe.
 func adminOf(t *testing.T, s *parleytest.Server, channels ...string) *parley.Client {
 	t.Helper()
 	s.SetUser("admin's token", "admin")
+	s.SetActions("tester", "send", "history", "subscribe")
 	c := newClient(t, s.Addr(), parley.WithToken("admin's token"))
 	for _, id := range channels {
 		if _, err := c.CreateChannel(testContext(t), id, parley.MembersOnly(), parley.WithMembers("tester", "bob")); err != nil {

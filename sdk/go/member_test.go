@@ -30,6 +30,7 @@ func TestMembers(t *testing.T) {
 	s := parleytest.Start(t)
 	s.SetPageSize(2)
 	s.SetUser("ann's token", "ann")
+	s.SetActions("ann's token", "send", "history", "subscribe")
 	ctx, c := testContext(t), newClient(t, s.Addr())
 	ann := newClient(t, s.Addr(), parley.WithToken("ann's token"))
 	ch, err := c.CreateChannel(ctx, "secret", parley.MembersOnly(), parley.WithMembers("bob"), parley.WithMembers("carl", "bob"))

@@ -152,12 +152,7 @@ func (s *Server) Start() {
 	if s.dev {
 		s.secret = srv.DevSecret()
 	}
-	s.Token = s.MintAs(&ident.Principal{
-		Subject:  "tester",
-		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
-		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
-		Admin:    ident.AdminActions,
-	}, time.Hour)
+	s.Token = s.TokenOf("tester")
 	s.stop, s.done = stop, make(chan error, 1)
 	done := s.done
 	go func() { done <- srv.Run(ctx) }()
@@ -206,6 +201,30 @@ func (s *Server) Ended(ctx context.Context) error {
 		s.tb.Errorf("the server goes on")
 		stop()
 		return <-done
+	}
+}
+
+// TokenOf returns a token for userID with the actions on all channels, valid for an hour. Without
+// actions, the token has every capability.
+func (s *Server) TokenOf(userID string, actions ...string) string {
+	s.tb.Helper()
+	if len(actions) == 0 {
+		return s.MintAs(everything(userID), time.Hour)
+	}
+	allowed := make([]ident.Action, len(actions))
+	for i, a := range actions {
+		allowed[i] = ident.Action(a)
+	}
+	return s.Mint(userID, allowed...)
+}
+
+// everything returns a principal that has every capability.
+func everything(userID string) *ident.Principal {
+	return &ident.Principal{
+		Subject:  userID,
+		Channels: []ident.Capability{{Pattern: "*", Actions: ident.ChannelActions}},
+		Queues:   []ident.Capability{{Pattern: "*", Actions: ident.QueueActions}},
+		Admin:    ident.AdminActions,
 	}
 }
 

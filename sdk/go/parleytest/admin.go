@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,8 +26,11 @@ type adminHandler struct {
 func (h adminHandler) CreateTopic(ctx context.Context, req *parleyv1.CreateTopicRequest) (*parleyv1.CreateTopicResponse, error) {
 	return do(ctx, h.s, "CreateTopic", req, func() (*parleyv1.CreateTopicResponse, error) {
 		name := req.GetTopic().GetName()
+		if strings.HasPrefix(name, "__") {
+			return nil, invalidField("topic.name", 0)
+		}
 		if h.s.topics[name] != nil {
-			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS)
+			return nil, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_TOPIC_EXISTS, "topic.name", 0)
 		}
 		h.s.topics[name] = newTopic(proto.CloneOf(req.GetTopic()))
 		return &parleyv1.CreateTopicResponse{Topic: proto.CloneOf(h.s.topics[name].settings)}, nil
@@ -40,7 +44,7 @@ func (h adminHandler) DeleteTopic(ctx context.Context, req *parleyv1.DeleteTopic
 			return nil, err
 		}
 		if req.GetConfirm() != req.GetTopic() {
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED, "confirm", 0)
 		}
 		delete(h.s.topics, req.GetTopic())
 		return &parleyv1.DeleteTopicResponse{}, nil
@@ -87,9 +91,6 @@ func (h adminHandler) ResumeTopic(ctx context.Context, req *parleyv1.ResumeTopic
 
 // setPausedLocked pauses or resumes operations. Without operations it returns an error.
 func (s *shared) setPausedLocked(name string, operations []parleyv1.TopicOperation, paused bool) (*parleyv1.Topic, error) {
-	if len(operations) == 0 || slices.Contains(operations, parleyv1.TopicOperation_TOPIC_OPERATION_UNSPECIFIED) {
-		return nil, invalidField("operations", 1)
-	}
 	t, err := s.topicLocked(name)
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func (h adminHandler) CreateGroup(ctx context.Context, req *parleyv1.CreateGroup
 			return nil, err
 		}
 		if t.groups[req.GetGroup()] != nil {
-			return nil, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS)
+			return nil, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_GROUP_EXISTS, "group", 0)
 		}
 		t.addGroup(req.GetGroup(), req.GetStart())
 		return &parleyv1.CreateGroupResponse{}, nil
@@ -122,15 +123,12 @@ func (h adminHandler) CreateGroup(ctx context.Context, req *parleyv1.CreateGroup
 // SeekGroup implements the service.
 func (h adminHandler) SeekGroup(ctx context.Context, req *parleyv1.SeekGroupRequest) (*parleyv1.SeekGroupResponse, error) {
 	return do(ctx, h.s, "SeekGroup", req, func() (*parleyv1.SeekGroupResponse, error) {
-		if req.GetStart().GetStart() == nil {
-			return nil, invalidField("start", 0)
-		}
 		g, err := h.s.groupLocked(req.GetTopic(), req.GetGroup())
 		switch {
 		case err != nil:
 			return nil, err
 		case len(g.consumers) > 0:
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE)
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_GROUP_IN_USE, "group", 0)
 		}
 		g.seek(req.GetStart())
 		return &parleyv1.SeekGroupResponse{}, nil
@@ -218,6 +216,9 @@ func (h adminHandler) ListDeadLetters(
 		if err != nil {
 			return nil, err
 		}
+		if req.GetGroup() != "" && t.groups[req.GetGroup()] == nil {
+			return nil, noGroup("group")
+		}
 		res := &parleyv1.ListDeadLettersResponse{}
 		for _, name := range slices.Sorted(maps.Keys(t.groups)) {
 			if req.GetGroup() == "" || req.GetGroup() == name {
@@ -237,17 +238,8 @@ func (s *shared) removeLocked(
 	t *topic, selection *parleyv1.DeadLetterSelection, limit int,
 ) (removed map[*group][]*deadLetter, more bool, err error) {
 	ids := selection.GetIds().GetDeadLetterIds()
-	switch selected := selection.GetSelection().(type) {
-	case nil:
-		return nil, false, invalidField("selection", 0)
-	case *parleyv1.DeadLetterSelection_Ids:
-		if len(ids) == 0 {
-			return nil, false, invalidField("selection.ids.dead_letter_ids", 1)
-		}
-	case *parleyv1.DeadLetterSelection_Group:
-		if t.groups[selected.Group] == nil {
-			return nil, false, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
-		}
+	if _, ok := selection.GetSelection().(*parleyv1.DeadLetterSelection_Group); ok && t.groups[selection.GetGroup()] == nil {
+		return nil, false, noGroup("selection.group")
 	}
 	removed = make(map[*group][]*deadLetter)
 	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
@@ -277,14 +269,10 @@ func (h adminHandler) ReplayDeadLetters(
 		if err != nil {
 			return nil, err
 		}
-		limit := int(req.GetLimit())
-		switch {
-		case limit < 0, limit > 10_000:
-			return nil, invalidField("limit", 10_000)
-		case req.Partition != nil && (req.GetPartition() < 0 || req.GetPartition() >= t.settings.GetPartitions()):
+		if req.Partition != nil && req.GetPartition() >= t.settings.GetPartitions() {
 			return nil, invalidField("partition", int64(t.settings.GetPartitions())-1)
 		}
-		removed, more, err := h.s.removeLocked(t, req.GetSelection(), cmp.Or(limit, 1000))
+		removed, more, err := h.s.removeLocked(t, req.GetSelection(), cmp.Or(int(req.GetLimit()), 1000))
 		if err != nil {
 			return nil, err
 		}
@@ -315,7 +303,7 @@ func (h adminHandler) PurgeDeadLetters(
 		case err != nil:
 			return nil, err
 		case req.GetConfirm() != req.GetTopic():
-			return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED)
+			return nil, errorAt(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_CONFIRMATION_REQUIRED, "confirm", 0)
 		}
 		removed, _, err := h.s.removeLocked(t, req.GetSelection(), -1)
 		if err != nil {

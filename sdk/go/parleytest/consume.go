@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -154,19 +155,27 @@ func (s *Server) onStream(
 // doLocked executes a request of a consumer and returns one result per item.
 func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []*parleyv1.SettleResult {
 	var results []*parleyv1.SettleResult
-	result := func(err error) { results = append(results, &parleyv1.SettleResult{Error: itemError(err)}) }
+	// result appends the result for one item of the list. In a list of tokens the item is the token
+	// itself, so its error names the item rather than a field of it.
+	result := func(list string, err error) {
+		wire := prefixField(itemError(err), fmt.Sprintf("%s[%d]", list, len(results)))
+		if list != "items" && wire.GetDetail().GetField() != "" {
+			wire.Detail.Field = strings.TrimSuffix(wire.GetDetail().GetField(), ".token")
+		}
+		results = append(results, &parleyv1.SettleResult{Error: wire})
+	}
 	switch {
 	case req.GetAck() != nil:
 		for _, token := range req.GetAck().GetTokens() {
-			result(c.settle(token, "ack", func(*item) { c.group.acked++ }))
+			result("tokens", c.settle(token, "ack", func(*item) { c.group.acked++ }))
 		}
 	case req.GetNack() != nil:
 		for _, n := range req.GetNack().GetItems() {
 			if err := checkNack(n); err != nil {
-				result(err)
+				result("items", err)
 				continue
 			}
-			result(c.settle(n.GetToken(), "nack", func(i *item) { c.group.nacked(i, n) }))
+			result("items", c.settle(n.GetToken(), "nack", func(i *item) { c.group.nacked(i, n) }))
 		}
 	case req.GetExtend() != nil:
 		timeout := c.timeout
@@ -179,7 +188,7 @@ func (s *shared) doLocked(c *consumer, req *parleyv1.StreamingConsumeRequest) []
 			}
 		}
 		for _, token := range req.GetExtend().GetDeliveries().GetTokens() {
-			result(c.extend(token, timeout))
+			result("deliveries.tokens", c.extend(token, timeout))
 		}
 	case req.GetCredits() != nil:
 		c.messages = max(c.messages, req.GetCredits().GetTotalMessages())
@@ -194,6 +203,8 @@ func (c *consumer) settle(token, how string, work func(i *item)) error {
 	h := c.flight[token]
 	switch {
 	case h != nil:
+	case !strings.HasPrefix(token, c.id+"-"):
+		return errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_DELIVERY_TOKEN_INVALID, "token", 0)
 	case c.settled[token] == "":
 		return Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
 	case c.settled[token] == how:
@@ -218,14 +229,13 @@ func (c *consumer) extend(token string, timeout time.Duration) error {
 
 // checkNack checks the fields of a nack.
 func checkNack(n *parleyv1.NackItem) error {
-	switch {
-	case n.GetOutcome() == nil:
-		return invalidField("outcome", 0)
-	case n.GetRelease() != nil && n.GetReason()+n.GetCode() != "":
-		return invalidField("release", 0)
-	default:
-		return nil
+	if err := checkForm(n); err != nil {
+		return err
 	}
+	if n.GetRelease() != nil && n.GetReason()+n.GetCode() != "" {
+		return invalidField("release", 0)
+	}
+	return nil
 }
 
 // nacked applies a nack. A retry without a delay is due at once.
@@ -245,6 +255,9 @@ func (g *group) nacked(i *item, n *parleyv1.NackItem) {
 func (s *Server) openConsumer(ctx context.Context, req *parleyv1.ConsumeRequest) (*consumer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := checkForm(req); err != nil {
+		return nil, err
+	}
 	g, err := s.groupLocked(req.GetTopic(), req.GetGroup())
 	if err != nil {
 		return nil, err

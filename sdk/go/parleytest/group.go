@@ -61,11 +61,7 @@ func (g *group) drop(i *item) {
 
 // again schedules another attempt of a message, or makes it a dead letter if no attempt is left.
 func (g *group) again(i *item, due time.Time, reason, code string) {
-	attempts := int32(defaultAttempts)
-	if policy := g.topic.settings.GetRetry(); policy.GetMaxAttempts() > 0 {
-		attempts = policy.GetMaxAttempts()
-	}
-	if i.attempt >= attempts {
+	if i.attempt >= g.topic.settings.GetRetry().GetMaxAttempts() {
 		g.bury(i, reason, code)
 		return
 	}

@@ -2,6 +2,7 @@ package parleytest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func withToken(ctx context.Context, header http.Header) context.Context {
 
 // WrapUnary implements connect.Interceptor.
 func (tokenInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	next = unsupported(next)
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		return next(withToken(ctx, req.Header()), req)
 	}
@@ -59,7 +61,10 @@ func do[Req proto.Message, Res any](ctx context.Context, s *Server, method strin
 		return none, fault.happen()
 	}
 	s.mu.Lock()
-	res, err := work()
+	res := none
+	if err = s.checkLocked(ctx, method, req); err == nil {
+		res, err = work()
+	}
 	s.mu.Unlock()
 	if fault != nil {
 		return none, fault.happen()
@@ -77,7 +82,7 @@ func (f *Fault) happen() error {
 // SendMessage implements the service.
 func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	return do(ctx, h.s, "SendMessage", req, func() (*parleyv1.SendMessageResponse, error) {
-		return h.s.sendLocked(h.s.userLocked(ctx), req)
+		return h.s.sendAsLocked(ctx, req)
 	})
 }
 
@@ -87,29 +92,35 @@ func (h handler) SendMessage(ctx context.Context, req *parleyv1.SendMessageReque
 func (h handler) SendMessages(ctx context.Context, req *parleyv1.SendMessagesRequest) (*parleyv1.SendMessagesResponse, error) {
 	return do(ctx, h.s, "SendMessages", req, func() (*parleyv1.SendMessagesResponse, error) {
 		res := new(parleyv1.SendMessagesResponse)
-		user, stopped := h.s.userLocked(ctx), make(map[string]bool)
-		for _, item := range req.GetMessages() {
-			res.Results = append(res.Results, h.item(user, item, stopped))
+		stopped := make(map[string]bool)
+		for i, item := range req.GetMessages() {
+			result := h.item(ctx, item, stopped)
+			prefixField(result.GetError(), fmt.Sprintf("messages[%d]", i))
+			res.Results = append(res.Results, result)
 		}
 		return res, nil
 	})
 }
 
-func (h handler) item(user string, item *parleyv1.SendMessageRequest, stopped map[string]bool) *parleyv1.SendResult {
+func (h handler) item(ctx context.Context, item *parleyv1.SendMessageRequest, stopped map[string]bool) *parleyv1.SendResult {
 	if stopped[item.GetChannelId()] {
 		return itemResult(Error(connect.CodeAborted, parleyv1.ErrorReason_ERROR_REASON_BATCH_ABORTED))
 	}
 	if h.s.fault != nil {
 		if fault := h.s.fault("SendMessages/"+item.GetClientMsgId(), item); fault != nil {
 			if fault.Applied {
-				_, _ = h.s.sendLocked(user, item)
+				_, _ = h.s.sendAsLocked(ctx, item)
 			}
 			result := itemResult(fault.Err)
 			stopped[item.GetChannelId()] = result.GetError().GetDetail().GetRetryable()
 			return result
 		}
 	}
-	sent, err := h.s.sendLocked(user, item)
+	err := h.s.checkLocked(ctx, "SendMessage", item)
+	if err != nil {
+		return itemResult(err)
+	}
+	sent, err := h.s.sendAsLocked(ctx, item)
 	if err != nil {
 		return itemResult(err)
 	}
@@ -129,7 +140,7 @@ func (h handler) GetMessage(ctx context.Context, req *parleyv1.GetMessageRequest
 		}
 		m := l.messages[req.GetMsgId()]
 		if m == nil || m.GetSeq() < l.oldest {
-			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+			return nil, errNoMessage()
 		}
 		return &parleyv1.GetMessageResponse{Message: proto.CloneOf(m), Epoch: l.epoch}, nil
 	})
@@ -151,28 +162,56 @@ func (h handler) RecallMessage(ctx context.Context, req *parleyv1.RecallMessageR
 		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
 			return nil, err
 		}
-		return h.s.recallLocked(h.s.userLocked(ctx), req)
+		return h.s.recallLocked(h.s.userLocked(ctx), h.s.canLocked(ctx, "moderate"), req)
 	})
 }
 
-// ListMessages implements the service. A page token is the seq at which the next page begins.
+// ListMessages implements the service. A page token contains the seq at which the next page begins.
 func (h handler) ListMessages(ctx context.Context, req *parleyv1.ListMessagesRequest) (*parleyv1.ListMessagesResponse, error) {
 	return do(ctx, h.s, "ListMessages", req, func() (*parleyv1.ListMessagesResponse, error) {
 		l, err := h.s.usableLocked(ctx, req.GetChannelId())
 		if err != nil {
 			return nil, err
 		}
+		query := fmt.Sprint("messages ", req.GetChannelId(), value(req.AfterSeq), value(req.BeforeSeq))
+		last, err := h.s.openLocked(ctx, req.GetPageToken(), query, l.epoch)
 		switch {
-		case req.GetPageSize() < 0:
-			return nil, invalidField("page_size", 0)
-		case max(req.GetMinSeq(), req.GetAfterSeq()) > l.head():
-			return nil, Error(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
+		case err != nil:
+			return nil, err
+		case req.GetMinSeq() > l.head():
+			return nil, outOfRange("min_seq", l.head())
+		case req.GetAfterSeq() > l.head():
+			return nil, outOfRange("after_seq", l.head())
+		case req.GetAfterSeq() != 0 && req.GetAfterSeq() < l.oldestSeq()-1:
+			return nil, errorAt(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_HISTORY_GONE, "after_seq", l.oldestSeq())
 		}
-		return l.page(req), nil
+		res := l.page(req, last)
+		if res.GetNextPageToken() != "" {
+			res.NextPageToken = h.s.sealLocked(ctx, query, l.epoch, res.GetNextPageToken())
+		}
+		return res, nil
 	})
 }
 
-func (l *log) page(req *parleyv1.ListMessagesRequest) *parleyv1.ListMessagesResponse {
+// value returns an optional number as text for a query; an unset number is "-".
+func value(n *int64) string {
+	if n == nil {
+		return " -"
+	}
+	return fmt.Sprint(" ", *n)
+}
+
+func outOfRange(field string, limit int64) error {
+	return errorAt(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE, field, limit)
+}
+
+func errNoMessage() error {
+	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND, "msg_id", 0)
+}
+
+// page returns the page that begins at the seq in at, or the first page if at is empty. The page's
+// token is the seq at which the next page begins; it is not sealed.
+func (l *log) page(req *parleyv1.ListMessagesRequest, at string) *parleyv1.ListMessagesResponse {
 	res := &parleyv1.ListMessagesResponse{HeadSeq: l.head(), Epoch: l.epoch, OldestSeq: l.oldestSeq()}
 	size := min(int(req.GetPageSize()), 1000)
 	if size == 0 {
@@ -187,8 +226,8 @@ func (l *log) page(req *parleyv1.ListMessagesRequest) *parleyv1.ListMessagesResp
 	if ascending {
 		seq, step = first, 1
 	}
-	if token := req.GetPageToken(); token != "" {
-		seq, _ = strconv.ParseInt(token, 10, 64)
+	if at != "" {
+		seq, _ = strconv.ParseInt(at, 10, 64)
 	}
 	for ; seq >= first && seq <= last; seq += step {
 		e := l.entries[seq-1]

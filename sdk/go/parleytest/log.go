@@ -1,8 +1,10 @@
 package parleytest
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,9 +44,9 @@ type log struct {
 type entry struct {
 	msgID string
 	kind  string
-	// content is the message's content after the entry.
-	content string
-	at      time.Time
+	// content is the message's content after the entry. digest identifies the payload of the call.
+	content, digest string
+	at              time.Time
 }
 
 func (l *log) head() int64 { return int64(len(l.entries)) }
@@ -81,8 +83,8 @@ func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq in
 	key := user + " " + clientMsgID
 	if known, ok := l.byClient[key]; ok && clientMsgID != "" {
 		first := l.entries[known-1]
-		if first.kind != e.kind || first.content != e.content || e.kind != "sent" && first.msgID != e.msgID {
-			return 0, false, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED)
+		if first.kind != e.kind || first.digest != e.digest || e.kind != "sent" && first.msgID != e.msgID {
+			return 0, false, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CLIENT_MSG_ID_REUSED, "client_msg_id", 0)
 		}
 		return known, true, nil
 	}
@@ -93,14 +95,27 @@ func (s *shared) appendLocked(l *log, user, clientMsgID string, e entry) (seq in
 	return l.head(), false, nil
 }
 
+// sendAsLocked checks what the schema cannot express, and appends a message of the caller, or of
+// the user in from_id.
+func (s *shared) sendAsLocked(ctx context.Context, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
+	user := s.userLocked(ctx)
+	if req.GetFromId() != "" && req.GetFromId() != user && !s.canLocked(ctx, "send_as") {
+		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_SENDER_MISMATCH)
+	}
+	if strings.HasPrefix(req.GetMsgType(), "parley.") {
+		return nil, invalidField("msg_type", 0)
+	}
+	if _, ok := reservedKey(req.GetMetadata(), "parley-"); ok {
+		return nil, invalidField("metadata", 0)
+	}
+	if _, err := s.usableLocked(ctx, req.GetChannelId()); err != nil {
+		return nil, err
+	}
+	return s.sendLocked(user, req)
+}
+
 func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*parleyv1.SendMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
-	if !l.admits(user) {
-		return nil, notMember()
-	}
-	if req.GetContent() == "" {
-		return nil, invalidField("content", 1)
-	}
 	from := req.GetFromId()
 	if from == "" {
 		from = user
@@ -114,7 +129,9 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 	if clientMsgID == "" {
 		clientMsgID = "client-" + id
 	}
-	seq, duplicate, err := s.appendLocked(l, from, clientMsgID, entry{msgID: id, kind: "sent", content: req.GetContent()})
+	seq, duplicate, err := s.appendLocked(l, from, clientMsgID, entry{
+		msgID: id, kind: "sent", content: req.GetContent(), digest: fmt.Sprintf("%q %q %q", msgType, req.GetContent(), req.GetMetadata()),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -137,20 +154,30 @@ func (s *shared) sendLocked(user string, req *parleyv1.SendMessageRequest) (*par
 	}, nil
 }
 
+// idOr returns clientMsgID, or a new id if it is empty.
+func (s *shared) idOr(clientMsgID string) string {
+	if clientMsgID == "" {
+		s.minted++
+		return fmt.Sprintf("client-%d", s.minted)
+	}
+	return clientMsgID
+}
+
 // editLocked appends an edit and returns the edited message.
 func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*parleyv1.EditMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]
+	clientMsgID := s.idOr(req.GetClientMsgId())
 	switch {
 	case m == nil:
-		return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
-	case req.GetContent() == "":
-		return nil, invalidField("content", 1)
-	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && l.byClient[user+" "+req.GetClientMsgId()] == 0:
+		return nil, errNoMessage()
+	case m.GetFromId() != user:
+		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
+	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED && l.byClient[user+" "+clientMsgID] == 0:
 		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_RECALLED)
 	}
 	seq, duplicate, err := s.appendLocked(
-		l, user, req.GetClientMsgId(), entry{msgID: m.GetMsgId(), kind: "edited", content: req.GetContent()},
+		l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "edited", content: req.GetContent(), digest: req.GetContent()},
 	)
 	if err != nil {
 		return nil, err
@@ -160,26 +187,33 @@ func (s *shared) editLocked(user string, req *parleyv1.EditMessageRequest) (*par
 	}
 	return &parleyv1.EditMessageResponse{
 		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+		ClientMsgId: clientMsgID,
 	}, nil
 }
 
-// recallLocked appends a recall, or finds the first one, and returns the tombstone.
-func (s *shared) recallLocked(user string, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
+// recallLocked appends a recall, or finds the first one, and returns the tombstone. A moderator can
+// recall messages of all senders.
+func (s *shared) recallLocked(user string, moderator bool, req *parleyv1.RecallMessageRequest) (*parleyv1.RecallMessageResponse, error) {
 	l := s.logLocked(req.GetChannelId())
 	m := l.messages[req.GetMsgId()]
-	if m == nil {
-		return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND)
+	switch {
+	case m == nil:
+		return nil, errNoMessage()
+	case m.GetFromId() != user && !moderator:
+		return nil, Error(connect.CodePermissionDenied, parleyv1.ErrorReason_ERROR_REASON_NOT_SENDER)
 	}
+	clientMsgID := s.idOr(req.GetClientMsgId())
 	seq, duplicate := m.GetChangedSeq(), m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED
 	if !duplicate {
 		var err error
-		if seq, _, err = s.appendLocked(l, user, req.GetClientMsgId(), entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
+		if seq, _, err = s.appendLocked(l, user, clientMsgID, entry{msgID: m.GetMsgId(), kind: "recalled"}); err != nil {
 			return nil, err
 		}
 		m.Content, m.Metadata, m.Status, m.ChangedSeq = "", nil, parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED, seq
 	}
 	return &parleyv1.RecallMessageResponse{
 		Message: proto.CloneOf(m), Seq: seq, MsgTime: timestamppb.New(l.entries[seq-1].at), Duplicate: duplicate, Epoch: l.epoch,
+		ClientMsgId: clientMsgID,
 	}, nil
 }
 
@@ -208,6 +242,9 @@ func (s *Server) Post(channelID, from, content string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.minted++
+	if !s.logLocked(channelID).admits(from) {
+		s.tb.Fatalf("post: %s is not a member of %s", from, channelID)
+	}
 	res, err := s.sendLocked(from, &parleyv1.SendMessageRequest{
 		ChannelId: channelID, Content: content, FromId: from, ClientMsgId: fmt.Sprintf("posted-%d", s.minted),
 	})

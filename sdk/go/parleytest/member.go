@@ -1,6 +1,7 @@
 package parleytest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,37 +60,6 @@ func (l *log) unread(seq int64) int64 {
 	return n
 }
 
-// usableLocked returns the channel, or an error if the caller may not use it.
-func (s *shared) usableLocked(ctx context.Context, channelID string) (*log, error) {
-	l := s.logLocked(channelID)
-	if !l.admits(s.userLocked(ctx)) {
-		return nil, notMember()
-	}
-	return l, nil
-}
-
-// refusedLocked returns an error with all channels to which the caller may not subscribe, or nil.
-func (s *shared) refusedLocked(ctx context.Context, channels []*parleyv1.ChannelPosition) error {
-	var refused []string
-	for _, p := range channels {
-		if !s.logLocked(p.GetChannelId()).admits(s.userLocked(ctx)) {
-			refused = append(refused, p.GetChannelId())
-		}
-	}
-	if len(refused) == 0 {
-		return nil
-	}
-	return notMember(refused...)
-}
-
-func notMember(channels ...string) error {
-	detail := &parleyv1.ErrorDetail{Reason: parleyv1.ErrorReason_ERROR_REASON_NOT_MEMBER}
-	for _, id := range channels {
-		detail.Positions = append(detail.Positions, &parleyv1.LastPosition{ChannelId: id})
-	}
-	return ErrorDetail(connect.CodePermissionDenied, detail)
-}
-
 func lostEvent(channelID string) *parleyv1.ChannelEvent {
 	lost := &parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER}
 	return &parleyv1.ChannelEvent{ChannelId: channelID, Event: &parleyv1.ChannelEvent_Lost{Lost: lost}}
@@ -126,9 +96,9 @@ func (l *log) repeats(user string, req *parleyv1.CreateChannelRequest) error {
 	}
 	switch {
 	case key == "" || key != l.created.GetIdempotencyKey() || user != l.createdBy:
-		return Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS)
+		return errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_EXISTS, "channel_id", 0)
 	case req.GetMembersOnly() != l.membersOnly || !slices.Equal(members(req), members(l.created)):
-		return Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+		return errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED, "idempotency_key", 0)
 	default:
 		return nil
 	}
@@ -155,24 +125,43 @@ func (s *shared) madeLocked(channelID string) (*log, error) {
 	if l := s.logLocked(channelID); l.made {
 		return l, nil
 	}
-	return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND)
+	return nil, errNoChannel()
+}
+
+func errNoChannel() error {
+	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_CHANNEL_NOT_FOUND, "channel_id", 0)
 }
 
 // AddMembers implements the service.
 func (h handler) AddMembers(ctx context.Context, req *parleyv1.AddMembersRequest) (*parleyv1.AddMembersResponse, error) {
 	return do(ctx, h.s, "AddMembers", req, func() (*parleyv1.AddMembersResponse, error) {
-		if len(req.GetMembers()) == 0 {
-			return nil, invalidField("members", 1)
+		ids := userIDs(req.GetMembers())
+		if err := h.s.managesLocked(ctx, ids, "subscribe"); err != nil {
+			return nil, err
+		}
+		if _, err := h.s.usableLocked(ctx, req.GetChannelId()); err != nil {
+			return nil, err
 		}
 		l, err := h.s.madeLocked(req.GetChannelId())
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range userIDs(req.GetMembers()) {
+		for _, id := range ids {
 			l.join(id)
 		}
 		return &parleyv1.AddMembersResponse{}, nil
 	})
+}
+
+// managesLocked returns an error if the caller may not add or remove the users. That requires
+// manage. If the caller is the only user, the given action is enough; an empty action requires
+// none.
+func (s *shared) managesLocked(ctx context.Context, userIDs []string, action string) error {
+	self := len(slices.Compact(slices.Sorted(slices.Values(userIDs)))) == 1 && userIDs[0] == s.userLocked(ctx)
+	if s.canLocked(ctx, "manage") || self && (action == "" || s.canLocked(ctx, action)) {
+		return nil
+	}
+	return missing("")
 }
 
 // RemoveMembers implements the service.
@@ -180,12 +169,13 @@ func (h handler) RemoveMembers(
 	ctx context.Context, req *parleyv1.RemoveMembersRequest,
 ) (*parleyv1.RemoveMembersResponse, error) {
 	return do(ctx, h.s, "RemoveMembers", req, func() (*parleyv1.RemoveMembersResponse, error) {
-		if len(req.GetUserIds()) == 0 {
-			return nil, invalidField("user_ids", 1)
-		}
-		l, err := h.s.madeLocked(req.GetChannelId())
-		if err != nil {
+		if err := h.s.managesLocked(ctx, req.GetUserIds(), ""); err != nil {
 			return nil, err
+		}
+		l := h.s.logLocked(req.GetChannelId())
+		// Callers without manage must not learn whether the channel exists.
+		if !l.made && h.s.canLocked(ctx, "manage") {
+			return nil, errNoChannel()
 		}
 		for _, id := range req.GetUserIds() {
 			delete(l.members, id)
@@ -195,31 +185,38 @@ func (h handler) RemoveMembers(
 	})
 }
 
-// page returns a page of sorted ids, and the token of the next page. The token is empty if there is
-// none.
-func (s *Server) page(ids []string, size int32, token string) (page []string, next string) {
-	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= token })
-	n := 50
-	if size > 0 {
-		n = int(size)
+// pageLocked returns a page of sorted ids, and the token of the next page. The token is empty if
+// there is none. A size of 0 means preset; more than most means most.
+func (s *Server) pageLocked(
+	ctx context.Context, ids []string, query, token string, size, preset, most int32,
+) (page []string, next string, err error) {
+	last, err := s.openLocked(ctx, token, query, "")
+	if err != nil {
+		return nil, "", err
 	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id <= last })
+	n := min(int(cmp.Or(size, preset)), int(most))
 	if s.pageSize > 0 {
 		n = min(n, s.pageSize)
 	}
 	if len(ids) <= n {
-		return ids, ""
+		return ids, "", nil
 	}
-	return ids[:n], ids[n-1]
+	return ids[:n], s.sealLocked(ctx, query, "", ids[n-1]), nil
 }
 
-// ListMembers implements the service. A page token is the last id of the previous page.
+// ListMembers implements the service. A page token contains the last id of the previous page.
 func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersRequest) (*parleyv1.ListMembersResponse, error) {
 	return do(ctx, h.s, "ListMembers", req, func() (*parleyv1.ListMembersResponse, error) {
 		l, err := h.s.usableLocked(ctx, req.GetChannelId())
 		if err != nil {
 			return nil, err
 		}
-		ids, next := h.s.page(slices.Sorted(maps.Keys(l.members)), req.GetPageSize(), req.GetPageToken())
+		all, query := slices.Sorted(maps.Keys(l.members)), "members "+req.GetChannelId()
+		ids, next, err := h.s.pageLocked(ctx, all, query, req.GetPageToken(), req.GetPageSize(), 100, 1000)
+		if err != nil {
+			return nil, err
+		}
 		res := &parleyv1.ListMembersResponse{NextPageToken: next, Epoch: l.epoch}
 		for _, id := range ids {
 			m := l.members[id]
@@ -231,7 +228,7 @@ func (h handler) ListMembers(ctx context.Context, req *parleyv1.ListMembersReque
 	})
 }
 
-// ListChannels implements the service. A page token is the last id of the previous page.
+// ListChannels implements the service. A page token contains the last id of the previous page.
 func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsRequest) (*parleyv1.ListChannelsResponse, error) {
 	return do(ctx, h.s, "ListChannels", req, func() (*parleyv1.ListChannelsResponse, error) {
 		user := h.s.userLocked(ctx)
@@ -242,7 +239,10 @@ func (h handler) ListChannels(ctx context.Context, req *parleyv1.ListChannelsReq
 			}
 		}
 		slices.Sort(mine)
-		ids, next := h.s.page(mine, req.GetPageSize(), req.GetPageToken())
+		ids, next, err := h.s.pageLocked(ctx, mine, "channels", req.GetPageToken(), req.GetPageSize(), 50, 200)
+		if err != nil {
+			return nil, err
+		}
 		res := &parleyv1.ListChannelsResponse{NextPageToken: next}
 		for _, id := range ids {
 			l := h.s.channels[id]
@@ -271,10 +271,13 @@ func (h handler) MarkRead(ctx context.Context, req *parleyv1.MarkReadRequest) (*
 		if err != nil {
 			return nil, err
 		}
-		if req.GetSeq() > l.head() {
-			return nil, Error(connect.CodeOutOfRange, parleyv1.ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE)
-		}
 		user := h.s.userLocked(ctx)
+		switch {
+		case req.GetSeq() > l.head():
+			return nil, outOfRange("seq", l.head())
+		case !l.admits(user): // a holder of manage that is not a member has no read cursor
+			return nil, notMember("")
+		}
 		l.read(user, req.GetSeq(), true)
 		read := l.members[user].read
 		return &parleyv1.MarkReadResponse{ReadSeq: read, Unread: l.unread(read), Epoch: l.epoch}, nil

@@ -8,10 +8,13 @@
 // freezes without closing its connections. StartFleet starts several nodes that share their
 // channels.
 //
-// It is for tests only: nothing is durable, and only the rules that tests need are validated. Every
-// token is accepted unless SetTokens restricts them. It belongs to the user `tester`, unless
-// SetUser sets another one, and has every capability. Users that are not members cannot use
-// members-only channels.
+// It is for tests only: nothing is durable. Every token is accepted unless SetTokens restricts
+// them. It belongs to the user `tester`, unless SetUser sets another one, and has every capability,
+// unless SetActions limits it. Users that are not members cannot use members-only channels, unless
+// their token has the action manage.
+//
+// The tests in servicetest compare its behaviour with that of the real server. Unsupported lists
+// the calls that it does not implement.
 package parleytest
 
 import (
@@ -78,8 +81,10 @@ type shared struct {
 	consumers map[string]*consumer
 	tokens    map[string]bool
 	users     map[string]string
-	changed   chan struct{}
-	minted    int
+	// actions contains the actions of limited tokens, by token. Other tokens have all actions.
+	actions map[string][]string
+	changed chan struct{}
+	minted  int
 }
 
 // Start starts a server on a free port of the loopback interface. The server ends with the test.
@@ -95,7 +100,8 @@ func StartFleet(tb testing.TB, n int) []*Server {
 	tb.Helper()
 	common := &shared{
 		channels: make(map[string]*log), streams: make(map[string]*stream), users: make(map[string]string),
-		topics: make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
+		actions: make(map[string][]string),
+		topics:  make(map[string]*topic), consumers: make(map[string]*consumer), changed: make(chan struct{}),
 	}
 	fleet := make([]*Server, n)
 	for i := range fleet {
@@ -362,7 +368,7 @@ func (s *Server) begin(method, token string, req proto.Message) (*Fault, error) 
 
 // Error returns an error like Parley's own, with a detail that contains the reason.
 func Error(code connect.Code, reason parleyv1.ErrorReason) *connect.Error {
-	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: "test-request"})
+	return ErrorDetail(code, &parleyv1.ErrorDetail{Reason: reason, Retryable: reason >= 100, RequestId: requestID})
 }
 
 // ErrorDetail returns an error with a detail.
@@ -376,10 +382,19 @@ func ErrorDetail(code connect.Code, detail *parleyv1.ErrorDetail) *connect.Error
 
 // invalidField returns the error for an invalid field.
 func invalidField(field string, limit int64) error {
-	return ErrorDetail(connect.CodeInvalidArgument, &parleyv1.ErrorDetail{
-		Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, Field: field, Limit: limit, RequestId: "test-request",
+	return errorAt(connect.CodeInvalidArgument, parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD, field, limit)
+}
+
+// errorAt returns an error whose detail names a field of the request and its limit. A limit of 0
+// means none.
+func errorAt(code connect.Code, reason parleyv1.ErrorReason, field string, limit int64) *connect.Error {
+	return ErrorDetail(code, &parleyv1.ErrorDetail{
+		Reason: reason, Retryable: reason >= 100, Field: field, Limit: limit, RequestId: requestID,
 	})
 }
+
+// requestID is the request id in the details of all errors.
+const requestID = "test-request"
 
 type tokenKey struct{}
 

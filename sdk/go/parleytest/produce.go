@@ -2,6 +2,7 @@ package parleytest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,6 +27,15 @@ func itemError(err error) *parleyv1.ItemError {
 	return item
 }
 
+// prefixField adds the path of a list item to the field of its error. It changes nothing if err is
+// nil or names no field.
+func prefixField(err *parleyv1.ItemError, item string) *parleyv1.ItemError {
+	if d := err.GetDetail(); d.GetField() != "" {
+		d.Field = item + "." + d.GetField()
+	}
+	return err
+}
+
 // storable returns the topic, or an error if producing to it is paused.
 func (s *shared) storable(name string) (*topic, error) {
 	t, err := s.topicLocked(name)
@@ -43,6 +53,12 @@ func (s *shared) storable(name string) (*topic, error) {
 func (s *Server) storeLocked(
 	t *topic, method string, msg *parleyv1.QueueMessage, due time.Time,
 ) (i *item, duplicate bool, err error) {
+	if err := checkForm(msg); err != nil {
+		return nil, false, err
+	}
+	if key, ok := reservedKey(msg.GetHeaders(), "webhook-", "parley-"); ok {
+		return nil, false, invalidField(fmt.Sprintf("headers[%q]", key), 0)
+	}
 	var fault *Fault
 	if s.fault != nil {
 		fault = s.fault(method+"/"+string(msg.GetPayload()), msg)
@@ -65,10 +81,11 @@ func (h queueHandler) Produce(ctx context.Context, req *parleyv1.ProduceRequest)
 		}
 		res := &parleyv1.ProduceResponse{}
 		t.turn++ // all messages of one call without any key go to one partition
-		for _, m := range req.GetMessages() {
+		for n, m := range req.GetMessages() {
 			i, duplicate, err := h.s.storeLocked(t, "Produce", m, time.Time{})
 			if err != nil {
-				res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{Error: itemError(err)}})
+				wire := prefixField(itemError(err), fmt.Sprintf("messages[%d]", n))
+				res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Error{Error: wire}})
 				continue
 			}
 			res.Results = append(res.Results, &parleyv1.ProduceResult{Result: &parleyv1.ProduceResult_Produced{
@@ -89,14 +106,21 @@ func (h queueHandler) Schedule(ctx context.Context, req *parleyv1.ScheduleReques
 		}
 		res := &parleyv1.ScheduleResponse{}
 		t.turn++ // all messages of one call without any key go to one partition
-		for _, m := range req.GetMessages() {
+		for n, m := range req.GetMessages() {
 			due := m.GetDueTime().AsTime()
 			if m.GetDelay() != nil {
 				due = time.Now().Add(m.GetDelay().AsDuration())
 			}
-			i, duplicate, err := h.s.storeLocked(t, "Schedule", m.GetMessage(), due)
+			var i *item
+			var duplicate bool
+			err, path := checkForm(m), fmt.Sprintf("messages[%d]", n)
+			if err == nil {
+				path += ".message"
+				i, duplicate, err = h.s.storeLocked(t, "Schedule", m.GetMessage(), due)
+			}
 			if err != nil {
-				res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{Error: itemError(err)}})
+				wire := prefixField(itemError(err), path)
+				res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Error{Error: wire}})
 				continue
 			}
 			res.Results = append(res.Results, &parleyv1.ScheduleResult{Result: &parleyv1.ScheduleResult_Scheduled{
@@ -115,7 +139,7 @@ func (t *topic) scheduled(id string) (int, error) {
 	t.advance(time.Now())
 	at := slices.IndexFunc(t.later, func(i *item) bool { return i.id == id })
 	if at < 0 {
-		return 0, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND)
+		return 0, errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_SCHEDULED_NOT_FOUND, "message_id", 0)
 	}
 	return at, nil
 }

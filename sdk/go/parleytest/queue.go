@@ -89,6 +89,12 @@ func newTopic(settings *parleyv1.Topic) *topic {
 	if settings.GetPartitioner() == parleyv1.Partitioner_PARTITIONER_UNSPECIFIED {
 		settings.Partitioner = parleyv1.Partitioner_PARTITIONER_CONSISTENT_HASH
 	}
+	if settings.GetRetry() == nil {
+		settings.Retry = &parleyv1.RetryPolicy{}
+	}
+	if settings.GetRetry().MaxAttempts == nil {
+		settings.Retry.MaxAttempts = new(int32(defaultAttempts))
+	}
 	settings.CreateTime = timestamppb.Now()
 	return &topic{settings: settings, groups: make(map[string]*group), keys: make(map[string]*item)}
 }
@@ -211,7 +217,11 @@ func (s *shared) topicLocked(name string) (*topic, error) {
 	if t := s.topics[name]; t != nil {
 		return t, nil
 	}
-	return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND)
+	return nil, errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_TOPIC_NOT_FOUND, "topic", 0)
+}
+
+func noGroup(field string) error {
+	return errorAt(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND, field, 0)
 }
 
 func (s *shared) groupLocked(topicName, groupName string) (*group, error) {
@@ -222,7 +232,7 @@ func (s *shared) groupLocked(topicName, groupName string) (*group, error) {
 	if g := t.groups[groupName]; g != nil {
 		return g, nil
 	}
-	return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_GROUP_NOT_FOUND)
+	return nil, noGroup("group")
 }
 
 // store stores a message that appears when it is due, or returns the one with the same idempotency
@@ -231,7 +241,7 @@ func (t *topic) store(msg *parleyv1.QueueMessage, due time.Time) (i *item, dupli
 	if key := msg.GetIdempotencyKey(); key != "" {
 		if known := t.keys[key]; known != nil {
 			if !bytes.Equal(known.msg.GetPayload(), msg.GetPayload()) {
-				return nil, false, Error(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED)
+				return nil, false, errorAt(connect.CodeAlreadyExists, parleyv1.ErrorReason_ERROR_REASON_IDEMPOTENCY_KEY_REUSED, "idempotency_key", 0)
 			}
 			return known, true, nil
 		}

@@ -8,9 +8,13 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// settleCall executes a unary call for a consumer's stream.
+// settleCall executes a unary call for a consumer's stream. If the stream has ended, it returns
+// LEASE_LOST as the result of each delivery, or as its error if the request names no deliveries.
 func (h queueHandler) settleCall(streamID string, req *parleyv1.StreamingConsumeRequest) ([]*parleyv1.SettleResult, error) {
 	c := h.s.consumers[streamID]
+	if c == nil && (req.GetAck() != nil || req.GetNack() != nil || req.GetExtend().GetDeliveries() != nil) {
+		c = &consumer{id: streamID}
+	}
 	if c == nil {
 		return nil, Error(connect.CodeFailedPrecondition, parleyv1.ErrorReason_ERROR_REASON_LEASE_LOST)
 	}
@@ -47,8 +51,6 @@ func (h queueHandler) Extend(ctx context.Context, req *parleyv1.ExtendRequest) (
 			extend.Target = &parleyv1.StreamingExtend_All{All: target.All}
 		case *parleyv1.ExtendRequest_Deliveries:
 			extend.Target = &parleyv1.StreamingExtend_Deliveries{Deliveries: target.Deliveries}
-		default:
-			return nil, invalidField("target", 0)
 		}
 		results, err := h.settleCall(req.GetStreamId(), &parleyv1.StreamingConsumeRequest{
 			Request: &parleyv1.StreamingConsumeRequest_Extend{Extend: extend},

@@ -16,14 +16,17 @@ import (
 
 // stream is a live Subscribe stream. It is guarded by the server's lock.
 type stream struct {
-	id     string
-	node   *Server
-	token  string
-	user   string
-	order  []string
-	places map[string]*place
-	typing []*parleyv1.ChannelEvent
-	end    *end
+	id    string
+	node  *Server
+	token string
+	user  string
+	// manages is true if the token has manage: its user need not be a member of members-only
+	// channels.
+	manages bool
+	order   []string
+	places  map[string]*place
+	typing  []*parleyv1.ChannelEvent
+	end     *end
 }
 
 // place is the position of a stream in a channel.
@@ -62,10 +65,10 @@ func (h handler) UpdateSubscription(
 ) (*parleyv1.UpdateSubscriptionResponse, error) {
 	return do(ctx, h.s, "UpdateSubscription", req, func() (*parleyv1.UpdateSubscriptionResponse, error) {
 		one := h.s.streams[req.GetStreamId()]
-		if one == nil {
+		if one == nil || one.user != h.s.userLocked(ctx) {
 			return nil, Error(connect.CodeNotFound, parleyv1.ErrorReason_ERROR_REASON_STREAM_NOT_FOUND)
 		}
-		if err := h.s.refusedLocked(ctx, req.GetAdd()); err != nil {
+		if err := h.s.refusedLocked(ctx, "add", req.GetAdd()); err != nil {
 			return nil, err
 		}
 		for _, id := range req.GetRemove() {
@@ -144,12 +147,15 @@ func (e *end) happen(out *connect.ServerStream[parleyv1.SubscribeResponse]) erro
 func (s *Server) open(ctx context.Context, req *parleyv1.SubscribeRequest) (*stream, time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.refusedLocked(ctx, req.GetChannels()); err != nil {
+	if err := checkForm(req); err != nil {
+		return nil, 0, err
+	}
+	if err := s.refusedLocked(ctx, "channels", req.GetChannels()); err != nil {
 		return nil, 0, err
 	}
 	s.minted++
 	one := &stream{
-		id: fmt.Sprintf("stream-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx),
+		id: fmt.Sprintf("stream-%d", s.minted), node: s, token: tokenOf(ctx), user: s.userLocked(ctx), manages: s.canLocked(ctx, "manage"),
 		places: make(map[string]*place),
 	}
 	for _, p := range req.GetChannels() {
@@ -193,7 +199,7 @@ func (s *Server) collect(one *stream) (events []*parleyv1.ChannelEvent, ended *e
 	}
 	if !s.silent {
 		for _, id := range slices.Clone(one.order) {
-			if l := s.logLocked(id); l.admits(one.user) {
+			if l := s.logLocked(id); one.manages || l.admits(one.user) {
 				events = append(events, l.advance(one.places[id])...)
 				continue
 			}

@@ -67,7 +67,7 @@ type Config struct {
 	// TopicReads is the maximum number of concurrent reads for fills and checks. The default is 32.
 	TopicReads int
 
-	// Logger is the logger. The default discards everything.
+	// Logger receives the logs. Nil means slog.Default.
 	Logger *slog.Logger
 	// Meter creates the instruments. The default records nothing.
 	Meter metric.Meter
@@ -100,7 +100,7 @@ func (c *Config) setDefaults() {
 	c.SessionReads = cmp.Or(c.SessionReads, 4)
 	c.TopicReads = cmp.Or(c.TopicReads, 32)
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.Meter == nil {
 		c.Meter = noop.Meter{}

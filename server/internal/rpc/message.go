@@ -148,6 +148,7 @@ func (s *messageService) RecallMessage(
 	}
 	return &parleyv1.RecallMessageResponse{
 		Message: messageToWire(&m), Seq: r.Seq, MsgTime: timestamppb.New(r.MsgTime), Duplicate: r.Duplicate, Epoch: r.Epoch,
+		ClientMsgId: r.ClientMsgID,
 	}, nil
 }
 

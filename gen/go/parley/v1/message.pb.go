@@ -905,8 +905,9 @@ type RecallMessageResponse struct {
 	// When that recall was appended.
 	MsgTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=msg_time,json=msgTime,proto3" json:"msg_time,omitempty"`
 	// True if the message was recalled before this call.
-	Duplicate     bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	Epoch         string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Duplicate bool   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
+	Epoch     string `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The id of the request, or the one that the server generated.
 	ClientMsgId   string `protobuf:"bytes,6,opt,name=client_msg_id,json=clientMsgId,proto3" json:"client_msg_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -58,7 +58,7 @@ type Config struct {
 	// Buckets is the number of buckets. 0 means the existing store's number, or 4 for a new store.
 	// Open fails if an existing store has another number.
 	Buckets int
-	// Logger receives Pebble's messages. Nil discards them.
+	// Logger receives Pebble's messages. Nil means slog.Default.
 	Logger *slog.Logger
 	// FS is the file system. Nil means that of the operating system. For tests.
 	FS vfs.FS

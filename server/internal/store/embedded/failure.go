@@ -39,7 +39,7 @@ type logger struct {
 
 func newLogger(to *slog.Logger, f *failure) *logger {
 	if to == nil {
-		to = slog.New(slog.DiscardHandler)
+		to = slog.Default()
 	}
 	return &logger{Logger: to.With("component", "pebble"), failure: f}
 }

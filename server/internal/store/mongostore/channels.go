@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -28,14 +29,15 @@ type Channels struct {
 	store    *Store
 	channels *mongo.Collection
 	members  *mongo.Collection
-	settled  settled
+	// settled caches whether channels are open, by id; see newSettled.
+	settled *otter.Cache[string, bool]
 }
 
 var _ channel.Store = (*Channels)(nil)
 
 // Channels returns the store of the channels. It ends with s.
 func (s *Store) Channels() *Channels {
-	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members")}
+	return &Channels{store: s, channels: s.db.Collection("channels"), members: s.db.Collection("members"), settled: newSettled()}
 }
 
 // channelDocument is the stored form of a channel. The document of a members-only channel also has

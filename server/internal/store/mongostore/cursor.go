@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/maypok86/otter/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -123,7 +123,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	open = make(map[string]bool, len(moves))
 	var ids []string
 	for i := range moves {
-		if isOpen, ok := c.settled.get(moves[i].ChannelID); ok {
+		if isOpen, ok := c.settled.GetIfPresent(moves[i].ChannelID); ok {
 			open[moves[i].ChannelID] = isOpen
 		} else {
 			ids = append(ids, moves[i].ChannelID)
@@ -139,7 +139,7 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 				return nil, err
 			}
 			open[docs[i].ID] = !docs[i].MembersOnly
-			c.settled.put(docs[i].ID, !docs[i].MembersOnly)
+			c.settled.Set(docs[i].ID, !docs[i].MembersOnly)
 		}
 		var models []mongo.WriteModel
 		for _, id := range ids {
@@ -158,30 +158,18 @@ func (c *Channels) ensureAll(ctx context.Context, moves []channel.Advance, now t
 	return open, nil
 }
 
-// settled caches which channels exist without joining members, and whether they are open. Neither
-// ever changes, so Advance need not read these rows. Safe for concurrent use.
-type settled struct {
-	mu   sync.Mutex
-	open map[string]bool // guarded by mu
-}
-
 // maxSettled bounds the cached channels. A channel that is not cached costs one read.
 const maxSettled = 65_536
 
-func (s *settled) get(channelID string) (open, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	open, ok = s.open[channelID]
-	return open, ok
-}
-
-func (s *settled) put(channelID string, open bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil || len(s.open) >= maxSettled {
-		s.open = make(map[string]bool)
-	}
-	s.open[channelID] = open
+// newSettled returns a cache of which channels exist without joining members, and whether they are
+// open. Neither ever changes, so Advance need not read these rows.
+func newSettled() *otter.Cache[string, bool] {
+	return otter.Must(&otter.Options[string, bool]{
+		MaximumSize: maxSettled,
+		// The cache runs its short maintenance in the calling goroutine. A goroutine of its own
+		// would have to be stopped, and a Channels is never closed.
+		Executor: func(fn func()) { fn() },
+	})
 }
 
 // cursorModels returns the updates that move the senders' cursors.

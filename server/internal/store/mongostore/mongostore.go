@@ -57,7 +57,7 @@ type Config struct {
 	Buckets int
 	// Timeout bounds each operation, including retries and failovers. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Logger receives the errors from which a feed recovers. Nil discards them.
+	// Logger receives the errors from which a feed recovers. Nil means slog.Default.
 	Logger *slog.Logger
 	// Monitor, if set, receives every command event, for tracing and metrics.
 	Monitor *event.CommandMonitor
@@ -98,7 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.Timeout = DefaultTimeout
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	client, err := mongo.Connect(clientOptions(cfg))
 	if err != nil {

@@ -506,6 +506,8 @@ export declare type RecallMessageResponse = Message<"parley.v1.RecallMessageResp
   epoch: string;
 
   /**
+   * The id of the request, or the one that the server generated.
+   *
    * @generated from field: string client_msg_id = 6;
    */
   clientMsgId: string;
