@@ -52,8 +52,8 @@ func openStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, 
 	}
 }
 
-// readPublished reads the whole change stream. While the stream's servers elect a leader, nobody responds; it then begins
-// again, for a minute.
+// readPublished reads the whole change stream. While the stream's servers elect a leader, nobody
+// responds; it then begins again, for a minute.
 func readPublished(ctx context.Context, url string) ([]Published, error) {
 	deadline := time.Now().Add(time.Minute)
 	for {

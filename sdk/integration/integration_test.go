@@ -1,5 +1,5 @@
-// Package integration_test runs the Go SDK against a real server. The SDK's module cannot hold these
-// tests: they would add everything that the server requires to what the SDK's users inherit.
+// Package integration_test runs the Go SDK against a real server. The SDK's module cannot hold
+// these tests: they would add everything that the server requires to what the SDK's users inherit.
 package integration_test
 
 import (
@@ -30,8 +30,8 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// newClient creates a client whose retries are fast enough for tests, unless opts say otherwise. The
-// test closes it.
+// newClient creates a client whose retries are fast enough for tests, unless opts say otherwise.
+// The test closes it.
 func newClient(t *testing.T, addr string, opts ...parley.Option) *parley.Client {
 	t.Helper()
 	quick := parley.WithBackoff(parley.Backoff{Base: 5 * time.Millisecond, Max: 50 * time.Millisecond})
@@ -76,8 +76,8 @@ func nextEvent(t *testing.T, s *parley.Subscription, kinds ...parley.EventKind) 
 	}
 }
 
-// wantEntries reads events until the entries first to last of the one channel have come, and fails on
-// any that is repeated, missing or out of order.
+// wantEntries reads events until the entries first to last of the one channel have come, and fails
+// on any that is repeated, missing or out of order.
 func wantEntries(t *testing.T, s *parley.Subscription, first, last int64) {
 	t.Helper()
 	for want := first; want <= last; want++ {

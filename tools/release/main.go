@@ -1,12 +1,13 @@
-// Command release makes a clean copy of this repository what it is at a release: it names the version
-// in every go.mod that requires another of our modules and in go.work, and writes the sums of the
-// modules that are required to go.sum. These sums are known before the release, because no module
-// contains what requires it. With -proxy it also writes the modules to a directory that Go can read as
-// a module proxy.
+// Command release makes a clean copy of this repository what it is at a release: it names the
+// version in every go.mod that requires another of our modules and in go.work, and writes the sums
+// of the modules that are required to go.sum. These sums are known before the release, because no
+// module contains what requires it. With -proxy it also writes the modules to a directory that Go
+// can read as a module proxy.
 //
 //	release [-proxy DIRECTORY] COPY VERSION
 //
-// The copy must hold the files of the commit and nothing else, since all of it goes into the modules.
+// The copy must hold the files of the commit and nothing else, since all of it goes into the
+// modules.
 package main
 
 import (
@@ -28,7 +29,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// root is the path of the module at the top of the repository. The others are named after their directories.
+// root is the path of the module at the top of the repository. The others are named after their
+// directories.
 const root = "github.com/parleyhq/parley"
 
 // dirs are the directories of the modules. A module stands after those that it requires.

@@ -463,7 +463,8 @@ func TestStopAnswersEverybody(t *testing.T) {
 	}
 }
 
-// A batch that finds the bucket's queue full is refused as a whole: the first item says why, and the others follow from it.
+// A batch that finds the bucket's queue full is refused as a whole: the first item says why, and
+// the others follow from it.
 func TestFullQueueRefusesTheBatch(t *testing.T) {
 	t.Parallel()
 	w := startWriter(t, newFakeStore(), WriterConfig{MaxQueue: 2})
