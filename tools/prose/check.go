@@ -76,18 +76,23 @@ var (
 	letters = regexp.MustCompile(`^\p{L}+$`)
 	// thirdPerson matches verbs of the third person, auxiliaries, and words that may precede a verb.
 	thirdPerson = regexp.MustCompile(`(?i)^([a-z]+s|[a-z]+ly|are|have|may|must|can|cannot|will|also|never|then|and|or)$`)
+	// creates matches the verb in the sense of create: its object has one or two words.
+	creates = regexp.MustCompile(`(?i)^makes\s+(a|an|one|new)\s+\S+?(\s+\S+?)?(\s+(of|for|with|from|that|in|on|to)\b|[.,;:]|$)`)
+	// idiom matches phrases that are right although a rule finds them.
+	idiom = regexp.MustCompile(`(?i)^(gives\s+(up|way)\b|makes\s+[a-z]+\s+([a-z]+\s+)?(call|attempt|request)s?\b)`)
 )
 
-// exception reports whether text is a use of a rule's phrase that is right; after is what follows
-// it.
+// exception reports whether a text that matches a rule's pattern is right. after is the text that
+// follows it.
 func exception(rule, text, after string) bool {
 	next, _, _ := strings.Cut(strings.TrimSpace(after), " ")
 	switch rule {
 	case "third-person":
 		return thirdPerson.MatchString(text)
-	case "gives", "first-verb":
-		// gives up, gives way
-		return strings.EqualFold(text, "gives") && (strings.HasPrefix(next, "up") || strings.HasPrefix(next, "way"))
+	case "gives":
+		return idiom.MatchString(text + after)
+	case "first-verb":
+		return idiom.MatchString(text+after) || strings.EqualFold(text, "makes") && !creates.MatchString(text+after)
 	case "for-good":
 		return next == "reason" || next == "reasons" || next == "measure"
 	}
