@@ -1,8 +1,8 @@
-// Command release makes a clean copy of this repository what it is at a release: it names the
-// version in every go.mod that requires another of our modules and in go.work, and writes the sums
-// of the modules that are required to go.sum. These sums are known before the release, because no
-// module contains what requires it. With -proxy it also writes the modules to a directory that Go
-// can read as a module proxy.
+// Command release turns a clean copy of this repository into a release. It names the version in
+// every go.mod that requires another of our modules and in go.work, and writes the sums of the
+// required modules to go.sum. These sums are known before the release, because no module contains
+// what requires it. With -proxy it also writes the modules to a directory that Go can read as a
+// module proxy.
 //
 //	release [-proxy DIRECTORY] COPY VERSION
 //
