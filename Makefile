@@ -172,7 +172,7 @@ release: ## On a release: name it in every go.mod, and print what to do next (VE
 	@hack/release.sh '$(VERSION)'
 
 .PHONY: check
-check: check-tidy check-modules check-generate check-proto check-vet lint check-tools check-size check-ts check-page ## Check all that needs no running server
+check: check-tidy check-modules check-generate check-proto check-vet lint check-prose check-tools check-size check-ts check-page ## Check all that needs no running server
 
 .PHONY: lint
 lint: ## Run the linters and formatters; PKG=./server/internal/feed/... for less
@@ -189,9 +189,18 @@ check-vet: # go vet; also compiles every package and test
 	$(GO) vet $(PKG)
 	cd hack/rivals/asynq && GOWORK=off $(GO) vet ./...
 
+# The files whose language is checked. tools/prose/rules.go has the phrases that it finds.
+PROSE ?= '*.go' '*.md' '*.proto' 'sdk/ts/src/*.ts' 'clients/pages/src/*.ts' 'clients/pages/src/*.tsx' \
+	':!docs/api' ':!hack/apidocs' ':!tools/prose/rules.go' ':!server/internal/queue' ':!server/internal/store/redisqueue'
+.PHONY: check-prose
+check-prose: # the language of comments, messages and documents (PROSE=server/internal/feed for less)
+	GOWORK=off $(GO) build -C tools -o ../bin/prose ./prose
+	@git -c core.quotepath=off ls-files -co --exclude-standard -- $(PROSE) | tr '\n' '\0' | xargs -0 bin/prose
+
 .PHONY: check-tools
 check-tools: # the code of the tools' module
 	cd tools && GOWORK=off $(GO) vet ./...
+	cd tools && GOWORK=off $(GO) test ./...
 	cd tools && GOWORK=off $(GO) tool -modfile=lint/go.mod golangci-lint run ./...
 
 .PHONY: check-size

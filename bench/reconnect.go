@@ -319,8 +319,8 @@ func (h *herd) open(ctx context.Context) error {
 	return err
 }
 
-// back waits until all streams are live since a time after after. It returns when the last one
-// became live, and how many had missed entries.
+// back waits until all streams are live, each since a time later than after. It returns when the
+// last one became live, and how many had missed entries.
 func (h *herd) back(ctx context.Context, after time.Time) (last time.Time, missed int, err error) {
 	err = h.until(ctx, func(m *member) bool { return m.live && m.since.After(after) })
 	for _, m := range h.members {

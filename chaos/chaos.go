@@ -15,12 +15,12 @@
 //   - Check, which compares the history with the truth and adds violations to Findings, under names
 //     of its own
 //   - Drive, which starts the clients in groups (Run.Group), injects faults (Run.NewNemesis,
-//     Nemesis.Run, Nemesis.Healed), waits until the workload has settled, stops the groups and reads
-//     the truth
+//     Nemesis.Run, Nemesis.Healed), waits until the workload has settled, stops the groups and
+//     reads the truth
 //   - plans: the number of each fault in a short and in a long run
 //   - a summary of the history, for people
-//   - tests that give each check a wrong history, which it must find; and mutants: servers with one
-//     defect each, with the names of the violations that must reveal it
+//   - tests that run each check on a wrong history, which it must find; and mutants: servers with
+//     one defect each, with the names of the violations that must reveal it
 //   - a function that returns the result of New for all of these, and its line in chaos/cmd/chaos
 //
 // counter_test.go is a complete harness, for a counter without a fleet. Harnesses do not use the

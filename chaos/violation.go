@@ -18,7 +18,7 @@ const (
 	// Crash: a node exited unexpectedly or panicked.
 	Crash Name = "crash"
 	// Blind: the harness did not observe data that other checks require. Those checks would find
-	// nothing, whatever the server did.
+	// nothing, regardless of what the server did.
 	Blind Name = "blind"
 )
 

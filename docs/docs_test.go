@@ -256,8 +256,8 @@ func resize(context.Context, []byte) error { return nil }
 	}
 }
 
-// unused makes a program from a document compile: it uses the error at the program's end, and puts
-// a program with its own client in a block.
+// unused changes a program from a document so that it compiles: it uses the error at the program's
+// end, and puts a program with its own client in a block.
 func unused(block string) string {
 	if strings.Contains(block, "client, err := ") {
 		return "{\n" + block + "}\n"

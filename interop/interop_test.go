@@ -1,7 +1,8 @@
 // Package interop_test calls the API with third-party clients, so that an assumption of Parley's
-// own SDKs is not mistaken for the protocol: grpcurl, buf curl, and programs on grpcio, connect-es
-// and grpc-java, whose code is generated from the bundle of protos that `make protos` builds. Every
-// client makes the same calls and must get the same results, which report contains.
+// own SDKs is not mistaken for the protocol. The clients are grpcurl, buf curl, and programs on
+// grpcio, connect-es and grpc-java, whose code is generated from the bundle of protos that `make
+// protos` builds. Every client makes the same calls and must get the same results, which report
+// contains.
 //
 // The package also checks the sources of other clients: the bundle, the names of classes in Java
 // and Kotlin, and docs/api. grpcurl and buf come from tools/go.mod, the other tools from

@@ -102,7 +102,7 @@ func (is *issuer) head(name string, value any) string {
 	return is.sign(jwt.SigningMethodHS256, is.secret, nil, map[string]any{name: value})
 }
 
-// swapHead replaces a token's header and signs with the HS256 secret whatever the header says.
+// swapHead replaces a token's header and signs with the HS256 secret regardless of the header.
 // Without sign the signature stays empty.
 func (is *issuer) swapHead(header string, sign bool) string {
 	is.t.Helper()

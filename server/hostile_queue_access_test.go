@@ -36,8 +36,8 @@ func TestHostileQueueCallsAreAll(t *testing.T) {
 	}
 }
 
-// capabilityLines are calls without the required capability. They are refused whatever else the
-// token may do, before any of the request is validated.
+// capabilityLines are calls without the required capability. They are refused regardless of the
+// token's other capabilities, before any of the request is validated.
 func capabilityLines(g *target) []line {
 	missing := want{code: "permission_denied", reason: "CAPABILITY_MISSING"}
 	mint := func(p ident.Principal) string {

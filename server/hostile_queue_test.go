@@ -251,9 +251,9 @@ func nameLines() []line {
 	return lines
 }
 
-// workshop creates topics that lines must not change, and has run compare them: jobs, with unread
-// messages, a scheduled one, a dead letter and one that a consumer holds; paused, which accepts
-// nothing; and full, which accepts one message per partition. It returns the id of the scheduled
+// workshop creates topics that lines must not change, and has run compare them. Topic jobs has
+// unread messages, a scheduled one, a dead letter and one that a consumer holds. Topic paused
+// accepts nothing, and full accepts one message per partition. It returns the id of the scheduled
 // message.
 func (g *target) workshop() (scheduledID string) {
 	g.t.Helper()

@@ -73,8 +73,8 @@ func TestPageFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestPageIsNoCall checks that a request that may be a call is answered as one, whatever files the
-// page has.
+// TestPageIsNoCall checks that a request that may be a call is answered as one, regardless of the
+// page's files.
 func TestPageIsNoCall(t *testing.T) {
 	t.Parallel()
 	on := servertest.Dev(t)

@@ -54,8 +54,8 @@ func (s *Server) serve(ctx context.Context) error {
 // start.
 var errStoreFailed = errors.New("the message store failed permanently; see the log")
 
-// drain stops the server in the order given in ARCHITECTURE.md. It cuts whatever does not end
-// before ctx does.
+// drain stops the server in the order given in ARCHITECTURE.md. It cuts every call and stream that
+// does not end before ctx does.
 func (s *Server) drain(ctx context.Context) error {
 	s.draining.Store(true)
 	s.handler.Health.SetServing(false)

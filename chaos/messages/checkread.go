@@ -69,8 +69,8 @@ func (c *checker) checkFresh(cp *Copy, bound int64, channel string, at int64, wh
 		who, cp.Seq, cp.ChangedSeq, cp.Content, want.seq, want.status, bound)
 }
 
-// checkPage compares a page with the messages of the log: no message may be missing from its near
-// end on, every copy must be as new as promised and as the head in the answer, and a page without a
+// checkPage compares a page with the messages of the log. No message may be missing from its near
+// end on. Every copy must be as new as promised and as the head in the answer. A page without a
 // next one must reach the end.
 func (c *checker) checkPage(op *Op) {
 	bound := c.owed(op)

@@ -41,7 +41,7 @@ func (r *run) settle(ctx context.Context) error {
 	return r.readBack(ctx)
 }
 
-// level waits until every subscriber has every entry that any client was told of, and records a
+// level waits until every subscriber has every entry that any client knows of, and records a
 // subscriber that has not in time.
 //
 // After the first late subscriber the limit is a second, because the run has failed anyway.

@@ -79,7 +79,7 @@ func copyOf(m *parleyv1.ChannelMessage) *Copy {
 	}
 }
 
-// told is the highest seq of each channel that any client was told of. Safe for concurrent use.
+// told is the highest seq of each channel that any client knows of. Safe for concurrent use.
 type told struct {
 	mu  sync.Mutex // guards seq
 	seq map[string]int64

@@ -36,7 +36,7 @@ type Consumer struct {
 	Work time.Duration `json:"work,omitempty"`
 	// Pause is how long it stops reading, at random moments. 0 means never.
 	Pause time.Duration `json:"pause,omitempty"`
-	// Mended acknowledges every message, whatever its mark.
+	// Mended acknowledges every message, regardless of its mark.
 	Mended bool `json:"mended,omitempty"`
 }
 

@@ -12,7 +12,7 @@ const (
 	scriptDir = "server/internal/store/redisqueue/lua/"
 )
 
-// markUnchecked lets a fetch return new entries whatever was fetched before. Without it, a fetch
+// markUnchecked lets a fetch return new entries regardless of earlier fetches. Without it, a fetch
 // makes a worker that does not know all pending messages claim them first, which hides other
 // defects in what it claims.
 var markUnchecked = chaos.Edit{

@@ -1,13 +1,14 @@
 // Package queues is the fault harness of work queues. It injects faults into a fleet under load and
 // checks what producers and consumers observed.
 //
-// A run has producers, consumers in this process and in processes of their own (worker), a schedule
-// of faults (package chaos), an observer that reads all leases in Redis, an auditor that requests
-// all counters, and a history of every call, answer, delivery and fault (Recorder). At the end it
-// mends all faults, lets the groups settle all messages, and reads Redis directly (Truth). Check
-// then compares the history with it: every accepted message was delivered and settled when due, in
-// order, never early, and never after its ack; no stream settled or received messages of another's
-// partition; the dead letters are the expected ones, and the counters add up.
+// A run has producers, and consumers in this process and in processes of their own (worker). It has
+// a schedule of faults (package chaos), an observer that reads all leases in Redis, and an auditor
+// that requests all counters. A Recorder keeps the history of every call, answer, delivery and
+// fault. At the end the run mends all faults, lets the groups settle all messages, and reads Redis
+// directly (Truth). Check then compares the history with it. Every accepted message was delivered
+// and settled when due, in order, never early, and never after its ack. No stream settled or
+// received messages of another's partition. The dead letters are the expected ones, and the
+// counters add up.
 //
 // The package does not use the server's packages, so the server's code never checks itself. Some
 // consumers and a producer use the SDK. A tap records their calls on the wire, which are checked

@@ -12,8 +12,8 @@ import (
 )
 
 // tap records the calls and answers between the SDK's Worker and the wire. So the server's answers
-// to the Worker are checked like those to other clients, whatever the SDK does with them. It
-// implements connect.Interceptor. Safe for concurrent use.
+// to the Worker are checked like those to other clients, regardless of what the SDK does with them.
+// It implements connect.Interceptor. Safe for concurrent use.
 type tap struct {
 	consumer Consumer
 	out      sink

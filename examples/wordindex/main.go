@@ -4,9 +4,9 @@
 // two.
 //
 // Some of the jobs are difficult: a tenth is delayed, a twentieth fails twice, and a few are
-// poison, which fails until the workers run with --fixed. Whatever happens to the workers, in the
-// end the index contains each line exactly once, the lines of each nick were indexed in their
-// order, and the dead letters are exactly the poison.
+// poison, which fails until the workers run with --fixed. Regardless of what happens to the
+// workers, in the end the index contains each line exactly once, the lines of each nick were
+// indexed in their order, and the dead letters are exactly the poison.
 //
 //	go run ./examples/wordindex work &
 //	go run ./examples/wordindex produce DIR

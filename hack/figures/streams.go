@@ -193,8 +193,8 @@ func (c *crowd) follow(ctx context.Context, client *parley.Client, stream int) {
 	}
 }
 
-// all sends 20 messages per second until every stream has received one later than slack after
-// after. It returns the times from after, sorted.
+// all sends 20 messages per second until every stream has received one later than after
+// plus slack. It returns the times from after, sorted.
 func (c *crowd) all(ctx context.Context, after time.Time, slack time.Duration) ([]time.Duration, error) {
 	addrs := c.fleet.Addresses()
 	sender, err := parley.New(addrs[0]+","+addrs[1], parley.WithToken(c.token))

@@ -29,7 +29,7 @@ type Options struct {
 	// Nodes, MongoMembers and NATSServers are the numbers of processes; 0 means 3. MongoMembers and
 	// NATSServers must be 1 or 3.
 	Nodes, MongoMembers, NATSServers int
-	// Namespaced gives each node its own network namespace. The calling process must run in a
+	// Namespaced runs each node in its own network namespace. The calling process must run in a
 	// namespace created by RunInNamespace, and can run one such fleet at a time.
 	Namespaced bool
 	// Ports are the nodes' API ports on loopback; each ops port is the next one. A free port

@@ -10,7 +10,7 @@ import (
 )
 
 // keeperScript tracks the running processes. When its standard input ends, it kills them and
-// removes $ROOT. The input ends when the process at its other end does, for whatever reason.
+// removes $ROOT. The input ends when the process at its other end does, for any reason.
 const keeperScript = `trap '' INT TERM HUP
 pids=
 while read -r verb pid; do

@@ -19,8 +19,8 @@ type RedisConfig struct {
 	Dir string
 	// Addr is a host:port, or the absolute path of a unix socket.
 	Addr string
-	// AppendOnly gives the server an append-only file with an fsync before every reply. Without it
-	// the server stores nothing.
+	// AppendOnly adds an append-only file with an fsync before every reply. Without it the server
+	// stores nothing.
 	AppendOnly bool
 	// Args are additional arguments. The last of several equal ones counts.
 	Args []string

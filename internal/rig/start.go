@@ -251,8 +251,8 @@ func (f *Fleet) env(i int, l *layout) []string {
 		"PARLEY_REDIS_ADDR=" + l.Redis,
 		"PARLEY_NATS_URL=" + f.NATS.URL(),
 		"PARLEY_NATS_REPLICAS=" + strconv.Itoa(f.NATS.Size()),
-		// Many more buckets than nodes, so that each node is home to some, whatever ids the nodes
-		// choose.
+		// Many more buckets than nodes, so that each node is home to some, regardless of the nodes'
+		// ids.
 		"PARLEY_BUCKETS=16",
 		"PARLEY_AUTH_HS256_SECRET=" + l.Secret,
 	}

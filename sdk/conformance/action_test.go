@@ -390,7 +390,7 @@ func pause(ctx context.Context, _ *run, args any) (reply, error) {
 	}
 }
 
-// longBatch makes a sendBatch of count messages. manyMembers makes an addMembers of count users.
+// longBatch runs sendBatch with count messages. manyMembers runs addMembers with count users.
 func longBatch(ctx context.Context, r *run, args any) (reply, error) {
 	return r.many(ctx, "sendBatch", "messages", args, func(i int, channel string) any {
 		return map[string]any{"channelId": channel, "content": fmt.Sprintf("message %d", i)}

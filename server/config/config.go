@@ -191,9 +191,9 @@ type Limits struct {
 	HeaderBytes    int `yaml:"header_bytes"`
 	// ConnectionStreams limits the concurrent calls of one HTTP/2 connection.
 	ConnectionStreams int `yaml:"connection_streams"`
-	// UnaryTimeout limits a call, whatever its own deadline. BodyTimeout limits the time to read a
-	// request's body. FrameTimeout limits the time to write one frame to a subscriber; it is at
-	// least twice HeartbeatInterval.
+	// UnaryTimeout limits a call, regardless of its own deadline. BodyTimeout limits the time to
+	// read a request's body. FrameTimeout limits the time to write one frame to a subscriber; it is
+	// at least twice HeartbeatInterval.
 	UnaryTimeout time.Duration `yaml:"unary_timeout"`
 	BodyTimeout  time.Duration `yaml:"body_timeout"`
 	FrameTimeout time.Duration `yaml:"frame_timeout"`

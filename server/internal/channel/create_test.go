@@ -74,7 +74,7 @@ func TestCreateWithAnIdempotencyKey(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	// bob was removed, and no repeat brings him back.
+	// bob was removed, and no repeat adds bob again.
 	if got := b.members("team"); !slices.Equal(got, []string{"ann", "boss"}) || slices.ContainsFunc(b.notified[told:], strange) {
 		t.Errorf("the repeats left %v and told %v", got, b.notified)
 	}

@@ -215,7 +215,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 }
 
 // TestExpelRace expels, updates, publishes, types, reads and closes concurrently: after the last
-// Expel nothing is delivered, whatever the order before.
+// Expel nothing is delivered, regardless of the order before.
 func TestExpelRace(t *testing.T) {
 	t.Parallel()
 	for round := range 30 {

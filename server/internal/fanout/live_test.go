@@ -216,7 +216,7 @@ func TestCheckSurvivesTheLog(t *testing.T) {
 	})
 }
 
-// TestEncodedOnce counts encodings: one per live event, whatever the number of sessions.
+// TestEncodedOnce counts encodings: one per live event, regardless of the number of sessions.
 func TestEncodedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

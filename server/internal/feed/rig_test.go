@@ -294,7 +294,7 @@ func (r *rig) lacks(text string) {
 	}
 }
 
-// age gives the set a recognizable expiry.
+// age sets a recognizable expiry.
 func (r *rig) age(channelID string) {
 	r.t.Helper()
 	if !r.client.Expire(r.t.Context(), key(channelID), time.Hour).Val() {

@@ -21,7 +21,7 @@ func TestGroupsAreIndependent(t *testing.T) {
 	consumeGroup(t, bus.Group(CacheGroup, 0), 0, into(&cached))
 	cached.wait(t, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 	testkit.Eventually(t, patience, func() error { return unacked(t, bus, 0) })
-	// The second group starts at the beginning, whatever the first one has done.
+	// The second group starts at the beginning, regardless of what the first one has done.
 	stop := consumeGroup(t, bus.Group(ChannelGroup, 2), 0, func(_ context.Context, events []message.Event) error {
 		if len(events) > 2 {
 			t.Errorf("%d events at once", len(events))

@@ -52,7 +52,7 @@ const (
 	defaultReplay = 1000
 	// letterStep is how many dead letters are read at once.
 	letterStep = 50
-	// pageBytes bounds a page of a list in bytes, whatever its page_size. A single item may be
+	// pageBytes bounds a page of a list in bytes, regardless of its page_size. A single item may be
 	// larger.
 	pageBytes = 1 << 20
 )

@@ -275,7 +275,7 @@ func TestChannelFaults(t *testing.T) {
 	}
 }
 
-// Without a token no call reaches the service, whatever its body.
+// Without a token no call reaches the service, regardless of its body.
 func TestChannelCallsWantAToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil) // its fakes panic

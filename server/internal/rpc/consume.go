@@ -38,7 +38,7 @@ type Consumers interface {
 type HubConsumers struct{ Hub *queue.Hub }
 
 // Open implements Consumers.
-func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error) { //nolint:ireturn // Consumers wants it
+func (c HubConsumers) Open(ctx context.Context, r queue.OpenRequest) (ConsumerSession, error) { //nolint:ireturn // Consumers requires it
 	s, err := c.Hub.Open(ctx, r)
 	if err != nil {
 		return nil, err // s is nil, which must not become a non-nil ConsumerSession

@@ -169,8 +169,8 @@ func (b *bundle) eachBidi(f func(t *testing.T, stream *bidiClient, session *fake
 	}
 }
 
-// Each request with a call id is answered, whatever is wrong with it, and frames continue
-// meanwhile. Other requests are answered only if they fail.
+// Each request with a call id is answered, even an invalid one, and frames continue meanwhile.
+// Other requests are answered only if they fail.
 func TestStreamingConsume(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.BodyTimeout = time.Second })

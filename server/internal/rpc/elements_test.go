@@ -12,8 +12,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// The largest requests within the schema's limits have far fewer elements than the bound, whatever
-// their text.
+// The largest requests within the schema's limits have far fewer elements than the bound,
+// regardless of their text.
 func TestElements(t *testing.T) {
 	t.Parallel()
 	item := &parleyv1.SendMessageRequest{

@@ -107,8 +107,8 @@ func serviceNames() []string {
 	return names
 }
 
-// forbidStore forbids caches from storing the response to a GET, whatever its status: it is for one
-// caller, and of one moment.
+// forbidStore forbids caches from storing the response to a GET, regardless of its status: it is
+// for one caller, and of one moment.
 func forbidStore(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")

@@ -98,8 +98,8 @@ func unbase64(t *testing.T, text string) []byte {
 // insides matches text that no client should read: terms of Go, of its libraries and of this code.
 var insides = regexp.MustCompile(`strconv|unmarshal|parleyv1|goroutine|\bproto:|\bhttp:|\bEOF\b|gzip:|flate|i/o|json:|base64:|envelope|%!|configured max|promised`)
 
-// An error of a call has its code, a detail with the request's id and a text of ours, whatever part
-// raises it and in every protocol.
+// An error of a call has its code, a detail with the request's id and a text of ours, regardless of
+// the part that raises it and of the protocol.
 func TestEveryRefusalHasADetail(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(s *settings) { s.cfg.SendReadBytes = 4 << 10 })

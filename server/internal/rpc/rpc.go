@@ -1,12 +1,16 @@
 // Package rpc serves parley.v1 over Connect, gRPC and gRPC-Web on one port, with reflection and
 // health checks.
 //
-// A request passes, from the outside in: request id, log and recovery; the limit on abandoned
-// calls; the limits on the time and size of its body and on the time of its response; CORS; the
-// route; token; rate limit (all before the body is read); then decoding; then the interceptors:
-// traces and metrics (unary calls only), mapping of errors and of requests that could not be
-// decoded, recovery, deadline, and the method's gate (request.go), which checks the caller's
-// capability, checks the limits and rules of the request, and charges it; then the service.
+// A request passes these parts, from the outside in:
+//   - before its body is read: request id, log and recovery; the limit on abandoned calls; the
+//     limits on the time and size of its body and on the time of its response; CORS; the route; the
+//     token; the rate limit
+//   - decoding
+//   - the interceptors: traces and metrics (unary calls only), mapping of errors and of requests
+//     that could not be decoded, recovery, deadline
+//   - the method's gate (request.go), which checks the caller's capability, checks the limits and
+//     rules of the request, and charges it
+//   - the service
 //
 // Each service has a table with a row for each method (messagemethods.go and so on). A row states
 // what the schema does not; everything else is read from the descriptors (method.go). A new method
@@ -64,7 +68,7 @@ type Config struct {
 	// stream, in bytes after decompression. The method's row says which of them applies:
 	// contentRequest, batchRequest or smallRequest.
 	SendReadBytes, BatchReadBytes, OtherReadBytes int
-	// UnaryTimeout bounds a unary call, whatever deadline it asks for, and each request of a
+	// UnaryTimeout bounds a unary call, regardless of its deadline, and each request of a
 	// StreamingConsume. BodyTimeout bounds reading a request's body, FrameTimeout writing one frame
 	// of a stream. FrameTimeout must be at least twice HeartbeatInterval.
 	UnaryTimeout, BodyTimeout, FrameTimeout time.Duration

@@ -30,8 +30,8 @@ const (
 // never change and need no lock.
 //
 // One goroutine reads the session: with mu held it takes the next frame and calls Sent, or, if
-// there is none, calls Await; then it releases mu and waits for Wakeup. A goroutine that gives the
-// reader something to do calls Wake.
+// there is none, calls Await; then it releases mu and waits for Wakeup. A goroutine that creates
+// work for the reader calls Wake.
 type Core struct {
 	Identity
 

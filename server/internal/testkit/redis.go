@@ -22,7 +22,7 @@ type RedisServer struct {
 // RedisOption configures the server that Redis starts.
 type RedisOption func(*rig.RedisConfig)
 
-// RedisAppendOnly returns an option that gives the server an append-only file, fsync'd before every
+// RedisAppendOnly returns an option that adds an append-only file, with an fsync before every
 // reply.
 func RedisAppendOnly() RedisOption {
 	return func(c *rig.RedisConfig) { c.AppendOnly = true }

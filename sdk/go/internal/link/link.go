@@ -22,7 +22,7 @@ type Services struct {
 // Attempt makes one attempt of a call. It may be called several times.
 type Attempt func(ctx context.Context, s *Services) error
 
-// Link gives access to the servers of a client. It is safe for concurrent use. Its errors are
+// Link is the connection to the servers of a client. It is safe for concurrent use. Its errors are
 // *parley.Error or those of a context.
 type Link interface { //nolint:interfacebloat // all that the packages share of a client
 	// Call makes attempts until one succeeds, a failure is final, or ctx ends. If ctx has no

@@ -60,9 +60,9 @@ type WriterConfig struct {
 }
 
 // Writer appends drafts on the home node of their bucket, so that writes of a channel from all
-// nodes share inserts. This is for speed only. If the home fails for whatever reason, this node
-// appends the drafts itself under the same ids, and the store keeps an entry that both have written
-// only once.
+// nodes share inserts. This is for speed only. If the home fails for any reason, this node appends
+// the drafts itself under the same ids, and the store keeps an entry that both have written only
+// once.
 //
 // Other nodes may append through this one between Start and Stop. Append keeps working after Stop.
 // The local writer must not be closed before Stop returns.

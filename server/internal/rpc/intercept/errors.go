@@ -92,8 +92,8 @@ func recovered(err *error) {
 	}
 }
 
-// Deadline returns an interceptor that bounds a unary call by limit, whatever deadline it came
-// with. Streams have no limit.
+// Deadline returns an interceptor that bounds a unary call by limit, regardless of the deadline of
+// its caller. Streams have no limit.
 func Deadline(limit time.Duration) connect.Interceptor {
 	return &wrapper{unary: func(ctx context.Context, _ any, next func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, limit)

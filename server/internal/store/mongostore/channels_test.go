@@ -127,7 +127,7 @@ func TestChannelsThroughLostReplies(t *testing.T) {
 }
 
 // TestChannelOfADeadMaker lets a node die while it creates a channel. The channel must exist with
-// all its members, whatever call comes first.
+// all its members, regardless of which call comes first.
 func TestChannelOfADeadMaker(t *testing.T) {
 	t.Parallel()
 	s, _ := openFresh(t)
@@ -269,7 +269,7 @@ func TestStoredEpochIsTheStoresNotTheNodes(t *testing.T) {
 	}
 }
 
-// A caller that is told of a change of primary, after its channel was created, recognizes the
+// A caller that is notified of a change of primary, after its channel was created, recognizes the
 // channel as its own.
 func TestCreateThroughAChangeOfPrimary(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ type document struct {
 	ChangedSeq  int64             `bson:"changed_seq"`
 	Traceparent string            `bson:"traceparent,omitempty"`
 	// TS is written as Timestamp(0,0), which mongod replaces by its own time. It ascends within a
-	// channel, whatever the nodes' clocks say, and is never later than the entry's place in the
+	// channel, regardless of the nodes' clocks, and is never later than the entry's place in the
 	// oplog.
 	TS bson.Timestamp `bson:"ts"`
 }

@@ -15,8 +15,8 @@ import (
 // before it.
 //
 // Read concern linearizable does the same with a write of its own, but waits for the server's next
-// periodic journal flush: 100 ms on a quiet replica set of one node, where the fence takes 1.5 ms
-// (measured with mongod 6.0.5). Also, concurrent calls share one write of the fence.
+// periodic journal flush. On a quiet replica set of one node that takes 100 ms, and the fence 1.5
+// ms (measured with mongod 6.0.5). Also, concurrent calls share one write of the fence.
 type fence struct {
 	write func(ctx context.Context) error
 

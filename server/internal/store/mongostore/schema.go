@@ -165,8 +165,8 @@ func (s *Store) makeIndexes(ctx context.Context, b *mongo.Collection) error {
 	_, err := b.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{Keys: up("channel_id", "seq"), Options: options.Index().SetName("seq").SetUnique(true)},
 		{
-			// The sender comes last, so that a look-up of many ids is one seek each, whoever their
-			// senders are.
+			// The sender comes last, so that a look-up of many ids is one seek each, regardless of
+			// their senders.
 			Keys:    up("channel_id", "client_msg_id", "from_id"),
 			Options: options.Index().SetName("client_msg_id").SetUnique(true),
 		},

@@ -46,7 +46,7 @@ func (l *raceLog) at(seq int64) (message.Entry, bool) {
 	return l.asked[seq-1], true
 }
 
-// check verifies that entries are contiguous after after and equal those in asked.
+// check verifies that entries are contiguous from after + 1 on and equal those in asked.
 func (l *raceLog) check(after int64, entries []message.Entry) error {
 	for i := range entries {
 		e := &entries[i]

@@ -120,7 +120,7 @@ func (m *machine) applyRandom(t *rapid.T) {
 	m.model.apply(&change)
 }
 
-// applyOriginal applies a change as it was inserted, whatever its entry is now.
+// applyOriginal applies a change as it was inserted, regardless of its entry now.
 func (m *machine) applyOriginal(t *rapid.T) {
 	if len(m.asked) == 0 {
 		t.Skip("nothing to apply")
