@@ -83,7 +83,7 @@ func Serve(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	t, ok := tb.(*testing.T)
 	if !ok {
-		tb.Fatal("Serve wants a *testing.T")
+		tb.Fatal("Serve requires a *testing.T")
 	}
 	cfg := server.DevConfig()
 	secret := make([]byte, 32)

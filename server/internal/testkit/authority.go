@@ -24,7 +24,7 @@ type Authority struct {
 	CAFile string
 }
 
-// NewAuthority makes an authority with files in a directory of the test.
+// NewAuthority creates an authority with files in a directory of the test.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, CAFile: filepath.Join(tb.TempDir(), "ca.pem")}
@@ -78,7 +78,7 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// sign completes the template for key; without a parent it is signed by itself.
+// sign returns the certificate of template for key. Without a parent it is self-signed.
 func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
 	a.tb.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))

@@ -73,9 +73,9 @@ func serverInfo(e *env) {
 	}
 }
 
-// buried dead-letters the next n messages of a group. It returns all dead letters of the group,
-// newest first.
-func (e *env) buried(topic, group string, n int) []*parleyv1.DeadLetter {
+// bury nacks the next n messages of a group so that they become dead letters. It returns all dead
+// letters of the group, newest first.
+func (e *env) bury(topic, group string, n int) []*parleyv1.DeadLetter {
 	e.Helper()
 	s := e.consume(&parleyv1.ConsumeRequest{Topic: topic, Group: group, MaxMessages: 100})
 	for range n {
@@ -96,8 +96,8 @@ func deadLetters(e *env) {
 	name := e.topic(&parleyv1.Topic{Partitions: 1}, "g", "h")
 	e.produce(name, &parleyv1.QueueMessage{Key: "k", Payload: []byte("1"), Headers: map[string]string{"h": "v"}})
 	e.put(name, "2", "3")
-	letters := e.buried(name, "g", 3)
-	e.buried(name, "h", 3)
+	letters := e.bury(name, "g", 3)
+	e.bury(name, "h", 3)
 	if len(letters) != 3 {
 		e.Fatalf("letters %v", letters)
 	}
