@@ -32,7 +32,7 @@ func (c *queueTrimCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	keep := queue.KeepYounger(c.OlderThan.d)
+	keep := queue.KeepYoungerThan(c.OlderThan.d)
 	if c.Keep != nil {
 		keep = queue.KeepNewest(*c.Keep)
 	}
