@@ -44,9 +44,9 @@ type report struct {
 	Partitions int     `json:"partitions"`
 	// Sent and Repeated are the answers to the same SendMessage. Listed is the content of the
 	// channel's messages.
-	Sent     placed   `json:"sent"`
-	Repeated placed   `json:"repeated"`
-	Listed   []string `json:"listed"`
+	Sent     sendResult `json:"sent"`
+	Repeated sendResult `json:"repeated"`
+	Listed   []string   `json:"listed"`
 	// Info is the first frame of Subscribe from the start of the channel. Events are all events up
 	// to the message.
 	Info   info    `json:"info"`
@@ -75,7 +75,7 @@ type failure struct {
 	Field  string `json:"field"`
 }
 
-type placed struct {
+type sendResult struct {
 	Seq       int64 `json:"seq"`
 	Duplicate bool  `json:"duplicate"`
 }
@@ -124,8 +124,8 @@ func (c client) want() report {
 		Server:     server{Version: true, MaxContentBytes: 65536, Queues: true},
 		Denied:     failure{Code: 7, Reason: 4},
 		Partitions: 1,
-		Sent:       placed{Seq: 1},
-		Repeated:   placed{Seq: 1, Duplicate: true},
+		Sent:       sendResult{Seq: 1},
+		Repeated:   sendResult{Seq: 1, Duplicate: true},
 		Listed:     []string{"hello"},
 		Info:       info{StreamID: true, Heartbeat: true},
 		Events:     []event{{Kind: "state", HeadSeq: 1}, {Kind: "sent", Seq: 1, FromSeq: 1, Content: "hello"}},

@@ -290,8 +290,8 @@ func (r *run) messages(got *report) {
 	var first, second parleyv1.SendMessageResponse
 	r.must(messages+"SendMessage", send, &first)
 	r.must(messages+"SendMessage", send, &second)
-	got.Sent = placed{Seq: first.GetSeq(), Duplicate: first.GetDuplicate()}
-	got.Repeated = placed{Seq: second.GetSeq(), Duplicate: second.GetDuplicate()}
+	got.Sent = sendResult{Seq: first.GetSeq(), Duplicate: first.GetDuplicate()}
+	got.Repeated = sendResult{Seq: second.GetSeq(), Duplicate: second.GetDuplicate()}
 
 	var listed parleyv1.ListMessagesResponse
 	r.must(messages+"ListMessages", &parleyv1.ListMessagesRequest{ChannelId: r.name}, &listed)

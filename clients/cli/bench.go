@@ -14,8 +14,8 @@ import (
 // benchProgram is the name of the benchmark program. It is not part of parley because of its size.
 const benchProgram = "parley-bench"
 
-// howToGet describes how to install the benchmark program. It ends the error for a missing program.
-const howToGet = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest installs it, and so does 'make build' in the repository"
+// installHint describes how to install the benchmark program. It ends the error for a missing program.
+const installHint = "go install github.com/parleyhq/parley/bench/cmd/parley-bench@latest or 'make build' in the repository installs it"
 
 type benchCommand struct {
 	Args []string `arg:"" optional:"" help:"Arguments of parley-bench; 'parley bench --help' lists them."`
@@ -45,10 +45,10 @@ func (s *session) startBench(args []string) error {
 		err = syscall.Exec(path, append([]string{benchProgram}, args...), os.Environ()) //nolint:gosec // the program of this name
 		return fmt.Errorf("start %s: %w", path, err)
 	case slices.Contains(args, "--help") || slices.Contains(args, "-h"):
-		_, err := fmt.Fprintf(s.stdout, "'parley bench' measures a server with %s, which is not installed: %s.\n", benchProgram, howToGet)
+		_, err := fmt.Fprintf(s.stdout, "'parley bench' measures a server with %s, which is not installed: %s.\n", benchProgram, installHint)
 		return err
 	default:
-		return fmt.Errorf("bench: %w (%s)", err, howToGet)
+		return fmt.Errorf("bench: %w (%s)", err, installHint)
 	}
 }
 

@@ -156,8 +156,8 @@ func TestBenchStartsProgram(t *testing.T) {
 	}
 }
 
-// TestBenchIsSignalled sends parley a signal, which must reach parley-bench.
-func TestBenchIsSignalled(t *testing.T) {
+// TestBenchReceivesSignals sends parley a signal, which must reach parley-bench.
+func TestBenchReceivesSignals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	parley := install(t, dir, parleyName)

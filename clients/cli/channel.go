@@ -79,7 +79,7 @@ type membersJSON struct {
 	UserIDs   []string `json:"user_ids"`
 }
 
-func (c *membersChange) done(s *session, event string) error {
+func (c *membersChange) printResult(s *session, event string) error {
 	users := fmt.Sprintf("%d users", len(c.Users))
 	if len(c.Users) == 1 {
 		users = oneLine(c.Users[0])
@@ -96,7 +96,7 @@ func (c *addMembersCommand) Run(s *session) error {
 		if err := client.AddMembers(ctx, c.Channel, c.Users...); err != nil {
 			return explain("add members", err)
 		}
-		return c.done(s, "added")
+		return c.printResult(s, "added")
 	})
 }
 
@@ -108,7 +108,7 @@ func (c *removeMembersCommand) Run(s *session) error {
 		if err := client.RemoveMembers(ctx, c.Channel, c.Users...); err != nil {
 			return explain("remove members", err)
 		}
-		return c.done(s, "removed")
+		return c.printResult(s, "removed")
 	})
 }
 
@@ -152,15 +152,15 @@ type userChannelJSON struct {
 
 // Run lists the user's own channels.
 func (*userChannelsCommand) Run(s *session) error {
-	mine := func(ctx context.Context, client *parley.Client) iter.Seq2[*parley.UserChannel, error] {
+	userChannels := func(ctx context.Context, client *parley.Client) iter.Seq2[*parley.UserChannel, error] {
 		return client.Channels(ctx)
 	}
-	return list(s, "list", mine, func(p printer, m *parley.UserChannel) error {
+	return list(s, "list", userChannels, func(p printer, m *parley.UserChannel) error {
 		value := userChannelJSON{channelJSON: channelToJSON(m.GetChannel()), ReadSeq: m.GetReadSeq(), Unread: m.GetUnread()}
 		text := fmt.Sprintf("%s  %d unread, head %d", m.GetChannel().GetChannelId(), m.GetUnread(), m.GetChannel().GetHeadSeq())
 		if last := m.GetLastMessage(); last != nil {
 			value.LastMessage = new(toJSON(last))
-			text += ", last " + said(last)
+			text += ", last " + messageText(last)
 		}
 		return p.print(value, text)
 	})
@@ -178,7 +178,7 @@ func list[T any](
 	defer client.Close()
 	out := bufio.NewWriter(s.stdout)
 	defer func() { _ = out.Flush() }()
-	p := printer{w: out, side: s.stderr, json: s.flags.JSON}
+	p := printer{w: out, stderr: s.stderr, json: s.flags.JSON}
 	for item, err := range items(s.ctx, client) {
 		if err != nil {
 			return explain(what, err)

@@ -69,7 +69,7 @@ func TestChannels(t *testing.T) {
 		t.Errorf("roles %v", got)
 	}
 	if got := run(t, s, "channel", "members", "secret").wantOK(t).stdout; !strings.HasPrefix(got, "ann  since ") || !strings.Contains(got, "read up to 2") {
-		t.Errorf("members for people: %q", got)
+		t.Errorf("members, as text: %q", got)
 	}
 	if got := run(t, s, "read", "secret", "1").wantOK(t).stdout; got != "secret: read up to 1, 1 unread\n" {
 		t.Errorf("read says %q", got)
@@ -91,7 +91,7 @@ func TestChannels(t *testing.T) {
 		t.Errorf("last messages: %v", mine)
 	}
 	if got := run(t, s, "channel", "list").wantOK(t).stdout; !strings.Contains(got, "secret  1 unread, head 2, last <ann> again\n") {
-		t.Errorf("list for people: %q", got)
+		t.Errorf("list, as text: %q", got)
 	}
 	s.Kill()
 	for _, args := range [][]string{
@@ -136,9 +136,9 @@ func wantText(t *testing.T, b *buffer, text string) {
 	})
 }
 
-// TestTailTellsOfTypingAndLoss checks that tail writes both to the side output, or as JSON to the
+// TestTailReportsTypingAndLoss checks that tail writes both to the side output, or as JSON to the
 // output, and that it ends with its last channel.
-func TestTailTellsOfTypingAndLoss(t *testing.T) {
+func TestTailReportsTypingAndLoss(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.SetActions("tester", "send", "history", "subscribe")
@@ -172,7 +172,7 @@ func TestTailTellsOfTypingAndLoss(t *testing.T) {
 	wantText(t, &text.stdout, "two 1 <ann> still here")
 	runWith(t, ann, "", "channel", "remove", "two", "tester").wantOK(t)
 	for _, one := range []*tailing{text, objects} {
-		if code := <-one.done; code != 1 || !strings.Contains(one.stderr.String(), "no channel is left") {
+		if code := <-one.done; code != 1 || !strings.Contains(one.stderr.String(), "lost all channels") {
 			t.Errorf("exit code %d, stderr %q", code, one.stderr.String())
 		}
 	}

@@ -27,27 +27,27 @@ const (
 
 // commands declares the flags and commands. kong builds the parser from it.
 type commands struct {
-	Addr    string `help:"Server: host:port or URL; several with commas for a fleet. Default: $PARLEY_ADDR, else what a local 'parleyd dev' wrote, else 127.0.0.1:8080." aliases:"server" placeholder:"ADDR,..."`
+	Addr    string `help:"Server: host:port or URL; comma-separated for a fleet. Default: $PARLEY_ADDR, else the address that a local 'parleyd dev' wrote, else 127.0.0.1:8080." aliases:"server" placeholder:"ADDR,..."`
 	Token   string `help:"Bearer token. Default: $PARLEY_TOKEN, else the token that a local 'parleyd dev' wrote." placeholder:"TOKEN"`
 	CAFile  string `name:"ca-file" help:"PEM file with the certificates to trust. Default: $PARLEY_CA_FILE, else the system's and that of a local 'parleyd dev --tls'." placeholder:"FILE"`
 	DataDir string `help:"Data directory of a local 'parleyd dev'." default:"data" placeholder:"DIR"`
-	JSON    bool   `name:"json" help:"Write JSON objects, one a line."`
+	JSON    bool   `name:"json" help:"Write JSON objects, one per line."`
 
 	Version kong.VersionFlag `help:"Print the version."`
 
-	Timeout time.Duration `help:"Deadline of each call, with all its retries; 0 means none. 'tail' and 'queue consume' follow a stream, which has none, and 'import' has --retry-for." default:"30s"`
+	Timeout time.Duration `help:"Deadline of each call, including its retries; 0 means none. It does not apply to the streams of 'tail' and 'queue consume', nor to 'import', which has --retry-for." default:"30s"`
 
 	Send    sendCommand    `cmd:"" help:"Send a message."`
 	Tail    tailCommand    `cmd:"" help:"Follow channels live, one line per message."`
 	History historyCommand `cmd:"" help:"Read a channel's messages."`
 	Channel channelCommand `cmd:"" help:"Create channels, change and list their members, list your own channels."`
-	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a place in its log."`
-	Typing  typingCommand  `cmd:"" help:"Tell a channel's followers that you are typing."`
+	Read    readCommand    `cmd:"" help:"Mark a channel as read up to a sequence number."`
+	Typing  typingCommand  `cmd:"" help:"Notify a channel's subscribers that you are typing."`
 	Queue   queueCommand   `cmd:"" help:"Work queues: create topics, produce, consume, inspect them, replay dead letters."`
-	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. May be repeated: nothing is stored twice."`
+	Import  importCommand  `cmd:"" help:"Import IRC logs into a channel. A repeated import stores no message twice."`
 	Info    infoCommand    `cmd:"" help:"Show the server's version, limits and features."`
 	Mint    tokenCommand   `cmd:"" name:"token" help:"Mint a token for a local 'parleyd dev'."`
-	Bench   benchCommand   `cmd:"" passthrough:"" help:"Measure a server: each figure next to its floor from the same run. Starts parley-bench, a program of its own."`
+	Bench   benchCommand   `cmd:"" passthrough:"" help:"Benchmark a server. Runs parley-bench, a separate program."`
 }
 
 // session is the environment of a command: its streams, its context and the global flags.
@@ -115,7 +115,7 @@ func withoutDeadline(ctx context.Context) (context.Context, func()) {
 func fail(stderr io.Writer, err error) int {
 	_, _ = fmt.Fprintf(stderr, "parley: %s\n", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		_, _ = fmt.Fprintln(stderr, "parley --help says more.")
+		_, _ = fmt.Fprintln(stderr, "Run 'parley --help' for usage.")
 		return exitUsage
 	}
 	return exitError

@@ -90,7 +90,7 @@ func (o outcome) objects(t *testing.T) []map[string]any {
 	for l := range strings.Lines(o.stdout) {
 		var v map[string]any
 		if err := json.Unmarshal([]byte(l), &v); err != nil {
-			t.Fatalf("%q is no JSON object: %v", l, err)
+			t.Fatalf("%q is not a JSON object: %v", l, err)
 		}
 		all = append(all, v)
 	}
@@ -130,7 +130,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d; stderr: %s", one.args, got.code, one.code, got.stderr)
 		}
 		if one.code == 2 && got.stderr == "" {
-			t.Errorf("%q: says nothing", one.args)
+			t.Errorf("%q: stderr is empty", one.args)
 		}
 	}
 	if n := len(s.Requests()); n != 0 {
@@ -177,12 +177,12 @@ func TestSendAndHistory(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(run(t, s, "history", "room").wantOK(t).stdout), "\n")
 	if len(lines) != 5 || !strings.HasSuffix(lines[1], `room 2 <tester> two\nlines`) {
-		t.Errorf("history for people: %q", lines)
+		t.Errorf("history, as text: %q", lines)
 	}
 }
 
-// TestTerminalIsSafe uses content that would control the reader's terminal.
-func TestTerminalIsSafe(t *testing.T) {
+// TestOutputEscapesControlCharacters uses content that would control the reader's terminal.
+func TestOutputEscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.Post("room", "bob", "\x1b]0;owned\x07 \u202etfel \r\n é 世界")
@@ -192,7 +192,7 @@ func TestTerminalIsSafe(t *testing.T) {
 	}
 }
 
-func TestErrorsAreToldWithTheirReason(t *testing.T) {
+func TestErrorsIncludeReason(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.FaultTimes(1, "SendMessage", parleytest.Fault{
@@ -291,7 +291,7 @@ func TestTail(t *testing.T) {
 		!strings.Contains(got, "other 1 <ann> three") || !strings.Contains(got, "room 5 <bob> last") {
 		t.Errorf("stdout is %q", got)
 	}
-	if !strings.Contains(stderr.String(), "connected again") {
+	if !strings.Contains(stderr.String(), "reconnected") {
 		t.Errorf("stderr is %q", stderr.String())
 	}
 	events := run(t, s, "tail", "room", "--from-start", "--count", "5", "--json").wantOK(t).objects(t)
@@ -368,8 +368,8 @@ func TestToken(t *testing.T) {
 func TestTokenCapabilities(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PARLEY_AUTH_HS256_SECRET": strings.Repeat("e", 32)}
-	const forms, onChannels, onQueues, onAdmin = "want channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin",
-		"want some of send, history, subscribe, moderate, send_as, manage", "want some of produce, consume", "want some of read, write"
+	const forms, onChannels, onQueues, onAdmin = "must be channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin",
+		"must be one of send, history, subscribe, moderate, send_as, manage", "must be one of produce, consume", "must be one of read, write"
 	for capability, want := range map[string]string{
 		"send": forms, "admn": forms, "Admin": forms, "admin:*=read": forms, "admin:": forms, "chanel:*=send": forms, "topic:*=produce": forms, "channel:*": forms, "": forms,
 		"channel:*=sned": onChannels, "channel:*=send,": onChannels, "channel:*=": onChannels, "channel:*=Send": onChannels, "channel:*=produce": onChannels,

@@ -15,22 +15,22 @@ type connectionReport struct {
 	// live describes what the command does while the stream is live.
 	live string
 
-	troubled atomic.Bool
+	disconnected atomic.Bool
 }
 
 // changed is the callback for a change of state.
 func (r *connectionReport) changed(change parley.StateChange) {
 	switch change.State {
 	case parley.StateWaiting:
-		r.troubled.Store(true)
+		r.disconnected.Store(true)
 		why := "the server asked to reconnect"
 		if change.Err != nil {
 			why = change.Err.Error()
 		}
-		_, _ = fmt.Fprintf(r.w, "parley: %s; trying again in %s\n", why, change.Wait.Round(time.Millisecond))
+		_, _ = fmt.Fprintf(r.w, "parley: %s; retrying in %s\n", why, change.Wait.Round(time.Millisecond))
 	case parley.StateLive:
-		if r.troubled.Swap(false) {
-			_, _ = fmt.Fprintln(r.w, "parley: connected again")
+		if r.disconnected.Swap(false) {
+			_, _ = fmt.Fprintln(r.w, "parley: reconnected")
 		} else {
 			_, _ = fmt.Fprintf(r.w, "parley: %s\n", r.live)
 		}

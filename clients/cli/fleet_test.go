@@ -63,8 +63,8 @@ func TestFleetLosesNodes(t *testing.T) {
 	}
 }
 
-// TestLocalTokenIsShownToLocalNodesOnly uses several addresses, one of which is not local.
-func TestLocalTokenIsShownToLocalNodesOnly(t *testing.T) {
+// TestLocalTokenIsSentToLocalNodesOnly uses several addresses, one of which is not local.
+func TestLocalTokenIsSentToLocalNodesOnly(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	dir := t.TempDir()

@@ -10,16 +10,16 @@ import (
 
 type historyCommand struct {
 	Channel string `arg:"" help:"Channel to read."`
-	After   *int64 `help:"Only what comes after this place in the log." placeholder:"SEQ"`
-	Before  int64  `help:"Only what comes before this place in the log." placeholder:"SEQ"`
-	Limit   int    `help:"How many messages at most: the newest ones, or with --after the oldest." default:"50"`
-	All     bool   `help:"Everything in the range, without a limit."`
+	After   *int64 `help:"Only messages after this sequence number." placeholder:"SEQ"`
+	Before  int64  `help:"Only messages before this sequence number." placeholder:"SEQ"`
+	Limit   int    `help:"Maximum number of messages: the newest, or the oldest with --after." default:"50"`
+	All     bool   `help:"All messages of the range, without a limit."`
 }
 
 // Run writes a channel's messages, oldest first.
 func (c *historyCommand) Run(s *session) error {
 	if c.Limit < 1 || c.Before < 0 || (c.After != nil && *c.After < 0) {
-		return usagef("--limit must be positive, --after and --before not negative")
+		return usagef("--limit must be positive; --after and --before must not be negative")
 	}
 	client, err := s.client()
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *historyCommand) Run(s *session) error {
 		opts = append(opts, parley.Limit(c.Limit))
 	}
 	out := bufio.NewWriter(s.stdout)
-	p := printer{w: out, side: s.stderr, json: s.flags.JSON}
+	p := printer{w: out, stderr: s.stderr, json: s.flags.JSON}
 	if err := c.write(s, client, p, ascending, opts); err != nil {
 		_ = out.Flush()
 		return err

@@ -24,15 +24,15 @@ const (
 	// sent, so that a log with a line that is too long is not imported in part.
 	maxContent = 64 << 10
 	maxID      = 128
-	// maxComplaints is the maximum number of invalid lines that an error lists.
-	maxComplaints = 10
+	// maxReportedErrors is the maximum number of invalid lines that an error lists.
+	maxReportedErrors = 10
 )
 
 type importCommand struct {
 	Dir      string        `arg:"" help:"Directory of *.raw.txt logs, or one log file."`
 	Channel  string        `help:"Channel to import into." required:""`
-	RetryFor time.Duration `help:"How long to keep trying when the server is away." default:"2m"`
-	Speed    float64       `help:"Replay each log at so many times the speed at which it was written: 1 as it was, 60 an hour a minute. Without it, as fast as can be." placeholder:"TIMES"`
+	RetryFor time.Duration `help:"How long to retry when the server is unavailable." default:"2m"`
+	Speed    float64       `help:"Replay each log at this multiple of its original speed: 1 is real time, 60 is an hour per minute. Default: as fast as possible." placeholder:"TIMES"`
 }
 
 // importCount is the result of an import, in its JSON form.
@@ -61,7 +61,7 @@ func (c *importCommand) Run(s *session) error {
 		return err
 	}
 	count := importCount{Event: "imported", ChannelID: c.Channel, Files: len(files)}
-	if err := c.survey(s, files, &count); err != nil {
+	if err := c.validate(s, files, &count); err != nil {
 		return err
 	}
 	terminal := isTerminal(s.stderr)
@@ -87,18 +87,18 @@ func (c *importCommand) Run(s *session) error {
 	}
 	if err != nil {
 		done := count.Sent + count.AlreadyThere
-		return fmt.Errorf("%w\nat least %d of %d messages are in %s (%d sent now); run the same command again to go on",
+		return fmt.Errorf("%w\nat least %d of %d messages are stored in %s (%d sent by this run); run the same command again to continue",
 			explain("import", err), done, count.Total, c.Channel, count.Sent)
 	}
 	return s.printer().print(count, fmt.Sprintf("%s: %d sent, %d already there, %d total (%d text, %d action; %d notices skipped)",
 		c.Channel, count.Sent, count.AlreadyThere, count.Total, count.Text, count.Action, count.Notices))
 }
 
-// survey counts the messages to import. It returns an error for messages that cannot be imported,
+// validate counts the messages to import. It returns an error for messages that cannot be imported,
 // before anything is sent.
-func (c *importCommand) survey(s *session, files []string, count *importCount) error {
-	var complaints []error
-	var strange string
+func (c *importCommand) validate(s *session, files []string, count *importCount) error {
+	var invalid []error
+	var firstUnknown string
 	for _, path := range files {
 		lines, err := irclog.Read(path)
 		if err != nil {
@@ -113,43 +113,43 @@ func (c *importCommand) survey(s *session, files []string, count *importCount) e
 			case irclog.Notice:
 				count.Notices++
 			case irclog.Unknown:
-				if count.Unknown++; strange == "" {
-					strange = lineName(path, l)
+				if count.Unknown++; firstUnknown == "" {
+					firstUnknown = lineName(path, l)
 				}
 			case irclog.Blank:
 			}
 			if l.Repaired {
 				count.Repaired++
 			}
-			if err := refuse(path, l); err != nil && len(complaints) < maxComplaints {
-				complaints = append(complaints, err)
+			if err := checkLine(path, l); err != nil && len(invalid) < maxReportedErrors {
+				invalid = append(invalid, err)
 			}
 		}
 	}
 	count.Total = count.Text + count.Action
 	if count.Unknown > 0 {
-		_, _ = fmt.Fprintf(s.stderr, "parley: %d lines are of no known form and are left out; the first is %s\n", count.Unknown, strange)
+		_, _ = fmt.Fprintf(s.stderr, "parley: skipped %d lines of an unknown form; the first is %s\n", count.Unknown, firstUnknown)
 	}
 	if count.Repaired > 0 {
-		_, _ = fmt.Fprintf(s.stderr, "parley: %d lines hold NUL or bytes that are not UTF-8; U+FFFD stands for each such byte\n", count.Repaired)
+		_, _ = fmt.Fprintf(s.stderr, "parley: replaced NUL and invalid UTF-8 bytes with U+FFFD in %d lines\n", count.Repaired)
 	}
-	if len(complaints) > 0 {
-		return fmt.Errorf("nothing was imported: %w", errors.Join(complaints...))
+	if len(invalid) > 0 {
+		return fmt.Errorf("nothing was imported: %w", errors.Join(invalid...))
 	}
 	return nil
 }
 
-// refuse returns an error for a message that the server would refuse, and nil for any other line.
-func refuse(path string, l irclog.Line) error {
+// checkLine returns an error for a message that the server would refuse, and nil for any other line.
+func checkLine(path string, l irclog.Line) error {
 	switch {
 	case !l.IsMessage():
 		return nil
 	case len(l.Content) > maxContent:
-		return fmt.Errorf("%s: the text has %d bytes, a message at most %d", lineName(path, l), len(l.Content), maxContent)
+		return fmt.Errorf("%s: the text has %d bytes; the limit is %d", lineName(path, l), len(l.Content), maxContent)
 	case len(l.Sender) > maxID:
-		return fmt.Errorf("%s: the nick, as an id, has %d bytes, an id at most %d", lineName(path, l), len(l.Sender), maxID)
+		return fmt.Errorf("%s: the nick, encoded as an id, has %d bytes; the limit is %d", lineName(path, l), len(l.Sender), maxID)
 	case len(clientMsgID(path, l)) > maxID:
-		return fmt.Errorf("%s: file and line, as an id, have more than %d bytes", lineName(path, l), maxID)
+		return fmt.Errorf("%s: file name and line number, encoded as an id, exceed the limit of %d bytes", lineName(path, l), maxID)
 	default:
 		return nil
 	}

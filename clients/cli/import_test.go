@@ -63,8 +63,8 @@ func TestImport(t *testing.T) {
 	if diff := cmp.Diff(counts, got.objects(t)[0]); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(got.stderr, "2001-02-04.b.raw.txt:2") || !strings.Contains(got.stderr, "not UTF-8") {
-		t.Errorf("stderr does not tell of odd lines: %q", got.stderr)
+	if !strings.Contains(got.stderr, "2001-02-04.b.raw.txt:2") || !strings.Contains(got.stderr, "invalid UTF-8") {
+		t.Errorf("stderr %q, want the unknown and the repaired line", got.stderr)
 	}
 	again := run(t, s, "import", "testdata/logs", "--channel", "room").wantOK(t)
 	if !strings.Contains(again.stdout, "0 sent, 9 already there, 9 total") {
@@ -176,7 +176,7 @@ func TestImportIsResumed(t *testing.T) {
 	var stdout, stderr buffer
 	code := cli.Run(ctx, []string{"--addr", s.Addr(), "--token", "t", "import", dir, "--channel", "room"}, strings.NewReader(""),
 		&stdout, &stderr, func(string) string { return "" })
-	if code != 1 || !strings.Contains(stderr.String(), "1000 of 2600") || !strings.Contains(stderr.String(), "again to go on") {
+	if code != 1 || !strings.Contains(stderr.String(), "1000 of 2600") || !strings.Contains(stderr.String(), "again to continue") {
 		t.Fatalf("exit code %d, stderr %q", code, stderr.String())
 	}
 	got := run(t, s, "import", dir, "--channel", "room").wantOK(t)
@@ -188,9 +188,9 @@ func TestImportIsResumed(t *testing.T) {
 	}
 }
 
-// TestImportRefusesBeforeItSends imports lines that no server accepts. Nothing may be sent, and the
+// TestImportValidatesBeforeSending imports lines that no server accepts. Nothing may be sent, and the
 // error must list each line.
-func TestImportRefusesBeforeItSends(t *testing.T) {
+func TestImportValidatesBeforeSending(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	dir := t.TempDir()
@@ -208,7 +208,7 @@ func TestImportRefusesBeforeItSends(t *testing.T) {
 	}
 }
 
-func TestImportNamesTheLineThatTheServerRefused(t *testing.T) {
+func TestImportReportsRefusedLine(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.Fault(itemFault("2001-02-03.a.raw.txt:3", 1,
@@ -219,7 +219,7 @@ func TestImportNamesTheLineThatTheServerRefused(t *testing.T) {
 	}
 }
 
-func TestImportGivesUpInTime(t *testing.T) {
+func TestImportStopsAfterRetryFor(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.Kill()

@@ -59,14 +59,14 @@ func (*infoCommand) Run(s *session) error {
 		var b strings.Builder
 		rows := newTable(&b, "", "version", value.Version)
 		rows.row("features", features)
-		rows.row("content of a message", bytesText(value.Limits.MaxContentBytes))
-		rows.row("messages of a batch", value.Limits.MaxBatchMessages)
-		rows.row("channels of a stream", value.Limits.MaxChannelsPerStream)
-		rows.row("streams of a subject", value.Limits.MaxStreamsPerSubject)
-		rows.row("payload of a queue message", bytesText(value.Limits.MaxPayloadBytes))
-		rows.row("queue messages of a call", value.Limits.MaxProduceMessages)
-		rows.row("consumers of a subject", value.Limits.MaxConsumersPerSubject)
-		rows.row("heartbeat interval", spell(time.Duration(value.Limits.HeartbeatIntervalMillis)*time.Millisecond))
+		rows.row("max message content", bytesText(value.Limits.MaxContentBytes))
+		rows.row("max messages per batch", value.Limits.MaxBatchMessages)
+		rows.row("max channels per stream", value.Limits.MaxChannelsPerStream)
+		rows.row("max streams per subject", value.Limits.MaxStreamsPerSubject)
+		rows.row("max queue payload", bytesText(value.Limits.MaxPayloadBytes))
+		rows.row("max queue messages per call", value.Limits.MaxProduceMessages)
+		rows.row("max consumers per subject", value.Limits.MaxConsumersPerSubject)
+		rows.row("heartbeat interval", formatDuration(time.Duration(value.Limits.HeartbeatIntervalMillis)*time.Millisecond))
 		if err := rows.flush(); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestInfo(t *testing.T) {
 	text := runWith(t, env, "", "info").wantOK(t).stdout
 	for _, line := range []string{"version ", "features ", "queues", "65536 bytes", "heartbeat interval "} {
 		if !strings.Contains(text, line) {
-			t.Errorf("info for people has no %q:\n%s", line, text)
+			t.Errorf("info, as text has no %q:\n%s", line, text)
 		}
 	}
 }

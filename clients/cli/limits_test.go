@@ -13,8 +13,8 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestLimitsAreTheSchemas checks that the limits of the commands are those of the schema.
-func TestLimitsAreTheSchemas(t *testing.T) {
+// TestLimitsMatchSchema checks that the limits of the commands are those of the schema.
+func TestLimitsMatchSchema(t *testing.T) {
 	t.Parallel()
 	resolve := func(fd protoreflect.FieldDescriptor) *validate.FieldRules {
 		r, err := protovalidate.ResolveFieldRules(fd)
@@ -43,8 +43,8 @@ func TestLimitsAreTheSchemas(t *testing.T) {
 		"dead letters": {maxDeadIDs, int64(rules(&parleyv1.DeadLetterIds{}, "dead_letter_ids").GetRepeated().GetMaxItems())},
 		"replayed":     {maxReplayed, int64(rules(&parleyv1.ReplayDeadLettersRequest{}, "limit").GetInt32().GetLte())},
 		"reason":       {maxNackReason, int64(rules(&parleyv1.NackItem{}, "reason").GetString().GetMaxBytes())},
-		"delay":        {int64(maxAhead), longest(&parleyv1.ScheduledMessage{}, "delay")},
-		"retention":    {int64(maxAhead), longest(&parleyv1.TopicRetention{}, "max_age")},
+		"delay":        {int64(maxDelay), longest(&parleyv1.ScheduledMessage{}, "delay")},
+		"retention":    {int64(maxDelay), longest(&parleyv1.TopicRetention{}, "max_age")},
 		"backoff":      {int64(day), longest(retry, "max_backoff")},
 		"window":       {int64(7 * day), longest(topic, "idempotency_window")},
 		"ack timeout":  {int64(12 * time.Hour), longest(&parleyv1.ConsumeRequest{}, "ack_timeout")},

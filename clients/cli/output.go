@@ -15,11 +15,13 @@ import (
 
 // printer writes lines for humans, or JSON for programs. For humans, aside writes to side.
 type printer struct {
-	w, side io.Writer
-	json    bool
+	w, stderr io.Writer
+	json      bool
 }
 
-func (s *session) printer() printer { return printer{w: s.stdout, side: s.stderr, json: s.flags.JSON} }
+func (s *session) printer() printer {
+	return printer{w: s.stdout, stderr: s.stderr, json: s.flags.JSON}
+}
 
 // print writes value as JSON if the user asked for JSON, else text.
 func (p printer) print(value any, text string) error {
@@ -63,7 +65,7 @@ func lowerName(name, prefix string) string { return strings.ToLower(strings.Trim
 
 // message writes a message in its current state.
 func (p printer) message(m *parley.Message) error {
-	return p.print(toJSON(m), line(m, m.GetSeq(), said(m)))
+	return p.print(toJSON(m), line(m, m.GetSeq(), messageText(m)))
 }
 
 // event writes an event of a subscription. It does not write states.
@@ -83,7 +85,7 @@ func (p printer) event(e parley.Event) error {
 	}
 	value := toJSON(e.Message)
 	value.Event, value.EventSeq = e.Kind.String(), e.Seq
-	text := said(e.Message)
+	text := messageText(e.Message)
 	if e.Kind != parley.EventSent {
 		text = fmt.Sprintf("(%s %d) %s", e.Kind, e.Message.GetSeq(), text)
 	}
@@ -121,7 +123,7 @@ type lostJSON struct {
 
 func (p printer) lost(e parley.Event) error {
 	reason := lowerName(e.Lost.GetReason().String(), "LOST_REASON_")
-	return p.aside(lostJSON{Event: "lost", ChannelID: e.ChannelID, Seq: e.Seq, Epoch: e.Epoch, Reason: reason},
+	return p.notice(lostJSON{Event: "lost", ChannelID: e.ChannelID, Seq: e.Seq, Epoch: e.Epoch, Reason: reason},
 		fmt.Sprintf("-- %s: lost after %d (%s)", e.ChannelID, e.Seq, strings.ReplaceAll(reason, "_", " ")))
 }
 
@@ -134,14 +136,14 @@ type typingJSON struct {
 
 func (p printer) typing(e parley.Event) error {
 	user := e.Typing.GetUserId()
-	return p.aside(typingJSON{Event: "typing", ChannelID: e.ChannelID, UserID: user},
+	return p.notice(typingJSON{Event: "typing", ChannelID: e.ChannelID, UserID: user},
 		fmt.Sprintf("-- %s: %s is typing", e.ChannelID, oneLine(user)))
 }
 
-// aside writes JSON to the output, or text to the side output.
-func (p printer) aside(value any, text string) error {
+// notice writes JSON to the output, or text to the side output.
+func (p printer) notice(value any, text string) error {
 	if !p.json {
-		p.w = p.side
+		p.w = p.stderr
 	}
 	return p.print(value, text)
 }
@@ -152,8 +154,8 @@ func line(m *parley.Message, seq int64, text string) string {
 	return fmt.Sprintf("%s %s %d %s", at, m.GetChannelId(), seq, text)
 }
 
-// said returns a message's sender and content, on one line.
-func said(m *parley.Message) string {
+// messageText returns a message's sender and content, on one line.
+func messageText(m *parley.Message) string {
 	from := oneLine(m.GetFromId())
 	switch {
 	case m.GetStatus() == parleyv1.MessageStatus_MESSAGE_STATUS_RECALLED:

@@ -10,8 +10,8 @@ import (
 )
 
 type queueCommand struct {
-	Create queueCreateCommand `cmd:"" help:"Create a topic, with consumer groups. Requires the capability admin, as do all of these but produce, cancel, reschedule and consume."`
-	Update queueUpdateCommand `cmd:"" help:"Change a topic's settings. Settings that no flag names do not change."`
+	Create queueCreateCommand `cmd:"" help:"Create a topic, optionally with consumer groups. Requires the capability admin, as do all queue commands except produce, cancel, reschedule and consume."`
+	Update queueUpdateCommand `cmd:"" help:"Change a topic's settings. Settings without a flag do not change."`
 	Get    queueGetCommand    `cmd:"" help:"Show a topic's settings."`
 	List   queueListCommand   `cmd:"" help:"List the topics."`
 	Delete queueDeleteCommand `cmd:"" help:"Delete a topic and everything in it."`
@@ -20,17 +20,17 @@ type queueCommand struct {
 	Group  queueGroupCommand  `cmd:"" help:"Create, delete and move consumer groups."`
 
 	Stats      queueStatsCommand      `cmd:"" help:"Show how many messages topics hold (depth) and how far groups are behind (lag)."`
-	Pending    queuePendingCommand    `cmd:"" help:"Show deliveries that are not settled."`
+	Pending    queuePendingCommand    `cmd:"" help:"Show unsettled deliveries."`
 	Partitions queuePartitionsCommand `cmd:"" help:"Show the consumer of each partition."`
 
 	Produce    queueProduceCommand    `cmd:"" help:"Produce messages, now or for later."`
 	Cancel     queueCancelCommand     `cmd:"" help:"Cancel scheduled messages."`
-	Reschedule queueRescheduleCommand `cmd:"" help:"Change when scheduled messages are due."`
+	Reschedule queueRescheduleCommand `cmd:"" help:"Change the due time of scheduled messages."`
 	Consume    queueConsumeCommand    `cmd:"" help:"Consume messages: print each, or run a command for it, and acknowledge it."`
 
 	DLQ   queueDLQCommand   `cmd:"" name:"dlq" help:"List, replay or purge dead letters."`
 	Trim  queueTrimCommand  `cmd:"" help:"Remove a topic's oldest messages."`
-	Bench queueBenchCommand `cmd:"" passthrough:"" help:"Measure queues: short for 'parley bench queue'."`
+	Bench queueBenchCommand `cmd:"" passthrough:"" help:"Benchmark queues: short for 'parley bench queue'."`
 }
 
 // The server's limits of queues, checked here so that an error can name the flag.
@@ -55,8 +55,8 @@ type topicArg struct {
 
 func (a topicArg) check() error { return checkName("<topic>", a.Topic) }
 
-// administer calls work with an Admin. Each of its calls has the deadline of --timeout.
-func (s *session) administer(work func(ctx context.Context, admin *queue.Admin) error) error {
+// withAdmin calls work with an Admin. Each of its calls has the deadline of --timeout.
+func (s *session) withAdmin(work func(ctx context.Context, admin *queue.Admin) error) error {
 	return s.with(func(ctx context.Context, client *parley.Client) error {
 		return work(ctx, queue.NewAdmin(client))
 	})

@@ -140,7 +140,7 @@ func TestQueueTopics(t *testing.T) {
 	text := q.ok("get", "jobs").stdout
 	for _, line := range []string{"retention              7d", "max-backoff            1m30s", "non-retryable          none", "groups                 audit, work"} {
 		if !strings.Contains(text, "  "+line+"\n") {
-			t.Errorf("get for people has no %q:\n%s", line, text)
+			t.Errorf("get, as text has no %q:\n%s", line, text)
 		}
 	}
 	if got := q.ok("create", "plain").stdout; got != "plain is created: 8 partitions, without groups\n" {
@@ -217,7 +217,7 @@ func TestQueueGroups(t *testing.T) {
 		t.Errorf("the owner is %v", owner)
 	}
 	if got := q.ok("partitions", "jobs").stdout; !strings.Contains(got, "PARTITION  GROUP  CONSUMER") || !strings.Contains(got, "work   ann") {
-		t.Errorf("partitions for people:\n%s", got)
+		t.Errorf("partitions, as text:\n%s", got)
 	}
 	busy.interrupt()
 	busy.wantEnd(t, 0)
@@ -238,7 +238,7 @@ func TestQueueUsage(t *testing.T) {
 		args  string
 		texts []string
 	}{
-		{"create a.b", []string{`<topic> "a.b"`, "1 to 64 of"}},
+		{"create a.b", []string{`<topic> "a.b"`, "1 to 64 characters of"}},
 		{"create x --group a.b", []string{`--group "a.b"`}},
 		{"create x --partitions 257", []string{"--partitions 257", "1 to 256"}},
 		{"create x --partitioner dice", []string{"--partitioner", "consistent-hash"}},
@@ -254,19 +254,19 @@ func TestQueueUsage(t *testing.T) {
 		{"create x --non-retryable a,b/c", []string{`--non-retryable "b/c"`, "1 to 64"}},
 		{"create x --non-retryable " + strings.Repeat("a,", 32) + "a", []string{"--non-retryable", "33 codes", "at most 32"}},
 		{"create x --idempotency-window 8d", []string{"--idempotency-window 8d", "1s to 7d"}},
-		{"update x", []string{"no flag"}},
+		{"update x", []string{"at least one setting"}},
 		{"update x --max-attempts 0", []string{"--max-attempts 0", "1 to 1000"}},
 		{"delete x", []string{"--confirm x"}},
 		{"pause a/b --produce", []string{"<topic>"}},
-		{"pause x", []string{"pause: want --produce, --consume or both"}},
+		{"pause x", []string{"pause: requires --produce, --consume or both"}},
 		{"resume a/b --produce", []string{"<topic>"}},
-		{"resume x", []string{"resume: want --produce, --consume or both"}},
+		{"resume x", []string{"resume: requires --produce, --consume or both"}},
 		{"group create x a/b", []string{`<group> "a/b"`}},
 		{"group create x y --from noon", []string{"--from", "beginning, end or a time"}},
 		{"group seek x y", []string{"--from"}},
 		{"group delete x y", []string{"--confirm y"}},
 		{"stats a/b", []string{"<topics>"}},
-		{"stats x --interval 1s", []string{"--interval goes with --watch"}},
+		{"stats x --interval 1s", []string{"--interval requires --watch"}},
 		{"stats x --watch --interval 50ms", []string{"--interval 50ms", "100ms"}},
 		{"pending x --limit 10001", []string{"--limit 10001", "1 to 10000"}},
 		{"pending x --by luck", []string{"--by", "attempts"}},
@@ -276,8 +276,8 @@ func TestQueueUsage(t *testing.T) {
 		{"produce x y --header Webhook-Id=c", []string{"--header Webhook-Id", "reserved"}},
 		{"produce x y --header a=" + strings.Repeat(long, 4), []string{"--header a: the value has 1200 bytes", "1024"}},
 		{"produce x y --idempotency-key " + long, []string{"--idempotency-key", "1 to 128"}},
-		{"produce x y z --idempotency-key k", []string{"--idempotency-key names one message"}},
-		{"produce x --idempotency-key k", []string{"--idempotency-key names one message"}},
+		{"produce x y z --idempotency-key k", []string{"--idempotency-key applies to a single message"}},
+		{"produce x --idempotency-key k", []string{"--idempotency-key applies to a single message"}},
 		{"produce x y --whole", []string{"--whole"}},
 		{"produce x y --key a --key-separator :", []string{"--key", "--key-separator"}},
 		{"produce x y --key-separator :", []string{"payload 1", `":"`}},
@@ -306,17 +306,17 @@ func TestQueueUsage(t *testing.T) {
 		{"dlq purge x --all", []string{"--confirm x"}},
 		{"dlq purge x --group y", []string{"--confirm x"}},
 		{"dlq purge x 3-1-0", []string{"--confirm x"}},
-		{"dlq purge x --confirm x", []string{"dlq purge: want ids, --group or --all"}},
-		{"dlq purge x --confirm x --all 3-1-0", []string{"--all:", "give no ids"}},
-		{"dlq purge x --confirm x --group y 3-1-0", []string{"--group:", "give no ids"}},
+		{"dlq purge x --confirm x", []string{"dlq purge: requires ids, --group or --all"}},
+		{"dlq purge x --confirm x --all 3-1-0", []string{"--all and ids exclude"}},
+		{"dlq purge x --confirm x --group y 3-1-0", []string{"--group and ids exclude"}},
 		{"dlq purge x --confirm x --group y --all", []string{"--group and --all"}},
 		{"dlq purge x --confirm x --group a/b", []string{`--group "a/b"`}},
 		{"dlq purge x --confirm x 3-1", []string{`"3-1"`, "an id like"}},
-		{"dlq replay x", []string{"dlq replay: want ids, --group or --all"}},
-		{"dlq replay x --all 3-1-0", []string{"--all:", "give no ids"}},
-		{"dlq replay x --group y 3-1-0", []string{"--group:", "give no ids"}},
+		{"dlq replay x", []string{"dlq replay: requires ids, --group or --all"}},
+		{"dlq replay x --all 3-1-0", []string{"--all and ids exclude"}},
+		{"dlq replay x --group y 3-1-0", []string{"--group and ids exclude"}},
 		{"dlq replay x --group y --all", []string{"--group and --all"}},
-		{"dlq replay x 3-1-0 --limit 4", []string{"--limit goes with --group or --all"}},
+		{"dlq replay x 3-1-0 --limit 4", []string{"--limit requires --group or --all"}},
 		{"dlq replay x --all --to 256", []string{"--to 256", "0 to 255"}},
 		{"list --timeout=-1s", []string{"--timeout -1s", "0 means no deadline"}},
 		{"trim x", []string{"--keep or --older-than"}},

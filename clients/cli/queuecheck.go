@@ -13,8 +13,8 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// maxAhead is the maximum delay of a scheduled message, and the maximum retention.
-	maxAhead = 366 * day
+	// maxDelay is the maximum delay of a scheduled message, and the maximum retention.
+	maxDelay = 366 * day
 )
 
 var (
@@ -25,8 +25,8 @@ var (
 	deadLetterIDForm   = regexp.MustCompile(`^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,10}$`)
 )
 
-// firstOf returns the first error that is not nil, or nil.
-func firstOf(mistakes ...error) error {
+// firstError returns the first error that is not nil, or nil.
+func firstError(mistakes ...error) error {
 	for _, err := range mistakes {
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func firstOf(mistakes ...error) error {
 // checkName returns an error for an invalid name of a topic, a group or a consumer.
 func checkName(what, name string) error {
 	if !nameForm.MatchString(name) {
-		return usagef("%s %q: want 1 to 64 of A-Z a-z 0-9 _ -", what, name)
+		return usagef("%s %q: must be 1 to 64 characters of A-Z a-z 0-9 _ -", what, name)
 	}
 	return nil
 }
@@ -62,11 +62,11 @@ func checkNames(what string, names []string) error {
 
 func checkCodes(what string, codes []string) error {
 	if len(codes) > maxCodes {
-		return usagef("%s: %d codes, want at most %d", what, len(codes), maxCodes)
+		return usagef("%s: %d codes; must be at most %d", what, len(codes), maxCodes)
 	}
 	for _, code := range codes {
 		if !headerForm.MatchString(code) {
-			return usagef("%s %q: want 1 to 64 of A-Z a-z 0-9 _ . -", what, code)
+			return usagef("%s %q: must be 1 to 64 characters of A-Z a-z 0-9 _ . -", what, code)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func checkCodes(what string, codes []string) error {
 func checkIDs(what string, ids []string, form *regexp.Regexp, like string) error {
 	for _, id := range ids {
 		if !form.MatchString(id) {
-			return usagef("%s %q: want an id like %s", what, id, like)
+			return usagef("%s %q: must be an id like %s", what, id, like)
 		}
 	}
 	return nil
@@ -83,7 +83,7 @@ func checkIDs(what string, ids []string, form *regexp.Regexp, like string) error
 
 func checkRange(flag string, n, low, high int64) error {
 	if n < low || n > high {
-		return usagef("%s %d: want %d to %d", flag, n, low, high)
+		return usagef("%s %d: must be %d to %d", flag, n, low, high)
 	}
 	return nil
 }
@@ -98,14 +98,14 @@ func checkOptional[T int | int32 | int64](flag string, n *T, low, high int64) er
 
 func checkDuration(flag string, d, low, high time.Duration) error {
 	if d < low || d > high {
-		return usagef("%s %s: want %s to %s", flag, spell(d), spell(low), spell(high))
+		return usagef("%s %s: must be %s to %s", flag, formatDuration(d), formatDuration(low), formatDuration(high))
 	}
 	return nil
 }
 
-// checkSpan is checkDuration for an optional duration.
-func checkSpan(flag string, d span, low, high time.Duration) error {
-	if !d.given {
+// checkDurationFlag is checkDuration for an optional duration.
+func checkDurationFlag(flag string, d durationFlag, low, high time.Duration) error {
+	if !d.set {
 		return nil
 	}
 	return checkDuration(flag, d.d, low, high)
@@ -114,37 +114,37 @@ func checkSpan(flag string, d span, low, high time.Duration) error {
 // checkMessage returns an error for flags that would make an invalid message.
 func checkMessage(key, idempotencyKey string, headers map[string]string) error {
 	if len(key) > maxQueueKey || !utf8.ValidString(key) || strings.ContainsRune(key, 0) {
-		return usagef("--key: %d bytes, want at most %d of UTF-8 without NUL", len(key), maxQueueKey)
+		return usagef("--key: %d bytes; must be at most %d bytes of UTF-8 without NUL", len(key), maxQueueKey)
 	}
 	if idempotencyKey != "" && !idempotencyKeyForm.MatchString(idempotencyKey) {
-		return usagef("--idempotency-key: want 1 to 128 printable ASCII characters without spaces")
+		return usagef("--idempotency-key: must be 1 to 128 printable ASCII characters without spaces")
 	}
 	if len(headers) > maxQueueHeaders {
-		return usagef("--header: %d headers, want at most %d", len(headers), maxQueueHeaders)
+		return usagef("--header: %d headers; must be at most %d", len(headers), maxQueueHeaders)
 	}
 	for name, value := range headers {
 		lower := strings.ToLower(name)
 		switch {
 		case !headerForm.MatchString(name):
-			return usagef("--header %q: the name must be 1 to 64 of A-Z a-z 0-9 _ . -", name)
+			return usagef("--header %q: the name must be 1 to 64 characters of A-Z a-z 0-9 _ . -", name)
 		case strings.HasPrefix(lower, "webhook-"), strings.HasPrefix(lower, "parley-"):
 			return usagef("--header %s: names that begin with webhook- and parley- are reserved", name)
 		case len(value) > maxHeaderValue || !utf8.ValidString(value):
-			return usagef("--header %s: the value has %d bytes, want at most %d of UTF-8", name, len(value), maxHeaderValue)
+			return usagef("--header %s: the value has %d bytes; must be at most %d bytes of UTF-8", name, len(value), maxHeaderValue)
 		}
 	}
 	return nil
 }
 
-// span is an optional duration that can be given in days too: 90s, 1h30m, 7d.
-type span struct {
-	d     time.Duration
-	given bool
+// durationFlag is an optional duration that can be given in days too: 90s, 1h30m, 7d.
+type durationFlag struct {
+	d   time.Duration
+	set bool
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (s *span) UnmarshalText(text []byte) error {
-	s.given = true
+func (s *durationFlag) UnmarshalText(text []byte) error {
+	s.set = true
 	var err error
 	if days, ok := strings.CutSuffix(string(text), "d"); ok {
 		var n float64
@@ -155,11 +155,11 @@ func (s *span) UnmarshalText(text []byte) error {
 	} else if s.d, err = time.ParseDuration(string(text)); err == nil {
 		return nil
 	}
-	return fmt.Errorf("%q is no duration: want one like 500ms, 90s, 1h30m or 7d", text)
+	return fmt.Errorf("invalid duration %q: must be like 500ms, 90s, 1h30m or 7d", text)
 }
 
-// spell formats a duration in the form that span parses.
-func spell(d time.Duration) string {
+// formatDuration formats a duration in the form that span parses.
+func formatDuration(d time.Duration) string {
 	if d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
 	}
@@ -173,8 +173,8 @@ func spell(d time.Duration) string {
 	return text
 }
 
-// moment is an optional time, in RFC 3339 or as a local time.
-type moment struct{ t time.Time }
+// timeFlag is an optional time, in RFC 3339 or as a local time.
+type timeFlag struct{ t time.Time }
 
 // The server's limits for years.
 const (
@@ -183,23 +183,23 @@ const (
 )
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *moment) UnmarshalText(text []byte) error {
+func (m *timeFlag) UnmarshalText(text []byte) error {
 	var err error
 	if m.t, err = time.Parse(time.RFC3339, string(text)); err != nil {
 		m.t, err = time.ParseInLocation(time.DateTime, string(text), time.Local)
 	}
 	if err != nil {
-		return fmt.Errorf("%q is no time: want one like 2026-01-31T12:00:00Z or '2026-01-31 12:00:00'", text)
+		return fmt.Errorf("invalid time %q: must be like 2026-01-31T12:00:00Z or '2026-01-31 12:00:00'", text)
 	}
 	if year := m.t.UTC().Year(); year < minYear || year > maxYear {
-		return fmt.Errorf("%q: want a year of %d to %d", text, minYear, maxYear)
+		return fmt.Errorf("%q: the year must be %d to %d", text, minYear, maxYear)
 	}
 	return nil
 }
 
-// place is a position at which a group starts to read: beginning, end or a time. The zero value
+// positionFlag is a position at which a group starts to read: beginning, end or a time. The zero value
 // means that none was given.
-type place struct {
+type positionFlag struct {
 	queue.Start
 
 	// text describes the position for humans.
@@ -207,7 +207,7 @@ type place struct {
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *place) UnmarshalText(text []byte) error {
+func (p *positionFlag) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "beginning":
 		p.Start, p.text = queue.FromBeginning(), "at the beginning"
@@ -216,9 +216,9 @@ func (p *place) UnmarshalText(text []byte) error {
 		p.Start, p.text = queue.FromEnd(), "at the end"
 		return nil
 	}
-	var m moment
+	var m timeFlag
 	if err := m.UnmarshalText(text); err != nil {
-		return fmt.Errorf("%q: want beginning, end or a time like 2026-01-31T12:00:00Z", text)
+		return fmt.Errorf("%q: must be beginning, end or a time like 2026-01-31T12:00:00Z", text)
 	}
 	p.Start, p.text = queue.FromTime(m.t), "at "+m.t.Local().Format(time.DateTime)
 	return nil

@@ -23,25 +23,25 @@ const (
 type queueConsumeCommand struct {
 	topicArg
 
-	Group       string `help:"The consumer group, whose partitions its consumers share." required:"" placeholder:"GROUP"`
-	Consumer    string `help:"This consumer's name, for people. Default: the machine's, and something random." placeholder:"NAME"`
-	Concurrency int64  `help:"How many messages are handled at once, 1 to 5000; those of one key one after another." default:"1" placeholder:"N"`
-	Count       int64  `help:"End after so many messages." placeholder:"N"`
-	Raw         bool   `help:"Print payloads as they are, also what would command a terminal or break the line."`
+	Group       string `help:"The consumer group. Its consumers share the topic's partitions." required:"" placeholder:"GROUP"`
+	Consumer    string `help:"This consumer's name in 'queue partitions' and 'queue pending'. Default: the host name and a random suffix." placeholder:"NAME"`
+	Concurrency int64  `help:"Maximum number of messages in progress, 1 to 5000. Messages of one key are handled one after another." default:"1" placeholder:"N"`
+	Count       int64  `help:"Exit after this number of messages." placeholder:"N"`
+	Raw         bool   `help:"Print payloads unchanged, including control characters and line breaks."`
 
 	Ack  bool   `help:"Print messages and acknowledge them. The default." xor:"mode"`
-	Nack bool   `help:"Print messages and give them back as failed." xor:"mode"`
-	Exec string `help:"Run this by sh for each message, with the payload on its standard input and PARLEY_MESSAGE_ID, PARLEY_KEY, PARLEY_ATTEMPT and the like in its environment. Exit code 0 acknowledges the message; another one n gives it back as failed, with the code exit-n." xor:"mode" placeholder:"COMMAND"`
+	Nack bool   `help:"Print messages and nack them." xor:"mode"`
+	Exec string `help:"Run this shell command for each message, with the payload on its standard input and PARLEY_MESSAGE_ID, PARLEY_KEY, PARLEY_ATTEMPT and more in its environment. Exit code 0 acknowledges the message; any other exit code n nacks it with the code exit-n." xor:"mode" placeholder:"COMMAND"`
 
-	Reason     string `help:"With --nack: why, for people." placeholder:"TEXT"`
-	Code       string `help:"With --nack: the failure's code." placeholder:"CODE"`
-	RetryAfter span   `help:"What failed is tried again after this, up to 366d. Default: the topic's backoff." placeholder:"DURATION"`
-	DeadLetter bool   `help:"What failed is a dead letter at once."`
+	Reason     string       `help:"With --nack: the reason of the failure." placeholder:"TEXT"`
+	Code       string       `help:"With --nack: the code of the failure." placeholder:"CODE"`
+	RetryAfter durationFlag `help:"Delay before a failed message is delivered again, up to 366d. Default: the topic's backoff." placeholder:"DURATION"`
+	DeadLetter bool         `help:"Make failed messages dead letters at once, without further attempts."`
 
-	ExecTimeout span `help:"End a command that takes longer, and count it as failed." placeholder:"DURATION"`
-	AckTimeout  span `help:"After how long without a word of this consumer its messages go to others, 1s to 12h. Default: 30s." placeholder:"DURATION"`
-	StopTimeout span `help:"How long an interrupt waits for commands that run. Default: 30s." placeholder:"DURATION"`
-	Unary       bool `help:"Use a call for each request in place of one stream: for HTTP/1.1 and proxies that can't do better."`
+	ExecTimeout durationFlag `help:"Time limit of a command. A command that takes longer is terminated and counts as failed." placeholder:"DURATION"`
+	AckTimeout  durationFlag `help:"If this consumer sends nothing for this long, its messages are delivered to other consumers, 1s to 12h. Default: 30s." placeholder:"DURATION"`
+	StopTimeout durationFlag `help:"How long an interrupt waits for running commands. Default: 30s." placeholder:"DURATION"`
+	Unary       bool         `help:"Use one unary call per request instead of a bidirectional stream: for HTTP/1.1 and proxies without bidirectional streaming."`
 }
 
 // payloadJSON is the JSON form of a payload: text if it is valid UTF-8, else base64.
@@ -80,27 +80,28 @@ func deliveryToJSON(d *queue.Delivery) deliveryJSON {
 }
 
 func (c *queueConsumeCommand) check() error {
-	err := firstOf(
+	err := firstError(
 		c.topicArg.check(), checkName("--group", c.Group), checkOptionalName("--consumer", c.Consumer),
 		checkRange("--concurrency", c.Concurrency, 1, maxConcurrency), checkRange("--count", c.Count, 0, maxMessages),
-		checkSpan("--retry-after", c.RetryAfter, 0, maxAhead), checkSpan("--exec-timeout", c.ExecTimeout, time.Millisecond, maxAhead),
-		checkSpan("--ack-timeout", c.AckTimeout, time.Second, day/2), checkSpan("--stop-timeout", c.StopTimeout, 0, maxAhead),
+		checkDurationFlag("--retry-after", c.RetryAfter, 0, maxDelay),
+		checkDurationFlag("--exec-timeout", c.ExecTimeout, time.Millisecond, maxDelay),
+		checkDurationFlag("--ack-timeout", c.AckTimeout, time.Second, day/2), checkDurationFlag("--stop-timeout", c.StopTimeout, 0, maxDelay),
 	)
 	switch {
 	case err != nil:
 		return err
 	case !c.Nack && (c.Reason != "" || c.Code != ""):
-		return usagef("--reason and --code go with --nack")
-	case !c.Nack && c.Exec == "" && (c.RetryAfter.given || c.DeadLetter):
-		return usagef("--retry-after and --dead-letter go with --nack or --exec")
-	case c.RetryAfter.given && c.DeadLetter:
-		return usagef("--retry-after: what is a dead letter is not tried again")
-	case c.Exec == "" && c.ExecTimeout.given:
-		return usagef("--exec-timeout goes with --exec")
+		return usagef("--reason and --code require --nack")
+	case !c.Nack && c.Exec == "" && (c.RetryAfter.set || c.DeadLetter):
+		return usagef("--retry-after and --dead-letter require --nack or --exec")
+	case c.RetryAfter.set && c.DeadLetter:
+		return usagef("--retry-after and --dead-letter exclude each other: a dead letter is not retried")
+	case c.Exec == "" && c.ExecTimeout.set:
+		return usagef("--exec-timeout requires --exec")
 	case c.Exec != "" && c.Raw:
-		return usagef("--raw prints, --exec does not")
+		return usagef("--raw and --exec exclude each other: --exec prints no payloads")
 	case len(c.Reason) > maxNackReason || !utf8.ValidString(c.Reason):
-		return usagef("--reason: %d bytes, want at most %d of UTF-8", len(c.Reason), maxNackReason)
+		return usagef("--reason: %d bytes; must be at most %d bytes of UTF-8", len(c.Reason), maxNackReason)
 	case c.Code != "":
 		return checkCodes("--code", []string{c.Code})
 	default:
@@ -122,14 +123,14 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	defer client.Close()
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
-	run := &consuming{queueConsumeCommand: c, s: s, stop: stop}
+	run := &consumeRun{queueConsumeCommand: c, s: s, stop: stop}
 	worker := queue.NewWorker(client, c.Topic, c.Group, run.handle, run.options()...)
 	err = worker.Run(ctx)
 	// The worker does not wait for commands that still run after the stop timeout. They are ended
 	// then, and waited for here.
 	run.commands.Wait()
 	if stats := worker.Stats(); err == nil || stats.Delivered > 0 {
-		run.tell(stats)
+		run.printStats(stats)
 	}
 	if run.failure != nil {
 		return run.failure
@@ -140,8 +141,8 @@ func (c *queueConsumeCommand) Run(s *session) error {
 	return nil
 }
 
-// consuming is the state of a running consume command.
-type consuming struct {
+// consumeRun is the state of a running consume command.
+type consumeRun struct {
 	*queueConsumeCommand
 
 	s        *session
@@ -149,16 +150,16 @@ type consuming struct {
 	commands sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below, and the outputs
-	begun   int64
+	started int64
 	failure error
 }
 
-func (c *consuming) options() []queue.WorkerOption {
+func (c *consumeRun) options() []queue.WorkerOption {
 	report := &connectionReport{w: c.s.stderr, live: "consuming " + c.Topic + " as " + c.Group}
 	opts := []queue.WorkerOption{
 		queue.WithConcurrency(int(c.Concurrency)), queue.WithOnState(report.changed),
 		queue.WithOnLost(func(d *queue.Delivery, err error) {
-			c.note(fmt.Sprintf("%s: lost, it comes again: %s", d.MessageID, err))
+			c.printNote(fmt.Sprintf("%s: delivery lost, it will be redelivered: %s", d.MessageID, err))
 		}),
 	}
 	window := int64(0) // the default
@@ -172,13 +173,13 @@ func (c *consuming) options() []queue.WorkerOption {
 	if c.Consumer != "" {
 		opts = append(opts, queue.WithConsumerName(c.Consumer))
 	}
-	if c.AckTimeout.given {
+	if c.AckTimeout.set {
 		opts = append(opts, queue.WithAckTimeout(c.AckTimeout.d))
 	}
-	if c.StopTimeout.given {
+	if c.StopTimeout.set {
 		opts = append(opts, queue.WithStopTimeout(c.StopTimeout.d))
 	}
-	if c.ExecTimeout.given {
+	if c.ExecTimeout.set {
 		opts = append(opts, queue.WithHandlerTimeout(c.ExecTimeout.d))
 	}
 	if c.Unary {
@@ -188,29 +189,29 @@ func (c *consuming) options() []queue.WorkerOption {
 }
 
 // handle handles one message.
-func (c *consuming) handle(ctx context.Context, d *queue.Delivery) error {
-	if !c.begin() {
+func (c *consumeRun) handle(ctx context.Context, d *queue.Delivery) error {
+	if !c.admit() {
 		return queue.ErrRelease
 	}
 	if c.Exec != "" {
 		return c.execute(ctx, d)
 	}
 	if err := c.print(d); err != nil {
-		return c.fail(err)
+		return c.abort(err)
 	}
 	if c.Nack {
 		reason := c.Reason
 		if reason == "" {
 			reason = "nacked by hand"
 		}
-		return c.failed(errors.New(reason), c.Code)
+		return c.withFailureFlags(errors.New(reason), c.Code)
 	}
 	return nil
 }
 
-// failed returns a handler's error that applies the flags for failures.
-func (c *consuming) failed(err error, code string) error {
-	if c.RetryAfter.given {
+// withFailureFlags returns a handler's error that applies the flags for failures.
+func (c *consumeRun) withFailureFlags(err error, code string) error {
+	if c.RetryAfter.set {
 		err = queue.RetryAfter(err, c.RetryAfter.d)
 	}
 	if c.DeadLetter {
@@ -222,22 +223,22 @@ func (c *consuming) failed(err error, code string) error {
 	return err
 }
 
-// begin reports whether one more message may be handled. The last message stops the worker.
-func (c *consuming) begin() bool {
+// admit reports whether one more message may be handled. The last message stops the worker.
+func (c *consumeRun) admit() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failure != nil || (c.Count > 0 && c.begun == c.Count) {
+	if c.failure != nil || (c.Count > 0 && c.started == c.Count) {
 		return false
 	}
-	if c.begun++; c.begun == c.Count {
+	if c.started++; c.started == c.Count {
 		c.stop()
 	}
 	return true
 }
 
-// fail ends the command because of an error that the message did not cause. It returns
+// abort ends the command because of an error that the message did not cause. It returns
 // queue.ErrRelease, so that the message is released.
-func (c *consuming) fail(err error) error {
+func (c *consumeRun) abort(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failure == nil {
@@ -247,7 +248,7 @@ func (c *consuming) fail(err error) error {
 	return queue.ErrRelease
 }
 
-func (c *consuming) print(d *queue.Delivery) error {
+func (c *consumeRun) print(d *queue.Delivery) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := string(d.Payload)
@@ -260,23 +261,23 @@ func (c *consuming) print(d *queue.Delivery) error {
 	return nil
 }
 
-// note writes a line to the error output, for humans.
-func (c *consuming) note(text string) {
+// printNote writes a line to the error output, for humans.
+func (c *consumeRun) printNote(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, _ = fmt.Fprintln(c.s.stderr, "parley: "+oneLine(text))
 }
 
-// tell writes how many messages were acked, failed, released and lost.
-func (c *consuming) tell(stats queue.Stats) {
+// printStats writes how many messages were acked, failed, released and lost.
+func (c *consumeRun) printStats(stats queue.Stats) {
 	parts := []string{fmt.Sprintf("%d acked", stats.Acked)}
 	for _, one := range []struct {
 		n    int64
 		what string
-	}{{stats.Nacked, "failed"}, {stats.Released, "given back unhandled"}, {stats.Lost, "lost"}} {
+	}{{stats.Nacked, "failed"}, {stats.Released, "released"}, {stats.Lost, "lost"}} {
 		if one.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", one.n, one.what))
 		}
 	}
-	c.note(strings.Join(parts, ", "))
+	c.printNote(strings.Join(parts, ", "))
 }

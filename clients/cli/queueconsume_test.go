@@ -34,7 +34,7 @@ func TestQueueConsume(t *testing.T) {
 		t.Errorf("payloads (-want +got):\n%s", diff)
 	}
 	if got := field(rest, "attempt"); fmt.Sprint(got) != "[1 1 1]" {
-		t.Errorf("what was given back counts as tried: attempts %v", got)
+		t.Errorf("released messages count as attempts: %v", got)
 	}
 	q.pipe("a\x1b[31m\tb", "produce", "jobs", "--whole").wantOK(t)
 	if got := q.ok("consume", "jobs", "--group", "work", "--count", "1", "--raw").stdout; got != "a\x1b[31m\tb\n" {
@@ -185,9 +185,9 @@ func TestQueueExec(t *testing.T) {
 	}
 }
 
-// TestQueueExecForPrograms writes one object per line, with the command's result. The command's own
+// TestQueueExecJSON writes one object per line, with the command's result. The command's own
 // output goes to stderr.
-func TestQueueExecForPrograms(t *testing.T) {
+func TestQueueExecJSON(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work")
@@ -234,9 +234,9 @@ func TestQueueExecInterrupted(t *testing.T) {
 	}
 }
 
-// TestQueueExecEnded ends commands that take too long, with all processes that they started: after
+// TestQueueExecTimeouts ends commands that take too long, with all processes that they started: after
 // their own limit, or after the consumer's.
-func TestQueueExecEnded(t *testing.T) {
+func TestQueueExecTimeouts(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	q.ok("create", "jobs", "--partitions", "1", "--group", "work", "--max-attempts", "1")

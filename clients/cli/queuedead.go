@@ -13,15 +13,15 @@ import (
 
 type queueDLQCommand struct {
 	List   dlqListCommand   `cmd:"" default:"withargs" help:"List dead letters, newest first."`
-	Replay dlqReplayCommand `cmd:"" help:"Return dead letters to their groups: by id, of a group or all."`
-	Purge  dlqPurgeCommand  `cmd:"" help:"Delete dead letters: by id, of a group or all."`
+	Replay dlqReplayCommand `cmd:"" help:"Replay dead letters to their groups: by id, all of a group, or all of the topic."`
+	Purge  dlqPurgeCommand  `cmd:"" help:"Delete dead letters: by id, all of a group, or all of the topic."`
 }
 
 type dlqListCommand struct {
 	topicArg
 
 	Group string `help:"Only dead letters of this group. Default: of all groups." placeholder:"GROUP"`
-	Limit int64  `help:"How many at most, 1 to 1000000000." default:"50" placeholder:"N"`
+	Limit int64  `help:"Maximum number, 1 to 1000000000." default:"50" placeholder:"N"`
 }
 
 // deadLetterJSON is the JSON form of a dead letter.
@@ -43,7 +43,7 @@ type deadLetterJSON struct {
 
 // Run lists dead letters.
 func (c *dlqListCommand) Run(s *session) error {
-	if err := firstOf(c.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, maxMessages)); err != nil {
+	if err := firstError(c.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, maxMessages)); err != nil {
 		return err
 	}
 	letters := func(ctx context.Context, client *parley.Client) iter.Seq2[*queue.DeadMessage, error] {
@@ -88,7 +88,7 @@ func first[T any](limit int64, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 // letterFlags select dead letters: by id, of one group, or all of the topic. Without flags, nothing
 // is selected.
 type letterFlags struct {
-	IDs   []string `arg:"" optional:"" name:"dead-letter-ids" help:"The dead letters' ids, as dlq list shows them."`
+	IDs   []string `arg:"" optional:"" name:"dead-letter-ids" help:"The dead letters' ids, from 'dlq list'."`
 	Group string   `help:"All dead letters of this group." placeholder:"GROUP" xor:"letters"`
 	All   bool     `help:"All dead letters of the topic." xor:"letters"`
 }
@@ -96,13 +96,13 @@ type letterFlags struct {
 func (f *letterFlags) check(what string) error {
 	switch {
 	case len(f.IDs) > 0 && f.Group != "":
-		return usagef("--group: selects all dead letters of a group; give no ids with it")
+		return usagef("--group and ids exclude each other: --group selects all dead letters of a group")
 	case len(f.IDs) > 0 && f.All:
-		return usagef("--all: selects all dead letters of the topic; give no ids with it")
+		return usagef("--all and ids exclude each other: --all selects all dead letters of the topic")
 	case len(f.IDs) == 0 && f.Group == "" && !f.All:
-		return usagef("%s: want ids, --group or --all", what)
+		return usagef("%s: requires ids, --group or --all", what)
 	}
-	return firstOf(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
+	return firstError(checkOptionalName("--group", f.Group), checkIDs("<dead-letter-ids>", f.IDs, deadLetterIDForm, "3-1767225600000-0"))
 }
 
 // selections returns one selection for each call. One call accepts a limited number of ids.
@@ -127,7 +127,7 @@ type dlqPurgeCommand struct {
 	topicArg
 	letterFlags
 
-	Confirm string `help:"The topic's name again: purged dead letters are lost." placeholder:"TOPIC"`
+	Confirm string `help:"Confirmation: the topic's name. Purged dead letters cannot be restored." placeholder:"TOPIC"`
 }
 
 // purgedJSON is the JSON form of a purge's result.
@@ -139,12 +139,12 @@ type purgedJSON struct {
 
 // Run deletes dead letters.
 func (c *dlqPurgeCommand) Run(s *session) error {
-	err := firstOf(c.topicArg.check(), c.letterFlags.check("dlq purge"),
-		checkConfirm(c.Confirm, c.Topic, "what is purged from "+c.Topic))
+	err := firstError(c.topicArg.check(), c.letterFlags.check("dlq purge"),
+		checkConfirm(c.Confirm, c.Topic, "the selection of dead letters of "+c.Topic))
 	if err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		done := purgedJSON{Event: "purged", Topic: c.Topic}
 		for letters := range c.selections() {
 			n, err := admin.PurgeDeadLetters(ctx, c.Topic, letters, c.Confirm)
@@ -161,8 +161,8 @@ type dlqReplayCommand struct {
 	topicArg
 	letterFlags
 
-	Limit *int64 `help:"With --group or --all: how many at most, 1 to 1000000000. The oldest of each partition go first." placeholder:"N"`
-	To    *int   `help:"The partition to replay to, 0 to 255. Default: their own." placeholder:"PARTITION"`
+	Limit *int64 `help:"With --group or --all: maximum number, 1 to 1000000000. The oldest of each partition are replayed first." placeholder:"N"`
+	To    *int   `help:"The partition to replay to, 0 to 255. Default: the original partition." placeholder:"PARTITION"`
 }
 
 // replayedJSON is the JSON form of a replay's result.
@@ -174,15 +174,15 @@ type replayedJSON struct {
 
 // Run returns dead letters to their groups.
 func (c *dlqReplayCommand) Run(s *session) error {
-	err := firstOf(c.topicArg.check(), c.letterFlags.check("dlq replay"),
+	err := firstError(c.topicArg.check(), c.letterFlags.check("dlq replay"),
 		checkOptional("--limit", c.Limit, 1, maxMessages), checkOptional("--to", c.To, 0, maxPartitions-1))
 	if err == nil && c.Limit != nil && len(c.IDs) > 0 {
-		err = usagef("--limit goes with --group or --all")
+		err = usagef("--limit requires --group or --all")
 	}
 	if err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		done := replayedJSON{Event: "replayed", Topic: c.Topic}
 		if err := c.replay(ctx, admin, &done); err != nil {
 			err = explainQueue("dlq replay", err)

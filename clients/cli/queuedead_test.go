@@ -32,7 +32,7 @@ func TestQueueReplay(t *testing.T) {
 	q.bury("jobs", "work", "a", "b", "c", "d", "e")
 	text := q.ok("dlq", "jobs", "--limit", "2").stdout
 	if strings.Count(text, "\n") != 2 || !strings.Contains(text, ` work after 1 attempt: poison\x1b[2J  `) {
-		t.Errorf("dead letters for people: %q", text)
+		t.Errorf("dead letters, as text: %q", text)
 	}
 	ids := make(map[string]string)
 	for _, d := range q.ok("dlq", "jobs", "--json").objects(t) {

@@ -35,13 +35,13 @@ type execJSON struct {
 }
 
 // execute runs the command for one message. Its error decides what happens to the message.
-func (c *consuming) execute(ctx context.Context, d *queue.Delivery) error {
+func (c *consumeRun) execute(ctx context.Context, d *queue.Delivery) error {
 	c.commands.Add(1)
 	defer c.commands.Done()
 	began := time.Now()
 	code, err := c.command(ctx, d)
 	if code == "" && ctx.Err() == nil {
-		return c.fail(fmt.Errorf("--exec: %w", err))
+		return c.abort(fmt.Errorf("--exec: %w", err))
 	}
 	if c.s.flags.JSON {
 		value := deliveryToJSON(d)
@@ -50,19 +50,19 @@ func (c *consuming) execute(ctx context.Context, d *queue.Delivery) error {
 		writeErr := c.s.printer().print(value, "")
 		c.mu.Unlock()
 		if writeErr != nil {
-			return c.fail(fmt.Errorf("write: %w", writeErr))
+			return c.abort(fmt.Errorf("write: %w", writeErr))
 		}
 	}
 	if err == nil {
 		return nil
 	}
-	c.note(fmt.Sprintf("%s: attempt %d failed: %s", d.MessageID, d.Attempt, err))
-	return c.failed(err, code)
+	c.printNote(fmt.Sprintf("%s: attempt %d failed: %s", d.MessageID, d.Attempt, err))
+	return c.withFailureFlags(err, code)
 }
 
 // command runs the command and returns its code. The code is empty if the command did not run, or
 // if ctx ended it.
-func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
+func (c *consumeRun) command(ctx context.Context, d *queue.Delivery) (code string, err error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Exec) //nolint:gosec // the user's own
 	// The command has its own process group: an interrupt at the terminal reaches only this
 	// process, which lets the command finish.
@@ -85,7 +85,7 @@ func (c *consuming) command(ctx context.Context, d *queue.Delivery) (code string
 	stdout.end()
 	stderr.end()
 	if ctx.Err() != nil {
-		return "", fmt.Errorf("the command was ended: %w", context.Cause(ctx))
+		return "", fmt.Errorf("the command was terminated: %w", context.Cause(ctx))
 	}
 	if stdout.err != nil {
 		return "", fmt.Errorf("write: %w", stdout.err)

@@ -20,7 +20,7 @@ type groupArgs struct {
 }
 
 func (a groupArgs) check() error {
-	return firstOf(checkName("<topic>", a.Topic), checkName("<group>", a.Group))
+	return firstError(checkName("<topic>", a.Topic), checkName("<group>", a.Group))
 }
 
 // groupEventJSON is the JSON form of a change of a group.
@@ -30,7 +30,7 @@ type groupEventJSON struct {
 	Group string `json:"group"`
 }
 
-func (a groupArgs) done(s *session, event, text string) error {
+func (a groupArgs) printResult(s *session, event, text string) error {
 	return s.printer().print(groupEventJSON{Event: event, Topic: a.Topic, Group: a.Group},
 		fmt.Sprintf("%s: %s %s", a.Topic, a.Group, text))
 }
@@ -38,7 +38,7 @@ func (a groupArgs) done(s *session, event, text string) error {
 type groupCreateCommand struct {
 	groupArgs
 
-	From place `help:"Where the group starts to read: beginning, end or a time." default:"beginning" placeholder:"POSITION"`
+	From positionFlag `help:"Where the group starts to read: beginning, end or a time." default:"beginning" placeholder:"POSITION"`
 }
 
 // Run creates a group.
@@ -46,37 +46,37 @@ func (c *groupCreateCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.CreateGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group create", err)
 		}
-		return c.done(s, "created", "is created "+c.From.text)
+		return c.printResult(s, "created", "is created "+c.From.text)
 	})
 }
 
 type groupDeleteCommand struct {
 	groupArgs
 
-	Confirm string `help:"The group's name again: its pending retries are lost." placeholder:"GROUP"`
+	Confirm string `help:"Confirmation: the group's name. Its pending retries are lost." placeholder:"GROUP"`
 }
 
 // Run deletes a group.
 func (c *groupDeleteCommand) Run(s *session) error {
-	if err := firstOf(c.check(), checkConfirm(c.Confirm, c.Group, "the state of "+c.Group)); err != nil {
+	if err := firstError(c.check(), checkConfirm(c.Confirm, c.Group, "the state of "+c.Group)); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.DeleteGroup(ctx, c.Topic, c.Group, c.Confirm); err != nil {
 			return explainQueue("group delete", err)
 		}
-		return c.done(s, "deleted", "is deleted")
+		return c.printResult(s, "deleted", "is deleted")
 	})
 }
 
 type groupSeekCommand struct {
 	groupArgs
 
-	From place `help:"Where the group continues to read: beginning, end or a time. Its pending retries are dropped." required:"" placeholder:"POSITION"`
+	From positionFlag `help:"Where the group continues to read: beginning, end or a time. Its pending retries are dropped." required:"" placeholder:"POSITION"`
 }
 
 // Run moves a group.
@@ -84,10 +84,10 @@ func (c *groupSeekCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.SeekGroup(ctx, c.Topic, c.Group, c.From.Start); err != nil {
 			return explainQueue("group seek", err)
 		}
-		return c.done(s, "moved", "is moved "+c.From.text)
+		return c.printResult(s, "moved", "is moved "+c.From.text)
 	})
 }

@@ -10,12 +10,12 @@ import (
 )
 
 type queuePendingCommand struct {
-	watching
+	watchFlags
 	topicArg
 
-	Group string `help:"Of this group. Default: of each." placeholder:"GROUP"`
-	By    string `help:"The order: the longest idle first, or those with the most attempts; ${enum}." enum:"idle,attempts" default:"idle"`
-	Limit int64  `help:"How many deliveries of a group at most, 1 to 10000." default:"50" placeholder:"N"`
+	Group string `help:"Only this group. Default: all groups." placeholder:"GROUP"`
+	By    string `help:"Sort order: longest idle time first, or most attempts first; ${enum}." enum:"idle,attempts" default:"idle"`
+	Limit int64  `help:"Maximum number of deliveries per group, 1 to 10000." default:"50" placeholder:"N"`
 }
 
 // pendingJSON is the JSON form of an unsettled delivery.
@@ -43,11 +43,12 @@ type pendingViewJSON struct {
 
 // Run shows unsettled deliveries.
 func (c *queuePendingCommand) Run(s *session) error {
-	err := firstOf(c.topicArg.check(), c.watching.check(), checkOptionalName("--group", c.Group), checkRange("--limit", c.Limit, 1, 10_000))
+	err := firstError(c.topicArg.check(), c.watchFlags.check(), checkOptionalName("--group", c.Group),
+		checkRange("--limit", c.Limit, 1, 10_000))
 	if err != nil {
 		return err
 	}
-	v := &statsView{watch: c.Watch, past: make(map[string][]int64)}
+	v := &statsView{watch: c.Watch, history: make(map[string][]int64)}
 	return c.repeat(s, "pending", func(ctx context.Context, client *parley.Client, p printer) error {
 		admin := queue.NewAdmin(client)
 		groups, err := groupsOf(ctx, admin, c.Topic, c.Group)
@@ -55,7 +56,7 @@ func (c *queuePendingCommand) Run(s *session) error {
 			return err
 		}
 		now := time.Now()
-		v.room = newScreen(s.stdout).room()
+		v.columns = newScreen(s.stdout).columns()
 		if len(groups) == 0 && !p.json {
 			return p.print(nil, c.Topic+" has no groups")
 		}
@@ -135,7 +136,7 @@ func (c *queuePendingCommand) write(p printer, v *statsView, now time.Time, grou
 	}
 	rows := newTable(p.w, "  ", "MESSAGE", "PARTITION", "ATTEMPT", "IDLE", "CONSUMER")
 	for _, d := range deliveries {
-		rows.row(d.MessageID, d.Partition, d.Attempt, about(time.Duration(d.IdleMS)*time.Millisecond), d.Consumer)
+		rows.row(d.MessageID, d.Partition, d.Attempt, approxDuration(time.Duration(d.IdleMS)*time.Millisecond), d.Consumer)
 	}
 	if err := rows.flush(); err != nil {
 		return err
@@ -147,10 +148,10 @@ func (c *queuePendingCommand) write(p printer, v *statsView, now time.Time, grou
 }
 
 type queuePartitionsCommand struct {
-	watching
+	watchFlags
 	topicArg
 
-	Group string `help:"Of this group. Default: of each." placeholder:"GROUP"`
+	Group string `help:"Only this group. Default: all groups." placeholder:"GROUP"`
 }
 
 // ownerJSON is the JSON form of a partition and its consumer.
@@ -167,7 +168,7 @@ type ownerJSON struct {
 
 // Run shows the consumer of each partition.
 func (c *queuePartitionsCommand) Run(s *session) error {
-	if err := firstOf(c.topicArg.check(), c.watching.check(), checkOptionalName("--group", c.Group)); err != nil {
+	if err := firstError(c.topicArg.check(), c.watchFlags.check(), checkOptionalName("--group", c.Group)); err != nil {
 		return err
 	}
 	return c.repeat(s, "partitions", func(ctx context.Context, client *parley.Client, p printer) error {
@@ -210,7 +211,7 @@ func (c *queuePartitionsCommand) owner(p printer, rows *table, group string, o *
 	case o.GetStreamId() == "":
 		rows.row(o.GetPartition(), group, "nobody")
 	default:
-		rows.row(o.GetPartition(), group, o.GetConsumer(), o.GetNodeId(), o.GetEpoch(), about(left))
+		rows.row(o.GetPartition(), group, o.GetConsumer(), o.GetNodeId(), o.GetEpoch(), approxDuration(left))
 	}
 	return nil
 }

@@ -22,14 +22,14 @@ type queueProduceCommand struct {
 	topicArg
 	dueFlags
 
-	Payloads []string `arg:"" optional:"" help:"The messages' payloads, one each. Without any, each line of standard input is a message."`
+	Payloads []string `arg:"" optional:"" help:"The payloads, one per message. Without payloads, each line of standard input is a message."`
 
-	Key            string            `help:"The messages' key: those of one key stay in order. Up to 256 bytes." placeholder:"KEY" xor:"key"`
-	KeySeparator   string            `help:"What stands before this in a payload is its key, and is cut off." placeholder:"TEXT" xor:"key"`
+	Key            string            `help:"The messages' key. Messages of one key stay in order. Up to 256 bytes." placeholder:"KEY" xor:"key"`
+	KeySeparator   string            `help:"Separator between key and payload. The text before it is the key and is removed from the payload." placeholder:"TEXT" xor:"key"`
 	Header         map[string]string `help:"A header, as name=value; may be repeated, up to 32." mapsep:"none" placeholder:"NAME=VALUE"`
-	IdempotencyKey string            `help:"Of one message: producing again with it stores nothing twice." placeholder:"KEY"`
-	Whole          bool              `help:"Standard input as a whole is one message."`
-	Quiet          bool              `short:"q" help:"Write no line for each message, only how many."`
+	IdempotencyKey string            `help:"Idempotency key of a single message. The message is stored once, however often it is produced with this key." placeholder:"KEY"`
+	Whole          bool              `help:"Treat the whole standard input as one message."`
+	Quiet          bool              `short:"q" help:"Print only the number of messages, not a line per message."`
 }
 
 // producedJSON is the JSON form of a stored message.
@@ -58,8 +58,8 @@ type outgoing struct {
 	from string
 }
 
-// producing is the state of a running produce command.
-type producing struct {
+// produceRun is the state of a running produce command.
+type produceRun struct {
 	*queueProduceCommand
 
 	s        *session
@@ -68,16 +68,16 @@ type producing struct {
 }
 
 func (c *queueProduceCommand) check() error {
-	err := firstOf(c.topicArg.check(), c.dueFlags.check(), checkMessage(c.Key, c.IdempotencyKey, c.Header))
+	err := firstError(c.topicArg.check(), c.dueFlags.check(), checkMessage(c.Key, c.IdempotencyKey, c.Header))
 	switch {
 	case err != nil:
 		return err
 	case c.Whole && len(c.Payloads) > 0:
-		return usagef("--whole reads standard input: give no payloads")
+		return usagef("--whole reads standard input and accepts no payloads")
 	case c.Whole && c.KeySeparator != "":
-		return usagef("--key-separator is for lines, --whole takes none")
+		return usagef("--key-separator and --whole exclude each other")
 	case c.IdempotencyKey != "" && !c.Whole && len(c.Payloads) != 1:
-		return usagef("--idempotency-key names one message: give one payload, or --whole")
+		return usagef("--idempotency-key applies to a single message: requires one payload or --whole")
 	}
 	for i, payload := range c.Payloads {
 		if _, err := c.message(payload, fmt.Sprintf("payload %d", i+1)); err != nil {
@@ -97,7 +97,7 @@ func (c *queueProduceCommand) Run(s *session) error {
 		return err
 	}
 	defer client.Close()
-	p := &producing{
+	p := &produceRun{
 		queueProduceCommand: c, s: s, producer: queue.NewProducer(client, c.Topic),
 		count: producedCountJSON{Event: "produced", Topic: c.Topic},
 	}
@@ -112,12 +112,12 @@ func (c *queueProduceCommand) Run(s *session) error {
 	}
 	text := fmt.Sprintf("%s: %s produced", c.Topic, count(int64(p.count.Produced), "message", "messages"))
 	if p.count.Duplicates > 0 {
-		text += fmt.Sprintf(", of which %d were there already", p.count.Duplicates)
+		text += fmt.Sprintf(", of which %d were duplicates", p.count.Duplicates)
 	}
 	return s.printer().print(p.count, text)
 }
 
-func (p *producing) all() error {
+func (p *produceRun) all() error {
 	switch {
 	case len(p.Payloads) > 0:
 		var batch []outgoing
@@ -151,7 +151,7 @@ func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
 	if c.KeySeparator != "" {
 		key, rest, found := strings.Cut(payload, c.KeySeparator)
 		if !found {
-			return m, fmt.Errorf("%s: has no %q before which its key stands", from, c.KeySeparator)
+			return m, fmt.Errorf("%s: has no key separator %q", from, c.KeySeparator)
 		}
 		if err := checkMessage(key, "", nil); err != nil {
 			return m, fmt.Errorf("%s: %w", from, err)
@@ -167,7 +167,7 @@ func (c *queueProduceCommand) message(payload, from string) (outgoing, error) {
 
 // lines produces the lines of standard input as they arrive. Lines that arrive while a batch is in
 // flight form the next batch.
-func (p *producing) lines() error {
+func (p *produceRun) lines() error {
 	ctx, cancel := context.WithCancel(p.s.ctx)
 	defer cancel()
 	read := make(chan outgoing, produceBatch)
@@ -183,7 +183,7 @@ func (p *producing) lines() error {
 			if !ok {
 				return <-failed
 			}
-			batch = gather(m, read)
+			batch = collectBatch(m, read)
 		case <-ctx.Done():
 			return interrupted(ctx)
 		}
@@ -196,8 +196,8 @@ func (p *producing) lines() error {
 // interrupted returns the error of a command that was interrupted.
 func interrupted(ctx context.Context) error { return fmt.Errorf("interrupted: %w", context.Cause(ctx)) }
 
-// gather returns first and the messages that are already waiting, as many as fit into one batch.
-func gather(first outgoing, waiting <-chan outgoing) []outgoing {
+// collectBatch returns first and the messages that are already waiting, as many as fit into one batch.
+func collectBatch(first outgoing, waiting <-chan outgoing) []outgoing {
 	batch, size := []outgoing{first}, len(first.Payload)
 	for len(batch) < produceBatch && size < produceBatchBytes {
 		select {
@@ -214,7 +214,7 @@ func gather(first outgoing, waiting <-chan outgoing) []outgoing {
 }
 
 // readLines reads standard input and skips empty lines.
-func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
+func (p *produceRun) readLines(ctx context.Context, read chan<- outgoing) error {
 	scanner := bufio.NewScanner(p.s.stdin)
 	// The buffer is a little larger than the limits, so that message returns the error for a line
 	// that is too long.
@@ -245,14 +245,14 @@ func (p *producing) readLines(ctx context.Context, read chan<- outgoing) error {
 }
 
 // send produces a batch and writes the results.
-func (p *producing) send(batch []outgoing) error {
+func (p *produceRun) send(batch []outgoing) error {
 	messages := make([]queue.Message, len(batch))
 	for i := range batch {
 		messages[i] = batch[i].Message
 	}
 	results, callErr := p.call(p.s.ctx, p.producer, messages)
 	out := bufio.NewWriter(p.s.stdout)
-	to := printer{w: out, side: p.s.stderr, json: p.s.flags.JSON}
+	to := printer{w: out, stderr: p.s.stderr, json: p.s.flags.JSON}
 	var refused []error
 	for i, m := range batch {
 		result := results[i]
@@ -279,8 +279,8 @@ func (p *producing) send(batch []outgoing) error {
 	if callErr != nil {
 		return explainQueue("produce", callErr)
 	}
-	if len(refused) > maxComplaints {
-		refused = append(refused[:maxComplaints], fmt.Errorf("and %d more", len(refused)-maxComplaints))
+	if len(refused) > maxReportedErrors {
+		refused = append(refused[:maxReportedErrors], fmt.Errorf("and %d more", len(refused)-maxReportedErrors))
 	}
 	if len(refused) > 0 {
 		return fmt.Errorf("produce: refused: %w", errors.Join(refused...))
@@ -288,7 +288,7 @@ func (p *producing) send(batch []outgoing) error {
 	return nil
 }
 
-func (p *producing) receipt(to printer, key string, r *queue.Receipt) error {
+func (p *produceRun) receipt(to printer, key string, r *queue.Receipt) error {
 	value := producedJSON{
 		Topic: p.Topic, MessageID: r.MessageID, Partition: r.Partition, Key: key, Duplicate: r.Duplicate,
 		IdempotencyKey: r.IdempotencyKey,
@@ -299,7 +299,7 @@ func (p *producing) receipt(to printer, key string, r *queue.Receipt) error {
 		text += ", due " + r.DueTime.Local().Format(time.DateTime)
 	}
 	if r.Duplicate {
-		text += " (was there already)"
+		text += " (duplicate)"
 	}
 	return to.print(value, text)
 }

@@ -32,7 +32,7 @@ func TestQueueProduce(t *testing.T) {
 	if got := q.object("produce", "jobs", "once", "--idempotency-key", "first"); got["duplicate"] != true || got["message_id"] != first["message_id"] {
 		t.Errorf("a repeat says %v after %v", got, first)
 	}
-	if got := q.ok("produce", "jobs", "once", "--idempotency-key", "first").stdout; !strings.Contains(got, "was there already") {
+	if got := q.ok("produce", "jobs", "once", "--idempotency-key", "first").stdout; !strings.Contains(got, "(duplicate)") {
 		t.Errorf("a repeat says %q", got)
 	}
 	q.fails(1, []string{"produce", "jobs", "other", "--idempotency-key", "first"}, "payload 1", "IDEMPOTENCY_KEY_REUSED")

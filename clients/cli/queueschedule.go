@@ -12,21 +12,21 @@ import (
 
 // dueFlags are the flags that set when a message is due.
 type dueFlags struct {
-	Delay span   `help:"The message is due after this, up to 366d." placeholder:"DURATION" xor:"due"`
-	At    moment `help:"The message is due at this time by the server's clock, up to 366 days ahead, as 2026-01-31T12:00:00Z." placeholder:"TIME" xor:"due"`
+	Delay durationFlag `help:"Delay until the message is due, up to 366d." placeholder:"DURATION" xor:"due"`
+	At    timeFlag     `help:"The message is due at this time by the server's clock, up to 366 days ahead, for example 2026-01-31T12:00:00Z." placeholder:"TIME" xor:"due"`
 }
 
 func (c *dueFlags) check() error {
-	if ahead := time.Until(c.At.t); ahead > maxAhead+day { // a day for clocks that differ; the server checks exactly
-		return usagef("--at %s: want at most %s ahead", c.At.t.Format(time.RFC3339), spell(maxAhead))
+	if ahead := time.Until(c.At.t); ahead > maxDelay+day { // a day for clocks that differ; the server checks exactly
+		return usagef("--at %s: must be at most %s ahead", c.At.t.Format(time.RFC3339), formatDuration(maxDelay))
 	}
-	return checkSpan("--delay", c.Delay, 0, maxAhead)
+	return checkDurationFlag("--delay", c.Delay, 0, maxDelay)
 }
 
 // call produces messages, or schedules them.
 func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue.Message) ([]queue.Result, error) {
 	switch {
-	case c.Delay.given:
+	case c.Delay.set:
 		return p.Schedule(ctx, c.Delay.d, messages...)
 	case !c.At.t.IsZero():
 		return p.ScheduleAt(ctx, c.At.t, messages...)
@@ -39,11 +39,11 @@ func (c *dueFlags) call(ctx context.Context, p *queue.Producer, messages []queue
 type scheduledArgs struct {
 	topicArg
 
-	IDs []string `arg:"" name:"message-ids" help:"The scheduled messages' ids, as produce wrote them."`
+	IDs []string `arg:"" name:"message-ids" help:"The scheduled messages' ids, as printed by 'produce'."`
 }
 
 func (a *scheduledArgs) check() error {
-	return firstOf(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
+	return firstError(a.topicArg.check(), checkIDs("<message-ids>", a.IDs, queueMessageIDForm, "3-1767225600000-0d"))
 }
 
 // each calls work for each message. It continues after a failure, except after one that used up the
@@ -95,16 +95,16 @@ type queueRescheduleCommand struct {
 
 // Run changes when scheduled messages are due.
 func (c *queueRescheduleCommand) Run(s *session) error {
-	if err := firstOf(c.scheduledArgs.check(), c.dueFlags.check()); err != nil {
+	if err := firstError(c.scheduledArgs.check(), c.dueFlags.check()); err != nil {
 		return err
 	}
-	if !c.Delay.given && c.At.t.IsZero() {
-		return usagef("reschedule: want --delay or --at")
+	if !c.Delay.set && c.At.t.IsZero() {
+		return usagef("reschedule: requires --delay or --at")
 	}
 	return c.each(s, "reschedule", func(ctx context.Context, p *queue.Producer, id string) error {
 		var due time.Time
 		var err error
-		if c.Delay.given {
+		if c.Delay.set {
 			due, err = p.Reschedule(ctx, id, c.Delay.d)
 		} else {
 			due, err = p.RescheduleAt(ctx, id, c.At.t)

@@ -170,7 +170,7 @@ func TestQueueWatchShrinks(t *testing.T) {
 	})
 	v.wantScreen("jobs  depth 0")
 	q.s.Stop()
-	wantText(t, &v.stderr, "trying again")
+	wantText(t, &v.stderr, "retrying")
 	q.s.Start()
 	q.ok("produce", "jobs", "x")
 	v.wantScreen("jobs  depth 1")

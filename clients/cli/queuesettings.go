@@ -14,20 +14,20 @@ import (
 
 // topicSettings are the flags of the settings that can be changed.
 type topicSettings struct {
-	Partitions *int32 `help:"1 to 256. It can only grow, and not with the partitioner hash. Default: 8." placeholder:"N"`
+	Partitions *int32 `help:"Number of partitions, 1 to 256. It can only grow, and not with the partitioner hash. Default: 8." placeholder:"N"`
 
-	Retention           span   `help:"How long messages stay that every group has settled, up to 366d. Default: 0, they are dropped at once." placeholder:"DURATION"`
-	RetentionMessages   *int64 `help:"How many of them stay for that long, of each partition; 0 is without limit." placeholder:"N"`
-	DeadLetterRetention span   `help:"How long dead letters stay, up to 366d; 0 is for ever, the default." placeholder:"DURATION"`
-	MaxLength           *int64 `help:"The most messages that a partition holds; 0 is without limit. Beyond, new ones are refused." placeholder:"N"`
-	DropOldest          *bool  `help:"Beyond --max-length drop the oldest, read or not, in place of refusing new ones." negatable:""`
+	Retention           durationFlag `help:"How long messages are kept after every group has settled them, up to 366d. Default: 0, they are removed at once." placeholder:"DURATION"`
+	RetentionMessages   *int64       `help:"Maximum number of settled messages kept per partition; 0 means unlimited." placeholder:"N"`
+	DeadLetterRetention durationFlag `help:"How long dead letters are kept, up to 366d. Default: 0, forever." placeholder:"DURATION"`
+	MaxLength           *int64       `help:"Maximum number of messages per partition; 0 means unlimited. Beyond it, new messages are refused." placeholder:"N"`
+	DropOldest          *bool        `help:"Beyond --max-length, drop the oldest messages, settled or not, instead of refusing new ones." negatable:""`
 
-	MaxAttempts  *int32    `help:"How often a message is delivered before it is a dead letter, 1 to 1000. Default: 16." placeholder:"N"`
-	MinBackoff   span      `help:"The wait before the second attempt, 1ms to 24h, which doubles with each one; the true wait is a random part of it. Default: 1s." placeholder:"DURATION"`
-	MaxBackoff   span      `help:"The longest wait, 1ms to 24h. Default: 10m." placeholder:"DURATION"`
-	NonRetryable *[]string `help:"Codes of failures that make a dead letter at once, up to 32, with commas." placeholder:"CODE,..."`
+	MaxAttempts  *int32       `help:"Number of attempts before a message becomes a dead letter, 1 to 1000. Default: 16." placeholder:"N"`
+	MinBackoff   durationFlag `help:"Backoff before the second attempt, 1ms to 24h. It doubles with each attempt; the actual wait is random, up to the backoff. Default: 1s." placeholder:"DURATION"`
+	MaxBackoff   durationFlag `help:"Maximum backoff, 1ms to 24h. Default: 10m." placeholder:"DURATION"`
+	NonRetryable *[]string    `help:"Failure codes that make a message a dead letter at once, up to 32, comma-separated." placeholder:"CODE,..."`
 
-	IdempotencyWindow span `help:"How long idempotency keys are remembered, 1s to 7d. Default: 10m." placeholder:"DURATION"`
+	IdempotencyWindow durationFlag `help:"How long idempotency keys are kept, 1s to 7d. Default: 10m." placeholder:"DURATION"`
 }
 
 func (c *topicSettings) check() error {
@@ -35,20 +35,20 @@ func (c *topicSettings) check() error {
 	if c.NonRetryable != nil {
 		codes = *c.NonRetryable
 	}
-	err := firstOf(
+	err := firstError(
 		checkOptional("--partitions", c.Partitions, 1, maxPartitions),
-		checkSpan("--retention", c.Retention, 0, maxAhead),
+		checkDurationFlag("--retention", c.Retention, 0, maxDelay),
 		checkOptional("--retention-messages", c.RetentionMessages, 0, maxMessages),
-		checkSpan("--dead-letter-retention", c.DeadLetterRetention, 0, maxAhead),
+		checkDurationFlag("--dead-letter-retention", c.DeadLetterRetention, 0, maxDelay),
 		checkOptional("--max-length", c.MaxLength, 0, maxMessages),
 		checkOptional("--max-attempts", c.MaxAttempts, 1, maxAttempts),
-		checkSpan("--min-backoff", c.MinBackoff, time.Millisecond, day),
-		checkSpan("--max-backoff", c.MaxBackoff, time.Millisecond, day),
+		checkDurationFlag("--min-backoff", c.MinBackoff, time.Millisecond, day),
+		checkDurationFlag("--max-backoff", c.MaxBackoff, time.Millisecond, day),
 		checkCodes("--non-retryable", codes),
-		checkSpan("--idempotency-window", c.IdempotencyWindow, time.Second, 7*day),
+		checkDurationFlag("--idempotency-window", c.IdempotencyWindow, time.Second, 7*day),
 	)
-	if err == nil && c.MinBackoff.given && c.MaxBackoff.given && c.MaxBackoff.d < c.MinBackoff.d {
-		err = usagef("--max-backoff %s: want at least --min-backoff, %s", spell(c.MaxBackoff.d), spell(c.MinBackoff.d))
+	if err == nil && c.MinBackoff.set && c.MaxBackoff.set && c.MaxBackoff.d < c.MinBackoff.d {
+		err = usagef("--max-backoff %s: must be at least --min-backoff, %s", formatDuration(c.MaxBackoff.d), formatDuration(c.MinBackoff.d))
 	}
 	return err
 }
@@ -64,7 +64,7 @@ func (c *topicSettings) apply(t *queue.Topic) {
 	if c.DropOldest != nil {
 		t.DropOldest = *c.DropOldest
 	}
-	if c.IdempotencyWindow.given {
+	if c.IdempotencyWindow.set {
 		t.IdempotencyWindow = durationpb.New(c.IdempotencyWindow.d)
 	}
 	if c.changesRetention() {
@@ -79,13 +79,13 @@ func (c *topicSettings) applyRetention(t *queue.Topic) {
 	if t.GetRetention() == nil {
 		t.Retention = &queue.Retention{}
 	}
-	if c.Retention.given {
+	if c.Retention.set {
 		t.Retention.MaxAge = durationpb.New(c.Retention.d)
 	}
 	if c.RetentionMessages != nil {
 		t.Retention.MaxMessages = *c.RetentionMessages
 	}
-	if c.DeadLetterRetention.given {
+	if c.DeadLetterRetention.set {
 		t.Retention.DeadLetterMaxAge = durationpb.New(c.DeadLetterRetention.d)
 	}
 }
@@ -97,10 +97,10 @@ func (c *topicSettings) applyRetry(t *queue.Topic) {
 	if c.MaxAttempts != nil {
 		t.Retry.MaxAttempts = c.MaxAttempts
 	}
-	if c.MinBackoff.given {
+	if c.MinBackoff.set {
 		t.Retry.MinBackoff = durationpb.New(c.MinBackoff.d)
 	}
-	if c.MaxBackoff.given {
+	if c.MaxBackoff.set {
 		t.Retry.MaxBackoff = durationpb.New(c.MaxBackoff.d)
 	}
 	if c.NonRetryable != nil {
@@ -109,11 +109,11 @@ func (c *topicSettings) applyRetry(t *queue.Topic) {
 }
 
 func (c *topicSettings) changesRetention() bool {
-	return c.Retention.given || c.RetentionMessages != nil || c.DeadLetterRetention.given
+	return c.Retention.set || c.RetentionMessages != nil || c.DeadLetterRetention.set
 }
 
 func (c *topicSettings) changesRetry() bool {
-	return c.MaxAttempts != nil || c.MinBackoff.given || c.MaxBackoff.given || c.NonRetryable != nil
+	return c.MaxAttempts != nil || c.MinBackoff.set || c.MaxBackoff.set || c.NonRetryable != nil
 }
 
 // fields returns the names of the settings that apply sets, for UpdateTopic.
@@ -128,7 +128,7 @@ func (c *topicSettings) fields() []string {
 		{"retention", c.changesRetention()},
 		{"max_messages_per_partition", c.MaxLength != nil},
 		{"drop_oldest", c.DropOldest != nil},
-		{"idempotency_window", c.IdempotencyWindow.given},
+		{"idempotency_window", c.IdempotencyWindow.set},
 	} {
 		if one.given {
 			fields = append(fields, one.name)
@@ -212,22 +212,22 @@ func showTopic(s *session, t *queue.Topic) error {
 		}
 		return text
 	}
-	number := func(n int64) string { return unless(n == 0, "without limit", strconv.FormatInt(n, 10)) }
+	number := func(n int64) string { return unless(n == 0, "unlimited", strconv.FormatInt(n, 10)) }
 	dead := t.GetRetention().GetDeadLetterMaxAge().AsDuration()
 	rows := newTable(&b, "  ", "groups", orNone(t.GetGroups()))
 	rows.row("partitions", t.GetPartitions())
 	rows.row("partitioner", partitionerName(t))
 	rows.row("strict-order", t.GetStrictOrder())
-	rows.row("retention", spell(t.GetRetention().GetMaxAge().AsDuration()))
+	rows.row("retention", formatDuration(t.GetRetention().GetMaxAge().AsDuration()))
 	rows.row("retention-messages", number(t.GetRetention().GetMaxMessages()))
-	rows.row("dead-letter-retention", unless(dead == 0, "for ever", spell(dead)))
+	rows.row("dead-letter-retention", unless(dead == 0, "forever", formatDuration(dead)))
 	rows.row("max-length", number(t.GetMaxMessagesPerPartition()))
 	rows.row("drop-oldest", t.GetDropOldest())
 	rows.row("max-attempts", t.GetRetry().GetMaxAttempts())
-	rows.row("min-backoff", spell(t.GetRetry().GetMinBackoff().AsDuration()))
-	rows.row("max-backoff", spell(t.GetRetry().GetMaxBackoff().AsDuration()))
+	rows.row("min-backoff", formatDuration(t.GetRetry().GetMinBackoff().AsDuration()))
+	rows.row("max-backoff", formatDuration(t.GetRetry().GetMaxBackoff().AsDuration()))
 	rows.row("non-retryable", orNone(t.GetRetry().GetNonRetryableCodes()))
-	rows.row("idempotency-window", spell(t.GetIdempotencyWindow().AsDuration()))
+	rows.row("idempotency-window", formatDuration(t.GetIdempotencyWindow().AsDuration()))
 	rows.row("paused", unless(pausedText(t) == "", "no", pausedText(t)))
 	rows.row("created", t.GetCreateTime().AsTime().Local().Format(time.DateTime))
 	if err := rows.flush(); err != nil {

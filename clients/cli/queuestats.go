@@ -11,18 +11,18 @@ import (
 )
 
 type queueStatsCommand struct {
-	watching
+	watchFlags
 
 	Topics     []string `arg:"" optional:"" help:"The topics. Default: all."`
-	Partitions bool     `help:"Each partition too."`
+	Partitions bool     `help:"Also show each partition."`
 }
 
 // Run shows the counts of topics.
 func (c *queueStatsCommand) Run(s *session) error {
-	if err := firstOf(checkNames("<topics>", c.Topics), c.check()); err != nil {
+	if err := firstError(checkNames("<topics>", c.Topics), c.check()); err != nil {
 		return err
 	}
-	v := &statsView{partitions: c.Partitions, watch: c.Watch, before: make(map[string]tick), past: make(map[string][]int64)}
+	v := &statsView{partitions: c.Partitions, watch: c.Watch, lastCounts: make(map[string]countSample), history: make(map[string][]int64)}
 	return c.repeat(s, "stats", func(ctx context.Context, client *parley.Client, p printer) error {
 		admin := queue.NewAdmin(client)
 		topics, err := c.topics(ctx, admin)
@@ -30,7 +30,7 @@ func (c *queueStatsCommand) Run(s *session) error {
 			return err
 		}
 		now := time.Now()
-		v.room = newScreen(s.stdout).room()
+		v.columns = newScreen(s.stdout).columns()
 		if len(topics) == 0 && !p.json {
 			return p.print(nil, "there are no topics")
 		}
@@ -71,15 +71,15 @@ func (c *queueStatsCommand) topics(ctx context.Context, admin *queue.Admin) ([]s
 }
 
 const (
-	// minPast and maxPast are the minimum and maximum number of values in a drawing.
-	minPast = 8
-	maxPast = 30
+	// minSparkline and maxSparkline are the minimum and maximum number of values in a drawing.
+	minSparkline = 8
+	maxSparkline = 30
 	// tableWidth is the approximate width of the table beside a drawing.
 	tableWidth = 80
 )
 
-// tick is the value of a counter at a time.
-type tick struct {
+// countSample is the value of a counter at a time.
+type countSample struct {
 	at    time.Time
 	count int64
 }
@@ -88,23 +88,23 @@ type tick struct {
 // of depth and lag.
 type statsView struct {
 	partitions, watch bool
-	// room is the number of columns of the output.
-	room int
+	// columns is the number of columns of the output.
+	columns int
 
-	before map[string]tick
-	past   map[string][]int64
+	lastCounts map[string]countSample
+	history    map[string][]int64
 }
 
 // rate returns a counter's rate since the last call, as ` (12.5/s)`. It returns an empty string if
 // the rate is 0 or unknown.
 func (v *statsView) rate(of string, now time.Time, count int64) string {
-	last, known := v.before[of]
-	v.before[of] = tick{at: now, count: count}
-	gone := now.Sub(last.at).Seconds()
-	if !v.watch || !known || gone <= 0 || count <= last.count {
+	last, known := v.lastCounts[of]
+	v.lastCounts[of] = countSample{at: now, count: count}
+	elapsed := now.Sub(last.at).Seconds()
+	if !v.watch || !known || elapsed <= 0 || count <= last.count {
 		return ""
 	}
-	perSecond := float64(count-last.count) / gone
+	perSecond := float64(count-last.count) / elapsed
 	if perSecond >= 10 {
 		return fmt.Sprintf(" (%.0f/s)", perSecond)
 	}
@@ -116,13 +116,13 @@ func (v *statsView) trend(of string, value int64) string {
 	if !v.watch {
 		return ""
 	}
-	v.past[of] = append(v.past[of], value)
-	past := v.past[of][max(0, len(v.past[of])-maxPast):]
-	if v.past[of] = past; len(past) < 2 {
+	v.history[of] = append(v.history[of], value)
+	past := v.history[of][max(0, len(v.history[of])-maxSparkline):]
+	if v.history[of] = past; len(past) < 2 {
 		return ""
 	}
-	drawn := min(max(v.room-tableWidth, minPast), len(past))
-	return spark(past[len(past)-drawn:])
+	drawn := min(max(v.columns-tableWidth, minSparkline), len(past))
+	return sparkline(past[len(past)-drawn:])
 }
 
 // topic writes one topic: a line for the topic, a row for each group, and with --partitions a row
@@ -179,7 +179,7 @@ func oldest(g *queue.GroupStats) string {
 	if g.GetUnread()+g.GetPending()+g.GetRetrying()+g.GetParked() == 0 {
 		return "-"
 	}
-	return about(g.GetOldestAge().AsDuration())
+	return approxDuration(g.GetOldestAge().AsDuration())
 }
 
 // countsJSON is the JSON form of the counts that topics and partitions share.

@@ -51,8 +51,8 @@ func (t *table) flush() error {
 	return nil
 }
 
-// about formats a duration, rounded for humans.
-func about(d time.Duration) string {
+// approxDuration formats a duration, rounded for humans.
+func approxDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -63,7 +63,7 @@ func about(d time.Duration) string {
 	case d < time.Hour:
 		return d.Round(time.Second).String()
 	case d < 2*day:
-		return spell(d.Round(time.Minute))
+		return formatDuration(d.Round(time.Minute))
 	default:
 		return fmt.Sprintf("%.1fd", d.Hours()/24)
 	}
@@ -88,8 +88,8 @@ func clip(text string, limit int) string {
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// spark draws numbers as bars. The highest number has the highest bar.
-func spark(values []int64) string {
+// sparkline draws numbers as bars. The highest number has the highest bar.
+func sparkline(values []int64) string {
 	top := int64(1)
 	for _, v := range values {
 		top = max(top, v)

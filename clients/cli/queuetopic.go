@@ -15,18 +15,18 @@ type queueCreateCommand struct {
 	topicSettings
 
 	Partitioner string   `help:"How a key decides the partition: ${enum}. This cannot be changed later." enum:"hash,consistent-hash,round-robin" default:"consistent-hash"`
-	StrictOrder bool     `help:"Deliver one unsettled message of a key at a time, over retries too. This cannot be changed later."`
-	Group       []string `help:"A consumer group to create with the topic, at its beginning; may be repeated." placeholder:"GROUP"`
+	StrictOrder bool     `help:"Deliver at most one unsettled message per key at a time, also across retries. This cannot be changed later."`
+	Group       []string `help:"A consumer group to create with the topic, which starts at the beginning; may be repeated." placeholder:"GROUP"`
 }
 
 // Run creates a topic and its groups.
 func (c *queueCreateCommand) Run(s *session) error {
 	topic := &queue.Topic{Name: c.Topic, Partitioner: partitionerOf(c.Partitioner), StrictOrder: c.StrictOrder}
 	c.apply(topic)
-	if err := firstOf(c.topicArg.check(), c.topicSettings.check(), checkNames("--group", c.Group)); err != nil {
+	if err := firstError(c.topicArg.check(), c.topicSettings.check(), checkNames("--group", c.Group)); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		made, err := admin.CreateTopic(ctx, topic)
 		if err != nil {
 			return explainQueue("create", err)
@@ -54,13 +54,13 @@ type queueUpdateCommand struct {
 
 // Run changes the settings whose flags are given.
 func (c *queueUpdateCommand) Run(s *session) error {
-	if err := firstOf(c.topicArg.check(), c.topicSettings.check()); err != nil {
+	if err := firstError(c.topicArg.check(), c.topicSettings.check()); err != nil {
 		return err
 	}
 	if len(c.fields()) == 0 {
-		return usagef("update: no flag names a setting")
+		return usagef("update: requires at least one setting")
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		// A policy is replaced as a whole, so its other fields must keep their current values.
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
@@ -83,7 +83,7 @@ func (c *queueGetCommand) Run(s *session) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		topic, err := admin.Topic(ctx, c.Topic)
 		if err != nil {
 			return explainQueue("get", err)
@@ -118,7 +118,7 @@ func (*queueListCommand) Run(s *session) error {
 type queueDeleteCommand struct {
 	topicArg
 
-	Confirm string `help:"The topic's name again: everything in it is lost." placeholder:"TOPIC"`
+	Confirm string `help:"Confirmation: the topic's name. All of its messages are lost." placeholder:"TOPIC"`
 }
 
 // topicEventJSON is the JSON form of a change of a topic.
@@ -129,10 +129,10 @@ type topicEventJSON struct {
 
 // Run deletes a topic.
 func (c *queueDeleteCommand) Run(s *session) error {
-	if err := firstOf(c.check(), checkConfirm(c.Confirm, c.Topic, "everything in "+c.Topic)); err != nil {
+	if err := firstError(c.check(), checkConfirm(c.Confirm, c.Topic, "everything in "+c.Topic)); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		if err := admin.DeleteTopic(ctx, c.Topic, c.Confirm); err != nil {
 			return explainQueue("delete", err)
 		}
@@ -144,7 +144,7 @@ func (c *queueDeleteCommand) Run(s *session) error {
 // permanently.
 func checkConfirm(confirm, name, what string) error {
 	if confirm != name {
-		return usagef("--confirm %q: %s is removed for good; to confirm, give --confirm %s", confirm, what, name)
+		return usagef("--confirm %q: permanently removes %s; to confirm, use --confirm %s", confirm, what, name)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ type operationFlags struct {
 
 func (f operationFlags) check(what string) error {
 	if !f.Produce && !f.Consume {
-		return usagef("%s: want --produce, --consume or both", what)
+		return usagef("%s: requires --produce, --consume or both", what)
 	}
 	return nil
 }
@@ -181,10 +181,10 @@ type queuePauseCommand struct {
 
 // Run pauses operations of a topic.
 func (c *queuePauseCommand) Run(s *session) error {
-	if err := firstOf(c.topicArg.check(), c.operationFlags.check("pause")); err != nil {
+	if err := firstError(c.topicArg.check(), c.operationFlags.check("pause")); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		topic, err := admin.Pause(ctx, c.Topic, c.operations()...)
 		if err != nil {
 			return explainQueue("pause", err)
@@ -200,10 +200,10 @@ type queueResumeCommand struct {
 
 // Run resumes operations of a topic.
 func (c *queueResumeCommand) Run(s *session) error {
-	if err := firstOf(c.topicArg.check(), c.operationFlags.check("resume")); err != nil {
+	if err := firstError(c.topicArg.check(), c.operationFlags.check("resume")); err != nil {
 		return err
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		topic, err := admin.Resume(ctx, c.Topic, c.operations()...)
 		if err != nil {
 			return explainQueue("resume", err)

@@ -10,9 +10,9 @@ import (
 type queueTrimCommand struct {
 	topicArg
 
-	Keep      *int64 `help:"Keep the newest N messages of each partition, 0 to 1000000000." placeholder:"N" xor:"keep"`
-	OlderThan span   `help:"Keep messages younger than this, up to 366d." placeholder:"DURATION" xor:"keep"`
-	Force     bool   `help:"Also remove messages that groups have not settled: the groups lose them."`
+	Keep      *int64       `help:"Keep the newest N messages of each partition, 0 to 1000000000." placeholder:"N" xor:"keep"`
+	OlderThan durationFlag `help:"Keep messages younger than this, up to 366d." placeholder:"DURATION" xor:"keep"`
+	Force     bool         `help:"Also remove messages that groups have not settled: the groups lose them."`
 }
 
 // trimmedJSON is the JSON form of a trim's result.
@@ -25,14 +25,14 @@ type trimmedJSON struct {
 
 // Run removes the oldest messages.
 func (c *queueTrimCommand) Run(s *session) error {
-	err := firstOf(c.check(), checkOptional("--keep", c.Keep, 0, maxMessages), checkSpan("--older-than", c.OlderThan, 0, maxAhead))
-	if err == nil && c.Keep == nil && !c.OlderThan.given {
-		err = usagef("trim: want --keep or --older-than")
+	err := firstError(c.check(), checkOptional("--keep", c.Keep, 0, maxMessages), checkDurationFlag("--older-than", c.OlderThan, 0, maxDelay))
+	if err == nil && c.Keep == nil && !c.OlderThan.set {
+		err = usagef("trim: requires --keep or --older-than")
 	}
 	if err != nil {
 		return err
 	}
-	keep := queue.KeepYounger(c.OlderThan.d)
+	keep := queue.KeepYoungerThan(c.OlderThan.d)
 	if c.Keep != nil {
 		keep = queue.KeepNewest(*c.Keep)
 	}
@@ -40,7 +40,7 @@ func (c *queueTrimCommand) Run(s *session) error {
 	if c.Force {
 		opts = append(opts, queue.WithUnsettled())
 	}
-	return s.administer(func(ctx context.Context, admin *queue.Admin) error {
+	return s.withAdmin(func(ctx context.Context, admin *queue.Admin) error {
 		removed, lost, err := admin.Trim(ctx, c.Topic, keep, opts...)
 		if err != nil {
 			return explainQueue("trim", err)

@@ -18,17 +18,17 @@ import (
 // minInterval limits the load that a view causes.
 const minInterval = 100 * time.Millisecond
 
-// watching are the flags of commands that can refresh their output.
-type watching struct {
-	Watch    bool `help:"Show it again and again until interrupted: in place on a terminal, else one after another."`
-	Interval span `help:"How often --watch shows it, at least 100ms. Default: 1s." placeholder:"DURATION"`
+// watchFlags are the flags of commands that can refresh their output.
+type watchFlags struct {
+	Watch    bool         `help:"Refresh until interrupted: in place on a terminal, else one after another."`
+	Interval durationFlag `help:"Refresh interval of --watch, at least 100ms. Default: 1s." placeholder:"DURATION"`
 }
 
-func (w *watching) check() error {
-	if w.Interval.given && !w.Watch {
-		return usagef("--interval goes with --watch")
+func (w *watchFlags) check() error {
+	if w.Interval.set && !w.Watch {
+		return usagef("--interval requires --watch")
 	}
-	return checkSpan("--interval", w.Interval, minInterval, day)
+	return checkDurationFlag("--interval", w.Interval, minInterval, day)
 }
 
 // show writes one view to p.
@@ -37,7 +37,7 @@ type show func(ctx context.Context, client *parley.Client, p printer) error
 // repeat calls show once, or with --watch until the user interrupts, which is not an error. Each
 // call of the client has the deadline of --timeout. After a temporary failure, the view does not
 // change, and the error is written beside it.
-func (w *watching) repeat(s *session, what string, show show) error {
+func (w *watchFlags) repeat(s *session, what string, show show) error {
 	client, err := s.client()
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (w *watching) repeat(s *session, what string, show show) error {
 		if w.Watch && !s.flags.JSON {
 			b.WriteString("-- " + time.Now().Format(time.DateTime) + "\n")
 		}
-		if err := show(s.ctx, client, printer{w: &b, side: s.stderr, json: s.flags.JSON}); err != nil {
+		if err := show(s.ctx, client, printer{w: &b, stderr: s.stderr, json: s.flags.JSON}); err != nil {
 			return explainQueue(what, err)
 		}
 		if err := to.draw(b.String(), w.Watch && !s.flags.JSON); err != nil {
@@ -61,7 +61,7 @@ func (w *watching) repeat(s *session, what string, show show) error {
 		return err
 	}
 	interval := time.Second
-	if w.Interval.given {
+	if w.Interval.set {
 		interval = w.Interval.d
 	}
 	ticker := time.NewTicker(interval)
@@ -76,16 +76,16 @@ func (w *watching) repeat(s *session, what string, show show) error {
 		switch {
 		case s.ctx.Err() != nil:
 			return nil
-		case passes(err):
-			to.note(s.stderr, "parley: "+err.Error()+"; trying again")
+		case isTemporary(err):
+			to.note(s.stderr, "parley: "+err.Error()+"; retrying")
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// passes reports whether an error is temporary.
-func passes(err error) bool {
+// isTemporary reports whether an error is temporary.
+func isTemporary(err error) bool {
 	e, ok := errors.AsType[*parley.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || (ok && e.Retryable)
 }
@@ -116,8 +116,8 @@ func (sc *screen) size() (width, height int) {
 	return width, height
 }
 
-// room returns the number of columns, or 1000 if the output is not a terminal.
-func (sc *screen) room() int {
+// columns returns the number of columns, or 1000 if the output is not a terminal.
+func (sc *screen) columns() int {
 	if !sc.terminal {
 		return 1000
 	}
@@ -150,7 +150,7 @@ func (sc *screen) draw(text string, again bool) error {
 	return err
 }
 
-// note writes a message for humans beside the picture. On a terminal the next picture overwrites
+// printNote writes a message for humans beside the picture. On a terminal the next picture overwrites
 // it.
 func (sc *screen) note(side io.Writer, text string) {
 	if !sc.terminal || !isTerminal(side) {

@@ -126,7 +126,7 @@ func TestQueueWatch(t *testing.T) {
 	busy.interrupt()
 	busy.wantEnd(t, 0)
 	q.s.Stop()
-	wantText(t, &text.stderr, "trying again")
+	wantText(t, &text.stderr, "retrying")
 	q.s.Start()
 	q.ok("produce", "jobs", "3", "4", "5")
 	wantText(t, &text.stdout, "depth 3,")
@@ -184,7 +184,7 @@ func TestQueuePending(t *testing.T) {
 	}
 	got := q.ok("pending", "jobs", "--limit", "2").stdout
 	if !strings.HasPrefix(got, "jobs/work  3 pending\n  MESSAGE") || strings.Count(got, "  ann\n") != 2 || !strings.HasSuffix(got, "  and 1 more\n") {
-		t.Errorf("pending for people:\n%s", got)
+		t.Errorf("pending, as text:\n%s", got)
 	}
 	writeFile(t, gate, "gate", "")
 	eventually(t, func() error {

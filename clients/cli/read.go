@@ -9,7 +9,7 @@ import (
 
 type readCommand struct {
 	Channel string `arg:"" help:"The channel."`
-	Seq     int64  `arg:"" help:"The highest seq that you have read."`
+	Seq     int64  `arg:"" help:"The highest sequence number that you have read."`
 }
 
 // cursorJSON is the JSON form of a read cursor.

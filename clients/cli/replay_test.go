@@ -74,9 +74,9 @@ func TestImportAtSpeedCatchesUp(t *testing.T) {
 	}
 }
 
-// TestImportAtSpeedPassesOverWhatIsThere replays a log whose first ten hours an earlier run has
+// TestImportAtSpeedSkipsStoredMessages replays a log whose first ten hours an earlier run has
 // stored. At 600 times their speed they would take a minute.
-func TestImportAtSpeedPassesOverWhatIsThere(t *testing.T) {
+func TestImportAtSpeedSkipsStoredMessages(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	dir := t.TempDir()
@@ -115,12 +115,12 @@ func TestImportAtSpeedIsInterrupted(t *testing.T) {
 	var stdout, stderr buffer
 	code := cli.Run(ctx, []string{"--addr", s.Addr(), "--token", "t", "import", dir, "--channel", "room", "--speed", "1"},
 		strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
-	if code != 1 || !strings.Contains(stderr.String(), "of 2 messages are in room") || len(s.Contents("room")) != 1 {
+	if code != 1 || !strings.Contains(stderr.String(), "of 2 messages are stored in room") || len(s.Contents("room")) != 1 {
 		t.Errorf("exit code %d, stderr %q, the room %q", code, stderr.String(), s.Contents("room"))
 	}
 }
 
-func TestImportRefusesAnImpossibleSpeed(t *testing.T) {
+func TestImportRefusesInvalidSpeed(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	for _, speed := range []string{"-1", "0.001", "1e9", "NaN"} {

@@ -19,9 +19,9 @@ type sendCommand struct {
 	Channel string            `arg:"" help:"Channel to send to."`
 	Text    []string          `arg:"" optional:"" help:"The message. Without it, standard input is the message."`
 	Lines   bool              `help:"Send each line of standard input as a message."`
-	ID      string            `name:"id" help:"The message's client_msg_id: sending again with it stores nothing twice."`
+	ID      string            `name:"id" help:"The message's client_msg_id. The message is stored once, however often it is sent with this id."`
 	Type    string            `help:"The message's type. Default: text."`
-	From    string            `help:"Send as another than the token's subject; wants the capability send_as."`
+	From    string            `help:"Send as a user other than the token's subject. Requires the action send_as."`
 	Meta    map[string]string `help:"Metadata, as key=value." mapsep:"none"`
 }
 
@@ -41,9 +41,9 @@ type receiptJSON struct {
 func (c *sendCommand) Run(s *session) error {
 	switch {
 	case c.Lines && len(c.Text) > 0:
-		return usagef("--lines reads standard input: give no text")
+		return usagef("--lines reads standard input and accepts no text")
 	case c.Lines && c.ID != "":
-		return usagef("--id names one message, --lines sends many")
+		return usagef("--id and --lines exclude each other: --id applies to a single message")
 	}
 	client, err := s.client()
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *sendCommand) send(s *session, client *parley.Client, content string) er
 	}
 	text := fmt.Sprintf("sent to %s: seq %d, id %s", r.ChannelID, r.Seq, r.MsgID)
 	if r.Duplicate {
-		text += " (was there already)"
+		text += " (duplicate)"
 	}
 	return s.printer().print(receiptJSON{
 		ChannelID: r.ChannelID, MsgID: r.MsgID, Seq: r.Seq, Count: r.Count, MsgTime: r.Time.Format(timeFormat),
@@ -121,7 +121,7 @@ func refusedChannels(err error) string {
 func explain(what string, err error) error {
 	switch {
 	case errors.Is(err, parley.ErrTokenInvalid), errors.Is(err, parley.ErrTokenExpired):
-		return fmt.Errorf("%s: %w (is the token meant for this server, and still good?)", what, err)
+		return fmt.Errorf("%s: %w (check that the token is for this server and has not expired)", what, err)
 	case errors.Is(err, parley.ErrNotMember):
 		return fmt.Errorf("%s: %w%s", what, err, refusedChannels(err))
 	case errors.Is(err, context.DeadlineExceeded):

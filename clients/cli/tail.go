@@ -11,9 +11,9 @@ import (
 
 type tailCommand struct {
 	Channels  []string `arg:"" help:"Channels to follow."`
-	After     *int64   `help:"Begin after this place in each channel's log." placeholder:"SEQ" xor:"begin"`
-	FromStart bool     `help:"Begin with each channel's first message." xor:"begin"`
-	Count     int      `help:"End after so many lines." placeholder:"N"`
+	After     *int64   `help:"Start after this sequence number in each channel." placeholder:"SEQ" xor:"begin"`
+	FromStart bool     `help:"Start with the first message of each channel." xor:"begin"`
+	Count     int      `help:"Exit after this number of messages." placeholder:"N"`
 }
 
 // Run follows channels until it is interrupted, which is not an error, or has written --count
@@ -57,7 +57,7 @@ func (c *tailCommand) Run(s *session) error {
 		}
 		if e.Kind == parley.EventLost {
 			if delete(following, e.ChannelID); len(following) == 0 {
-				return errors.New("tail: no channel is left to follow")
+				return errors.New("tail: lost all channels")
 			}
 		}
 		if e.Message == nil {

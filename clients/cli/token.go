@@ -18,8 +18,8 @@ import (
 var subjectForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 
 type tokenCommand struct {
-	Sub string        `help:"The user id that the token is for." required:"" placeholder:"ID"`
-	TTL time.Duration `name:"ttl" help:"How long the token is good." default:"24h"`
+	Sub string        `help:"The user id of the token's subject." required:"" placeholder:"ID"`
+	TTL time.Duration `name:"ttl" help:"How long the token is valid." default:"24h"`
 	Cap []string      `help:"A capability; may be repeated. 'channel:<pattern>=<action>,...' with the actions send, history, subscribe, moderate, send_as, manage; 'queue:<pattern>=<action>,...' with produce, consume; 'admin=<action>,...' with read, write; 'admin' alone is both." sep:"none" default:"channel:*=send,history,subscribe" placeholder:"CAP"`
 }
 
@@ -33,7 +33,7 @@ type tokenJSON struct {
 // Run creates a token and signs it with the server's secret.
 func (c *tokenCommand) Run(s *session) error {
 	if !subjectForm.MatchString(c.Sub) {
-		return usagef("--sub: want 1 to 128 printable ASCII characters without spaces")
+		return usagef("--sub: must be 1 to 128 printable ASCII characters without spaces")
 	}
 	if c.TTL <= 0 {
 		return usagef("--ttl must be positive")
@@ -81,9 +81,9 @@ const adminCapability = "admin"
 // capabilityKind describes the capabilities of one name.
 type capabilityKind struct {
 	actions []string
-	// longest is the maximum number of characters of a name that a pattern covers. It is 0 for a
+	// maxName is the maximum number of characters of a name that a pattern covers. It is 0 for a
 	// capability without a pattern.
-	longest int
+	maxName int
 }
 
 // capabilityKinds maps the name of a capability, before its pattern, to its kind.
@@ -108,15 +108,15 @@ func parseCapabilities(texts []string) (map[string][]string, error) {
 		}
 		prefix, pattern, two := strings.Cut(name, ":")
 		kind, known := capabilityKinds[prefix]
-		if !ok || !known || two != (kind.longest > 0) {
-			return nil, usagef("--cap %q: want channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin", text)
+		if !ok || !known || two != (kind.maxName > 0) {
+			return nil, usagef("--cap %q: must be channel:<pattern>=<action>,..., queue:<pattern>=<action>,..., admin=<action>,... or admin", text)
 		}
-		if two && (!patternForm.MatchString(pattern) || len(strings.TrimSuffix(pattern, "*")) > kind.longest) {
-			return nil, usagef("--cap %q: the pattern must be 1 to %d of A-Z a-z 0-9 _ -, or begin so and end with a *", text, kind.longest)
+		if two && (!patternForm.MatchString(pattern) || len(strings.TrimSuffix(pattern, "*")) > kind.maxName) {
+			return nil, usagef("--cap %q: the pattern must be 1 to %d characters of A-Z a-z 0-9 _ -, optionally followed by *", text, kind.maxName)
 		}
 		for action := range strings.SplitSeq(actions, ",") {
 			if action = strings.TrimSpace(action); !slices.Contains(kind.actions, action) {
-				return nil, usagef("--cap %q: unknown action %q: want some of %s", text, action, strings.Join(kind.actions, ", "))
+				return nil, usagef("--cap %q: unknown action %q: must be one of %s", text, action, strings.Join(kind.actions, ", "))
 			}
 			capabilities[name] = append(capabilities[name], action)
 		}

@@ -48,13 +48,13 @@ func (b *bot) run(ctx context.Context) error {
 				return err
 			}
 		case parley.EventGap:
-			b.log.Warn("some of the log is gone; what was asked there stays unanswered", "reason", event.Gap.GetReason())
+			b.log.Warn("log entries are missing; questions in them stay unanswered", "reason", event.Gap.GetReason())
 		case parley.EventLost:
-			return fmt.Errorf("%s is no member of %s any more", b.name, b.channel)
+			return fmt.Errorf("%s is no longer a member of %s", b.name, b.channel)
 		default: // The other events contain no question.
 		}
 		if p, ok := sub.Position(b.channel); ok && event.Kind != parley.EventTyping {
-			if err := b.note(p); err != nil {
+			if err := b.savePosition(p); err != nil {
 				return err
 			}
 		}
@@ -104,14 +104,14 @@ func (b *bot) start() (parley.Start, error) {
 		return parley.Start{}, fmt.Errorf("read %s: %w", b.state, err)
 	}
 	if p.ChannelID != b.channel {
-		return parley.Start{}, fmt.Errorf("%s is about the channel %s, not %s", b.state, p.ChannelID, b.channel)
+		return parley.Start{}, fmt.Errorf("%s holds a position of the channel %s, not %s", b.state, p.ChannelID, b.channel)
 	}
 	return parley.After(p), nil
 }
 
-// note stores the position. The file is replaced as a whole: if the bot or the machine dies, it
+// savePosition stores the position. The file is replaced as a whole: if the bot or the machine dies, it
 // contains either the old or the new position.
-func (b *bot) note(p parley.Position) error {
+func (b *bot) savePosition(p parley.Position) error {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err

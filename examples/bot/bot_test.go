@@ -167,9 +167,9 @@ func TestBotIsKilled(t *testing.T) {
 	}
 }
 
-// TestBotLosesItsPlace restores an older position of the bot, as after a crash before it stored
+// TestBotWithLostPosition restores an older position of the bot, as after a crash before it stored
 // one. The bot answers questions again, and no answer may be stored twice.
-func TestBotLosesItsPlace(t *testing.T) {
+func TestBotWithLostPosition(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	kill := r.start()
@@ -201,8 +201,8 @@ func TestBotLosesItsPlace(t *testing.T) {
 	}
 }
 
-// TestBotSaysWhatIsWrong starts the bot with invalid input. It must end with an error.
-func TestBotSaysWhatIsWrong(t *testing.T) {
+// TestBotReportsErrors starts the bot with invalid input. It must end with an error.
+func TestBotReportsErrors(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	broken := filepath.Join(t.TempDir(), "broken.json")

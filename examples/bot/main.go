@@ -20,10 +20,10 @@ import (
 )
 
 type flags struct {
-	Addr    string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or a fleet's nodes with commas."`
+	Addr    string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or the nodes of a fleet, comma-separated."`
 	Token   string `env:"PARLEY_TOKEN" required:"" help:"A token that may send in the channel and subscribe to it."`
 	Channel string `default:"general" help:"Where to answer."`
-	State   string `default:"bot-position.json" type:"path" help:"The file that holds the place in the channel's log."`
+	State   string `default:"bot-position.json" type:"path" help:"The file that holds the position in the channel's log."`
 }
 
 func main() { os.Exit(run(os.Args[1:])) }

@@ -121,7 +121,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestDigestWantsAToken(t *testing.T) {
+func TestDigestRequiresToken(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "node", "digest.js")
 	cmd.Env = append(os.Environ(), "PARLEY_TOKEN=")

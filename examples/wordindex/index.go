@@ -98,16 +98,16 @@ func (x *index) postings(ctx context.Context) (map[string]map[string]int, error)
 		})
 }
 
-// taken is a line in the order of a nick.
-type taken struct {
+// indexedLine is a line in the order of a nick.
+type indexedLine struct {
 	line string
 	// at is when the message appeared or was due, in ms.
 	at int64
 }
 
 // orders reads the lines of each nick, in the order in which they were indexed.
-func (x *index) orders(ctx context.Context, nicks []string) (map[string][]taken, error) {
-	orders := make(map[string][]taken, len(nicks))
+func (x *index) orders(ctx context.Context, nicks []string) (map[string][]indexedLine, error) {
+	orders := make(map[string][]indexedLine, len(nicks))
 	return orders, readAll(ctx, x.redis, nicks,
 		func(p redis.Pipeliner, nick string) *redis.StringSliceCmd { return p.LRange(ctx, x.order(nick), 0, -1) },
 		func(nick string, entries []string) error {
@@ -117,7 +117,7 @@ func (x *index) orders(ctx context.Context, nicks []string) (map[string][]taken,
 				if err != nil {
 					return fmt.Errorf("the order of %s: %w", nick, err)
 				}
-				orders[nick] = append(orders[nick], taken{line: line, at: ms})
+				orders[nick] = append(orders[nick], indexedLine{line: line, at: ms})
 			}
 			return nil
 		})

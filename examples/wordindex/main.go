@@ -56,15 +56,15 @@ const (
 )
 
 type commands struct {
-	Addr  string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or a fleet's nodes with commas."`
-	Token string `env:"PARLEY_TOKEN" required:"" help:"A token that may produce and consume, and is an operator's."`
+	Addr  string `env:"PARLEY_ADDR" default:"127.0.0.1:8080" help:"The server, or the nodes of a fleet, comma-separated."`
+	Token string `env:"PARLEY_TOKEN" required:"" help:"A token with the actions produce and consume and the capability admin."`
 	Topic string `default:"lines" help:"The topic. It is created if it does not exist."`
 	Redis string `env:"WORDINDEX_REDIS" default:"127.0.0.1:6380" help:"The Redis that holds the index: any one, host:port or the path of a socket."`
 
 	Produce produceCommand `cmd:"" help:"Put a job for each line into the topic. May be repeated: no line gets a second job."`
 	Work    workCommand    `cmd:"" help:"Index lines, until interrupted. Any number of workers share the topic."`
 	Replay  replayCommand  `cmd:"" help:"Replay the dead letters."`
-	Verify  verifyCommand  `cmd:"" help:"Compare everything with the files, once all jobs are done with."`
+	Verify  verifyCommand  `cmd:"" help:"Compare the index with the files, once all jobs are settled."`
 }
 
 // app is the environment of a command.
@@ -111,8 +111,8 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	return command.Run(&app{ctx: ctx, out: out, flags: &flags, client: client, admin: queue.NewAdmin(client), redis: store})
 }
 
-// sayf writes a line. It ignores errors of the output: the exit code reports the result too.
-func (a *app) sayf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
+// printf writes a line. It ignores errors of the output: the exit code reports the result too.
+func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
 
 // prepare creates the topic and its groups, unless they exist. It creates the witness first:
 // messages that every group has settled are dropped, so a group that was created later would miss
@@ -150,7 +150,7 @@ func (c *replayCommand) Run(a *app) error {
 			return err
 		}
 		if total += n; !more {
-			a.sayf("%d dead letters replayed", total)
+			a.printf("%d dead letters replayed", total)
 			return nil
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/parleyhq/parley/sdk/go/queue"
 )
 
-// callWitness makes the witness group read the topic, with one undisturbed worker, and records the
+// runWitness makes the witness group read the topic, with one undisturbed worker, and records the
 // order of the messages. Messages of an earlier run are recorded already.
-func (j *judge) callWitness(ctx context.Context) error {
+func (j *judge) runWitness(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	worker := queue.NewWorker(j.client, j.flags.Topic, witness, func(ctx context.Context, d *queue.Delivery) error {
 		return j.seen.add(ctx, d, nil)
@@ -33,7 +33,7 @@ func (j *judge) untilRead(ctx context.Context, ended <-chan error) error {
 	defer tick.Stop()
 	for {
 		total, g, err := j.groupStats(ctx, witness)
-		if err != nil || left(total, g) == 0 {
+		if err != nil || unsettled(total, g) == 0 {
 			return err
 		}
 		select {
@@ -68,14 +68,14 @@ func (j *judge) order() error {
 		}
 		longest = max(longest, len(j.nicks[nick]))
 	}
-	j.sayf("order: kept for %d nicks, with up to %d lines each", len(nicks), longest)
+	j.printf("order: kept for %d nicks, with up to %d lines each", len(nicks), longest)
 	return nil
 }
 
 // rightOrder checks the order of a nick's lines in the topic. Each line must be there once. Lines
 // without delay must be in the order of the files. Delayed lines must be in the order in which they
 // were due, and after all lines that appeared before that time.
-func (j *judge) rightOrder(seen []taken, want []*job) error {
+func (j *judge) rightOrder(seen []indexedLine, want []*job) error {
 	if len(seen) != len(want) {
 		return fmt.Errorf("it has %d lines, want %d", len(seen), len(want))
 	}
@@ -111,11 +111,11 @@ func (j *judge) rightOrder(seen []taken, want []*job) error {
 
 // sameOrder checks that lines were indexed in the order in which the witness saw them. Replayed
 // poison is compared separately, because poison loses its position when it becomes a dead letter.
-func (j *judge) sameOrder(indexed, seen []taken) error {
+func (j *judge) sameOrder(indexed, seen []indexedLine) error {
 	for _, wanted := range []bool{false, true} {
-		of := func(lines []taken) (some []string) {
+		of := func(lines []indexedLine) (some []string) {
 			for _, t := range lines {
-				if one := j.jobs[t.line]; one == nil || (one.fault == poison) == wanted && j.handled(one) {
+				if one := j.jobs[t.line]; one == nil || (one.fault == poison) == wanted && j.mustBeIndexed(one) {
 					some = append(some, t.line)
 				}
 			}

@@ -14,7 +14,7 @@ const produceBatch = 50
 
 type produceCommand struct {
 	Dir  string `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs."`
-	Rate int    `help:"The most new jobs a second; 0 is as fast as can be." placeholder:"JOBS"`
+	Rate int    `help:"Maximum number of new jobs per second; 0 means as fast as possible." placeholder:"JOBS"`
 }
 
 // Run produces all lines, in order. It can continue an interrupted run: lines that were produced
@@ -43,7 +43,7 @@ func (c *produceCommand) Run(a *app) error {
 			}
 		}
 	}
-	a.sayf("%d jobs produced, %d of them delayed; %d were there already", len(jobs), delayed, len(jobs)-fresh)
+	a.printf("%d jobs produced, %d of them delayed; %d were there already", len(jobs), delayed, len(jobs)-fresh)
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 type verifyCommand struct {
 	Dir   string        `arg:"" type:"existingdir" help:"Directory of *.raw.txt logs, as they were produced."`
-	Fixed bool          `help:"Poison was replayed to fixed workers: it must be in the index, and no dead letter be left."`
+	Fixed bool          `help:"Poison was replayed to fixed workers: it must be in the index, and no dead letters may remain."`
 	Wait  time.Duration `default:"2m" help:"How long the witness may take to read the topic."`
 }
 
@@ -39,7 +39,7 @@ func (c *verifyCommand) Run(a *app) error {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, c.Wait)
 	defer cancel()
-	if err := j.callWitness(ctx); err != nil {
+	if err := j.runWitness(ctx); err != nil {
 		return err
 	}
 	return j.order()
@@ -74,8 +74,8 @@ func newJudge(a *app, jobs []job, fixed bool) *judge {
 	return j
 }
 
-// handled reports whether the job must be in the index.
-func (j *judge) handled(one *job) bool { return j.fixed || one.fault != poison }
+// mustBeIndexed reports whether the job must be in the index.
+func (j *judge) mustBeIndexed(one *job) bool { return j.fixed || one.fault != poison }
 
 // groupStats returns the counts of the topic and of one group.
 func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, *queue.GroupStats, error) {
@@ -90,8 +90,8 @@ func (a *app) groupStats(ctx context.Context, group string) (*queue.TopicStats, 
 	return total, total.GetGroups()[at], nil
 }
 
-// left returns the number of messages that a group has not settled, including delayed ones.
-func left(total *queue.TopicStats, g *queue.GroupStats) int64 {
+// unsettled returns the number of messages that a group has not settled, including delayed ones.
+func unsettled(total *queue.TopicStats, g *queue.GroupStats) int64 {
 	return total.GetDelayed() + g.GetUnread() + g.GetPending() + g.GetRetrying() + g.GetParked()
 }
 
@@ -110,7 +110,7 @@ func (j *judge) settled() error {
 	switch {
 	case total.GetProduced() != int64(len(j.jobs)):
 		return fmt.Errorf("%d jobs were produced, of %d lines", total.GetProduced(), len(j.jobs))
-	case left(total, g) != 0:
+	case unsettled(total, g) != 0:
 		return fmt.Errorf("not all jobs are done with: %d delayed, and %v", total.GetDelayed(), g)
 	case g.GetAcked() != acked || g.GetDead() != dead || g.GetReplayed() != replayed || g.GetTrimmed()+g.GetSkipped() != 0:
 		return fmt.Errorf("%v; want %d acked, %d dead, %d replayed, and none trimmed or skipped", g, acked, dead, replayed)
@@ -124,7 +124,7 @@ func (j *judge) settled() error {
 			failing++
 		}
 	}
-	j.sayf("jobs: %d, of them %d delayed, %d failing twice, %d poison; all done with: %d acknowledged, %d given up, %d tried again",
+	j.printf("jobs: %d, of them %d delayed, %d failing twice, %d poison; all done with: %d acknowledged, %d given up, %d tried again",
 		len(j.jobs), delayed, failing, len(j.poison), g.GetAcked(), g.GetDead()-g.GetReplayed(), g.GetRetried())
 	return nil
 }
@@ -153,7 +153,7 @@ func (j *judge) deadLetters() error {
 	for line := range want {
 		return fmt.Errorf("%s is poison, and no dead letter", line)
 	}
-	j.sayf("dead letters: %d, exactly the poison that is left", n)
+	j.printf("dead letters: %d, exactly the poison that is left", n)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (j *judge) once() error {
 		return err
 	}
 	for line, one := range j.jobs {
-		if _, ok := messages[line]; ok != j.handled(one) {
+		if _, ok := messages[line]; ok != j.mustBeIndexed(one) {
 			return fmt.Errorf("%s is indexed: %v, want %v", line, ok, !ok)
 		}
 		if n := failures[line]; one.fault == "" && n != 0 || one.fault == twice && n < 2 || one.fault == poison && n == 0 {
@@ -206,7 +206,7 @@ func (j *judge) once() error {
 	if n := tally["early"]; n != 0 {
 		return fmt.Errorf("%d jobs came before they were due", n)
 	}
-	j.sayf("effects: each once; %d deliveries were lost with their worker, %d came again when their line was indexed already",
+	j.printf("effects: each once; %d deliveries were lost with their worker, %d came again when their line was indexed already",
 		tally["lost"], tally["repeated"])
 	return nil
 }
@@ -215,7 +215,7 @@ func (j *judge) once() error {
 func (j *judge) index() error {
 	want := make(map[string]map[string]int)
 	for line, one := range j.jobs {
-		if !j.handled(one) {
+		if !j.mustBeIndexed(one) {
 			continue
 		}
 		for word, n := range wordsOf(one.text) {
@@ -253,6 +253,6 @@ func (j *judge) index() error {
 			return fmt.Errorf("%q was said %v times by the index, and by the files %d", word, z.Score, total[word])
 		}
 	}
-	j.sayf("index: %d words in %d places, equal to the one made from the files", len(want), entries)
+	j.printf("index: %d words in %d places, equal to the one made from the files", len(want), entries)
 	return nil
 }

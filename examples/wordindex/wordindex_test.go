@@ -155,8 +155,8 @@ func TestIndexAndFix(t *testing.T) {
 	}
 }
 
-// TestVerifyTells breaks one thing at a time. verify must report it.
-func TestVerifyTells(t *testing.T) {
+// TestVerifyReportsErrors breaks one thing at a time. verify must report it.
+func TestVerifyReportsErrors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 420)
 	b.work()
@@ -248,7 +248,7 @@ func TestRightOrder(t *testing.T) {
 		"a10 b20 x25 x26 c30":     "not of this nick, or was there before",
 		"a10 b20 c30 x40 unknown": "not of this nick",
 	} {
-		var seen []taken
+		var seen []indexedLine
 		for i, word := range strings.Fields(order) {
 			at := int64(100 + i)
 			if len(word) == 3 {
@@ -258,7 +258,7 @@ func TestRightOrder(t *testing.T) {
 				}
 				word = word[:1]
 			}
-			seen = append(seen, taken{line: word, at: at})
+			seen = append(seen, indexedLine{line: word, at: at})
 		}
 		err := j.rightOrder(seen, said)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -17,11 +17,11 @@ var (
 )
 
 type workCommand struct {
-	Name        string        `help:"Names the worker for people who look into the queue." placeholder:"NAME"`
-	Concurrency int           `default:"8" help:"How many lines to work on at once."`
-	AckTimeout  time.Duration `default:"30s" help:"After how long without a word from this worker its lines go to others."`
+	Name        string        `help:"The worker's name, shown by 'parley queue partitions'." placeholder:"NAME"`
+	Concurrency int           `default:"8" help:"Maximum number of lines in progress."`
+	AckTimeout  time.Duration `default:"30s" help:"If this worker sends nothing for this long, its lines are delivered to other workers."`
 	Takes       time.Duration `help:"How long each line takes, as if the work were harder." placeholder:"TIME"`
-	Fixed       bool          `help:"Be able to index poison."`
+	Fixed       bool          `help:"Index poison instead of failing."`
 }
 
 // Run handles messages until it is interrupted. It then finishes the messages that it has begun and
@@ -42,7 +42,7 @@ func (c *workCommand) Run(a *app) error {
 	}, options...)
 	err := worker.Run(a.ctx)
 	s := worker.Stats()
-	a.sayf("%d lines delivered: %d indexed, %d failed, %d given back, %d lost", s.Delivered, s.Acked, s.Nacked, s.Released, s.Lost)
+	a.printf("%d lines delivered: %d indexed, %d failed, %d released, %d lost", s.Delivered, s.Acked, s.Nacked, s.Released, s.Lost)
 	return err
 }
 

@@ -62,7 +62,7 @@ func Find(o Options) (Access, error) {
 		a.Token = o.devFile(devTokenFile)
 	}
 	if a.Token == "" {
-		return Access{}, fmt.Errorf("no token for %s: give --token or PARLEY_TOKEN, or the --data-dir of a local 'parleyd dev'", a.Addr)
+		return Access{}, fmt.Errorf("no token for %s: set --token, PARLEY_TOKEN or the --data-dir of a local 'parleyd dev'", a.Addr)
 	}
 	var err error
 	a.Roots, err = o.roots(near)

@@ -28,7 +28,7 @@ func Root() (string, error) {
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("no go.work above the working directory")
+			return "", errors.New("no go.work in the working directory or its parents")
 		}
 		dir = up
 	}

@@ -21,7 +21,7 @@ const (
 var Engines = []Engine{EngineMongo, EngineRedis, EngineNATS}
 
 // errNoNamespace is returned by operations that require Options.Namespaced.
-var errNoNamespace = errors.New("the fleet does not live in namespaces")
+var errNoNamespace = errors.New("the fleet does not use network namespaces")
 
 // Options configures Start. The zero value is three nodes with three MongoDB members, one Redis and
 // three NATS servers, on loopback.

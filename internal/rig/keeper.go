@@ -35,9 +35,9 @@ type keeper struct {
 	stdin io.Writer
 }
 
-// theKeeper returns this process's keeper. It is started with the first child or temporary
+// sharedKeeper returns this process's keeper. It is started with the first child or temporary
 // directory.
-var theKeeper = sync.OnceValues(startKeeper)
+var sharedKeeper = sync.OnceValues(startKeeper)
 
 func startKeeper() (*keeper, error) {
 	root, err := os.MkdirTemp("", "parley-rig-")
@@ -61,7 +61,7 @@ func startKeeper() (*keeper, error) {
 	return &keeper{root: root, stdin: w}, nil
 }
 
-func (k *keeper) tell(verb string, pid int) error {
+func (k *keeper) send(verb string, pid int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, err := fmt.Fprintf(k.stdin, "%s %d\n", verb, pid)
@@ -71,7 +71,7 @@ func (k *keeper) tell(verb string, pid int) error {
 // TempDir creates a directory and returns its path. The directory is removed when this process
 // ends, if not before. The path is short enough for a unix socket in it.
 func TempDir(prefix string) (string, error) {
-	k, err := theKeeper()
+	k, err := sharedKeeper()
 	if err != nil {
 		return "", err
 	}

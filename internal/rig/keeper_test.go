@@ -15,10 +15,10 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-// TestNothingOutlivesAKilledProcess runs this test binary again and kills it while it holds a
+// TestKeeperCleansUpAfterKilledProcess runs this test binary again and kills it while it holds a
 // halted redis-server, which can't end on its own. It then checks that the server and its directory
 // are gone.
-func TestNothingOutlivesAKilledProcess(t *testing.T) {
+func TestKeeperCleansUpAfterKilledProcess(t *testing.T) {
 	const hold = "PARLEY_RIG_HOLD"
 	if os.Getenv(hold) != "" {
 		dir, err := rig.TempDir("hold")
@@ -36,7 +36,7 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 		select {}
 	}
 	t.Parallel()
-	child := exec.Command(os.Args[0], "-test.run=^TestNothingOutlivesAKilledProcess$")
+	child := exec.Command(os.Args[0], "-test.run=^TestKeeperCleansUpAfterKilledProcess$")
 	child.Env = append(os.Environ(), hold+"=1")
 	out, err := child.StdoutPipe()
 	if err != nil {

@@ -212,7 +212,7 @@ func (m *Mongo) Restart(ctx context.Context, member int) error {
 	return d.ready(ctx, func(ctx context.Context) error {
 		h, err := d.hello(ctx)
 		if err == nil && h.Primary == "" && m.name != "" {
-			err = errors.New("it knows no primary")
+			err = errors.New("no primary is known")
 		}
 		return err
 	})

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-var errLinuxOnly = errors.New("network namespaces are there on Linux only")
+var errLinuxOnly = errors.New("network namespaces require Linux")
 
 // InNamespace reports whether this process was started by RunInNamespace.
 func InNamespace() bool { return false }

@@ -9,7 +9,7 @@ import (
 	"github.com/parleyhq/parley/internal/rig"
 )
 
-func TestNamespacesAreApart(t *testing.T) {
+func TestNamespacesAreIsolated(t *testing.T) {
 	t.Parallel()
 	var addrs []string
 	for _, name := range []string{"one", "two"} {

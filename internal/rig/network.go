@@ -80,10 +80,10 @@ func (l *layout) engine(e Engine) []string {
 	}
 }
 
-// makeHub sets up this process's namespace with the bridge and the engines' addresses.
-func makeHub(ctx context.Context, l *layout) error {
+// createBridge sets up this process's namespace with the bridge and the engines' addresses.
+func createBridge(ctx context.Context, l *layout) error {
 	if !InNamespace() {
-		return errors.New("a namespaced fleet wants a namespace of its own: see RunInNamespace")
+		return errors.New("a namespaced fleet requires its own namespace: see RunInNamespace")
 	}
 	// Deleting the bridge removes what an earlier fleet of this process left.
 	_ = runIP(ctx, "link del "+bridge)
@@ -97,9 +97,9 @@ func makeHub(ctx context.Context, l *layout) error {
 	return runIP(ctx, commands...)
 }
 
-// makeNodeNetwork creates a node's namespace and veth pair, and returns the name of the pair's end
+// createNodeNetwork creates a node's namespace and veth pair, and returns the name of the pair's end
 // in the bridge.
-func makeNodeNetwork(ctx context.Context, i int, l *layout) (ns *Namespace, link string, err error) {
+func createNodeNetwork(ctx context.Context, i int, l *layout) (ns *Namespace, link string, err error) {
 	ns, err = NewNamespace(ctx, fmt.Sprintf("node-%d", i))
 	if err != nil {
 		return nil, "", err

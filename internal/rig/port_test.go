@@ -2,9 +2,9 @@ package rig
 
 import "testing"
 
-// TestAnAddressIsGivenOutOnce covers a failure of the conformance tests: two processes had picked
+// TestFreeAddrsAreUnique covers a failure of the conformance tests: two processes had picked
 // the same port before either listened.
-func TestAnAddressIsGivenOutOnce(t *testing.T) {
+func TestFreeAddrsAreUnique(t *testing.T) {
 	t.Parallel()
 	addr, err := freePort("127.0.0.1")
 	if err != nil {

@@ -29,11 +29,11 @@ type process struct {
 	unwatched bool
 
 	mu  sync.Mutex
-	run *life // the last run; nil before the first
+	run *processRun // the last run; nil before the first
 }
 
-// life is one run of a process.
-type life struct {
+// processRun is one run of a process.
+type processRun struct {
 	cmd    *exec.Cmd
 	keeper *keeper
 	exited chan struct{}
@@ -42,15 +42,15 @@ type life struct {
 }
 
 // reap waits until the process has exited.
-func (l *life) reap() {
+func (l *processRun) reap() {
 	l.once.Do(func() {
 		l.err = l.cmd.Wait()
-		_ = l.keeper.tell("end", l.cmd.Process.Pid)
+		_ = l.keeper.send("end", l.cmd.Process.Pid)
 		close(l.exited)
 	})
 }
 
-func (l *life) ended() bool {
+func (l *processRun) ended() bool {
 	select {
 	case <-l.exited:
 		return true
@@ -66,7 +66,7 @@ func (p *process) start() error {
 	if p.run != nil && !p.run.ended() {
 		return nil
 	}
-	k, err := theKeeper()
+	k, err := sharedKeeper()
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (p *process) start() error {
 		return err
 	}
 	defer func() { _ = out.Close() }()
-	l := &life{keeper: k, exited: make(chan struct{})}
+	l := &processRun{keeper: k, exited: make(chan struct{})}
 	l.cmd = exec.Command(p.path, p.args...) //nolint:gosec,noctx // the rig's own; its life is not a call's
 	// PARLEY_ variables in the caller's shell are for Parley's programs; a node would read them as
 	// its configuration.
@@ -92,7 +92,7 @@ func (p *process) start() error {
 			err = l.cmd.Start()
 		}
 		if err == nil {
-			_ = k.tell("start", l.cmd.Process.Pid) // fails if the keeper was killed, which is no reason to end a fleet
+			_ = k.send("start", l.cmd.Process.Pid) // fails if the keeper was killed, which is no reason to end a fleet
 		}
 		started <- err
 		if err == nil && !p.unwatched {
@@ -117,7 +117,7 @@ func (p *process) enter() error {
 }
 
 // current returns the current run, or nil.
-func (p *process) current() *life {
+func (p *process) current() *processRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.run == nil || p.run.ended() {
@@ -172,7 +172,7 @@ func (p *process) term(ctx context.Context) error {
 	select {
 	case <-l.exited:
 	case <-ctx.Done():
-		return fmt.Errorf("%s does not end: %w", p.name, ctx.Err())
+		return fmt.Errorf("%s does not exit: %w", p.name, ctx.Err())
 	}
 	if l.err != nil {
 		return fmt.Errorf("%s: %w", p.name, l.err)

@@ -52,7 +52,7 @@ func (f *Fleet) build(ctx context.Context) error {
 		}
 	}
 	if f.options.Namespaced {
-		if err := makeHub(ctx, l); err != nil {
+		if err := createBridge(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func (f *Fleet) layout() (*layout, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if len(l.Nodes) != f.options.Nodes || len(l.Mongo) != f.options.MongoMembers || len(l.NATS) != f.options.NATSServers {
-			return nil, fmt.Errorf("%s has the data of a fleet of another size", f.Dir)
+			return nil, fmt.Errorf("%s contains the data of a fleet of another size", f.Dir)
 		}
 		return l, nil
 	}
@@ -207,7 +207,7 @@ func (f *Fleet) startNode(ctx context.Context, n *Node) error {
 		if err == nil || n.Running() || try == 3 {
 			return err
 		}
-		f.options.Logger.WarnContext(ctx, "a node ended while it started, and is tried again", "node", n.index, "error", err)
+		f.options.Logger.WarnContext(ctx, "a node ended during its start; retrying", "node", n.index, "error", err)
 	}
 }
 
@@ -222,7 +222,7 @@ func (f *Fleet) addNode(ctx context.Context, i int, l *layout) error {
 		index: i, addr: l.Nodes[i], ops: l.Ops[i],
 	}
 	if f.options.Namespaced {
-		ns, link, err := makeNodeNetwork(ctx, i, l)
+		ns, link, err := createNodeNetwork(ctx, i, l)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// everything grants all capabilities.
-var everything = map[string][]string{
+// allCapabilities grants all capabilities.
+var allCapabilities = map[string][]string{
 	"*":       {"send", "history", "subscribe", "moderate", "send_as", "manage"},
 	"queue:*": {"produce", "consume"},
 	"admin":   {"read", "write"},
@@ -20,7 +20,7 @@ var everything = map[string][]string{
 // are the allowed actions. nil allows everything.
 func Token(secret []byte, subject string, ttl time.Duration, capabilities map[string][]string) (string, error) {
 	if capabilities == nil {
-		capabilities = everything
+		capabilities = allCapabilities
 	}
 	claims := make(map[string][]string, len(capabilities))
 	for name, actions := range capabilities {

@@ -66,7 +66,7 @@ func parallel(ctx context.Context, r *run, s step, vars scope) error {
 	}
 	work.Wait()
 	if all != nil {
-		return located{all}
+		return lineError{all}
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func repeat(ctx context.Context, r *run, s step, vars scope) error {
 	}
 	work.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return located{err}
+		return lineError{err}
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (a *agent) end(t *testing.T) {
 	if t.Failed() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		t.Logf("the agent said:\n%s", tail(a.stderr.Bytes()))
+		t.Logf("the agent's output:\n%s", tail(a.stderr.Bytes()))
 	}
 }
 
@@ -164,7 +164,7 @@ func (a *agent) await(ctx context.Context, c *command) (reply, error) {
 func (a *agent) call(ctx context.Context, op string, args any) (reply, error) {
 	c, err := a.begin(op, args)
 	if err != nil {
-		return reply{}, fmt.Errorf("tell the agent: %w", err)
+		return reply{}, fmt.Errorf("write to the agent: %w", err)
 	}
 	return a.await(ctx, c)
 }

@@ -19,7 +19,7 @@ func checkLog(log []*parleyv1.ChannelMessage, receipts []sent) error {
 	ids := make(map[string]bool)
 	for i, m := range log {
 		if m.GetSeq() != int64(i+1) {
-			return fmt.Errorf("place %d of the log holds seq %d", i+1, m.GetSeq())
+			return fmt.Errorf("entry %d of the log has the seq %d", i+1, m.GetSeq())
 		}
 		if ids[m.GetClientMsgId()] {
 			return fmt.Errorf("seq %d: client_msg_id %s is stored twice", m.GetSeq(), m.GetClientMsgId())
@@ -116,8 +116,8 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		receipts []sent
 		ok       bool
 	}{
-		"all is well":          {log("a", "b"), []sent{b, a}, true},
-		"told twice":           {log("a", "b"), []sent{a, a, b}, true},
+		"valid":                {log("a", "b"), []sent{b, a}, true},
+		"delivered twice":      {log("a", "b"), []sent{a, a, b}, true},
 		"side by side":         {log("a", "b"), []sent{receipt("a", 1, 1, 9), receipt("b", 2, 1, 9)}, true},
 		"empty":                {nil, nil, false},
 		"lost":                 {log("a"), []sent{a, b}, false},
@@ -140,11 +140,11 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		events []map[string]any
 		ok     bool
 	}{
-		"all is well": {[]map[string]any{event("channel_state", "", 0), first, event("channel_state", "", 1), second}, true},
-		"lost":        {[]map[string]any{first}, false},
-		"twice":       {[]map[string]any{first, second, second}, false},
-		"swapped":     {[]map[string]any{second, first}, false},
-		"a gap":       {[]map[string]any{first, event("gap", "", 2)}, false},
+		"valid":   {[]map[string]any{event("channel_state", "", 0), first, event("channel_state", "", 1), second}, true},
+		"lost":    {[]map[string]any{first}, false},
+		"twice":   {[]map[string]any{first, second, second}, false},
+		"swapped": {[]map[string]any{second, first}, false},
+		"a gap":   {[]map[string]any{first, event("gap", "", 2)}, false},
 	} {
 		if err := checkHanded(log("a", "b"), "room", c.events); (err == nil) != c.ok {
 			t.Errorf("events: %s: %v", name, err)
@@ -154,6 +154,6 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		t.Errorf("events of a channel followed: %v", err)
 	}
 	if err := checkStarted(map[string]bool{"other": true}, []map[string]any{first}); err == nil {
-		t.Error("an event of a channel that is not followed was passed over")
+		t.Error("an event of a channel that is not followed was accepted")
 	}
 }

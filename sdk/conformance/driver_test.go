@@ -12,9 +12,9 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// TestMatchTellsAMismatchFromABrokenPattern checks that errors of a pattern do not count as results
+// TestMatchDistinguishesMismatchFromInvalidPattern checks that errors of a pattern do not count as results
 // of an SDK.
-func TestMatchTellsAMismatchFromABrokenPattern(t *testing.T) {
+func TestMatchDistinguishesMismatchFromInvalidPattern(t *testing.T) {
 	t.Parallel()
 	broken := pattern{tag: "!match", arg: "("}
 	for name, want := range map[string]any{
@@ -48,8 +48,8 @@ func TestMatchTellsAMismatchFromABrokenPattern(t *testing.T) {
 	}
 }
 
-// TestEventuallyRetriesNoFailure checks that a retry of the driver cannot replace one of the SDK.
-func TestEventuallyRetriesNoFailure(t *testing.T) {
+// TestEventuallyRetriesOnlyMismatches checks that a retry of the driver cannot replace one of the SDK.
+func TestEventuallyRetriesOnlyMismatches(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -68,15 +68,15 @@ func TestEventuallyRetriesNoFailure(t *testing.T) {
 		return orFatal(match(2, tries))
 	})
 	if err != nil || tries != 2 {
-		t.Errorf("what was not yet so was looked at %d times: %v", tries, err)
+		t.Errorf("a mismatch was checked %d times: %v", tries, err)
 	}
 	if err := orFatal(errors.New("no answer")); !errors.As(err, new(fatal)) {
 		t.Errorf("an error of the driver's: %v", err)
 	}
 }
 
-// TestFaultsMustHappen checks that a scenario fails if its fault does not happen.
-func TestFaultsMustHappen(t *testing.T) {
+// TestUnusedFaultIsAnError checks that a scenario fails if its fault does not happen.
+func TestUnusedFaultIsAnError(t *testing.T) {
 	t.Parallel()
 	set := func(v map[string]any) *faults {
 		f := new(faults)
@@ -89,29 +89,29 @@ func TestFaultsMustHappen(t *testing.T) {
 	f.next("a", "SendMessage")
 	f.next("a", "EditMessage")
 	f.heal()
-	if err := f.unhappened(); err == nil || !strings.Contains(err.Error(), "SendMessage happened 1 times, and not 2") {
+	if err := f.unused(); err == nil || !strings.Contains(err.Error(), "SendMessage happened 1 times, and not 2") {
 		t.Errorf("a fault that happened once of twice: %v", err)
 	}
 	f = set(map[string]any{"do": "answer", "of": "SendTyping", "times": -1})
-	if f.unhappened() == nil {
-		t.Error("a fault that never happened was passed over")
+	if f.unused() == nil {
+		t.Error("an unused fault is no error")
 	}
 	f.next("a", "SendTyping")
-	if err := f.unhappened(); err != nil {
+	if err := f.unused(); err != nil {
 		t.Errorf("a fault that happened: %v", err)
 	}
 
 	f = set(map[string]any{"do": "skip", "channelId": "room", "seq": 2})
 	skip := f.next("a", "Subscribe")
-	if f.unhappened() == nil {
+	if f.unused() == nil {
 		t.Error("a stream began, but its fault did not happen")
 	}
 	skip.change(eventsFrame(&parleyv1.ChannelEvent{ChannelId: "room", Seq: 2}))
-	if err := f.unhappened(); err != nil {
+	if err := f.unused(); err != nil {
 		t.Errorf("a fault of an entry that happened: %v", err)
 	}
 	if err := f.add(map[string]any{"do": "lose", "of": "SendMesage"}); err == nil {
-		t.Error("a fault of an unknown procedure was taken")
+		t.Error("a fault of an unknown procedure was accepted")
 	}
 }
 

@@ -192,9 +192,9 @@ func (f *faults) next(node, procedure string) *fault {
 	return nil
 }
 
-// unhappened returns an error for each fault that did not happen as often as it was set to: its
+// unused returns an error for each fault that did not happen as often as it was set to: its
 // scenario proves nothing.
-func (f *faults) unhappened() error {
+func (f *faults) unused() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all error

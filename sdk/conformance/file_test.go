@@ -76,7 +76,7 @@ func loadScenarios(path string) ([]*scenario, error) {
 	names := make(map[string]bool)
 	for _, s := range all {
 		if s.Name == "" || names[s.Name] || len(s.Proves) == 0 {
-			return nil, fmt.Errorf("scenario %q: wants a name of its own, and rules that it proves", s.Name)
+			return nil, fmt.Errorf("scenario %q: requires a unique name, and the rules that it proves", s.Name)
 		}
 		names[s.Name] = true
 		if s.steps, err = parseSteps(&s.Steps); err != nil {

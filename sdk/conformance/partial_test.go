@@ -12,7 +12,7 @@ import (
 
 // recorder records an answer.
 type recorder struct {
-	nowhere
+	discardWriter
 
 	status int
 	body   bytes.Buffer
@@ -42,7 +42,7 @@ func (n *node) partial(w http.ResponseWriter, r *http.Request, f *fault) error {
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
-	kept := &recorder{nowhere: nowhere{header: make(http.Header)}, status: http.StatusOK}
+	kept := &recorder{discardWriter: discardWriter{header: make(http.Header)}, status: http.StatusOK}
 	n.proxy.ServeHTTP(kept, r)
 	res := new(parleyv1.SendMessagesResponse)
 	if err := unmarshal(contentType, kept.body.Bytes(), res); err != nil || kept.status != http.StatusOK {

@@ -211,13 +211,13 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n.proxy.ServeHTTP(w, r.WithContext(ctx))
 		return
 	}
-	n.suffer(ctx, w, r, f)
+	n.applyFault(ctx, w, r, f)
 }
 
-// suffer applies a fault to a call.
-func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Request, f *fault) {
+// applyFault applies a fault to a call.
+func (n *node) applyFault(ctx context.Context, w http.ResponseWriter, r *http.Request, f *fault) {
 	if f.Applied || f.Do == "lose" {
-		n.proxy.ServeHTTP(&nowhere{header: make(http.Header)}, r.WithContext(ctx))
+		n.proxy.ServeHTTP(&discardWriter{header: make(http.Header)}, r.WithContext(ctx))
 	}
 	switch f.Do {
 	case "lose", "break":
@@ -251,17 +251,17 @@ func (n *node) suffer(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 }
 
-// nowhere discards an answer.
-type nowhere struct{ header http.Header }
+// discardWriter discards an answer.
+type discardWriter struct{ header http.Header }
 
-func (n *nowhere) Header() http.Header         { return n.header }
-func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (n *nowhere) WriteHeader(int)             {}
+func (n *discardWriter) Header() http.Header         { return n.header }
+func (n *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (n *discardWriter) WriteHeader(int)             {}
 
 // edit makes a body break its connection if the server's connection breaks, and applies a stream's
 // fault to it.
 func (n *node) edit(resp *http.Response) error {
-	resp.Body = &brittle{ReadCloser: resp.Body, broken: func() {
+	resp.Body = &brokenBodyReader{ReadCloser: resp.Body, broken: func() {
 		if c, ok := resp.Request.Context().Value(connKey{}).(net.Conn); ok && resp.Request.Context().Err() == nil {
 			_ = c.Close()
 		}
@@ -269,7 +269,7 @@ func (n *node) edit(resp *http.Response) error {
 	if f, ok := resp.Request.Context().Value(editKey{}).(*fault); ok {
 		end := endOfStream(resp.Header.Get("Content-Type"))
 		if f.Error.Code != "" {
-			kept := &recorder{nowhere: nowhere{header: make(http.Header)}}
+			kept := &recorder{discardWriter: discardWriter{header: make(http.Header)}}
 			if err := n.errors.Write(kept, resp.Request, f.Error.toConnect()); err != nil {
 				return err
 			}
@@ -280,14 +280,14 @@ func (n *node) edit(resp *http.Response) error {
 	return nil
 }
 
-// brittle is a body that calls broken when it breaks.
-type brittle struct {
+// brokenBodyReader is a body that calls broken when it breaks.
+type brokenBodyReader struct {
 	io.ReadCloser
 
 	broken func()
 }
 
-func (b *brittle) Read(p []byte) (int, error) {
+func (b *brokenBodyReader) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.broken()

@@ -74,7 +74,7 @@ func play(t *testing.T, s *scenario, protocol string, agentCommand []string) {
 	}
 	err := r.steps(ctx, s.steps, nil)
 	if err == nil {
-		err = r.faults.unhappened()
+		err = r.faults.unused()
 	}
 	if err != nil {
 		t.Error(err)
@@ -122,9 +122,9 @@ func (r *run) step(ctx context.Context, s step, vars scope) error {
 		}
 		return r.once(ctx, s, vars)
 	}()
-	var told located
-	if err != nil && !errors.As(err, &told) {
-		return located{fmt.Errorf("scenarios.yaml:%d: %s: %w", s.line, s.action, err)}
+	var withLine lineError
+	if err != nil && !errors.As(err, &withLine) {
+		return lineError{fmt.Errorf("scenarios.yaml:%d: %s: %w", s.line, s.action, err)}
 	}
 	return err
 }
@@ -138,8 +138,8 @@ func orFatal(err error) error {
 	return fatal{err}
 }
 
-// located is an error that contains its line.
-type located struct{ error }
+// lineError is an error that contains its line.
+type lineError struct{ error }
 
 func (r *run) once(ctx context.Context, s step, vars scope) error {
 	if do := blocks[s.action]; do != nil {
@@ -170,7 +170,7 @@ func (r *run) judgeReply(s step, got reply, vars scope) error {
 	}
 	if s.mods.wantsError() {
 		if got.Error == nil {
-			return &mismatchError{"did not fail, but gave " + show(got.Result)}
+			return &mismatchError{"succeeded, want an error; got " + show(got.Result)}
 		}
 		if err := r.compare(&s.mods.Error, got.Error, vars); err != nil {
 			return fmt.Errorf("the error's %w", err)
@@ -243,7 +243,7 @@ func (r *run) lookup(vars scope) func(name string) (any, error) {
 // token of `admin` may do everything, that of any other user all but manage, moderate and send_as.
 func (r *run) token(words []string) (string, error) {
 	if len(words) == 0 {
-		return "", errors.New("token: whose?")
+		return "", errors.New("token: user is missing")
 	}
 	ttl := time.Hour
 	if len(words) > 1 {

@@ -130,7 +130,7 @@ func (d *dev) log() string { return filepath.Join(d.dir, "log") }
 
 func (d *dev) Restart(ctx context.Context) error {
 	if d.cmd != nil {
-		return errors.New("the server runs already")
+		return errors.New("the server is already running")
 	}
 	ready := filepath.Join(d.dir, "dev-addr")
 	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -187,7 +187,7 @@ func (d *dev) Term(ctx context.Context) error {
 		d.cmd = nil
 		return err
 	case <-ctx.Done():
-		return errors.New("the server does not end")
+		return errors.New("the server does not exit")
 	}
 }
 
@@ -214,7 +214,7 @@ func (d *dev) end(t *testing.T) {
 	}
 	if t.Failed() {
 		text, _ := os.ReadFile(d.log())
-		t.Logf("the server said:\n%s", tail(text))
+		t.Logf("the server's output:\n%s", tail(text))
 	}
 }
 

@@ -52,7 +52,7 @@ func TestBackoffRetryAfterIsALowerBound(t *testing.T) {
 		spread[wait] = true
 	}
 	if len(spread) < 100 {
-		t.Errorf("%d different waits of 1000: clients told the same time come back together", len(spread))
+		t.Errorf("%d different waits of 1000: clients with the same retry_after reconnect together", len(spread))
 	}
 }
 
@@ -66,25 +66,25 @@ func TestBackoffDefaults(t *testing.T) {
 	}
 }
 
-// TestPacerMovesAtOnce fails nodes one after another, each after a second or more. The client must
-// try the next node at once.
-func TestPacerMovesAtOnce(t *testing.T) {
+// TestPacerFailsOverWithoutWait fails nodes one after another, each after a second or more. The
+// client must try the next node at once.
+func TestPacerFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	c := &Client{backoff: Backoff{Base: time.Hour, Max: time.Hour}, tokens: &tokens{}}
 	var p pacer
 	for range 10 {
-		if wait, again := p.next(c, streamEnd{err: errEnded, lived: usefulAfter, moved: true}); wait != 0 || !again {
+		if wait, again := p.next(c, streamEnd{err: errNoReason, liveFor: usefulAfter, failsOver: true}); wait != 0 || !again {
 			t.Fatalf("waits %s, again %v; want no wait", wait, again)
 		}
 	}
-	if wait, _ := p.next(c, streamEnd{err: errEnded, lived: usefulAfter}); wait == 0 {
+	if wait, _ := p.next(c, streamEnd{err: errNoReason, liveFor: usefulAfter}); wait == 0 {
 		t.Errorf("no wait before the next stream at the same node")
 	}
 }
 
-// TestPacerNeverSpins ends each stream as it begins, in every way that allows an immediate retry.
-// The client must wait nevertheless.
-func TestPacerNeverSpins(t *testing.T) {
+// TestPacerBoundsReconnectRate ends each stream as it begins, in every way that allows an immediate
+// retry. The client must wait nevertheless.
+func TestPacerBoundsReconnectRate(t *testing.T) {
 	t.Parallel()
 	c := &Client{
 		backoff: Backoff{Base: 100 * time.Millisecond, Max: time.Second},
@@ -92,10 +92,10 @@ func TestPacerNeverSpins(t *testing.T) {
 	}
 	none := time.Duration(0)
 	for name, end := range map[string]streamEnd{
-		"advice":  {advice: &none, lived: time.Millisecond},
-		"token":   {err: &Error{Code: 16, Reason: 105, Retryable: true}, token: "t", lived: time.Millisecond},
-		"dropped": {err: errEnded, lived: time.Millisecond},
-		"moving":  {err: errEnded, lived: time.Millisecond, moved: true},
+		"advice":  {advice: &none, liveFor: time.Millisecond},
+		"token":   {err: &Error{Code: 16, Reason: 105, Retryable: true}, token: "t", liveFor: time.Millisecond},
+		"dropped": {err: errNoReason, liveFor: time.Millisecond},
+		"moving":  {err: errNoReason, liveFor: time.Millisecond, failsOver: true},
 	} {
 		var p pacer
 		var total time.Duration

@@ -171,7 +171,7 @@ func (c *Client) sendPart(ctx context.Context, b *batch, part []int, limit time.
 		return err
 	})
 	if err == nil && len(answers) != len(part) {
-		err = &Error{Code: connect.CodeInternal, Retryable: true, Message: "a batch was answered with too few or too many results"}
+		err = &Error{Code: connect.CodeInternal, Retryable: true, Message: "the number of results differs from the number of batch items"}
 	}
 	if err != nil {
 		// If the end of ctx caused the error, the items keep their previous failure.

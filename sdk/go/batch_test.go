@@ -86,9 +86,9 @@ func TestSendBatchKeepsOrderThroughFaults(t *testing.T) {
 	}
 }
 
-// TestSendBatchRetriesOnlyWhatFailed fails one item once. Items before it, and items of other
+// TestSendBatchRetriesOnlyFailedItems fails one item once. Items before it, and items of other
 // channels, must be sent only once.
-func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
+func TestSendBatchRetriesOnlyFailedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	failed := false
@@ -117,9 +117,9 @@ func TestSendBatchRetriesOnlyWhatFailed(t *testing.T) {
 	}
 }
 
-// TestSendBatchPassesRefusedItems sends invalid items among valid ones. They must be answered
-// without delaying the other items.
-func TestSendBatchPassesRefusedItems(t *testing.T) {
+// TestSendBatchContinuesAfterRefusedItem sends invalid items among valid ones. They must be
+// answered without delaying the other items.
+func TestSendBatchContinuesAfterRefusedItem(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	messages := outgoing(5, "a")
@@ -163,7 +163,7 @@ func TestSendBatchSplitsBySize(t *testing.T) {
 	}
 }
 
-func TestSendBatchTellsHowFarItCame(t *testing.T) {
+func TestSendBatchReportsPartialResults(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.Fault(func(method string, _ proto.Message) *parleytest.Fault {
@@ -190,6 +190,6 @@ func TestSendBatchTellsHowFarItCame(t *testing.T) {
 	})
 	results, err = newClient(t, s.Addr()).SendBatch(testContext(t), messages)
 	if !errors.Is(err, parley.ErrCapabilityMissing) || !errors.Is(results[3].Err, parley.ErrCapabilityMissing) {
-		t.Errorf("a call refused as a whole: %v, %+v", err, results)
+		t.Errorf("a refusal of the whole call: got %v, %+v", err, results)
 	}
 }

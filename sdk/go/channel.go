@@ -24,16 +24,16 @@ const (
 // channel is a subscription's state of one channel. It is guarded by the subscription's lock.
 type channel struct {
 	id string
-	// placed is true once the channel has a position. A channel that starts live gets it with its
-	// first state.
-	placed bool
+	// hasPosition is true once the channel has a position. A channel that starts live gets it with
+	// its first state.
+	hasPosition bool
 	// seq and epoch are the position up to which events have arrived. The next stream resumes
 	// there.
 	seq   int64
 	epoch string
-	// begun is true once the current stream has sent the channel's state. Events before it belong
-	// to an earlier subscription of the channel on the same stream.
-	begun bool
+	// hasState is true once the current stream has sent the channel's state. Events before it
+	// belong to an earlier subscription of the channel on the same stream.
+	hasState bool
 	// onStream is true if the current stream includes the channel.
 	onStream bool
 	// tentative is true until the server has accepted an added channel. A new stream does not
@@ -46,27 +46,27 @@ type channel struct {
 	// holes counts how often in a row entries after seq were skipped.
 	holes int
 
-	// handed is the position up to which the program has taken events.
-	handed    Position
-	hasHanded bool
+	// takenPos is the position up to which the program has taken events.
+	takenPos Position
+	hasTaken bool
 }
 
 func newChannel(s Start) *channel {
 	ch := &channel{id: s.position.ChannelID}
 	if !s.live {
-		ch.placed, ch.seq, ch.epoch = true, s.position.Seq, s.position.Epoch
-		ch.handed, ch.hasHanded = s.position, true
+		ch.hasPosition, ch.seq, ch.epoch = true, s.position.Seq, s.position.Epoch
+		ch.takenPos, ch.hasTaken = s.position, true
 	}
 	return ch
 }
 
-// wanted reports whether a new stream includes the channel.
-func (ch *channel) wanted() bool { return !ch.tentative && !ch.lost }
+// active reports whether a new stream includes the channel.
+func (ch *channel) active() bool { return !ch.tentative && !ch.lost }
 
 // request returns the request for the channel from its current position.
 func (ch *channel) request() *parleyv1.ChannelPosition {
 	p := &parleyv1.ChannelPosition{ChannelId: ch.id}
-	if ch.placed {
+	if ch.hasPosition {
 		p.AfterSeq, p.Epoch = new(ch.seq), ch.epoch
 	}
 	return p
@@ -83,18 +83,18 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	case *parleyv1.ChannelEvent_State:
 		return ch.acceptState(ev, kind.State), pass
 	case *parleyv1.ChannelEvent_Gap:
-		if !ch.begun {
+		if !ch.hasState {
 			return Event{}, drop
 		}
-		ch.placed, ch.seq, ch.holes = true, ev.GetSeq(), 0
+		ch.hasPosition, ch.seq, ch.holes = true, ev.GetSeq(), 0
 		if epoch := kind.Gap.GetEpoch(); epoch != "" {
 			ch.epoch = epoch
 		}
 		return ch.event(EventGap, ev.GetSeq(), nil, func(e *Event) { e.Gap = kind.Gap }), pass
 	case *parleyv1.ChannelEvent_Lost:
-		return ch.lose(kind.Lost), pass
+		return ch.markLost(kind.Lost), pass
 	case *parleyv1.ChannelEvent_Typing:
-		if !ch.begun {
+		if !ch.hasState {
 			return Event{}, drop
 		}
 		return ch.event(EventTyping, 0, nil, func(e *Event) { e.Typing = kind.Typing }), pass
@@ -107,7 +107,7 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 	default:
 		// An unknown kind of event. If it covers the next entry of the log, the position moves past
 		// it.
-		if ch.begun && ev.GetSeq() > ch.seq && firstSeq(ev) <= ch.seq+1 {
+		if ch.hasState && ev.GetSeq() > ch.seq && firstSeq(ev) <= ch.seq+1 {
 			ch.seq = ev.GetSeq()
 		}
 		return Event{}, drop
@@ -115,10 +115,10 @@ func (ch *channel) accept(ev *parleyv1.ChannelEvent) (Event, verdict) {
 }
 
 func (ch *channel) acceptState(ev *parleyv1.ChannelEvent, state *parleyv1.ChannelState) Event {
-	ch.begun = true
+	ch.hasState = true
 	switch {
-	case !ch.placed:
-		ch.placed, ch.seq, ch.epoch = true, ev.GetSeq(), state.GetEpoch()
+	case !ch.hasPosition:
+		ch.hasPosition, ch.seq, ch.epoch = true, ev.GetSeq(), state.GetEpoch()
 	case ch.epoch == "" || state.GetRecovered():
 		ch.epoch = state.GetEpoch()
 	}
@@ -139,7 +139,7 @@ func firstSeq(ev *parleyv1.ChannelEvent) int64 {
 func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Message) (Event, verdict) {
 	first := firstSeq(ev)
 	switch {
-	case !ch.begun || ev.GetSeq() <= ch.seq:
+	case !ch.hasState || ev.GetSeq() <= ch.seq:
 		return Event{}, drop
 	case first <= ch.seq+1:
 		ch.seq, ch.holes = ev.GetSeq(), 0
@@ -153,8 +153,8 @@ func (ch *channel) acceptEntry(ev *parleyv1.ChannelEvent, kind EventKind, m *Mes
 	return ch.event(EventGap, gap.GetToSeq(), nil, func(e *Event) { e.Gap = gap }), pass
 }
 
-// lose marks the channel as lost and returns its last event.
-func (ch *channel) lose(lost *parleyv1.ChannelLost) Event {
+// markLost marks the channel as lost and returns its last event.
+func (ch *channel) markLost(lost *parleyv1.ChannelLost) Event {
 	ch.lost, ch.onStream = true, false
 	return ch.event(EventLost, ch.seq, nil, func(e *Event) { e.Lost = lost })
 }
@@ -167,17 +167,17 @@ func (ch *channel) event(kind EventKind, seq int64, m *Message, fill func(*Event
 	return e
 }
 
-// hand records that the program takes the event. A state moves the position only of a channel that
-// starts live: if the position was lost, a gap follows the state.
-func (ch *channel) hand(e Event) {
+// markTaken records that the program takes the event. A state moves the position only of a channel
+// that starts live: if the position was lost, a gap follows the state.
+func (ch *channel) markTaken(e Event) {
 	if e.Kind == EventTyping || e.Kind == EventLost {
 		return
 	}
-	if e.Kind == EventChannelState && ch.hasHanded {
-		if ch.handed.Epoch == "" {
-			ch.handed.Epoch = e.Epoch
+	if e.Kind == EventChannelState && ch.hasTaken {
+		if ch.takenPos.Epoch == "" {
+			ch.takenPos.Epoch = e.Epoch
 		}
 		return
 	}
-	ch.handed, ch.hasHanded = Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch}, true
+	ch.takenPos, ch.hasTaken = Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch}, true
 }

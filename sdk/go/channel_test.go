@@ -42,10 +42,10 @@ func TestChannelAccept(t *testing.T) {
 		start Start
 		steps []step
 	}{
-		"live begins at the state": {Live("c"), []step{
+		"live starts at the state": {Live("c"), []step{
 			{state(7, "e", false), pass, 7, "e"}, {sent(7), drop, 7, "e"}, {sent(8), pass, 8, "e"}, {sent(8), drop, 8, "e"},
 		}},
-		"nothing counts before the state": {FromStart("c"), []step{
+		"events before the state are dropped": {FromStart("c"), []step{
 			{sent(1), drop, 0, ""}, {gap(3, "e"), drop, 0, ""}, {state(0, "e", true), pass, 0, "e"}, {sent(1), pass, 1, "e"},
 		}},
 		"a state moves no position": {After(Position{"c", 5, "e"}), []step{
@@ -54,7 +54,7 @@ func TestChannelAccept(t *testing.T) {
 		"a gap moves it, backwards too": {After(Position{"c", 5, "e"}), []step{
 			{state(2, "f", false), pass, 5, "e"}, {gap(2, "f"), pass, 2, "f"}, {sent(3), pass, 3, "f"},
 		}},
-		"an unknown kind has its place": {After(Position{"c", 5, "e"}), []step{
+		"an unknown kind moves the position": {After(Position{"c", 5, "e"}), []step{
 			{state(5, "e", true), pass, 5, "e"},
 			{&parleyv1.ChannelEvent{ChannelId: "c", Seq: 6}, drop, 6, "e"},
 			{&parleyv1.ChannelEvent{ChannelId: "c"}, drop, 6, "e"},
@@ -91,14 +91,14 @@ func TestChannelRequest(t *testing.T) {
 	t.Parallel()
 	ch := newChannel(Live("c"))
 	if p := ch.request(); p.AfterSeq != nil || p.GetEpoch() != "" {
-		t.Errorf("a live start asks for %v", p)
+		t.Errorf("live start: request %v", p)
 	}
 	ch.accept(state(7, "e", false))
 	ch.accept(sent(8))
 	if p := ch.request(); p.AfterSeq == nil || p.GetAfterSeq() != 8 || p.GetEpoch() != "e" {
-		t.Errorf("after entry 8 it asks for %v", p)
+		t.Errorf("after entry 8: request %v", p)
 	}
 	if p := newChannel(FromStart("c")).request(); p.AfterSeq == nil || p.GetAfterSeq() != 0 {
-		t.Errorf("a start from the beginning asks for %v", p)
+		t.Errorf("start from the beginning: request %v", p)
 	}
 }

@@ -31,10 +31,10 @@ func (h handled) Do(req *http.Request) (*http.Response, error) {
 // defaultWaits sets the client's default waits, which a fake clock skips.
 var defaultWaits = parley.WithBackoff(parley.Backoff{})
 
-// away is an HTTP client whose calls all fail because the store does not answer.
-type away struct{}
+// unreachable is an HTTP client whose calls all fail because the store does not answer.
+type unreachable struct{}
 
-func (away) Do(req *http.Request) (*http.Response, error) {
+func (unreachable) Do(req *http.Request) (*http.Response, error) {
 	return handled{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fault := refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
 		_ = connect.NewErrorWriter().Write(w, r, fault.Err)
@@ -51,12 +51,12 @@ func wantTimeout(t *testing.T, what string, err error) {
 	}
 }
 
-// TestCallsHaveADeadline makes every call against a server that fails, with a context that has no
+// TestCallTimeout makes every call against a server that fails, with a context that has no
 // deadline.
-func TestCallsHaveADeadline(t *testing.T) {
+func TestCallTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, c := t.Context(), newClient(t, "127.0.0.1:1", parley.WithHTTPClient(away{}), defaultWaits)
+		ctx, c := t.Context(), newClient(t, "127.0.0.1:1", parley.WithHTTPClient(unreachable{}), defaultWaits)
 		for name, call := range map[string]func() error{
 			"Send":   func() error { _, err := c.Send(ctx, "room", "hello"); return err },
 			"Edit":   func() error { _, err := c.Edit(ctx, "room", "m", "hello"); return err },
@@ -88,9 +88,9 @@ func TestCallsHaveADeadline(t *testing.T) {
 	})
 }
 
-// TestACallsDeadlineIsTheContexts checks that the context's deadline overrides the default one,
-// whether it is shorter or longer, and that the default one can be disabled.
-func TestACallsDeadlineIsTheContexts(t *testing.T) {
+// TestContextDeadlineOverridesCallTimeout checks that the context's deadline overrides the default
+// one, whether it is shorter or longer, and that the default one can be disabled.
+func TestContextDeadlineOverridesCallTimeout(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		opt  parley.Option
@@ -104,7 +104,7 @@ func TestACallsDeadlineIsTheContexts(t *testing.T) {
 		"cancelled": {parley.WithCallTimeout(30 * time.Minute), 0, context.Canceled},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClient(t, "127.0.0.1:1", parley.WithHTTPClient(away{}), defaultWaits, one.opt)
+			c := newClient(t, "127.0.0.1:1", parley.WithHTTPClient(unreachable{}), defaultWaits, one.opt)
 			after := one.own
 			ctx, cancel := context.WithTimeout(t.Context(), one.own)
 			if one.own == 0 {
@@ -125,8 +125,8 @@ func TestACallsDeadlineIsTheContexts(t *testing.T) {
 	}
 }
 
-// TestTheDefaultDeadline checks that the default deadline is 30 s.
-func TestTheDefaultDeadline(t *testing.T) {
+// TestDefaultCallTimeout checks that the default deadline is 30 s.
+func TestDefaultCallTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, "127.0.0.1:1", parley.WithHTTPClient(&stuckClient{stuck: 1 << 30}))
@@ -185,9 +185,9 @@ func (s *slowService) ListMessages(ctx context.Context, _ *parleyv1.ListMessages
 	return &parleyv1.ListMessagesResponse{Messages: []*parleyv1.ChannelMessage{{}}, NextPageToken: "next"}, nil
 }
 
-// TestProgressRenewsTheDeadline sends a batch, adds members and lists with more requests than fit
+// TestProgressRestartsCallTimeout sends a batch, adds members and lists with more requests than fit
 // into the deadline of one call.
-func TestProgressRenewsTheDeadline(t *testing.T) {
+func TestProgressRestartsCallTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		service := &slowService{}
@@ -255,9 +255,9 @@ func TestSubscriptionsHaveNoDeadline(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestTypingHasADeadline uses a server that does not answer, so that only the deadline ends the
+// TestTypingHasDeadline uses a server that does not answer, so that only the deadline ends the
 // single attempt.
-func TestTypingHasADeadline(t *testing.T) {
+func TestTypingHasDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	stuck := &stuckClient{next: h2cClient(t), stuck: 1}

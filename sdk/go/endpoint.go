@@ -15,12 +15,12 @@ import (
 
 const (
 	// avoidFor is how long a node is avoided after its first failure. Each further failure in a row
-	// doubles the time, up to avoidMost.
-	avoidFor  = 5 * time.Second
-	avoidMost = 30 * time.Second
-	// tellingAfter is the minimum duration of an attempt whose deadline counts as a failure of the
-	// node.
-	tellingAfter = time.Second
+	// doubles the time, up to maxAvoid.
+	avoidFor = 5 * time.Second
+	maxAvoid = 30 * time.Second
+	// minTimeoutFailure is the minimum duration of an attempt whose deadline counts as a failure of
+	// the node.
+	minTimeoutFailure = time.Second
 )
 
 // endpoint is one node that a client may call.
@@ -88,8 +88,8 @@ func (e *endpoints) pick() *endpoint {
 	return e.nodes[oldest]
 }
 
-// elsewhere reports whether the next attempt goes to another node than n that is not avoided.
-func (e *endpoints) elsewhere(n *endpoint) bool {
+// hasOther reports whether the next attempt goes to another node than n that is not avoided.
+func (e *endpoints) hasOther(n *endpoint) bool {
 	next := e.pick()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,13 +106,13 @@ func (e *endpoints) fail(n *endpoint) {
 	if now.Before(n.avoided) {
 		return
 	}
-	n.avoided = now.Add(min(avoidFor<<min(n.failures, 8), avoidMost))
+	n.avoided = now.Add(min(avoidFor<<min(n.failures, 8), maxAvoid))
 	n.failures++
 }
 
-// work records that n answered an attempt that began at the given time. An attempt that began
-// before the last failure proves nothing: a node that shuts down still answers.
-func (e *endpoints) work(n *endpoint, began time.Time) {
+// markWorking records that n answered an attempt that began at the given time. An attempt that
+// began before the last failure proves nothing: a node that shuts down still answers.
+func (e *endpoints) markWorking(n *endpoint, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if began.After(n.failedAt) {
@@ -120,21 +120,21 @@ func (e *endpoints) work(n *endpoint, began time.Time) {
 	}
 }
 
-// judge decides from the outcome of an attempt whether the node works. ctx is the context of the
-// call, without the attempt's own limit.
-func (e *endpoints) judge(ctx context.Context, n *endpoint, began time.Time, limit time.Duration, err error) {
+// recordOutcome decides from the outcome of an attempt whether the node works. ctx is the context
+// of the call, without the attempt's own limit.
+func (e *endpoints) recordOutcome(ctx context.Context, n *endpoint, began time.Time, limit time.Duration, err error) {
 	took := e.now().Sub(began)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 	case ctx.Err() != nil || isDeadline(err):
 		// The deadline of a shorter attempt was probably too short.
-		if took >= min(tellingAfter, limit) {
+		if took >= min(minTimeoutFailure, limit) {
 			e.fail(n)
 		}
 	case nodeFailed(err):
 		e.fail(n)
 	default:
-		e.work(n, began)
+		e.markWorking(n, began)
 	}
 }
 

@@ -24,9 +24,9 @@ func fleetOf(n int) (*endpoints, *time.Time) {
 	return e, &now
 }
 
-// TestEndpointsAreEvenlyUsed checks which nodes many clients use first, and to which they move when
+// TestEndpointsAreUsedEvenly checks which nodes many clients use first, and to which they move when
 // one node fails.
-func TestEndpointsAreEvenlyUsed(t *testing.T) {
+func TestEndpointsAreUsedEvenly(t *testing.T) {
 	t.Parallel()
 	const clients = 3000
 	first, second := make(map[string]int), make(map[string]int)
@@ -41,11 +41,11 @@ func TestEndpointsAreEvenlyUsed(t *testing.T) {
 	}
 	for _, addr := range []string{"node-0", "node-1", "node-2"} {
 		if first[addr] < clients/3-200 || first[addr] > clients/3+200 {
-			t.Errorf("clients begin at %v, want a third each", first)
+			t.Errorf("clients per first node: %v, want a third each", first)
 		}
 	}
 	if second["node-0"] > 0 || second["node-1"] < clients/6-150 || second["node-2"] < clients/6-150 {
-		t.Errorf("from node-0 they go to %v, want half each", second)
+		t.Errorf("clients per node after node-0 failed: %v, want half each", second)
 	}
 }
 
@@ -53,47 +53,47 @@ func TestEndpointsStickAndAvoid(t *testing.T) {
 	t.Parallel()
 	e, now := fleetOf(3)
 	a := e.pick()
-	if e.pick() != a || e.elsewhere(a) {
-		t.Fatalf("a node that works is left")
+	if e.pick() != a || e.hasOther(a) {
+		t.Fatalf("the client left a working node")
 	}
 	for range 100 { // as many calls that fail together
 		e.fail(a)
 	}
 	b := e.pick()
-	if b == a || !e.elsewhere(a) || e.pick() != b {
-		t.Fatalf("after its failure the first node is not left")
+	if b == a || !e.hasOther(a) || e.pick() != b {
+		t.Fatalf("the client stayed with the failed node")
 	}
 	*now = now.Add(avoidFor + 1)
 	if e.pick() != b {
-		t.Errorf("the client goes back by itself")
+		t.Errorf("the client returned to the first node on its own")
 	}
 	e.fail(b)
 	*now = now.Add(1)
 	c := e.pick()
 	if c == b || c == a {
-		t.Errorf("the next node of the list is passed over")
+		t.Errorf("the client skipped the next node of the list")
 	}
 	e.fail(c)
 	if e.pick() != a {
-		t.Errorf("a node that was avoided long enough is not tried again")
+		t.Errorf("the client still avoids a node after its time")
 	}
 	*now = now.Add(1)
 	e.fail(a)
 	// All are avoided now, b for the longest.
-	if e.pick() != b || e.elsewhere(a) {
-		t.Errorf("with all avoided: want the one that failed the longest ago, and a wait")
+	if e.pick() != b || e.hasOther(a) {
+		t.Errorf("all nodes avoided: want the node with the oldest failure, and a wait")
 	}
-	e.work(b, b.failedAt)
-	if e.elsewhere(a) {
-		t.Errorf("an answer to what began before the failure ended the avoidance")
+	e.markWorking(b, b.failedAt)
+	if e.hasOther(a) {
+		t.Errorf("an answer to an attempt from before the failure ended the avoidance")
 	}
-	e.work(b, *now)
-	if !e.elsewhere(a) || e.pick() != b {
+	e.markWorking(b, *now)
+	if !e.hasOther(a) || e.pick() != b {
 		t.Errorf("an answer did not end the avoidance")
 	}
 }
 
-func TestEndpointsAvoidForLongerEachTime(t *testing.T) {
+func TestEndpointAvoidanceGrows(t *testing.T) {
 	t.Parallel()
 	e, now := fleetOf(2)
 	n := e.pick()
@@ -106,15 +106,15 @@ func TestEndpointsAvoidForLongerEachTime(t *testing.T) {
 		*now = n.avoided
 	}
 	*now = now.Add(1)
-	e.work(n, *now)
+	e.markWorking(n, *now)
 	e.fail(n)
 	if got := n.avoided.Sub(*now); got != avoidFor {
 		t.Errorf("after an answer: avoided for %s, want %s", got, avoidFor)
 	}
 }
 
-// TestJudge checks which outcomes count as a failure of the node.
-func TestJudge(t *testing.T) {
+// TestRecordOutcome checks which outcomes count as a failure of the node.
+func TestRecordOutcome(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -129,29 +129,29 @@ func TestJudge(t *testing.T) {
 		err    error
 		failed bool
 	}{
-		"an answer":                  {t.Context(), 0, nil, false},
-		"final":                      {t.Context(), 0, wire(connect.CodeNotFound, false), false},
-		"final and unavailable":      {t.Context(), 0, wire(connect.CodeUnavailable, false), false},
-		"over the rate limit":        {t.Context(), 0, wire(connect.CodeResourceExhausted, true), false},
-		"the node is full":           {t.Context(), 0, full, true},
-		"a limit of the caller":      {t.Context(), 0, wire(connect.CodeResourceExhausted, false), false},
-		"aborted":                    {t.Context(), 0, wire(connect.CodeAborted, true), false},
-		"unavailable":                {t.Context(), 0, wire(connect.CodeUnavailable, true), true},
-		"internal":                   {t.Context(), 0, wire(connect.CodeInternal, true), true},
-		"unanswered":                 {t.Context(), 0, &Error{Retryable: true, unanswered: true}, true},
-		"the attempt's time is up":   {t.Context(), 5 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
-		"the server's short time":    {t.Context(), time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
-		"the caller left":            {cancelled, time.Minute, wire(connect.CodeCanceled, true), false},
-		"the caller's short time":    {passed, time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
-		"the caller's time, long":    {passed, 2 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
-		"a failure, the time passed": {passed, time.Millisecond, wire(connect.CodeUnavailable, true), false},
+		"an answer":                    {t.Context(), 0, nil, false},
+		"final":                        {t.Context(), 0, wire(connect.CodeNotFound, false), false},
+		"final and unavailable":        {t.Context(), 0, wire(connect.CodeUnavailable, false), false},
+		"over the rate limit":          {t.Context(), 0, wire(connect.CodeResourceExhausted, true), false},
+		"the node is full":             {t.Context(), 0, full, true},
+		"a limit of the caller":        {t.Context(), 0, wire(connect.CodeResourceExhausted, false), false},
+		"aborted":                      {t.Context(), 0, wire(connect.CodeAborted, true), false},
+		"unavailable":                  {t.Context(), 0, wire(connect.CodeUnavailable, true), true},
+		"internal":                     {t.Context(), 0, wire(connect.CodeInternal, true), true},
+		"unanswered":                   {t.Context(), 0, &Error{Retryable: true, unanswered: true}, true},
+		"the attempt's time limit":     {t.Context(), 5 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
+		"the server's short deadline":  {t.Context(), time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
+		"the caller cancelled":         {cancelled, time.Minute, wire(connect.CodeCanceled, true), false},
+		"the caller's short deadline":  {passed, time.Millisecond, wire(connect.CodeDeadlineExceeded, true), false},
+		"the caller's long deadline":   {passed, 2 * time.Second, wire(connect.CodeDeadlineExceeded, true), true},
+		"a failure after the deadline": {passed, time.Millisecond, wire(connect.CodeUnavailable, true), false},
 	} {
 		e, now := fleetOf(2)
 		n, began := e.pick(), *now
 		*now = now.Add(one.took)
-		e.judge(one.ctx, n, began, 5*time.Second, one.err)
+		e.recordOutcome(one.ctx, n, began, 5*time.Second, one.err)
 		if got := e.pick() != n; got != one.failed {
-			t.Errorf("%s: node left: %v, want %v", name, got, one.failed)
+			t.Errorf("%s: node failed: %v, want %v", name, got, one.failed)
 		}
 	}
 }

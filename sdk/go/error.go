@@ -167,7 +167,7 @@ func toError(err error) error {
 		return e
 	}
 	if answered {
-		e.Retryable = passing(ce.Code())
+		e.Retryable = temporary(ce.Code())
 	} else {
 		// The error arose on the client's side. A broken connection produces many different codes.
 		// Only an answer that is too large to read, and an unimplemented call, are final.
@@ -177,9 +177,9 @@ func toError(err error) error {
 	return e
 }
 
-// passing reports whether an error with this code and without a detail, for example from a proxy,
+// temporary reports whether an error with this code and without a detail, for example from a proxy,
 // is temporary.
-func passing(code connect.Code) bool {
+func temporary(code connect.Code) bool {
 	switch code {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeAborted, connect.CodeCanceled:
 		return true
@@ -220,7 +220,7 @@ func itemError(item *parleyv1.ItemError) *Error {
 	if d := item.GetDetail(); d != nil {
 		e.fill(d)
 	} else {
-		e.Retryable = passing(e.Code)
+		e.Retryable = temporary(e.Code)
 	}
 	return e
 }

@@ -77,7 +77,7 @@ func TestItemError(t *testing.T) {
 			want = "canceled"
 		}
 		if e.Code.String() != want {
-			t.Errorf("%s became %s", name, e.Code)
+			t.Errorf("code %s: got %s", name, e.Code)
 		}
 	}
 	if e := itemError(&parleyv1.ItemError{Code: 4711}); e.Code != connect.CodeUnknown || e.Retryable {
@@ -106,9 +106,9 @@ func (emptyQueues) StreamingConsume(
 	return nil
 }
 
-// TestEndsOfStreamsShareNothing ends two streams at once. The race detector sees if reading one
+// TestConcurrentStreamEndsDoNotRace ends two streams at once. The race detector sees if reading one
 // end writes to what the other shares: connect has one error for the ends of all streams.
-func TestEndsOfStreamsShareNothing(t *testing.T) {
+func TestConcurrentStreamEndsDoNotRace(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	mux.Handle(parleyv1connect.NewQueueServiceHandler(emptyQueues{}))

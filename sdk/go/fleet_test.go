@@ -64,9 +64,9 @@ func refusal(code connect.Code, reason parleyv1.ErrorReason) parleytest.Fault {
 // nodeFull is the error of a node that serves its maximum number of streams.
 var nodeFull = refusal(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_NODE_FULL)
 
-// TestRetryGoesElsewhereAtOnce fails a node in each way. The call must be repeated at another node
-// at once, with the same id, and later calls must go there too.
-func TestRetryGoesElsewhereAtOnce(t *testing.T) {
+// TestFirstRetryFailsOverWithoutWait fails a node in each way. The call must be repeated at another
+// node at once, with the same id, and later calls must go there too.
+func TestFirstRetryFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	always := func(fault parleytest.Fault) func(*parleytest.Server) {
 		return func(s *parleytest.Server) { s.FaultTimes(1_000_000, "SendMessage", fault) }
@@ -74,14 +74,14 @@ func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 	applied := refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN)
 	applied.Applied = true
 	for name, fail := range map[string]func(*parleytest.Server){
-		"killed":          (*parleytest.Server).Kill,
-		"stopped":         (*parleytest.Server).Freeze,
-		"shutting down":   always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)),
-		"its store away":  always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)),
-		"internal":        always(refusal(connect.CodeInternal, parleyv1.ErrorReason_ERROR_REASON_INTERNAL)),
-		"outcome unknown": always(applied),
-		"answers lost":    always(parleytest.Fault{Drop: true, Applied: true}),
-		"full":            always(nodeFull),
+		"killed":            (*parleytest.Server).Kill,
+		"stopped":           (*parleytest.Server).Freeze,
+		"shutting down":     always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_SHUTTING_DOWN)),
+		"store unavailable": always(refusal(connect.CodeUnavailable, parleyv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)),
+		"internal":          always(refusal(connect.CodeInternal, parleyv1.ErrorReason_ERROR_REASON_INTERNAL)),
+		"outcome unknown":   always(applied),
+		"answers lost":      always(parleytest.Fault{Drop: true, Applied: true}),
+		"full":              always(nodeFull),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,9 +103,9 @@ func TestRetryGoesElsewhereAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatANodeSaysOfTheCallerDoesNotMove returns errors that every node would return. The client
+// TestCallerErrorsDoNotFailOver returns errors that every node would return. The client
 // must stay with its node.
-func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
+func TestCallerErrorsDoNotFailOver(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
 	c := newClient(t, parleytest.Addrs(fleet...))
@@ -119,13 +119,13 @@ func TestWhatANodeSaysOfTheCallerDoesNotMove(t *testing.T) {
 		t.Errorf("send: %v", err)
 	}
 	if current(t, c, fleet) != node {
-		t.Errorf("the client moved")
+		t.Errorf("the client changed nodes")
 	}
 }
 
-// TestAllNodesAway makes all nodes fail for a while. The client must try them in turn, with waits,
-// until one succeeds.
-func TestAllNodesAway(t *testing.T) {
+// TestAllNodesUnavailable makes all nodes fail for a while. The client must try them in turn, with
+// waits, until one succeeds.
+func TestAllNodesUnavailable(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 3)
 	c := newClient(t, parleytest.Addrs(fleet...))
@@ -142,9 +142,9 @@ func TestAllNodesAway(t *testing.T) {
 	}
 }
 
-// TestBatchGoesElsewhere fails items because a node's store is unavailable, while other items wait
+// TestBatchFailsOver fails items because a node's store is unavailable, while other items wait
 // for them.
-func TestBatchGoesElsewhere(t *testing.T) {
+func TestBatchFailsOver(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	c := newClient(t, parleytest.Addrs(fleet...), patient)
@@ -170,9 +170,9 @@ func TestBatchGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamMovesAndKeepsItsPlace ends the node of a stream in each way, repeatedly, with entries
+// TestStreamFailsOverAndResumes ends the node of a stream in each way, repeatedly, with entries
 // before, between and after. Each entry must come once, in order.
-func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
+func TestStreamFailsOverAndResumes(t *testing.T) {
 	t.Parallel()
 	const interval = 100 * time.Millisecond
 	for name, one := range map[string]struct {
@@ -222,8 +222,8 @@ func TestStreamMovesAndKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestFirstStreamElsewhereIsAtOnce kills a stream's node with a backoff longer than the test.
-func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
+// TestStreamFailsOverWithoutWait kills a stream's node with a backoff longer than the test.
+func TestStreamFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	sub := subscribe(t, newClient(t, parleytest.Addrs(fleet...), patient), parley.FromStart("room"))
@@ -234,9 +234,9 @@ func TestFirstStreamElsewhereIsAtOnce(t *testing.T) {
 	wantEntries(t, sub, "room", 2, 2)
 }
 
-// TestStreamLeavesAFullNodeAtOnce makes the client's node refuse streams, with a backoff longer
+// TestFullNodeFailsOverWithoutWait makes the client's node refuse streams, with a backoff longer
 // than the test. If all nodes are full, the subscription must wait.
-func TestStreamLeavesAFullNodeAtOnce(t *testing.T) {
+func TestFullNodeFailsOverWithoutWait(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	c := newClient(t, parleytest.Addrs(fleet...), patient)
@@ -267,8 +267,8 @@ func TestStreamLeavesAFullNodeAtOnce(t *testing.T) {
 	}
 }
 
-// TestALimitOfTheCallerIsFinal checks that a subscription ends if it exceeds a limit of every node.
-func TestALimitOfTheCallerIsFinal(t *testing.T) {
+// TestCallerLimitIsFinal checks that a subscription ends if it exceeds a limit of every node.
+func TestCallerLimitIsFinal(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	for _, s := range fleet {
@@ -280,8 +280,8 @@ func TestALimitOfTheCallerIsFinal(t *testing.T) {
 	}
 }
 
-// TestStoppedNodeIsFoundByPings freezes a node, with heartbeats that are too rare to detect it.
-func TestStoppedNodeIsFoundByPings(t *testing.T) {
+// TestPingsDetectStoppedNode freezes a node, with heartbeats that are too rare to detect it.
+func TestPingsDetectStoppedNode(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	var seen states
@@ -300,15 +300,15 @@ func TestStoppedNodeIsFoundByPings(t *testing.T) {
 	for _, s := range seen.list() {
 		switch bads := strings.HasSuffix(s.Addr, bad.Addr()); {
 		case s.State == parley.StateWaiting && !bads:
-			t.Errorf("waiting tells of the node %q, want the stopped one", s.Addr)
+			t.Errorf("StateWaiting has the node %q, want the stopped one", s.Addr)
 		case s.State == parley.StateLive && s.Addr == "":
-			t.Errorf("live tells of no node")
+			t.Errorf("StateLive has no node")
 		}
 	}
 }
 
-// TestChangeOfAStreamElsewhere adds a channel through another node than the stream's.
-func TestChangeOfAStreamElsewhere(t *testing.T) {
+// TestStreamIsUpdatedThroughAnotherNode adds a channel through another node than the stream's.
+func TestStreamIsUpdatedThroughAnotherNode(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	c := newClient(t, parleytest.Addrs(fleet...))
@@ -320,7 +320,7 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 		// The first attempt failed there, the second one went elsewhere. current checks the first
 		// node that it finds.
 		if current(t, c, fleet) == holder {
-			t.Fatalf("the client did not move")
+			t.Fatalf("the client did not change nodes")
 		}
 	}
 	if err := sub.Add(testContext(t), parley.FromStart("b")); err != nil {
@@ -332,7 +332,7 @@ func TestChangeOfAStreamElsewhere(t *testing.T) {
 		t.Errorf("the change went to the stream's node")
 	}
 	if streaming(t, fleet) != holder {
-		t.Errorf("the stream moved")
+		t.Errorf("the stream changed nodes")
 	}
 }
 
@@ -386,7 +386,7 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 	for _, bad := range []string{"a:1,", ",", "http://a,https://b", "a:1,ftp://b"} {
 		if _, err := parley.New(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q: got a client, want an error", bad)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/parleyhq/parley/sdk/go/parleytest"
 )
 
-// TestGapsAreToldAndPassed loses history in each way. The program must get a gap, and all channels
+// TestGapsAreDelivered loses history in each way. The program must get a gap, and all channels
 // must continue.
-func TestGapsAreToldAndPassed(t *testing.T) {
+func TestGapsAreDelivered(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		lose   func(s *parleytest.Server)
@@ -58,9 +58,9 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	}
 }
 
-// TestEventsThatCoverEntries makes the server send one event for several entries, live and after a
-// reconnect in the middle of them.
-func TestEventsThatCoverEntries(t *testing.T) {
+// TestEventCoversSeveralEntries makes the server send one event for several entries, live and after
+// a reconnect in the middle of them.
+func TestEventCoversSeveralEntries(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	post(s, "room", 6)

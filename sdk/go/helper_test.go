@@ -130,7 +130,7 @@ func asError(t *testing.T, err error) *parley.Error {
 	t.Helper()
 	var e *parley.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("%v (%T) is no *parley.Error", err, err)
+		t.Fatalf("got %v (%T), want a *parley.Error", err, err)
 	}
 	return e
 }

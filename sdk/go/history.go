@@ -103,6 +103,6 @@ func (c *Client) list(ctx context.Context, req *parleyv1.ListMessagesRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	c.heads.note(req.GetChannelId(), res.GetEpoch(), res.GetHeadSeq())
+	c.heads.observe(req.GetChannelId(), res.GetEpoch(), res.GetHeadSeq())
 	return res, nil
 }

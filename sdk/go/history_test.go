@@ -60,9 +60,9 @@ func TestHistoryRanges(t *testing.T) {
 	}
 }
 
-// TestHistoryAsksForWhatItWasTold checks min_seq after every way in which a client can receive a
+// TestHistorySendsMinSeq checks min_seq after every way in which a client can receive a
 // seq.
-func TestHistoryAsksForWhatItWasTold(t *testing.T) {
+func TestHistorySendsMinSeq(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	c := newClient(t, s.Addr())
@@ -103,14 +103,14 @@ func TestHistoryAsksForWhatItWasTold(t *testing.T) {
 	wantMinSeq("a list", 7)
 	for _, req := range parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s) {
 		if req.GetChannelId() != "room" {
-			t.Errorf("asked for %s", req.GetChannelId())
+			t.Errorf("unexpected ListMessages of %s", req.GetChannelId())
 		}
 	}
 }
 
-// TestHistoryKeepsItsQueryOverPages checks that all pages have the query of the first one, to which
+// TestHistoryPagesKeepQuery checks that all pages have the query of the first one, to which
 // tokens are bound, while the head moves.
-func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
+func TestHistoryPagesKeepQuery(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	c := newClient(t, s.Addr())
@@ -125,13 +125,13 @@ func TestHistoryKeepsItsQueryOverPages(t *testing.T) {
 	}
 	requests := parleytest.RequestsOf[*parleyv1.ListMessagesRequest](s)
 	if len(requests) < 3 {
-		t.Fatalf("%d pages, want some", len(requests))
+		t.Fatalf("got %d pages, want more than one", len(requests))
 	}
 	for _, req := range requests {
 		req = proto.CloneOf(req)
 		req.PageToken = requests[0].GetPageToken()
 		if !proto.Equal(req, requests[0]) {
-			t.Errorf("a later page asks %v, the first %v", req, requests[0])
+			t.Errorf("a later page requests %v, the first %v", req, requests[0])
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestHistoryAfterARestore(t *testing.T) {
 	s.Restore("room", "epoch-1", 3)
 	for _, err := range c.History(testContext(t), "room") {
 		if !errors.Is(err, parley.ErrPositionOutOfRange) {
-			t.Errorf("the log lost entries in the same epoch, and History gives %v", err)
+			t.Errorf("the log lost entries in the same epoch: got %v", err)
 		}
 	}
 	s.Restore("room", "epoch-2", 3)

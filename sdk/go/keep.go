@@ -23,9 +23,9 @@ const (
 
 // Reasons for which a client leaves a stream on its own.
 var (
-	errDead    = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
-	errNoFirst = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
-	errEnded   = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
+	errStreamDead   = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no frame for 2.5 heartbeat intervals"}
+	errNoFirstFrame = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "no first frame in time"}
+	errNoReason     = &Error{Code: connect.CodeUnavailable, Retryable: true, Message: "the stream ended without a reason"}
 )
 
 // streamEnd describes how a stream ended.
@@ -35,30 +35,30 @@ type streamEnd struct {
 	advice *time.Duration
 	// token is the token that authorized the stream.
 	token string
-	// lived is how long the stream was live. 0 if it never was.
-	lived time.Duration
+	// liveFor is how long the stream was live. 0 if it never was.
+	liveFor time.Duration
 	// node is the stream's node. nil if none was tried.
 	node *endpoint
-	// moved is true if the next stream goes to another node.
-	moved bool
+	// failsOver is true if the next stream goes to another node.
+	failsOver bool
 }
 
-// streamKeep holds the callbacks of a stream that is reopened whenever it ends.
-type streamKeep struct {
+// streamLoop holds the callbacks of a stream that is reopened whenever it ends.
+type streamLoop struct {
 	name string
 	// follow handles one stream's frames until it ends, and returns the reason.
 	follow func(ctx context.Context, call *streamCall) error
 	// connecting, if set, is called before each stream. waiting is called before each wait.
 	connecting func()
 	waiting    func(end *streamEnd, wait time.Duration)
-	// goOn, if set, reports whether to open the next stream at once, regardless of how the last one
-	// ended.
-	goOn func(ctx context.Context, end *streamEnd) bool
+	// reopenNow, if set, reports whether to open the next stream at once, regardless of how the
+	// last one ended.
+	reopenNow func(ctx context.Context, end *streamEnd) bool
 }
 
 // keepStreams opens one stream after another until ctx ends or a failure is final. It returns that
 // error.
-func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
+func (c *Client) keepStreams(ctx context.Context, k *streamLoop) error {
 	var p pacer
 	for {
 		if k.connecting != nil {
@@ -68,15 +68,15 @@ func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if k.goOn != nil && k.goOn(ctx, &end) {
+		if k.reopenNow != nil && k.reopenNow(ctx, &end) {
 			continue
 		}
-		c.judgeStream(&end)
+		c.recordStreamEnd(&end)
 		wait, again := p.next(c, end)
 		if !again {
 			return end.err
 		}
-		c.log.WarnContext(ctx, "waiting for the next stream", "stream", k.name, "addr", end.node.name(), "wait", wait, "error", end.err)
+		c.log.WarnContext(ctx, "reconnecting", "stream", k.name, "addr", end.node.name(), "wait", wait, "error", end.err)
 		k.waiting(&end, wait)
 		if err := sleep(ctx, wait); err != nil {
 			return err
@@ -86,12 +86,12 @@ func (c *Client) keepStreams(ctx context.Context, k *streamKeep) error {
 
 // streamCall is one open stream. Only cancel and Leave are safe for concurrent use.
 type streamCall struct {
-	client *Client
-	cancel context.CancelCauseFunc
-	node   *endpoint
-	tried  time.Time
-	// began is when the first frame arrived.
-	began time.Time
+	client   *Client
+	cancel   context.CancelCauseFunc
+	node     *endpoint
+	dialedAt time.Time
+	// liveSince is when the first frame arrived.
+	liveSince time.Time
 	// watch ends the stream after patience without a frame.
 	watch    *time.Timer
 	patience time.Duration
@@ -102,7 +102,7 @@ type streamCall struct {
 var _ link.Stream = (*streamCall)(nil)
 
 // followStream opens one stream and follows it until it ends.
-func (c *Client) followStream(life context.Context, k *streamKeep) streamEnd {
+func (c *Client) followStream(life context.Context, k *streamLoop) streamEnd {
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	callCtx, token, err := c.authorize(ctx)
@@ -110,8 +110,8 @@ func (c *Client) followStream(life context.Context, k *streamKeep) streamEnd {
 		return streamEnd{err: orCause(ctx, err)}
 	}
 	call := &streamCall{
-		client: c, cancel: cancel, node: c.endpoints.pick(), tried: c.endpoints.now(), patience: c.attempt,
-		watch: time.AfterFunc(c.attempt, func() { cancel(errNoFirst) }),
+		client: c, cancel: cancel, node: c.endpoints.pick(), dialedAt: c.endpoints.now(), patience: c.attemptTimeout,
+		watch: time.AfterFunc(c.attemptTimeout, func() { cancel(errNoFirstFrame) }),
 	}
 	defer func() { call.watch.Stop() }()
 	err = k.follow(callCtx, call)
@@ -119,8 +119,8 @@ func (c *Client) followStream(life context.Context, k *streamKeep) streamEnd {
 	if end.advice == nil {
 		end.err = orCause(ctx, err)
 	}
-	if !call.began.IsZero() {
-		end.lived = time.Since(call.began)
+	if !call.liveSince.IsZero() {
+		end.liveFor = time.Since(call.liveSince)
 	}
 	return end
 }
@@ -137,11 +137,11 @@ func (s *streamCall) Live(heartbeat time.Duration) {
 		heartbeat = defaultHeartbeat
 	}
 	s.watch.Stop()
-	s.began = time.Now()
+	s.liveSince = time.Now()
 	s.patience = 5 * heartbeat / 2
-	s.watch = time.AfterFunc(s.patience, func() { s.cancel(errDead) })
+	s.watch = time.AfterFunc(s.patience, func() { s.cancel(errStreamDead) })
 	s.watch.Stop()
-	s.client.endpoints.work(s.node, s.tried)
+	s.client.endpoints.markWorking(s.node, s.dialedAt)
 }
 
 // Busy implements link.Stream.
@@ -153,15 +153,15 @@ func (s *streamCall) Idle() { s.watch.Reset(s.patience) }
 // Leave implements link.Stream.
 func (s *streamCall) Leave(err error) { s.cancel(err) }
 
-// judgeStream decides from a stream's end whether its node failed. It sets end.moved.
-func (c *Client) judgeStream(end *streamEnd) {
+// recordStreamEnd decides from a stream's end whether its node failed. It sets end.failsOver.
+func (c *Client) recordStreamEnd(end *streamEnd) {
 	if end.node == nil {
 		return
 	}
 	if end.advice != nil || nodeFailed(end.err) {
 		c.endpoints.fail(end.node)
 	}
-	end.moved = c.endpoints.elsewhere(end.node)
+	end.failsOver = c.endpoints.hasOther(end.node)
 }
 
 // pacer decides how long a client waits between two streams.
@@ -173,15 +173,15 @@ type pacer struct {
 
 // next returns the wait after a stream's end. It returns false if the end is final.
 func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
-	useful := end.lived >= usefulAfter
+	useful := end.liveFor >= usefulAfter
 	if useful {
 		p.refusals = 0
 	}
-	if end.lived >= stableAfter || useful && end.moved {
+	if end.liveFor >= stableAfter || useful && end.failsOver {
 		p.failures = 0
 	}
 	var wait time.Duration
-	replaced := end.token != "" && refused(end.err) && c.tokens.refuse(end.token)
+	replaced := end.token != "" && tokenRefused(end.err) && c.tokens.invalidate(end.token)
 	switch {
 	case end.advice != nil:
 		wait = upTo(*end.advice)
@@ -195,7 +195,7 @@ func (p *pacer) next(c *Client, end streamEnd) (time.Duration, bool) {
 	case !c.worthRetrying(end.err):
 		return 0, false
 	}
-	if p.failures == 0 && end.moved && retryAfter(end.err) == 0 {
+	if p.failures == 0 && end.failsOver && retryAfter(end.err) == 0 {
 		// The first attempt on another node is made without a wait, except the advised one.
 		p.failures++
 		return wait, true
@@ -213,7 +213,7 @@ func orCause(ctx context.Context, err error) error {
 		return own
 	}
 	if err == nil {
-		return errEnded
+		return errNoReason
 	}
 	return toError(err)
 }

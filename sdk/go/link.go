@@ -46,7 +46,7 @@ func (l linked) Batch(ctx context.Context, b *link.Batch, items []int) error {
 
 // Keep implements link.Link.
 func (l linked) Keep(ctx context.Context, k *link.Keep) error {
-	return l.c.keepStreams(ctx, &streamKeep{
+	return l.c.keepStreams(ctx, &streamLoop{
 		name:   k.Name,
 		follow: func(ctx context.Context, call *streamCall) error { return k.Follow(ctx, call) },
 		waiting: func(end *streamEnd, wait time.Duration) {
@@ -76,8 +76,8 @@ func (l linked) Wait(failures int, failure error) time.Duration {
 	return l.c.backoff.wait(failures, retryAfter(failure))
 }
 
-// Patience implements link.Link.
-func (l linked) Patience() time.Duration { return l.c.attempt }
+// AttemptTimeout implements link.Link.
+func (l linked) AttemptTimeout() time.Duration { return l.c.attemptTimeout }
 
 // Log implements link.Link.
 func (l linked) Log() *slog.Logger { return l.c.log }

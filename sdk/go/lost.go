@@ -9,10 +9,10 @@ import (
 	parleyv1 "github.com/parleyhq/parley/gen/go/parley/v1"
 )
 
-// passOverRefused marks the channels as lost for which the server refused a stream. It reports
+// loseRefused marks the channels as lost for which the server refused a stream. It reports
 // whether to open the next stream at once without them. It returns false for the first stream of a
 // subscription: the program receives that refusal.
-func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool {
+func (s *Subscription) loseRefused(ctx context.Context, end *streamEnd) bool {
 	e, ok := errors.AsType[*Error](end.err)
 	if !ok || !errors.Is(e, ErrNotMember) || len(e.Positions) == 0 {
 		return false
@@ -25,10 +25,10 @@ func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool
 	}
 	for _, p := range e.Positions {
 		ch := s.channels[p.ChannelID]
-		if ch == nil || !ch.wanted() {
+		if ch == nil || !ch.active() {
 			continue
 		}
-		event := ch.lose(&parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER})
+		event := ch.markLost(&parleyv1.ChannelLost{Reason: parleyv1.LostReason_LOST_REASON_NOT_MEMBER})
 		frame = append(frame, queued{Event: event, channel: ch})
 	}
 	s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Subscription) passOverRefused(ctx context.Context, end *streamEnd) bool
 		// The channels were removed meanwhile, or the server refused channels that were not
 		// requested. The client waits, so that the server cannot keep it in a busy loop.
 		end.err = &Error{
-			Code: connect.CodeAborted, Retryable: true, Message: "refused for channels that are not followed", cause: e,
+			Code: connect.CodeAborted, Retryable: true, Message: "the server refused channels that are not followed", cause: e,
 		}
 		return false
 	}

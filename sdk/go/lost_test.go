@@ -78,7 +78,7 @@ func TestLostChannel(t *testing.T) {
 	post(s, "open", 1)
 	wantEntries(t, sub, "open", 2, 2)
 	if got := lastChannels(s); !slices.Equal(got, []string{"open"}) {
-		t.Errorf("the next stream asked for %v", got)
+		t.Errorf("the next stream requested %v", got)
 	}
 	again := parley.After(parley.Position{ChannelID: "secret", Seq: e.Seq, Epoch: e.Epoch})
 	if err := sub.Add(testContext(t), again); !errors.Is(err, parley.ErrNotMember) {
@@ -94,10 +94,10 @@ func TestLostChannel(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestLostChannelIsAddedBeforeTheLossIsTaken adds a channel while its EventLost is queued. If the
+// TestAddLostChannelBeforeLossIsTaken adds a channel while its EventLost is queued. If the
 // server refuses it, the loss must still be delivered. Otherwise the channel must restart without
 // the loss.
-func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
+func TestAddLostChannelBeforeLossIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
 		s := parleytest.Start(t)
@@ -141,9 +141,9 @@ func TestLostChannelIsAddedBeforeTheLossIsTaken(t *testing.T) {
 	}
 }
 
-// TestLossIsTakenWhileTheChannelIsAdded takes the loss while the request for the channel is in
+// TestLossIsTakenDuringAdd takes the loss while the request for the channel is in
 // flight.
-func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
+func TestLossIsTakenDuringAdd(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	admin := adminOf(t, s, "secret")
@@ -172,9 +172,9 @@ func TestLossIsTakenWhileTheChannelIsAdded(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestChannelRefusedOnAReconnect ends memberships between two streams. Those channels must be lost,
+// TestChannelRefusedOnReconnect ends memberships between two streams. Those channels must be lost,
 // the other channels must continue.
-func TestChannelRefusedOnAReconnect(t *testing.T) {
+func TestChannelRefusedOnReconnect(t *testing.T) {
 	t.Parallel()
 	fleet := parleytest.StartFleet(t, 2)
 	c := newClient(t, parleytest.Addrs(fleet...), patient)
@@ -210,13 +210,13 @@ func TestChannelRefusedOnAReconnect(t *testing.T) {
 		t.Errorf("events of %v", got)
 	}
 	if got := lastChannels(other); !slices.Equal(got, []string{"open", "kept"}) {
-		t.Errorf("the last stream asked for %v", got)
+		t.Errorf("the last stream requested %v", got)
 	}
 }
 
-// TestChannelRefusedAtFirst subscribes to a channel without permission. The subscription must end
-// with the error.
-func TestChannelRefusedAtFirst(t *testing.T) {
+// TestChannelRefusedOnFirstStream subscribes to a channel without permission. The subscription must
+// end with the error.
+func TestChannelRefusedOnFirstStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	remove(t, adminOf(t, s, "secret"), "secret", "tester")
@@ -228,9 +228,9 @@ func TestChannelRefusedAtFirst(t *testing.T) {
 	}
 }
 
-// TestRefusalOfWhatWasNotAskedFor makes a server refuse a stream for a channel that is not
+// TestRefusalOfUnrequestedChannel makes a server refuse a stream for a channel that is not
 // followed.
-func TestRefusalOfWhatWasNotAskedFor(t *testing.T) {
+func TestRefusalOfUnrequestedChannel(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("open"))

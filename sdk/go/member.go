@@ -67,7 +67,7 @@ func (c *Client) CreateChannel(ctx context.Context, channelID string, opts ...Ch
 	for _, opt := range opts {
 		opt(req)
 	}
-	key, err := orMint(req.GetIdempotencyKey())
+	key, err := orNewID(req.GetIdempotencyKey())
 	if err != nil {
 		return nil, err
 	}

@@ -88,8 +88,8 @@ func lastError[T any](seq func(yield func(T, error) bool)) error {
 	return last
 }
 
-// TestManyMembersGoInParts adds more users than fit into a request, with a failure in the middle.
-func TestManyMembersGoInParts(t *testing.T) {
+// TestManyMembersAreSplit adds more users than fit into a request, with a failure in the middle.
+func TestManyMembersAreSplit(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	ctx, c := testContext(t), newClient(t, s.Addr())
@@ -131,9 +131,9 @@ func TestManyMembersGoInParts(t *testing.T) {
 	}
 }
 
-// TestCreateChannelIsRepeatedWithOneKey loses answers, and repeats the call as a program does after
-// a restart.
-func TestCreateChannelIsRepeatedWithOneKey(t *testing.T) {
+// TestCreateChannelRetriesKeepIdempotencyKey loses answers, and repeats the call as a program does
+// after a restart.
+func TestCreateChannelRetriesKeepIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	ctx, c := testContext(t), newClient(t, s.Addr())

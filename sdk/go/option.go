@@ -44,20 +44,20 @@ const (
 )
 
 type config struct {
-	token        string
-	tokenSource  TokenSource
-	httpClient   connect.HTTPClient
-	tls          *tls.Config
-	protocol     Protocol
-	backoff      Backoff
-	callTimeout  time.Duration
-	attempt      time.Duration
-	log          *slog.Logger
-	interceptors []connect.Interceptor
+	token          string
+	tokenSource    TokenSource
+	httpClient     connect.HTTPClient
+	tls            *tls.Config
+	protocol       Protocol
+	backoff        Backoff
+	callTimeout    time.Duration
+	attemptTimeout time.Duration
+	log            *slog.Logger
+	interceptors   []connect.Interceptor
 }
 
 func defaultConfig() config {
-	return config{callTimeout: callTimeout, attempt: attemptTimeout, log: slog.New(slog.DiscardHandler)}
+	return config{callTimeout: callTimeout, attemptTimeout: attemptTimeout, log: slog.New(slog.DiscardHandler)}
 }
 
 func (cfg *config) connectOptions() ([]connect.ClientOption, error) {
@@ -73,7 +73,7 @@ func (cfg *config) connectOptions() ([]connect.ClientOption, error) {
 	case ProtocolGRPCWeb:
 		return append(opts, connect.WithGRPCWeb()), nil
 	default:
-		return nil, fmt.Errorf("protocol %d: no such protocol", cfg.protocol)
+		return nil, fmt.Errorf("unknown protocol %d", cfg.protocol)
 	}
 }
 
@@ -120,7 +120,7 @@ func WithCallTimeout(d time.Duration) Option { return func(c *config) { c.callTi
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if d > 0 {
-			c.attempt = d
+			c.attemptTimeout = d
 		}
 	}
 }

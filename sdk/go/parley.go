@@ -34,11 +34,11 @@ type Client struct {
 	tokens    *tokens
 	backoff   Backoff
 	// callTimeout bounds calls whose context has no deadline. 0 or less means no bound.
-	callTimeout time.Duration
-	attempt     time.Duration
-	heads       heads
-	log         *slog.Logger
-	closeIdle   func()
+	callTimeout    time.Duration
+	attemptTimeout time.Duration
+	heads          heads
+	log            *slog.Logger
+	closeIdle      func()
 }
 
 // New returns a client of the server at addr: a `host:port`, which means http, or an http or https
@@ -72,12 +72,12 @@ func New(addr string, opts ...Option) (*Client, error) {
 				Server:  parleyv1connect.NewServerServiceClient(httpClient, addr, clientOpts...),
 			}
 		}),
-		tokens:      &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
-		backoff:     cfg.backoff.withDefaults(),
-		callTimeout: cfg.callTimeout,
-		attempt:     cfg.attempt,
-		log:         cfg.log,
-		closeIdle:   closeIdle,
+		tokens:         &tokens{source: cfg.tokenSource, fixed: cfg.token, limit: tokenTimeout},
+		backoff:        cfg.backoff.withDefaults(),
+		callTimeout:    cfg.callTimeout,
+		attemptTimeout: cfg.attemptTimeout,
+		log:            cfg.log,
+		closeIdle:      closeIdle,
 	}, nil
 }
 

@@ -19,8 +19,8 @@ type heads struct {
 	m  map[string]Position
 }
 
-// note records a received seq. A new epoch replaces the recorded position.
-func (h *heads) note(channelID, epoch string, seq int64) {
+// observe records a received seq. A new epoch replaces the recorded position.
+func (h *heads) observe(channelID, epoch string, seq int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	known := h.m[channelID]

@@ -35,7 +35,7 @@ func (c *Client) do(ctx context.Context, name string, attempt attemptFunc) error
 func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	_, err := c.try(ctx, c.attempt, attempt)
+	_, err := c.try(ctx, c.attemptTimeout, attempt)
 	if err != nil && ctx.Err() != nil {
 		return interrupted(ctx, failureBefore(ctx, nil, err))
 	}
@@ -48,7 +48,7 @@ func (c *Client) once(ctx context.Context, attempt attemptFunc) error {
 func (c *Client) try(ctx context.Context, limit time.Duration, attempt attemptFunc) (*endpoint, error) {
 	for again := true; ; again = false {
 		node, token, err := c.attemptOnce(ctx, limit, attempt)
-		if token == "" || !refused(err) || !c.tokens.refuse(token) || !again {
+		if token == "" || !tokenRefused(err) || !c.tokens.invalidate(token) || !again {
 			return node, err
 		}
 	}
@@ -69,13 +69,13 @@ func (c *Client) attemptOnce(
 	if e, ok := errors.AsType[*Error](err); ok && e.unanswered && ctx.Err() != nil && caller.Err() == nil {
 		e.Message = fmt.Sprintf("no answer from %s within %s", node.addr, limit)
 	}
-	c.endpoints.judge(caller, node, began, limit, err)
+	c.endpoints.recordOutcome(caller, node, began, limit, err)
 	return node, token, err
 }
 
 // limit returns the time limit of an attempt after the given number of failures. It grows, because
 // a limit that suits a dead node may be too short for a slow network.
-func (c *Client) limit(failures int) time.Duration { return c.attempt << min(failures, 2) }
+func (c *Client) limit(failures int) time.Duration { return c.attemptTimeout << min(failures, 2) }
 
 // retry makes attempts until one succeeds, a failure is final, or ctx ends.
 func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) error {
@@ -102,7 +102,7 @@ func (c *Client) retry(ctx context.Context, name string, attempt attemptFunc) er
 // error of interrupted, which wraps failure.
 func (c *Client) pause(ctx context.Context, name string, failures int, node *endpoint, failure error) error {
 	wait := c.backoff.wait(failures, retryAfter(failure))
-	if failures == 0 && retryAfter(failure) == 0 && node != nil && c.endpoints.elsewhere(node) {
+	if failures == 0 && retryAfter(failure) == 0 && node != nil && c.endpoints.hasOther(node) {
 		wait = 0
 	}
 	c.log.WarnContext(ctx, "retrying", "call", name, "addr", node.name(), "wait", wait, "error", failure)
@@ -133,8 +133,8 @@ func (c *Client) worthRetrying(err error) bool {
 	return e.Retryable
 }
 
-// refused reports whether the server refused the token.
-func refused(err error) bool {
+// tokenRefused reports whether the server refused the token.
+func tokenRefused(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		return false

@@ -106,7 +106,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	for _, opt := range opts {
 		opt(&o)
 	}
-	id, err := orMint(o.ClientMsgID)
+	id, err := orNewID(o.ClientMsgID)
 	if err == nil {
 		err = checkText("channel_id", channelID, "msg_id", msgID, "content", content, "client_msg_id", id)
 	}
@@ -122,7 +122,7 @@ func (c *Client) Edit(ctx context.Context, channelID, msgID, content string, opt
 	if err != nil {
 		return nil, err
 	}
-	c.heads.note(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
+	c.heads.observe(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
 		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
@@ -137,7 +137,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	for _, opt := range opts {
 		opt(&o)
 	}
-	id, err := orMint(o.ClientMsgID)
+	id, err := orNewID(o.ClientMsgID)
 	if err == nil {
 		err = checkText("channel_id", channelID, "msg_id", msgID, "client_msg_id", id)
 	}
@@ -153,7 +153,7 @@ func (c *Client) Recall(ctx context.Context, channelID, msgID string, opts ...Se
 	if err != nil {
 		return nil, err
 	}
-	c.heads.note(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
+	c.heads.observe(channelID, res.GetEpoch(), max(res.GetSeq(), res.GetMessage().GetChangedSeq()))
 	return &Receipt{
 		ChannelID: channelID, MsgID: msgID, Seq: res.GetSeq(), Time: res.GetMsgTime().AsTime(), ClientMsgID: id,
 		Epoch: res.GetEpoch(), Duplicate: res.GetDuplicate(), Message: res.GetMessage(),
@@ -174,12 +174,12 @@ func (c *Client) Get(ctx context.Context, channelID, msgID string) (m *Message, 
 	if err != nil {
 		return nil, "", err
 	}
-	c.heads.note(channelID, res.GetEpoch(), res.GetMessage().GetChangedSeq())
+	c.heads.observe(channelID, res.GetEpoch(), res.GetMessage().GetChangedSeq())
 	return res.GetMessage(), res.GetEpoch(), nil
 }
 
 func (c *Client) receipt(channelID string, res *parleyv1.SendMessageResponse) *Receipt {
-	c.heads.note(channelID, res.GetEpoch(), res.GetSeq())
+	c.heads.observe(channelID, res.GetEpoch(), res.GetSeq())
 	return &Receipt{
 		ChannelID: channelID, MsgID: res.GetMsgId(), Seq: res.GetSeq(), Count: res.GetCount(),
 		Time: res.GetMsgTime().AsTime(), ClientMsgID: res.GetClientMsgId(), Epoch: res.GetEpoch(),
@@ -187,8 +187,8 @@ func (c *Client) receipt(channelID string, res *parleyv1.SendMessageResponse) *R
 	}
 }
 
-// orMint returns id, or a new UUIDv7 if id is empty.
-func orMint(id string) (string, error) {
+// orNewID returns id, or a new UUIDv7 if id is empty.
+func orNewID(id string) (string, error) {
 	if id != "" {
 		return id, nil
 	}
@@ -201,7 +201,7 @@ func orMint(id string) (string, error) {
 
 // request returns the request that every attempt of this message sends.
 func (o *Outgoing) request() (*parleyv1.SendMessageRequest, error) {
-	id, err := orMint(o.ClientMsgID)
+	id, err := orNewID(o.ClientMsgID)
 	if err != nil {
 		return nil, err
 	}

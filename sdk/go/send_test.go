@@ -101,7 +101,7 @@ func TestSendHonoursRetryAfter(t *testing.T) {
 		t.Fatalf("send: %v", err)
 	}
 	if took := time.Since(began); took < pause {
-		t.Errorf("came back after %s, was told %s", took, pause)
+		t.Errorf("retried after %s, want at least %s", took, pause)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestAddresses(t *testing.T) {
 	}
 	for _, bad := range []string{"", "ftp://host", "http://", "http://host?x=1", "http://user@host", "http://ho st"} {
 		if _, err := parley.New(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q: got a client, want an error", bad)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (s *Subscription) run(ctx context.Context, err error) {
 	defer close(s.done)
 	defer s.cancel()
 	if err == nil {
-		err = s.keepUp(ctx)
+		err = s.keepOpen(ctx)
 	}
 	s.mu.Lock()
 	s.err, s.stream = err, nil
@@ -45,12 +45,12 @@ func (s *Subscription) run(ctx context.Context, err error) {
 	close(s.queue)
 }
 
-func (s *Subscription) keepUp(life context.Context) error {
-	return s.client.keepStreams(life, &streamKeep{
+func (s *Subscription) keepOpen(life context.Context) error {
+	return s.client.keepStreams(life, &streamLoop{
 		name:       "subscription",
 		connecting: func() { s.setState(StateChange{State: StateConnecting}) },
 		follow:     func(ctx context.Context, call *streamCall) error { return s.follow(life, ctx, call) },
-		goOn:       s.passOverRefused,
+		reopenNow:  s.loseRefused,
 		waiting: func(end *streamEnd, wait time.Duration) {
 			s.setState(StateChange{State: StateWaiting, Err: end.err, Wait: wait, Addr: end.node.name()})
 		},
@@ -60,7 +60,7 @@ func (s *Subscription) keepUp(life context.Context) error {
 // follow opens one stream and takes its frames until it ends.
 func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error {
 	current := &stream{cancel: call.cancel}
-	incoming, err := call.node.Message.Subscribe(ctx, s.begin(current))
+	incoming, err := call.node.Message.Subscribe(ctx, s.beginStream(current))
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 		// server's.
 		call.Busy()
 		frame := incoming.Msg()
-		if info := frame.GetInfo(); info != nil && call.began.IsZero() {
+		if info := frame.GetInfo(); info != nil && call.liveSince.IsZero() {
 			call.Live(info.GetHeartbeatInterval().AsDuration())
-			s.live(ctx, current, call.node, info)
+			s.onLive(ctx, current, call.node, info)
 		}
 		// Events that arrived are kept even if the stream is left now: the next stream starts after
 		// them.
@@ -93,16 +93,16 @@ func (s *Subscription) follow(life, ctx context.Context, call *streamCall) error
 	return incoming.Err()
 }
 
-// begin makes current the subscription's stream and returns its request, with each channel's
+// beginStream makes current the subscription's stream and returns its request, with each channel's
 // current position.
-func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
+func (s *Subscription) beginStream(current *stream) *parleyv1.SubscribeRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stream = current
 	req := &parleyv1.SubscribeRequest{Channels: make([]*parleyv1.ChannelPosition, 0, len(s.order))}
 	for _, id := range s.order {
 		ch := s.channels[id]
-		ch.begun, ch.onStream = false, ch.wanted()
+		ch.hasState, ch.onStream = false, ch.active()
 		if !ch.onStream {
 			continue
 		}
@@ -111,14 +111,14 @@ func (s *Subscription) begin(current *stream) *parleyv1.SubscribeRequest {
 	return req
 }
 
-// live records the stream's id and requests the changes of channels that were made since the
+// onLive records the stream's id and requests the changes of channels that were made since the
 // stream's request.
-func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) {
+func (s *Subscription) onLive(ctx context.Context, current *stream, node *endpoint, info *parleyv1.StreamInfo) {
 	s.mu.Lock()
 	current.id, s.wasLive = info.GetStreamId(), true
 	late := len(current.removed) > 0
 	for _, ch := range s.channels {
-		late = late || !ch.onStream && ch.wanted()
+		late = late || !ch.onStream && ch.active()
 	}
 	s.mu.Unlock()
 	s.setState(StateChange{State: StateLive, Addr: node.addr})
@@ -135,7 +135,7 @@ func (s *Subscription) live(ctx context.Context, current *stream, node *endpoint
 // deliver queues a frame's events. It returns false if entries are missing. Events before the
 // missing ones are delivered in any case.
 func (s *Subscription) deliver(ctx context.Context, events []*parleyv1.ChannelEvent) bool {
-	frame, sound := s.take(events)
+	frame, sound := s.accept(events)
 	s.enqueue(ctx, frame)
 	return sound
 }

@@ -62,12 +62,12 @@ type Subscription struct {
 	onState func(StateChange)
 	queue   chan []queued
 	done    chan struct{}
-	// turn is held during a change of the stream, so that changes reach the server in order.
-	turn chan struct{}
-	work sync.WaitGroup
+	// changeLock is held during a change of the stream, so that changes reach the server in order.
+	changeLock chan struct{}
+	work       sync.WaitGroup
 
-	// taken holds events that were received from the queue but not yet returned.
-	taken []queued
+	// unread holds events that were received from the queue but not yet returned.
+	unread []queued
 
 	mu       sync.Mutex // guards the fields below
 	channels map[string]*channel
@@ -103,7 +103,7 @@ func (c *Client) Subscribe(ctx context.Context, opts ...SubscribeOption) *Subscr
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Subscription{
 		client: c, cancel: cancel, onState: cfg.onState,
-		queue: make(chan []queued, queuedFrames), done: make(chan struct{}), turn: make(chan struct{}, 1),
+		queue: make(chan []queued, queuedFrames), done: make(chan struct{}), changeLock: make(chan struct{}, 1),
 		channels: make(map[string]*channel),
 	}
 	var err error
@@ -161,10 +161,10 @@ func (s *Subscription) Events() iter.Seq2[Event, error] {
 
 func (s *Subscription) next(cancelled <-chan struct{}, cause func() error) (Event, error) {
 	for {
-		for len(s.taken) > 0 {
-			q := s.taken[0]
-			s.taken = s.taken[1:]
-			if ok, err := s.hand(q); ok || err != nil {
+		for len(s.unread) > 0 {
+			q := s.unread[0]
+			s.unread = s.unread[1:]
+			if ok, err := s.markTaken(q); ok || err != nil {
 				return q.Event, err
 			}
 		}
@@ -175,14 +175,14 @@ func (s *Subscription) next(cancelled <-chan struct{}, cause func() error) (Even
 			if !ok {
 				return Event{}, s.Err()
 			}
-			s.taken = frame
+			s.unread = frame
 		}
 	}
 }
 
-// hand records that the program takes an event. It returns false if the event's channel has been
-// removed since.
-func (s *Subscription) hand(q queued) (bool, error) {
+// markTaken records that the program takes an event. It returns false if the event's channel has
+// been removed since.
+func (s *Subscription) markTaken(q queued) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -190,14 +190,14 @@ func (s *Subscription) hand(q queued) (bool, error) {
 	}
 	current := s.channels[q.ChannelID]
 	// The events of a lost channel are delivered until its replacement is confirmed.
-	making := current != nil && current.tentative && current.replaced == q.channel
-	if current != q.channel && !making {
+	replacing := current != nil && current.tentative && current.replaced == q.channel
+	if current != q.channel && !replacing {
 		return false, nil
 	}
-	q.channel.hand(q.Event)
+	q.channel.markTaken(q.Event)
 	switch {
 	case q.Kind != EventLost:
-	case making:
+	case replacing:
 		current.replaced = nil
 	default:
 		s.delete(q.ChannelID)
@@ -215,7 +215,7 @@ func (s *Subscription) Position(channelID string) (Position, bool) {
 	if ch == nil {
 		return Position{}, false
 	}
-	return ch.handed, ch.hasHanded
+	return ch.takenPos, ch.hasTaken
 }
 
 // State returns the subscription's state.
@@ -257,8 +257,8 @@ func (s *Subscription) setState(change StateChange) {
 	}
 }
 
-// take accepts a frame's events. sound is false if one of them shows that entries are missing.
-func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, sound bool) {
+// accept accepts a frame's events. sound is false if one of them shows that entries are missing.
+func (s *Subscription) accept(events []*parleyv1.ChannelEvent) (frame []queued, sound bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := 0; i < len(events); i++ {
@@ -279,7 +279,7 @@ func (s *Subscription) take(events []*parleyv1.ChannelEvent) (frame []queued, so
 			if e.Gap.GetReason() == parleyv1.GapReason_GAP_REASON_AHEAD_OF_LOG {
 				s.client.heads.reset(Position{ChannelID: ch.id, Seq: e.Seq, Epoch: e.Epoch})
 			} else {
-				s.client.heads.note(ch.id, e.Epoch, max(e.Seq, e.Channel.GetHeadSeq()))
+				s.client.heads.observe(ch.id, e.Epoch, max(e.Seq, e.Channel.GetHeadSeq()))
 			}
 			if e.Kind == EventGap && events[i].GetGap() == nil {
 				i-- // The gap replaces the skipped entries. The event itself now follows the gap.

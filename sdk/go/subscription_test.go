@@ -43,9 +43,9 @@ func (r *states) list() []parley.StateChange {
 	return slices.Clone(r.all)
 }
 
-// TestResumeAfterEachWayToEnd ends streams in each way, with entries before, between and after.
+// TestResumeAfterStreamEnds ends streams in each way, with entries before, between and after.
 // Each entry must come once, in order.
-func TestResumeAfterEachWayToEnd(t *testing.T) {
+func TestResumeAfterStreamEnds(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(s *parleytest.Server){
 		"broken off": func(s *parleytest.Server) { s.EndStreams(nil) },
@@ -90,13 +90,13 @@ func TestRepeatedFramesAreDropped(t *testing.T) {
 	wantEntries(t, sub, "room", 11, 13)
 	wantQuiet(t, sub)
 	if n := len(parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)); n != 1 {
-		t.Errorf("%d streams, want 1: a repeat is no hole", n)
+		t.Errorf("%d streams, want 1: a repeated frame must not end the stream", n)
 	}
 }
 
-// TestLiveResumesFromWhereItBegan breaks the stream of a live subscription before its first entry.
-// Entries from the time without a stream must come.
-func TestLiveResumesFromWhereItBegan(t *testing.T) {
+// TestLiveStartResumesFromFirstState breaks the stream of a live subscription before its first
+// entry. Entries from the time without a stream must come.
+func TestLiveStartResumesFromFirstState(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	post(s, "room", 3)
@@ -135,7 +135,7 @@ func TestSilentStreamIsDead(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("still taken for live")
+		return errors.New("the subscription is still live")
 	})
 	s.SetSilent(false)
 	wantEntries(t, sub, "room", 1, 1)
@@ -150,8 +150,8 @@ func TestSilentStreamIsDead(t *testing.T) {
 	}
 }
 
-// TestSlowProgramIsNoDeadStream takes no events for longer than the silence of a dead stream.
-func TestSlowProgramIsNoDeadStream(t *testing.T) {
+// TestSlowProgramKeepsStream takes no events for longer than the silence of a dead stream.
+func TestSlowProgramKeepsStream(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	const interval = 200 * time.Millisecond
@@ -219,9 +219,9 @@ func TestFinalErrorsEndTheSubscription(t *testing.T) {
 	}
 }
 
-// TestPositionIsWhatWasTaken checks that Position counts events that were taken, not events that
-// only arrived.
-func TestPositionIsWhatWasTaken(t *testing.T) {
+// TestPositionFollowsTakenEvents checks that Position counts events that were taken, not events
+// that only arrived.
+func TestPositionFollowsTakenEvents(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	post(s, "room", 9)

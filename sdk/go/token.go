@@ -56,7 +56,7 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	defer cancel()
 	token, err := t.source(ctx)
 	if err == nil && token == "" {
-		err = errors.New("the source gave an empty token")
+		err = errors.New("the token source returned an empty token")
 	}
 	if err != nil {
 		return "", tokenError(fmt.Errorf("get token: %w", err))
@@ -67,9 +67,9 @@ func (t *tokens) fetch(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refuse removes the current token if it is the refused one. It reports whether a new token can be
-// requested.
-func (t *tokens) refuse(token string) bool {
+// invalidate removes the current token if it is the refused one. It reports whether a new token can
+// be requested.
+func (t *tokens) invalidate(token string) bool {
 	if t.source == nil {
 		return false
 	}

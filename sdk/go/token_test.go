@@ -23,15 +23,15 @@ func TestLateRefusalKeepsTheNewToken(t *testing.T) {
 		}
 	}
 	want("token-1")
-	tokens.refuse("token-1")
+	tokens.invalidate("token-1")
 	want("token-2")
-	tokens.refuse("token-1")
+	tokens.invalidate("token-1")
 	want("token-2")
 }
 
-// TestTokenOutlivesTheCallThatAsked cancels the first of two callers. The second one must get the
+// TestTokenFetchOutlivesCaller cancels the first of two callers. The second one must get the
 // requested token.
-func TestTokenOutlivesTheCallThatAsked(t *testing.T) {
+func TestTokenFetchOutlivesCaller(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})
 	tokens := &tokens{limit: 10 * time.Second, source: func(ctx context.Context) (string, error) {

@@ -22,7 +22,7 @@ func parseAddrs(list string) (addrs []string, scheme string, err error) {
 		}
 		if scheme != "" && scheme != u.Scheme {
 			// The token would be sent unencrypted to some of the nodes: most likely a mistake.
-			return nil, "", errors.New("addresses: some have http and some https")
+			return nil, "", errors.New("addresses: must all have the same scheme, http or https")
 		}
 		scheme = u.Scheme
 		if addr := u.String(); !slices.Contains(addrs, addr) {
@@ -46,11 +46,11 @@ func parseAddr(addr string) (*url.URL, error) {
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("address %q: want host:port or an http or https URL", addr)
+		return nil, fmt.Errorf("address %q: must be host:port or an http or https URL", addr)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("address %q: has no host", addr)
+		return nil, fmt.Errorf("address %q: must have a host", addr)
 	case u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return nil, fmt.Errorf("address %q: a query, a fragment and a user have no meaning here", u.Redacted())
+		return nil, fmt.Errorf("address %q: must not have a query, a fragment or user information", u.Redacted())
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil

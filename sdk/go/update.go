@@ -22,10 +22,10 @@ func (s *Subscription) Add(ctx context.Context, starts ...Start) error {
 			return err
 		}
 	}
-	if err := s.takeTurn(ctx); err != nil {
+	if err := s.lockChanges(ctx); err != nil {
 		return err
 	}
-	defer s.endTurn()
+	defer s.unlockChanges()
 	s.mu.Lock()
 	var added []*channel
 	for _, start := range starts {
@@ -68,10 +68,10 @@ func (s *Subscription) settle(current *stream, added []*channel, err error) {
 // Remove stops following channels. Their events that arrived but were not taken yet are dropped.
 // Channels that are not followed are ignored.
 func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
-	if err := s.takeTurn(ctx); err != nil {
+	if err := s.lockChanges(ctx); err != nil {
 		return err
 	}
-	defer s.endTurn()
+	defer s.unlockChanges()
 	s.mu.Lock()
 	var removed []string
 	for _, id := range channelIDs {
@@ -95,14 +95,14 @@ func (s *Subscription) Remove(ctx context.Context, channelIDs ...string) error {
 
 // catchUp requests the changes that were made while the stream was opening.
 func (s *Subscription) catchUp(ctx context.Context, current *stream) error {
-	if err := s.takeTurn(ctx); err != nil {
+	if err := s.lockChanges(ctx); err != nil {
 		return err
 	}
-	defer s.endTurn()
+	defer s.unlockChanges()
 	s.mu.Lock()
 	var late []*channel
 	for _, id := range s.order {
-		if ch := s.channels[id]; !ch.onStream && ch.wanted() {
+		if ch := s.channels[id]; !ch.onStream && ch.active() {
 			late = append(late, ch)
 		}
 	}
@@ -122,7 +122,7 @@ func changeRequest(current *stream, add []*channel, remove []string) *parleyv1.U
 	}
 	req := &parleyv1.UpdateSubscriptionRequest{StreamId: current.id, Remove: remove}
 	for _, ch := range add {
-		ch.onStream, ch.begun = true, false
+		ch.onStream, ch.hasState = true, false
 		req.Add = append(req.Add, ch.request())
 	}
 	return req
@@ -134,7 +134,7 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	if req == nil {
 		return nil
 	}
-	_, err := s.client.try(ctx, s.client.attempt, func(ctx context.Context, n *endpoint) error {
+	_, err := s.client.try(ctx, s.client.attemptTimeout, func(ctx context.Context, n *endpoint) error {
 		_, err := n.Message.UpdateSubscription(ctx, req)
 		return err
 	})
@@ -150,17 +150,17 @@ func (s *Subscription) update(ctx context.Context, current *stream, req *parleyv
 	}
 }
 
-// takeTurn waits until no other change is in progress. It returns the error of ctx, or that of the
-// subscription if it has ended.
-func (s *Subscription) takeTurn(ctx context.Context) error {
+// lockChanges waits until no other change is in progress. It returns the error of ctx, or that of
+// the subscription if it has ended.
+func (s *Subscription) lockChanges(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.done:
 		return s.Err()
-	case s.turn <- struct{}{}:
+	case s.changeLock <- struct{}{}:
 		return nil
 	}
 }
 
-func (s *Subscription) endTurn() { <-s.turn }
+func (s *Subscription) unlockChanges() { <-s.changeLock }

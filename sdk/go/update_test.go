@@ -83,9 +83,9 @@ func TestRemovedChannelsEventsAreDropped(t *testing.T) {
 	wantQuiet(t, sub)
 }
 
-// TestAddThatMayNotHaveArrived loses the request or its answer. The subscription must open a new
+// TestAddWithUnknownOutcome loses the request or its answer. The subscription must open a new
 // stream.
-func TestAddThatMayNotHaveArrived(t *testing.T) {
+func TestAddWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]parleytest.Fault{
 		"lost":        {Drop: true},
@@ -110,8 +110,8 @@ func TestAddThatMayNotHaveArrived(t *testing.T) {
 	}
 }
 
-// TestStreamThatIsLeftLosesNothing leaves streams while the program is slow and frames are queued.
-func TestStreamThatIsLeftLosesNothing(t *testing.T) {
+// TestLeavingStreamLosesNoEvents leaves streams while the program is slow and frames are queued.
+func TestLeavingStreamLosesNoEvents(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	sub := subscribe(t, newClient(t, s.Addr()), parley.FromStart("a"))
@@ -144,7 +144,7 @@ func TestRefusedAddLeavesTheSubscription(t *testing.T) {
 	wantEntries(t, sub, "a", 1, 1)
 	requests := parleytest.RequestsOf[*parleyv1.SubscribeRequest](s)
 	if n := len(requests[len(requests)-1].GetChannels()); n != 1 {
-		t.Errorf("the next stream asked for %d channels, want 1", n)
+		t.Errorf("the next stream requested %d channels, want 1", n)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestChangesWhileConnecting(t *testing.T) {
 	for len(want) > 0 {
 		e := nextEvent(t, sub)
 		if !want[e.ChannelID] {
-			t.Fatalf("an event of %s: removed, or told twice", e.ChannelID)
+			t.Fatalf("an event of %s: removed, or delivered twice", e.ChannelID)
 		}
 		delete(want, e.ChannelID)
 	}

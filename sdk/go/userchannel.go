@@ -27,7 +27,7 @@ func (c *Client) Channels(ctx context.Context) iter.Seq2[*UserChannel, error] {
 		})
 		for _, one := range res.GetChannels() {
 			ch := one.GetChannel()
-			c.heads.note(ch.GetChannelId(), ch.GetEpoch(), ch.GetHeadSeq())
+			c.heads.observe(ch.GetChannelId(), ch.GetEpoch(), ch.GetHeadSeq())
 		}
 		return res.GetChannels(), res.GetNextPageToken(), err
 	})

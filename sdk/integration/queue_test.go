@@ -78,7 +78,7 @@ func TestWorkersOfParleyd(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d.Attempt != 1 {
-			t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+			t.Errorf("%s: attempt %d", d.Payload, d.Attempt)
 		}
 		got[d.Key] = append(got[d.Key], string(d.Payload))
 		return nil
@@ -167,14 +167,14 @@ func TestFailuresAtParleyd(t *testing.T) {
 	}
 	for _, err := range r.DeadLetters(ctx, "jobs", "typo") {
 		if !errors.Is(err, parley.ErrGroupNotFound) {
-			t.Errorf("dead letters of a group that is not there: %v", err)
+			t.Errorf("dead letters of a missing group: %v", err)
 		}
 		reasons["typo"] = "told"
 	}
 	_, _, errReplay := r.ReplayDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"))
 	_, errPurge := r.PurgeDeadLetters(ctx, "jobs", queue.DeadLettersOf("typo"), "jobs")
 	if reasons["typo"] == "" || !errors.Is(errReplay, parley.ErrGroupNotFound) || !errors.Is(errPurge, parley.ErrGroupNotFound) {
-		t.Errorf("a group that is not there: replay %v, purge %v", errReplay, errPurge)
+		t.Errorf("a missing group: replay %v, purge %v", errReplay, errPurge)
 	}
 	mu.Lock()
 	fixed = true
@@ -211,7 +211,7 @@ func TestAdminOfParleyd(t *testing.T) {
 	errSeek := r.SeekGroup(ctx, "jobs", "moved", queue.Start{})
 	for i, err := range []error{errPause, errResume, errReplay, errPurge, errTrim, errSeek} {
 		if !errors.Is(err, parley.ErrInvalidField) {
-			t.Errorf("call %d that names nothing: %v", i, err)
+			t.Errorf("call %d without a selection: got %v", i, err)
 		}
 	}
 	if topic, err := r.Pause(ctx, "jobs", queue.Produce); err != nil || !topic.GetProducePaused() || topic.GetConsumePaused() {
@@ -312,7 +312,7 @@ func TestStopAtParleyd(t *testing.T) {
 		}
 		work(t, r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
 			if d.Attempt != 1 {
-				t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+				t.Errorf("%s: attempt %d", d.Payload, d.Attempt)
 			}
 			return nil
 		}, opts...)
@@ -331,7 +331,7 @@ func TestReleaseAtParleyd(t *testing.T) {
 			ctx, stop := context.WithCancel(testContext(t))
 			w := queue.NewWorker(r.client, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
 				if d.Attempt != 1 {
-					t.Errorf("it is tried for the %d. time", d.Attempt)
+					t.Errorf("got attempt %d", d.Attempt)
 				}
 				stop()
 				return queue.ErrRelease

@@ -23,7 +23,7 @@ func (a *agent) newClient(args arguments) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.clients[args.Client] != nil {
-		return fmt.Errorf("%w: there is a client %q already", errAgent, args.Client)
+		return fmt.Errorf("%w: client %q already exists", errAgent, args.Client)
 	}
 	c := new(client)
 	opts := []parley.Option{parley.WithLogger(a.log)}

@@ -165,10 +165,10 @@ func (a *agent) subscribe(c *client, args arguments) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.subs[args.Sub] != nil {
-		return fmt.Errorf("%w: there is a subscription %q already", errAgent, args.Sub)
+		return fmt.Errorf("%w: subscription %q already exists", errAgent, args.Sub)
 	}
 	s := new(subscription)
-	opts := []parley.SubscribeOption{parley.OnState(s.told)}
+	opts := []parley.SubscribeOption{parley.OnState(s.onState)}
 	for _, start := range toStarts(args.Starts) {
 		opts = append(opts, start)
 	}

@@ -15,8 +15,8 @@ type subscription struct {
 	states []any
 }
 
-// told records a new state.
-func (s *subscription) told(c parley.StateChange) {
+// onState records a new state.
+func (s *subscription) onState(c parley.StateChange) {
 	entry := map[string]any{"state": c.State.String(), "waitMs": inMillis(c.Wait), "addr": c.Addr}
 	if c.Err != nil {
 		entry["error"] = fromAny(c.Err)

@@ -179,7 +179,7 @@ func (a *Admin) Stats(ctx context.Context, topic string) (total *TopicStats, par
 	return res.GetTotal(), res.GetPartitions(), err
 }
 
-// Keep selects the messages that Trim keeps: KeepNewest or KeepYounger. The zero value selects
+// Keep selects the messages that Trim keeps: KeepNewest or KeepYoungerThan. The zero value selects
 // none, for which Trim returns parley.ErrInvalidField.
 type Keep struct {
 	apply func(*parleyv1.TrimTopicRequest)
@@ -190,8 +190,8 @@ func KeepNewest(n int64) Keep {
 	return Keep{func(r *parleyv1.TrimTopicRequest) { r.Keep = &parleyv1.TrimTopicRequest_MaxMessages{MaxMessages: n} }}
 }
 
-// KeepYounger keeps the messages that are younger than age.
-func KeepYounger(age time.Duration) Keep {
+// KeepYoungerThan keeps the messages that are younger than age.
+func KeepYoungerThan(age time.Duration) Keep {
 	return Keep{func(r *parleyv1.TrimTopicRequest) {
 		r.Keep = &parleyv1.TrimTopicRequest_MaxAge{MaxAge: durationpb.New(age)}
 	}}

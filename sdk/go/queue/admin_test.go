@@ -70,8 +70,8 @@ func letters(t *testing.T, s *parleytest.Server, c *parley.Client) []string {
 	return ids
 }
 
-// TestDeadLettersAreSelected checks that replay and purge affect only selected dead letters.
-func TestDeadLettersAreSelected(t *testing.T) {
+// TestDeadLetterSelection checks that replay and purge affect only selected dead letters.
+func TestDeadLetterSelection(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	ctx, c := testContext(t), newClient(t, s.Addr())
@@ -127,9 +127,9 @@ func TestDeadLettersAreSelected(t *testing.T) {
 	}
 }
 
-// TestGroupsStartWhereTheyAreTold creates groups and moves them. A seek without a position must
+// TestGroupStartPositions creates groups and moves them. A seek without a position must
 // fail.
-func TestGroupsStartWhereTheyAreTold(t *testing.T) {
+func TestGroupStartPositions(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1)
@@ -156,11 +156,11 @@ func TestGroupsStartWhereTheyAreTold(t *testing.T) {
 		}
 	}
 	if err := admin.CreateGroup(ctx, "jobs", "zero", queue.Start{}); err != nil || s.Unsettled("jobs", "zero") != 5 {
-		t.Errorf("a group from nowhere: %v and %d messages, want those from the beginning", err, s.Unsettled("jobs", "zero"))
+		t.Errorf("a group without a start: %v and %d messages, want those from the beginning", err, s.Unsettled("jobs", "zero"))
 	}
 	before := s.Unsettled("jobs", "moved")
 	if err := admin.SeekGroup(ctx, "jobs", "moved", queue.Start{}); !errors.Is(err, parley.ErrInvalidField) || s.Unsettled("jobs", "moved") != before {
-		t.Errorf("a seek to nowhere: %v", err)
+		t.Errorf("a seek without a start: got %v", err)
 	}
 }
 
@@ -185,9 +185,9 @@ func TestDefaultPartitioner(t *testing.T) {
 	}
 }
 
-// TestTrimNamesWhatStays removes settled messages, then unsettled ones too, and nothing without a
+// TestTrimKeep removes settled messages, then unsettled ones too, and nothing without a
 // Keep.
-func TestTrimNamesWhatStays(t *testing.T) {
+func TestTrimKeep(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")
@@ -201,14 +201,14 @@ func TestTrimNamesWhatStays(t *testing.T) {
 	}
 	produce(t, c, "jobs", keyed("k", 4, 10)...)
 	if _, _, err := admin.Trim(ctx, "jobs", queue.Keep{}, queue.WithUnsettled()); !errors.Is(err, parley.ErrInvalidField) {
-		t.Errorf("trim to nothing in particular: %v", err)
+		t.Errorf("trim without a selection: got %v", err)
 	}
 	for i, step := range []struct {
 		keep               queue.Keep
 		opts               []queue.TrimOption
 		removed, unsettled int64
 	}{
-		{queue.KeepYounger(time.Hour), []queue.TrimOption{queue.WithUnsettled()}, 0, 0},
+		{queue.KeepYoungerThan(time.Hour), []queue.TrimOption{queue.WithUnsettled()}, 0, 0},
 		{queue.KeepNewest(7), nil, 3, 0},
 		{queue.KeepNewest(1), nil, 1, 0},
 		{queue.KeepNewest(1), []queue.TrimOption{queue.WithUnsettled()}, 5, 5},

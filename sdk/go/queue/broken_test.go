@@ -51,9 +51,9 @@ func TestBrokenHandlers(t *testing.T) {
 	})
 }
 
-// TestTooLargeAmongOthers sends a message that is too large among valid ones. Only that one must be
-// refused.
-func TestTooLargeAmongOthers(t *testing.T) {
+// TestSendRefusesOnlyTooLargeMessage sends a message that is too large among valid ones. Only that
+// one must be refused.
+func TestSendRefusesOnlyTooLargeMessage(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")

@@ -46,7 +46,7 @@ func TestProducersWaitForAPausedTopic(t *testing.T) {
 		err := call()
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, parley.ErrTopicPaused) ||
 			!strings.Contains(err.Error(), "deadline of 1s") {
-			t.Errorf("%s: %v, want its deadline and why", name, err)
+			t.Errorf("%s: got %v, want the deadline and the last failure", name, err)
 		}
 	}
 	stored := make(chan error, 2)
@@ -56,7 +56,7 @@ func TestProducersWaitForAPausedTopic(t *testing.T) {
 	before := len(s.Requests())
 	eventually(t, func() error {
 		if len(s.Requests()) < before+4 {
-			return errors.New("they do not try")
+			return errors.New("no producer has sent a request")
 		}
 		return nil
 	})
@@ -73,9 +73,9 @@ func TestProducersWaitForAPausedTopic(t *testing.T) {
 	}
 }
 
-// TestSendIsBoundByItsCallers joins two callers in a batch, of which one has more time than the
+// TestSendUsesCallerDeadline joins two callers in a batch, of which one has more time than the
 // default deadline.
-func TestSendIsBoundByItsCallers(t *testing.T) {
+func TestSendUsesCallerDeadline(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")
@@ -84,7 +84,7 @@ func TestSendIsBoundByItsCallers(t *testing.T) {
 	})
 	const timeout = 500 * time.Millisecond
 	c := newClient(t, s.Addr(), parley.WithCallTimeout(timeout))
-	p := queue.NewProducer(c, "jobs", queue.WithJoined(2, 2), queue.WithLinger(time.Hour))
+	p := queue.NewProducer(c, "jobs", queue.WithBatching(2, 2), queue.WithLinger(time.Hour))
 	own, cancel := context.WithTimeout(t.Context(), 3*timeout)
 	defer cancel()
 	began := time.Now()

@@ -76,7 +76,7 @@ func TestLogging(t *testing.T) {
 		t.Error(err)
 	}
 	if strings.Contains(out.String(), "secret") {
-		t.Errorf("tells what messages say: %s", &out)
+		t.Errorf("the log contains message content: %s", &out)
 	}
 	for i, want := range []string{"DEBUG delivery handled ", "WARN delivery failed boom", "WARN delivery failed panic: bang"} {
 		var r struct {

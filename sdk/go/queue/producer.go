@@ -57,11 +57,11 @@ func WithLinger(d time.Duration) ProducerOption {
 	return func(c *producerConfig) { c.linger = max(d, 0) }
 }
 
-// WithJoined sets how many messages Send joins into one batch (default 100, maximum 1,000) and how
-// many batches may be in flight (default 8). When both limits are reached, Send blocks. A batch is
+// WithBatching sets the maximum number of messages in a batch of Send (default 100, maximum 1,000)
+// and of batches in flight (default 8). When both limits are reached, Send blocks. A batch is
 // in flight until its last message is settled, so one message for a full partition keeps a whole
 // batch in flight.
-func WithJoined(messages, batches int) ProducerOption {
+func WithBatching(messages, batches int) ProducerOption {
 	return func(c *producerConfig) {
 		c.messages, c.batches = min(max(messages, 1), maxBatchItems), max(batches, 1)
 	}
@@ -184,7 +184,7 @@ func (p *Producer) Close(ctx context.Context) error { return p.joined.close(ctx)
 // mayBeOurs adds a note to an error that an earlier attempt of the same call may have caused.
 func mayBeOurs(err error, attempts int, reason error) error {
 	if e, ok := errors.AsType[*parley.Error](err); ok && attempts > 1 && errors.Is(e, reason) {
-		e.Message += " (an earlier attempt of this call may have done it)"
+		e.Message += " (an earlier attempt of this call may have succeeded)"
 	}
 	return err
 }
@@ -211,7 +211,7 @@ func checkMessage(m *parleyv1.QueueMessage) error {
 	if len(m.GetPayload()) > maxPayload || proto.Size(m) > maxMessage {
 		return &parley.Error{
 			Code: connect.CodeInvalidArgument, Reason: parleyv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
-			Field: "messages", Limit: maxPayload, Message: "messages: a payload has more than 262,144 bytes, or key and headers are as large",
+			Field: "messages", Limit: maxPayload, Message: "messages: payload, or key and headers, larger than 262,144 bytes",
 		}
 	}
 	ok := utf8.ValidString(m.GetKey()) && utf8.ValidString(m.GetIdempotencyKey())
@@ -302,7 +302,7 @@ func (c *call) accept(i int, m *parleyv1.QueueMessage) {
 func orUnset(e *parleyv1.ItemError) *parleyv1.ItemError {
 	if e == nil {
 		return &parleyv1.ItemError{
-			Code: parleyv1.StatusCode_STATUS_CODE_INTERNAL, Message: "an item was answered with neither a result nor an error",
+			Code: parleyv1.StatusCode_STATUS_CODE_INTERNAL, Message: "the response has neither a result nor an error for the item",
 		}
 	}
 	return e

@@ -59,12 +59,12 @@ func TestProduceSurvivesLostAnswers(t *testing.T) {
 		t.Errorf("the topic (-want +got):\n%s", diff)
 	}
 	if duplicates == 0 {
-		t.Error("no receipt tells of the repeat")
+		t.Error("no receipt is a duplicate")
 	}
 }
 
-// TestProduceSendsAgainWhatFailed fails items temporarily, permanently, and with their answer lost.
-func TestProduceSendsAgainWhatFailed(t *testing.T) {
+// TestProduceRetriesFailedItems fails items temporarily, permanently, and with their answer lost.
+func TestProduceRetriesFailedItems(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")
@@ -97,7 +97,7 @@ func TestProduceSendsAgainWhatFailed(t *testing.T) {
 		}
 	}
 	if !results[2].Receipt.Duplicate {
-		t.Error("the one whose answer was lost is no duplicate")
+		t.Error("the message whose answer was lost is not a duplicate")
 	}
 	if got := len(s.Produced("jobs")); got != 4 {
 		t.Errorf("%d messages stored, want 4", got)
@@ -114,7 +114,7 @@ func TestProduceSendsAgainWhatFailed(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]int{5, 2, 1}, sizes); diff != "" {
-		t.Errorf("requests of so many (-want +got):\n%s", diff)
+		t.Errorf("messages per request (-want +got):\n%s", diff)
 	}
 }
 
@@ -138,18 +138,18 @@ func TestProduceIsRefused(t *testing.T) {
 	defer cancel()
 	_, err = queue.NewProducer(newClient(t, s.Addr()), "jobs").Produce(ctx, keyed("k", 0, 1)...)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, parley.ErrTopicFull) {
-		t.Errorf("a full topic: %v, want both why and that the time is up", err)
+		t.Errorf("a full topic: got %v, want the deadline and the last failure", err)
 	}
 }
 
-// TestSendJoins has many concurrent callers. They must share requests, each must get its own
+// TestSendBatches has many concurrent callers. They must share requests, each must get its own
 // answer, and Close must wait for all of them.
-func TestSendJoins(t *testing.T) {
+func TestSendBatches(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 4, "g")
 	s.FaultTimes(1, "Produce", parleytest.Fault{Drop: true, Applied: true})
-	p := queue.NewProducer(newClient(t, s.Addr()), "jobs", queue.WithJoined(50, 2))
+	p := queue.NewProducer(newClient(t, s.Addr()), "jobs", queue.WithBatching(50, 2))
 	ctx := testContext(t)
 	var callers sync.WaitGroup
 	ids := make([]string, 1000)
@@ -234,7 +234,7 @@ func TestSendLingers(t *testing.T) {
 		})
 		return p
 	}
-	patient := begin(queue.WithLinger(time.Hour), queue.WithJoined(3, 8))
+	patient := begin(queue.WithLinger(time.Hour), queue.WithBatching(3, 8))
 	soon, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
 	defer cancel()
 	// Its message stays in the batch after its caller has left.
@@ -242,7 +242,7 @@ func TestSendLingers(t *testing.T) {
 		t.Errorf("a message alone: %v", err)
 	}
 	if got := batches(); len(got) != 0 {
-		t.Fatalf("went before it was time: %q", got)
+		t.Fatalf("sent before the linger time: %q", got)
 	}
 	send(patient, "x")
 	send(patient, "x")
@@ -251,7 +251,7 @@ func TestSendLingers(t *testing.T) {
 		want := append([]string{"x x x"}, slices.Repeat([]string{"y"}, n)...)
 		eventually(t, func() error {
 			if got := batches(); !slices.Equal(got, want) {
-				return fmt.Errorf("%q went, want %q", got, want)
+				return fmt.Errorf("sent %q, want %q", got, want)
 			}
 			return nil
 		})
@@ -266,15 +266,15 @@ func TestSendLingers(t *testing.T) {
 	}
 }
 
-// TestSendIsGivenUp makes callers leave, and Close give up, while the topic accepts nothing.
-func TestSendIsGivenUp(t *testing.T) {
+// TestSendAndCloseTimeOut makes callers leave, and Close give up, while the topic accepts nothing.
+func TestSendAndCloseTimeOut(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 1, "g")
 	s.FaultTimes(1<<30, "Produce", parleytest.Fault{
 		Err: parleytest.Error(connect.CodeResourceExhausted, parleyv1.ErrorReason_ERROR_REASON_TOPIC_FULL),
 	})
-	p := queue.NewProducer(newClient(t, s.Addr()), "jobs", queue.WithJoined(1, 1))
+	p := queue.NewProducer(newClient(t, s.Addr()), "jobs", queue.WithBatching(1, 1))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	var callers sync.WaitGroup
@@ -304,7 +304,7 @@ func TestSendIsGivenUp(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	if err := <-stuck; err == nil {
-		t.Error("a Send that Close gave up on succeeded")
+		t.Error("Send succeeded after Close gave up")
 	}
 }
 
@@ -350,12 +350,12 @@ func TestScheduleCancelReschedule(t *testing.T) {
 	work(t, c, "jobs", "g", got.handle)
 	settledAll(t, s, "jobs", "g", 2)
 	if _, err := p.Reschedule(ctx, results[2].Receipt.MessageID, 0); !errors.Is(err, parley.ErrScheduledNotFound) {
-		t.Errorf("reschedule of what has appeared: %v", err)
+		t.Errorf("reschedule of a message that has appeared: got %v", err)
 	}
 }
 
-// TestTraceTravels sets the process's propagator, so it is not parallel.
-func TestTraceTravels(t *testing.T) { //nolint:paralleltest // the propagator is global
+// TestTracePropagation sets the process's propagator, so it is not parallel.
+func TestTracePropagation(t *testing.T) { //nolint:paralleltest // the propagator is global
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	defer otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator())
 	s := parleytest.Start(t)

@@ -125,7 +125,7 @@ func (r *run) follow(ctx context.Context, watch link.Stream) error {
 		s.wire, err = dialBidi(ctx, r.w.link, watch, start)
 	}
 	if err != nil {
-		s.stop(lost("no stream"))
+		s.stop(lost("no stream is open"))
 		return err
 	}
 	s.out = newOutbox(s)
@@ -251,7 +251,7 @@ func (s *stream) extend(tokens []string) {
 		})
 		if err != nil && s.ctx.Err() == nil {
 			// There are two more attempts before the ack timeout.
-			s.r.w.link.Log().WarnContext(s.ctx, "extending failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
+			s.r.w.link.Log().WarnContext(s.ctx, "extend deliveries failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 		for i, result := range results[:min(len(results), len(part))] {
 			if err := s.r.w.link.ItemError(result.GetError()); errors.Is(err, parley.ErrLeaseLost) {
@@ -327,7 +327,7 @@ func (s *stream) abandon(cause error) {
 // leave calls Leave and releases the deliveries that no handler has started, including those that
 // still arrive, until the stream ends. No further handler starts.
 func (s *stream) leave() {
-	noStream := time.AfterFunc(haste, func() { s.stop(lost("no stream")) })
+	noStream := time.AfterFunc(haste, func() { s.stop(lost("no stream is open")) })
 	select {
 	case <-s.live:
 		noStream.Stop()
@@ -339,7 +339,7 @@ func (s *stream) leave() {
 			Request: &parleyv1.StreamingConsumeRequest_Leave{Leave: &parleyv1.StreamingLeave{}},
 		})
 		if err != nil && s.ctx.Err() == nil {
-			s.r.w.link.Log().WarnContext(s.ctx, "leaving failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
+			s.r.w.link.Log().WarnContext(s.ctx, "leave group failed", "topic", s.r.w.topic, "group", s.r.w.group, "error", err)
 		}
 	})
 	for {

@@ -131,7 +131,7 @@ func (b *bidi) do(ctx context.Context, req *parleyv1.StreamingConsumeRequest) ([
 	req.CallId = b.last
 	b.waiting[req.GetCallId()] = waiter
 	b.mu.Unlock()
-	patience := time.AfterFunc(4*b.link.Patience(), func() { b.watch.Leave(errUnanswered) })
+	patience := time.AfterFunc(4*b.link.AttemptTimeout(), func() { b.watch.Leave(errUnanswered) })
 	defer patience.Stop()
 	if err := b.send(req); err != nil {
 		return nil, errStreamOver

@@ -18,7 +18,7 @@ const haste = time.Second
 // ErrStopTimeout is the error of Run if handlers were still running after the stop timeout. It is
 // then the cause of their contexts' end. Their messages are delivered to other workers, as another
 // attempt.
-var ErrStopTimeout = errors.New("parley: handlers were still running when the worker had to stop")
+var ErrStopTimeout = errors.New("parley: handlers still running after the stop timeout")
 
 // Worker handles the messages of one topic that are delivered to a consumer group. Several workers
 // of a group, in one process or many, share its partitions.

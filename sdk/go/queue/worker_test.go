@@ -88,8 +88,8 @@ func TestOrderPerKey(t *testing.T) {
 	})
 }
 
-// TestAcksAreJoined counts the requests for many quick messages, and checks their credits.
-func TestAcksAreJoined(t *testing.T) {
+// TestAcksAreBatched counts the requests for many quick messages, and checks their credits.
+func TestAcksAreBatched(t *testing.T) {
 	t.Parallel()
 	s := parleytest.Start(t)
 	s.AddTopic("jobs", 4, "g")
@@ -178,8 +178,8 @@ func TestFailuresAreErrors(t *testing.T) {
 	}
 }
 
-// TestLongWorkIsExtended has a handler that takes three times the ack timeout.
-func TestLongWorkIsExtended(t *testing.T) {
+// TestLongHandlerExtendsDelivery has a handler that takes three times the ack timeout.
+func TestLongHandlerExtendsDelivery(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
 		s := parleytest.Start(t)
@@ -388,7 +388,7 @@ func TestGracefulStop(t *testing.T) {
 		}
 		work(t, c, "jobs", "g", func(_ context.Context, d *queue.Delivery) error {
 			if d.Attempt != 1 {
-				t.Errorf("%s is tried for the %d. time", d.Payload, d.Attempt)
+				t.Errorf("%s: attempt %d", d.Payload, d.Attempt)
 			}
 			return nil
 		}, opts...)

@@ -40,8 +40,8 @@ func TestCreditsRefused(t *testing.T) {
 	})
 }
 
-// TestEndsThatPass ends the stream with each error after which a worker reconnects.
-func TestEndsThatPass(t *testing.T) {
+// TestTemporaryStreamEnds ends the stream with each error after which a worker reconnects.
+func TestTemporaryStreamEnds(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...queue.WorkerOption) {
 		s := parleytest.Start(t)

@@ -50,8 +50,8 @@ type Link interface { //nolint:interfacebloat // all that the packages share of 
 	WorthRetrying(err error) bool
 	// Wait returns a random wait after a failure. failures is the number of failures before it.
 	Wait(failures int, failure error) time.Duration
-	// Patience returns the time limit of an attempt.
-	Patience() time.Duration
+	// AttemptTimeout returns the time limit of an attempt.
+	AttemptTimeout() time.Duration
 	// Log returns the client's logger.
 	Log() *slog.Logger
 }
