@@ -39,7 +39,7 @@ var writing = []chaos.Mutant{
 		Name: "head-kept", Heading: "writing", Breaks: "the head stays cached after an error, as if the insert had been stored",
 		Edits: []chaos.Edit{{
 			File: "server/internal/message/lane.go",
-			Old:  "			clashes[p.channel] = clash{pause: true}\n",
+			Old:  "			unresolved[p.channel] = resolveReason{delay: true}\n",
 			New:  "			head := p.head\n			p.channel.head = &head\n",
 		}},
 		Steps: []chaos.Step{
