@@ -218,9 +218,9 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.streams = remote.NewSessions(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
-		return access.Readable(ctx, &ident.Principal{Subject: subject}, channelIDs)
+		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
 	})
-	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Hub: s.hub, Logger: s.log})
+	s.members = channel.NewWatcher(channel.WatcherConfig{Store: b.channels, Access: access, Subscriptions: s.hub, Logger: s.log})
 	s.changes = remote.NewChanges(s.endpoint, s.members.Hint, s.log)
 	q, err := s.buildQueues(b, tel)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	deps := rpc.Deps{
 		Messages: message.NewService(s.forwards, reader, id, access),
 		Channels: channel.NewService(channel.ServiceConfig{
-			Store: b.channels, Access: access, Log: reader, Typer: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
+			Store: b.channels, Access: access, Log: reader, TypingPublisher: b.bus, Notify: s.changes.Publish, Secret: id.Secret, Logger: s.log,
 		}),
 		Access: access, Sessions: s.streams, Hub: s.hub, Telemetry: tel, Epoch: id.Epoch,
 		Limiter: limit.New(limit.Config{PerSecond: s.cfg.Limits.RequestsPerSecond, Burst: s.cfg.Limits.RequestBurst}),

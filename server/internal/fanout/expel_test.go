@@ -21,7 +21,7 @@ func TestWatched(t *testing.T) {
 	r := setup(t, noChecks())
 	watched := func(id string, want ...string) {
 		t.Helper()
-		got := r.hub.Watched(id)
+		got := r.hub.SubscribedSubjects(id)
 		slices.Sort(got)
 		equal(t, append([]string{}, got...), append([]string{}, want...))
 	}
@@ -181,7 +181,7 @@ func TestExpelOfAnEndingSession(t *testing.T) {
 		s.Close()
 		r.hub.Expel("d", "ann")
 		equal(t, <-drained, error(nil))
-		equal(t, len(r.hub.Watched("d")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("d")), 0)
 	})
 }
 
@@ -194,7 +194,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	u := &subscription{session: s, want: live("c")}
 	s.edit.Lock()
 	r.hub.attach(u)
-	equal(t, r.hub.Watched("c"), []string{"ann"})
+	equal(t, r.hub.SubscribedSubjects("c"), []string{"ann"})
 	expelled := make(chan struct{})
 	go func() {
 		r.hub.Expel("c", "ann")
@@ -210,7 +210,7 @@ func TestExpelWaitsForUpdate(t *testing.T) {
 	s.mu.Unlock()
 	s.edit.Unlock()
 	<-expelled
-	equal(t, len(r.hub.Watched("c")), 0)
+	equal(t, len(r.hub.SubscribedSubjects("c")), 0)
 	equal(t, r.read(s), map[string]string{"c": "lost(reason=1)"})
 }
 
@@ -245,7 +245,7 @@ func TestExpelRace(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				r.hub.Expel("c", "ann")
-				r.hub.Watched("c")
+				r.hub.SubscribedSubjects("c")
 			}
 		})
 		all.Go(func() {
@@ -261,7 +261,7 @@ func TestExpelRace(t *testing.T) {
 			}
 			s.mu.Unlock()
 		}
-		equal(t, len(r.hub.Watched("c")), 0)
+		equal(t, len(r.hub.SubscribedSubjects("c")), 0)
 		r.send("c")
 		cancel()
 		readers.Wait()

@@ -106,7 +106,7 @@ func (s *Sessions) check(ctx context.Context, subject string, add []fanout.Posit
 	if err != nil || len(refused) == 0 {
 		return err
 	}
-	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s takes members only", refused[0])
+	return fault.New(fault.PermissionDenied, fault.NotMember, "channel %s is members-only and the subject is not a member", refused[0])
 }
 
 func updateToWire(streamID, subject string, add []fanout.Position, remove []string) *clusterv1.UpdateStreamRequest {
