@@ -215,7 +215,7 @@ func (s *Server) buildPipeline(ctx context.Context, b *backends, tel *telemetry.
 	s.forwards = remote.NewWriter(s.endpoint, s.roster, s.writer, id.Buckets, remote.WriterConfig{
 		OnForward: metrics.onForward(ctx), Logger: s.log,
 	})
-	s.streams = remote.NewSessions(s.endpoint, s.hub)
+	s.streams = remote.NewStreams(s.endpoint, s.hub)
 	access := channel.NewAccess(channel.AccessConfig{Store: b.channels})
 	s.streams.Guard(func(ctx context.Context, subject string, channelIDs []string) ([]string, error) {
 		return access.Unreadable(ctx, &ident.Principal{Subject: subject}, channelIDs)
@@ -310,13 +310,13 @@ func (s *Server) buildFeed(b *backends, cache *redisstore.Cache, tel *telemetry.
 	}
 	tracer := tel.Tracers.Tracer(scope)
 	s.feeder, err = feed.NewFeeder(feed.FeederConfig{
-		Log: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
+		Store: b.store, Publisher: b.bus, History: b.bus, Owner: s.roster, Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the feeder: %w", err)
 	}
 	s.builder, err = feed.NewBuilder(feed.BuilderConfig{
-		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Reader: b.store, Keep: cache.Keep(), Owner: s.roster,
+		Source: b.bus.Group(cacheGroup, cacheBatch), Cache: cache, Store: b.store, Keep: cache.Keep(), Owner: s.roster,
 		Metrics: metrics, Tracer: tracer, Logger: s.log,
 	})
 	if err != nil {

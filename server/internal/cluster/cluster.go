@@ -13,15 +13,15 @@ import (
 	"fmt"
 )
 
-// ErrNobody reports that no node serves the request: it has reached no one.
-var ErrNobody = errors.New("nobody listens")
+// ErrNoResponder reports that no node serves the request: it has reached no one.
+var ErrNoResponder = errors.New("no node serves the request")
 
-// ErrCutOff reports that this node has no connection to the other nodes. It wraps ErrNobody.
-var ErrCutOff = fmt.Errorf("no connection to the other nodes: %w", ErrNobody)
+// ErrDisconnected reports that this node has no connection to the other nodes. It wraps ErrNobody.
+var ErrDisconnected = fmt.Errorf("no connection to the other nodes: %w", ErrNoResponder)
 
-// ErrGone reports that the called node is not alive, and that everything it held has ended with it.
-// It wraps ErrNobody.
-var ErrGone = fmt.Errorf("the node is gone: %w", ErrNobody)
+// ErrNodeGone reports that the called node is not alive, and that everything it held has ended with
+// it. It wraps ErrNobody.
+var ErrNodeGone = fmt.Errorf("the node is gone: %w", ErrNoResponder)
 
 // Transport carries bytes between nodes, at most once. Its methods may be called concurrently.
 // Topic names and node ids consist of A-Z a-z 0-9 _ -.
