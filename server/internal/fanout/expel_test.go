@@ -16,7 +16,7 @@ import (
 
 func exempt(id string) Position { return Position{ChannelID: id, Exempt: true} }
 
-func TestWatched(t *testing.T) {
+func TestSubscribedSubjects(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())
 	watched := func(id string, want ...string) {
