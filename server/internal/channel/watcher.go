@@ -337,7 +337,7 @@ func (w *Watcher) startChecks(now time.Time) {
 			defer cancel()
 			a := checkResult{userID: userID, channelIDs: channelIDs, began: time.Now()}
 			a.unreadable, a.err = w.cfg.Access.readUnreadable(ctx, userID, channelIDs)
-			w.results <- a // does not block: there are at most maxLooks
+			w.results <- a // does not block: there are at most maxChecks
 		})
 	}
 }

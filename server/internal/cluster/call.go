@@ -29,12 +29,12 @@ type Method[Req, Res proto.Message] struct {
 //
 // The error is one of:
 //   - the fault that the node's handler returned;
-//   - ErrGone if the node is not alive, or node is "";
+//   - ErrNodeGone if the node is not alive, or node is "";
 //   - Unavailable with STORE_UNAVAILABLE if the node can't be reached, so that nothing was done;
-//     it wraps ErrNobody;
+//     it wraps ErrNoResponder;
 //   - Unavailable with OUTCOME_UNKNOWN if the node may have received the request and may execute
 //     it at any later time;
-//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNobody.
+//   - any other error if req can't be encoded or is larger than about 1 MiB; it wraps ErrNoResponder.
 func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string, m Method[Req, Res], req Req) (Res, error) {
 	var none Res
 	if node == "" {
@@ -53,8 +53,8 @@ func Call[Req, Res proto.Message](ctx context.Context, e *Endpoint, node string,
 // turns out to be gone is in neither.
 //
 // err joins the errors of the missing nodes. It is nil only if missing is empty and the transport
-// has just carried a request of this node. If it wraps ErrCutOff, other nodes may be alive that
-// this node has forgotten.
+// has just carried a request of this node. If it wraps ErrDisconnected, other nodes may be alive
+// that this node has forgotten.
 //
 // A node that this one does not know yet, because either has just started or reconnected, is not
 // called. So the caller must first store what the call announces where such a node reads it.
@@ -133,7 +133,7 @@ func (e *Endpoint) requestError(ctx context.Context, node string, cause error) e
 }
 
 // probeConnection returns nil once the transport has carried a probe, and otherwise an error that
-// wraps ErrCutOff.
+// wraps ErrDisconnected.
 func (e *Endpoint) probeConnection(ctx context.Context, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc

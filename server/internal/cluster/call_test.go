@@ -113,7 +113,7 @@ func TestCallOutcome(t *testing.T) {
 	for name, c := range map[string]struct {
 		fate   clustertest.Fate
 		node   string
-		reason fault.Reason // empty for ErrGone
+		reason fault.Reason // empty for ErrNodeGone
 		took   time.Duration
 	}{
 		"lost":                             {clustertest.Lost, nodeB, fault.OutcomeUnknown, echoTimeout},

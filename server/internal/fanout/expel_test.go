@@ -185,8 +185,8 @@ func TestExpelOfAnEndingSession(t *testing.T) {
 	})
 }
 
-// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where Watched finds
-// it, but not yet on the session.
+// TestExpelWaitsForUpdate expels while an Update has the channel on the topic, where
+// SubscribedSubjects finds it, but not yet on the session.
 func TestExpelWaitsForUpdate(t *testing.T) {
 	t.Parallel()
 	r := setup(t, noChecks())

@@ -17,8 +17,8 @@ type Position struct {
 	After *int64
 	// Epoch is the epoch of After; empty means that it is not compared.
 	Epoch string
-	// Exempt means that the subscriber may have the channel without being a member. Watched and
-	// Expel ignore it.
+	// Exempt means that the subscriber may have the channel without being a member.
+	// SubscribedSubjects and Expel ignore it.
 	Exempt bool
 }
 

@@ -26,7 +26,7 @@ type subscription struct {
 	detached bool
 	index    int
 	slot     int
-	// stateQueued is set once its State is queued. placed is set while it knows the seq and the
+	// stateQueued is set once its State is queued. positioned is set while it knows the seq and the
 	// epoch from which to continue.
 	stateQueued, positioned bool
 	// after is the last entry queued, and epoch its epoch. goal is the head in its State, which it

@@ -39,8 +39,9 @@ type topic struct {
 	// is settled. seen is the last entry known to exist. If it is above the tail, there is a hole.
 	epoch      string
 	tail, seen int64
-	// lastTicket numbers the reads of State. Reads numbered up to settled began before the current
-	// epoch was known: if one of them returns another epoch, its answer is older, not newer.
+	// lastTicket numbers the reads of State. Reads numbered up to staleTicket began before the
+	// current epoch was known: if one of them returns another epoch, its answer is older, not
+	// newer.
 	lastTicket, staleTicket int64
 	// strayEpoch and straySeq describe the last event of an epoch that is not the topic's (yet).
 	strayEpoch string

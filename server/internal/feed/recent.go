@@ -13,7 +13,7 @@ import (
 const (
 	// A stream with several servers may hold acknowledged events only in their memory for a moment.
 	// If all of them are killed at once, the newest events are lost. recentFor is much longer than
-	// that moment; recentMost bounds the entries kept.
+	// that moment; maxRecent bounds the entries kept.
 	recentFor = 10 * time.Second
 	maxRecent = 2048
 )

@@ -53,7 +53,7 @@ type QueueStreams struct {
 
 var _ Consumers = (*QueueStreams)(nil)
 
-// NewQueueStreams creates a QueueSessions over this node's consumers. Their stream ids must end
+// NewQueueStreams creates a QueueStreams over this node's consumers. Their stream ids must end
 // with the node's id.
 func NewQueueStreams(endpoint *cluster.Endpoint, local Consumers) *QueueStreams {
 	s := &QueueStreams{Handlers: endpoint.Handlers(), endpoint: endpoint, local: local}
@@ -156,7 +156,7 @@ func settle[Req proto.Message](
 	return errs, nil
 }
 
-// leaseLostIfGone replaces ErrGone by LEASE_LOST: the node is gone, and the stream with it.
+// leaseLostIfGone replaces ErrNodeGone by LEASE_LOST: the node is gone, and the stream with it.
 func leaseLostIfGone(err error) error {
 	if errors.Is(err, cluster.ErrNodeGone) {
 		return fault.New(fault.FailedPrecondition, fault.LeaseLost, "the stream has ended; nothing was changed")

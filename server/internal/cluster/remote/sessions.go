@@ -36,7 +36,7 @@ type Streams struct {
 	update func(streamID, subject string, add []fanout.Position, remove []string) error
 }
 
-// NewStreams creates a Sessions over this node's hub. Its stream ids must end with the node's id.
+// NewStreams creates a Streams over this node's hub. Its stream ids must end with the node's id.
 func NewStreams(endpoint *cluster.Endpoint, hub StreamHub) *Streams {
 	s := &Streams{
 		Handlers: endpoint.Handlers(), endpoint: endpoint,
